@@ -1,0 +1,194 @@
+//! What comes out: one limit's verdict, and the decision over all limits of a request.
+//! Knows nothing of how they were reached.
+
+use alloc::vec::Vec;
+
+/// When the same request would be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// After this many microseconds, and not one earlier.
+    After(u64),
+    /// Never: the cost is above the capacity.
+    Never,
+}
+
+impl Retry {
+    /// Orders retries by length; never is longest.
+    fn rank(self) -> (bool, u64) {
+        match self {
+            Retry::After(us) => (false, us),
+            Retry::Never => (true, 0),
+        }
+    }
+}
+
+/// Whether one limit admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It fits (or the verb never refuses).
+    Admitted {
+        /// Units taken; 0 for a peek, a refund, a reset, a cost of 0, or when another limit refused.
+        granted: u32,
+        /// How long the request has to wait in a shaping queue, in microseconds.
+        delay_us: u64,
+    },
+    /// It does not fit; nothing was charged.
+    Refused {
+        /// When it would.
+        retry: Retry,
+    },
+}
+
+/// One limit's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Verdict {
+    /// Admitted or refused.
+    pub outcome: Outcome,
+    /// The capacity: the limit of a window or log, the burst or queue of a bucket.
+    pub limit: u32,
+    /// What could be taken right now, after this answer.
+    pub remaining: u32,
+    /// Microseconds of silence after which the key is as if never seen.
+    pub reset_after_us: u64,
+}
+
+impl Verdict {
+    /// Whether it was admitted.
+    #[inline]
+    pub fn allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Admitted { .. })
+    }
+
+    /// Units taken.
+    #[inline]
+    pub fn granted(&self) -> u32 {
+        match self.outcome {
+            Outcome::Admitted { granted, .. } => granted,
+            Outcome::Refused { .. } => 0,
+        }
+    }
+
+    /// The shaping delay in microseconds.
+    #[inline]
+    pub fn delay_us(&self) -> u64 {
+        match self.outcome {
+            Outcome::Admitted { delay_us, .. } => delay_us,
+            Outcome::Refused { .. } => 0,
+        }
+    }
+
+    /// When to try again, if refused.
+    #[inline]
+    pub fn retry(&self) -> Option<Retry> {
+        match self.outcome {
+            Outcome::Admitted { .. } => None,
+            Outcome::Refused { retry } => Some(retry),
+        }
+    }
+
+    /// The wait before the same request fits; none when admitted or when it never can.
+    #[inline]
+    pub fn retry_after_us(&self) -> Option<u64> {
+        match self.outcome {
+            Outcome::Refused {
+                retry: Retry::After(us),
+            } => Some(us),
+            Outcome::Refused {
+                retry: Retry::Never,
+            }
+            | Outcome::Admitted { .. } => None,
+        }
+    }
+}
+
+/// The answer to one request over all its limits: admitted by all or charged to none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The binding limit's figures, with the largest delay of all when admitted.
+    verdict: Verdict,
+    binding: usize,
+    /// Every limit's own verdict; empty when there is only one limit, to spare an allocation.
+    verdicts: Vec<Verdict>,
+}
+
+impl Decision {
+    /// Decides over one limit.
+    #[inline]
+    pub fn one(verdict: Verdict) -> Self {
+        Decision {
+            verdict,
+            binding: 0,
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Combines the verdicts of several limits, in their order, and finds the binding one: when
+    /// refused, the refusing one with the longest retry; when admitted, the one with the smallest
+    /// remaining; ties go to the first. No verdicts at all admit.
+    pub fn all(verdicts: Vec<Verdict>) -> Self {
+        let mut binding = 0;
+        let mut delay = 0;
+        for (i, verdict) in verdicts.iter().enumerate() {
+            delay = delay.max(verdict.delay_us());
+            if i == 0 {
+                continue;
+            }
+            let best = &verdicts[binding];
+            let binds = match (best.retry(), verdict.retry()) {
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (Some(longest), Some(retry)) => retry.rank() > longest.rank(),
+                (None, None) => verdict.remaining < best.remaining,
+            };
+            if binds {
+                binding = i;
+            }
+        }
+        let Some(&(mut verdict)) = verdicts.get(binding) else {
+            return Decision::one(Verdict {
+                outcome: Outcome::Admitted {
+                    granted: 0,
+                    delay_us: 0,
+                },
+                limit: 0,
+                remaining: 0,
+                reset_after_us: 0,
+            });
+        };
+        if let Outcome::Admitted { delay_us, .. } = &mut verdict.outcome {
+            *delay_us = delay;
+        }
+        let verdicts = if verdicts.len() == 1 {
+            Vec::new()
+        } else {
+            verdicts
+        };
+        Decision {
+            verdict,
+            binding,
+            verdicts,
+        }
+    }
+
+    /// The figures a client is told: the binding limit's, with the largest delay of all.
+    #[inline]
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// The position of the binding limit in the request.
+    #[inline]
+    pub fn binding(&self) -> usize {
+        self.binding
+    }
+
+    /// Every limit's own verdict, in the request's order.
+    #[inline]
+    pub fn verdicts(&self) -> &[Verdict] {
+        if self.verdicts.is_empty() {
+            core::slice::from_ref(&self.verdict)
+        } else {
+            &self.verdicts
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A quota: how much is allowed. Knows its numbers and their bounds; knows nothing of state.
+
+mod error;
+mod text;
+
+use core::time::Duration;
+
+pub use error::QuotaError;
+
+use crate::MAX_TIME_US;
+use crate::algorithm::Algorithm;
+use crate::math::mul_div;
+
+/// The largest limit, burst or queue.
+pub const MAX_CAPACITY: u32 = 1_000_000_000;
+/// The largest limit of a sliding window log, which remembers every request.
+pub const MAX_LOG_LIMIT: u32 = 100_000;
+/// The shortest period: 1 ms.
+pub const MIN_PERIOD_US: u64 = 1_000;
+/// The longest period: 366 days.
+pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
+
+/// An algorithm with its limit, period and capacity.
+///
+/// Usually read from its text form, which [`Display`](core::fmt::Display) writes back:
+///
+/// ```
+/// use tollgate_core::Quota;
+///
+/// let quota: Quota = "gcra 10/sec".parse()?;
+/// assert_eq!(quota.to_string(), "token-bucket 10/s burst 10");
+/// # Ok::<(), tollgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    algorithm: Algorithm,
+    limit: u32,
+    capacity: u32,
+    period_us: u64,
+    /// How long one unit takes to drain.
+    unit: Drain,
+    /// How long the whole capacity takes to drain.
+    full: Drain,
+}
+
+/// How long something takes to drain at a quota's rate: whole microseconds and a fraction of one,
+/// counted in parts of 1/limit, so that no rate is ever rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Drain {
+    pub(crate) us: u64,
+    pub(crate) part: u32,
+}
+
+impl Drain {
+    /// Whole microseconds, rounded up.
+    #[inline]
+    pub(crate) fn ceil(self) -> u64 {
+        self.us + u64::from(self.part > 0)
+    }
+}
+
+impl Quota {
+    /// Builds a window or log of `limit` requests a `period`, or a bucket whose burst is the limit.
+    ///
+    /// # Errors
+    /// When the limit, the period or a full drain is out of range, or the period is not a whole
+    /// number of milliseconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_core::{Algorithm, Quota};
+    ///
+    /// let quota = Quota::new(Algorithm::FixedWindow, 100, Duration::from_secs(60))?;
+    /// assert_eq!(quota.to_string(), "fixed-window 100/min");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn new(algorithm: Algorithm, limit: u32, period: Duration) -> Result<Self, QuotaError> {
+        Self::with_capacity(algorithm, limit, period, limit)
+    }
+
+    /// Builds a bucket with a burst or queue of its own.
+    ///
+    /// # Errors
+    /// As [`Quota::new`], and when a window or log is given a capacity other than its limit.
+    pub fn with_capacity(
+        algorithm: Algorithm,
+        limit: u32,
+        period: Duration,
+        capacity: u32,
+    ) -> Result<Self, QuotaError> {
+        if !period.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(QuotaError::out_of_range(
+                "the period",
+                "is not a whole number of milliseconds",
+            ));
+        }
+        let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+        Self::checked(algorithm, limit.into(), period_us, capacity.into())
+    }
+
+    pub(crate) fn checked(
+        algorithm: Algorithm,
+        limit: u64,
+        period_us: u64,
+        capacity: u64,
+    ) -> Result<Self, QuotaError> {
+        let word = algorithm.capacity_word();
+        let limit = bounded("limit", limit, algorithm.max_limit())?;
+        let capacity = bounded(word.unwrap_or("limit"), capacity, MAX_CAPACITY)?;
+        if word.is_none() && capacity != limit {
+            return Err(QuotaError::out_of_range(
+                algorithm.name(),
+                "takes no burst or queue",
+            ));
+        }
+        if period_us < MIN_PERIOD_US {
+            return Err(QuotaError::out_of_range("the period", "is below 1ms"));
+        }
+        if period_us > MAX_PERIOD_US {
+            return Err(QuotaError::out_of_range("the period", "is above 366d"));
+        }
+        let mut quota = Quota {
+            algorithm,
+            limit,
+            capacity,
+            period_us,
+            unit: Drain::default(),
+            full: Drain::default(),
+        };
+        quota.unit = quota.divide(1);
+        quota.full = quota.divide(capacity);
+        if quota.full
+            > (Drain {
+                us: MAX_TIME_US,
+                part: 0,
+            })
+        {
+            return Err(QuotaError::out_of_range(
+                "a full drain",
+                "(capacity x period / limit) is above 2^52 microseconds, 142 years",
+            ));
+        }
+        Ok(quota)
+    }
+
+    /// A sliding window counter of `limit` requests a second.
+    ///
+    /// # Panics
+    /// When the limit is 0 or above [`MAX_CAPACITY`]; parse text or use [`Quota::new`] for data.
+    pub fn per_second(limit: u32) -> Self {
+        Self::literal(limit, 1)
+    }
+
+    /// A sliding window counter of `limit` requests a minute.
+    ///
+    /// # Panics
+    /// As [`Quota::per_second`].
+    pub fn per_minute(limit: u32) -> Self {
+        Self::literal(limit, 60)
+    }
+
+    /// A sliding window counter of `limit` requests an hour.
+    ///
+    /// # Panics
+    /// As [`Quota::per_second`].
+    pub fn per_hour(limit: u32) -> Self {
+        Self::literal(limit, 3_600)
+    }
+
+    /// A sliding window counter of `limit` requests a day.
+    ///
+    /// # Panics
+    /// As [`Quota::per_second`].
+    pub fn per_day(limit: u32) -> Self {
+        Self::literal(limit, 86_400)
+    }
+
+    fn literal(limit: u32, seconds: u64) -> Self {
+        match Self::new(Algorithm::default(), limit, Duration::from_secs(seconds)) {
+            Ok(quota) => quota,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The algorithm.
+    #[inline]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// How many units a period.
+    #[inline]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The period.
+    #[inline]
+    pub fn period(&self) -> Duration {
+        Duration::from_micros(self.period_us)
+    }
+
+    /// The period in microseconds.
+    #[inline]
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// The most that can ever be taken at once: the limit of a window or log, the burst or queue
+    /// of a bucket.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How long this quota's state matters in microseconds: the period of a window or log, a full
+    /// drain of a bucket, rounded up.
+    #[inline]
+    pub fn span_us(&self) -> u64 {
+        match self.algorithm.capacity_word() {
+            Some(_) => self.full.ceil(),
+            None => self.period_us,
+        }
+    }
+
+    /// How long `units` take to drain.
+    #[inline]
+    pub(crate) fn drain(&self, units: u32) -> Drain {
+        if units == 1 {
+            self.unit
+        } else {
+            self.divide(units)
+        }
+    }
+
+    /// How long the whole capacity takes to drain.
+    #[inline]
+    pub(crate) fn full(&self) -> Drain {
+        self.full
+    }
+
+    fn divide(&self, units: u32) -> Drain {
+        let (us, part) = mul_div(units.into(), self.period_us, self.limit.into());
+        Drain {
+            us,
+            part: crate::math::narrow(part),
+        }
+    }
+}
+
+fn bounded(what: &'static str, value: u64, max: u32) -> Result<u32, QuotaError> {
+    match u32::try_from(value) {
+        Ok(0) => Err(QuotaError::below(what)),
+        Ok(fits) if fits <= max => Ok(fits),
+        Ok(_) | Err(_) => Err(QuotaError::above(what, value, max)),
+    }
+}

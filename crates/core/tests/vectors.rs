@@ -1,0 +1,69 @@
+//! The golden traces: every figure of every step, as a stranger would see it.
+
+use serde_json::Value;
+use tollgate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
+
+#[test]
+fn every_step_of_every_golden_trace_is_answered_exactly() {
+    let mut steps = 0;
+    for line in include_str!("vectors.jsonl").lines() {
+        let trace: Value = serde_json::from_str(line).unwrap();
+        let quotas = quotas(&trace);
+        let mut states = vec![State::New; quotas.len()];
+        for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
+            let decision = decide(&quotas, &mut states, step);
+            let place = format!("{} step {i}", trace["id"]);
+            compare(decision.verdict(), step, &place);
+            if let Some(expected) = step.get("quotas") {
+                for (k, verdict) in decision.verdicts().iter().enumerate() {
+                    compare(verdict, &expected[k], &format!("{place} quota {k}"));
+                }
+            }
+            steps += 1;
+        }
+    }
+    assert!(steps > 400, "only {steps} steps were read");
+}
+
+fn quotas(trace: &Value) -> Vec<Quota> {
+    let text = |v: &Value| v.as_str().unwrap().parse().unwrap();
+    match trace.get("quota") {
+        Some(quota) => vec![text(quota)],
+        None => trace["quotas"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(text)
+            .collect(),
+    }
+}
+
+fn decide(quotas: &[Quota], states: &mut [State], step: &Value) -> Decision {
+    let verb = match step.get("verb") {
+        Some(verb) => verb.as_str().unwrap().parse().unwrap(),
+        None => Verb::Check,
+    };
+    let cost = step.get("cost").map_or(1, |cost| cost.as_u64().unwrap());
+    let mut limits: Vec<_> = quotas.iter().zip(states).collect();
+    apply_all(
+        &mut limits,
+        verb,
+        cost.try_into().unwrap(),
+        step["t_us"].as_u64().unwrap(),
+    )
+}
+
+fn compare(verdict: &Verdict, expected: &Value, place: &str) {
+    let figures = serde_json::json!({
+        "allowed": verdict.allowed(),
+        "granted": verdict.granted(),
+        "limit": verdict.limit,
+        "remaining": verdict.remaining,
+        "retry_after_us": verdict.retry_after_us(),
+        "reset_after_us": verdict.reset_after_us,
+        "delay_us": verdict.delay_us(),
+    });
+    for (name, figure) in figures.as_object().unwrap() {
+        assert_eq!(figure, &expected[name], "{name} of {place}");
+    }
+}
