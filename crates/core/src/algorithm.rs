@@ -1,8 +1,7 @@
 //! The algorithms and what a counter remembers: the only place that tells them apart.
 //!
-//! Each algorithm answers the same few questions about a state at a moment: how much is
+//! An algorithm is six small questions: *advance* the state to a moment, and there, how much is
 //! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*.
-//! Bringing the state to that moment is part of each answer, so that asking changes nothing.
 
 mod bucket;
 mod fixed_window;
@@ -14,7 +13,9 @@ use bucket::Bucket;
 use fixed_window::Window;
 use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
+use sliding_window_log::LogAt;
 
+use crate::math::mul_div;
 use crate::quota::{MAX_CAPACITY, MAX_LOG_LIMIT, Quota};
 
 /// How requests are counted.
@@ -108,6 +109,25 @@ impl Algorithm {
         }
     }
 
+    /// The most units within any span of time.
+    pub(crate) fn worst_case(self, quota: &Quota, span_us: u64) -> u64 {
+        let limit = u64::from(quota.limit());
+        let in_span = mul_div(limit, span_us, quota.period_us()).0;
+        match self {
+            // The end of one window, every whole one, and the start of another.
+            Algorithm::FixedWindow => {
+                limit.saturating_mul(span_us.div_ceil(quota.period_us()).saturating_add(1))
+            }
+            Algorithm::SlidingWindowLog => {
+                limit.saturating_mul(span_us.div_ceil(quota.period_us()))
+            }
+            Algorithm::SlidingWindowCounter => limit.saturating_add(in_span).saturating_add(1),
+            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
+                u64::from(quota.capacity()).saturating_add(in_span)
+            }
+        }
+    }
+
     /// The largest limit.
     pub fn max_limit(self) -> u32 {
         if self.logs() {
@@ -151,68 +171,200 @@ pub struct Packed {
     pub b: u64,
 }
 
-/// Asks the state's own algorithm; a new state answers as an empty one of the quota's algorithm.
+/// A state brought to a moment: five of an algorithm's six questions.
+pub(crate) trait Level {
+    /// How many units fit.
+    fn available(&self, quota: &Quota, now: u64) -> u32;
+
+    /// The least wait until `units`, which do not fit now and are at most the capacity, do.
+    fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64;
+
+    /// The least wait until it is as new.
+    fn until_new(&self, quota: &Quota, now: u64) -> u64;
+
+    /// Takes units, whatever fits.
+    fn take(&mut self, quota: &Quota, units: u32, now: u64);
+
+    /// Gives units back, down to nothing used.
+    fn give_back(&mut self, quota: &Quota, units: u32, now: u64);
+}
+
+/// A state of fixed size, and the sixth question.
+pub(crate) trait Flat: Level + Copy {
+    /// A key never seen.
+    fn empty(quota: &Quota, now: u64) -> Self;
+
+    /// The state's own time: the start of the current window, or when a level was last changed.
+    fn mark(&self) -> u64;
+
+    /// Brings the state to a moment, which is not before its mark.
+    fn advance(self, quota: &Quota, now: u64) -> Self;
+
+    fn pack(&self, quota: &Quota) -> Packed;
+
+    fn unpack(quota: &Quota, packed: Packed) -> Self;
+}
+
+/// A state brought to the moment it is decided as at.
+pub(crate) struct Opened<L> {
+    pub(crate) level: L,
+    /// The caller's time, or the state's own when the clock stepped back.
+    pub(crate) now: u64,
+    /// How far behind that the caller is.
+    pub(crate) behind: u64,
+}
+
+/// When to decide as at: the caller's time or, if the clock stepped back by no more than a span,
+/// the state's own; none if by more, as the key is as new then.
+#[inline]
+fn moment(mark: u64, quota: &Quota, t: u64) -> Option<u64> {
+    if t >= mark {
+        Some(t)
+    } else if mark - t <= quota.span_us() {
+        Some(mark)
+    } else {
+        None
+    }
+}
+
+impl<F: Flat> Opened<F> {
+    #[inline]
+    fn flat(stored: Option<F>, quota: &Quota, t: u64) -> Self {
+        let seen = stored.and_then(|state| Some((state, moment(state.mark(), quota, t)?)));
+        match seen {
+            Some((state, now)) => Opened {
+                level: state.advance(quota, now),
+                now,
+                behind: now - t,
+            },
+            None => Opened {
+                level: F::empty(quota, t),
+                now: t,
+                behind: 0,
+            },
+        }
+    }
+
+    fn into_any<'a>(self, any: impl FnOnce(F) -> AnyLevel<'a>) -> Opened<AnyLevel<'a>> {
+        Opened {
+            level: any(self.level),
+            now: self.now,
+            behind: self.behind,
+        }
+    }
+}
+
+/// A level of whichever algorithm.
+pub(crate) enum AnyLevel<'a> {
+    Window(Window),
+    Counter(Counter),
+    Bucket(Bucket),
+    Log(LogAt<'a>),
+}
+
 macro_rules! ask {
-    ($state:expr, $quota:expr, $inner:ident => $answer:expr, new => $new:expr) => {
-        match $state {
-            State::New => $new,
-            State::Window($inner) => $answer,
-            State::Counter($inner) => $answer,
-            State::Bucket($inner) => $answer,
-            State::Log($inner) => $answer,
+    ($any:expr, $level:ident => $answer:expr) => {
+        match $any {
+            AnyLevel::Window($level) => $answer,
+            AnyLevel::Counter($level) => $answer,
+            AnyLevel::Bucket($level) => $answer,
+            AnyLevel::Log($level) => $answer,
         }
     };
 }
 
-impl State {
-    /// The state's own time: the start of the current window, the newest entry of a log, or when
-    /// a bucket's level was last changed.
-    #[inline]
-    pub fn mark(&self) -> Option<u64> {
-        ask!(self, quota, state => Some(state.mark()), new => None)
+impl Level for AnyLevel<'_> {
+    fn available(&self, quota: &Quota, now: u64) -> u32 {
+        ask!(self, level => level.available(quota, now))
     }
 
-    /// How many units fit now.
-    #[inline]
-    pub(crate) fn available(&self, quota: &Quota, now: u64) -> u32 {
-        ask!(self, quota, state => state.available(quota, now), new => quota.capacity())
+    fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
+        ask!(self, level => level.until_fits(quota, units, now))
     }
 
-    /// The least wait until `units`, at most the capacity, fit.
-    #[inline]
-    pub(crate) fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        ask!(self, quota, state => state.until_fits(quota, units, now), new => 0)
+    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
+        ask!(self, level => level.until_new(quota, now))
     }
 
-    /// The least wait until the state is as new.
-    #[inline]
-    pub(crate) fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        ask!(self, quota, state => state.until_new(quota, now), new => 0)
+    fn take(&mut self, quota: &Quota, units: u32, now: u64) {
+        ask!(self, level => level.take(quota, units, now));
     }
 
-    /// Takes units, whatever is available.
-    #[inline]
-    pub(crate) fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        if matches!(self, State::New) {
-            *self = Self::empty(quota, now);
+    fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
+        ask!(self, level => level.give_back(quota, units, now));
+    }
+}
+
+impl AnyLevel<'_> {
+    /// The state to write down; none for a log, which was changed in its place.
+    pub(crate) fn into_state(self) -> Option<State> {
+        match self {
+            AnyLevel::Window(state) => Some(State::Window(state)),
+            AnyLevel::Counter(state) => Some(State::Counter(state)),
+            AnyLevel::Bucket(state) => Some(State::Bucket(state)),
+            AnyLevel::Log(_) => None,
         }
-        ask!(self, quota, state => state.take(quota, units, now), new => ());
     }
+}
 
-    /// Gives units back, down to nothing used.
-    #[inline]
-    pub(crate) fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        ask!(self, quota, state => state.give_back(quota, units, now), new => ());
-    }
-
-    fn empty(quota: &Quota, now: u64) -> Self {
+impl State {
+    /// Brings the state to the moment it is decided as at.
+    pub(crate) fn open<'s>(&'s mut self, quota: &Quota, t: u64) -> Opened<AnyLevel<'s>> {
         match quota.algorithm() {
-            Algorithm::FixedWindow => State::Window(Window::empty(quota, now)),
-            Algorithm::SlidingWindowLog => State::Log(Log::default()),
-            Algorithm::SlidingWindowCounter => State::Counter(Counter::empty(quota, now)),
-            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-                State::Bucket(Bucket::empty(quota, now))
+            Algorithm::FixedWindow => {
+                let stored = match self {
+                    State::Window(window) => Some(*window),
+                    _ => None,
+                };
+                Opened::flat(stored, quota, t).into_any(AnyLevel::Window)
             }
+            Algorithm::SlidingWindowCounter => {
+                let stored = match self {
+                    State::Counter(counter) => Some(*counter),
+                    _ => None,
+                };
+                Opened::flat(stored, quota, t).into_any(AnyLevel::Counter)
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
+                let stored = match self {
+                    State::Bucket(bucket) => Some(*bucket),
+                    _ => None,
+                };
+                Opened::flat(stored, quota, t).into_any(AnyLevel::Bucket)
+            }
+            Algorithm::SlidingWindowLog => {
+                let log = self.as_log();
+                let now = log.mark().map_or(Some(t), |mark| moment(mark, quota, t));
+                let level = match now {
+                    Some(now) => log.advance(quota, now),
+                    None => log.forgotten(),
+                };
+                let now = now.unwrap_or(t);
+                Opened {
+                    level: AnyLevel::Log(level),
+                    now,
+                    behind: now - t,
+                }
+            }
+        }
+    }
+
+    fn as_log(&mut self) -> &mut Log {
+        if !matches!(self, State::Log(_)) {
+            *self = State::Log(Log::default());
+        }
+        match self {
+            State::Log(log) => log,
+            State::New | State::Window(_) | State::Counter(_) | State::Bucket(_) => {
+                unreachable!("it was made a log just now")
+            }
+        }
+    }
+
+    /// Makes a log without entries new again.
+    pub(crate) fn forget_if_empty(&mut self) {
+        if matches!(self, State::Log(log) if log.mark().is_none()) {
+            *self = State::New;
         }
     }
 
@@ -223,7 +375,7 @@ impl State {
             State::New | State::Log(_) => None,
             State::Window(state) => Some(state.pack(quota)),
             State::Counter(state) => Some(state.pack(quota)),
-            State::Bucket(state) => Some(state.pack()),
+            State::Bucket(state) => Some(state.pack(quota)),
         }
     }
 
@@ -231,12 +383,41 @@ impl State {
     #[inline]
     pub fn unpack(quota: &Quota, packed: Packed) -> Self {
         match quota.algorithm() {
-            Algorithm::FixedWindow => State::Window(Window::unpack(quota, packed)),
-            Algorithm::SlidingWindowCounter => State::Counter(Counter::unpack(quota, packed)),
+            Algorithm::FixedWindow => State::Window(Flat::unpack(quota, packed)),
+            Algorithm::SlidingWindowCounter => State::Counter(Flat::unpack(quota, packed)),
             Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-                State::Bucket(Bucket::unpack(packed))
+                State::Bucket(Flat::unpack(quota, packed))
             }
             Algorithm::SlidingWindowLog => State::New,
         }
+    }
+}
+
+/// What can be done with a packed state of whichever algorithm, each kind compiled for itself.
+pub(crate) trait WithFlat {
+    type Answer;
+
+    fn with<F: Flat>(self, opened: Opened<F>) -> Self::Answer;
+}
+
+/// Unpacks a state for its own algorithm; none for a log, which has no packed form.
+#[inline]
+pub(crate) fn with_packed<W: WithFlat>(
+    quota: &Quota,
+    packed: Option<Packed>,
+    t: u64,
+    then: W,
+) -> Option<W::Answer> {
+    #[inline]
+    fn open<F: Flat>(quota: &Quota, packed: Option<Packed>, t: u64) -> Opened<F> {
+        Opened::flat(packed.map(|packed| F::unpack(quota, packed)), quota, t)
+    }
+    match quota.algorithm() {
+        Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),
+        Algorithm::SlidingWindowCounter => Some(then.with(open::<Counter>(quota, packed, t))),
+        Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
+            Some(then.with(open::<Bucket>(quota, packed, t)))
+        }
+        Algorithm::SlidingWindowLog => None,
     }
 }

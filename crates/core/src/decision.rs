@@ -1,6 +1,7 @@
 //! What comes out: one limit's verdict, and the decision over all limits of a request.
 //! Knows nothing of how they were reached.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// When the same request would be admitted.
@@ -108,7 +109,7 @@ pub struct Decision {
     verdict: Verdict,
     binding: usize,
     /// Every limit's own verdict; empty when there is only one limit, to spare an allocation.
-    verdicts: Vec<Verdict>,
+    verdicts: Box<[Verdict]>,
 }
 
 impl Decision {
@@ -118,7 +119,7 @@ impl Decision {
         Decision {
             verdict,
             binding: 0,
-            verdicts: Vec::new(),
+            verdicts: Box::default(),
         }
     }
 
@@ -159,9 +160,9 @@ impl Decision {
             *delay_us = delay;
         }
         let verdicts = if verdicts.len() == 1 {
-            Vec::new()
+            Box::default()
         } else {
-            verdicts
+            verdicts.into()
         };
         Decision {
             verdict,

@@ -3,9 +3,11 @@
 mod error;
 mod text;
 
+use alloc::format;
 use core::time::Duration;
 
 pub use error::QuotaError;
+use text::Period;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
@@ -89,10 +91,8 @@ impl Quota {
         capacity: u32,
     ) -> Result<Self, QuotaError> {
         if !period.subsec_nanos().is_multiple_of(1_000_000) {
-            return Err(QuotaError::out_of_range(
-                "the period",
-                "is not a whole number of milliseconds",
-            ));
+            let problem = format!("the period {period:?} is not a whole number of milliseconds");
+            return Err(QuotaError::new(problem));
         }
         let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
         Self::checked(algorithm, limit.into(), period_us, capacity.into())
@@ -108,16 +108,19 @@ impl Quota {
         let limit = bounded("limit", limit, algorithm.max_limit())?;
         let capacity = bounded(word.unwrap_or("limit"), capacity, MAX_CAPACITY)?;
         if word.is_none() && capacity != limit {
-            return Err(QuotaError::out_of_range(
-                algorithm.name(),
-                "takes no burst or queue",
-            ));
+            let problem = format!("{} takes no burst or queue", algorithm.name());
+            return Err(QuotaError::new(problem));
         }
         if period_us < MIN_PERIOD_US {
-            return Err(QuotaError::out_of_range("the period", "is below 1ms"));
+            let problem = format!("the period {period_us}us is below 1ms");
+            return Err(QuotaError::new(problem));
         }
         if period_us > MAX_PERIOD_US {
-            return Err(QuotaError::out_of_range("the period", "is above 366d"));
+            let problem = match period_us {
+                u64::MAX => "the period is above 366d".into(),
+                long => format!("the period {} is above 366d", Period(long)),
+            };
+            return Err(QuotaError::new(problem));
         }
         let mut quota = Quota {
             algorithm,
@@ -135,10 +138,11 @@ impl Quota {
                 part: 0,
             })
         {
-            return Err(QuotaError::out_of_range(
-                "a full drain",
-                "(capacity x period / limit) is above 2^52 microseconds, 142 years",
-            ));
+            let problem = format!(
+                "a full drain (capacity x period / limit) of {} microseconds is above {MAX_TIME_US}",
+                quota.full.us
+            );
+            return Err(QuotaError::new(problem));
         }
         Ok(quota)
     }
@@ -221,6 +225,17 @@ impl Quota {
             Some(_) => self.full.ceil(),
             None => self.period_us,
         }
+    }
+
+    /// The most units that check and take can admit within any span of that length, wherever it
+    /// starts; its end is outside. Rounded down to whole units.
+    pub fn worst_case(&self, span_us: u64) -> u64 {
+        self.algorithm.worst_case(self, span_us)
+    }
+
+    /// How long `units` take at the sustained rate in microseconds, rounded up.
+    pub fn drain_us(&self, units: u32) -> u64 {
+        self.divide(units).ceil()
     }
 
     /// How long `units` take to drain.

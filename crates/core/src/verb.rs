@@ -5,7 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::State;
+use crate::algorithm::{AnyLevel, Flat, Level, Opened, Packed, State, WithFlat, with_packed};
 use crate::decision::{Decision, Outcome, Retry, Verdict};
 use crate::quota::Quota;
 
@@ -82,13 +82,54 @@ impl FromStr for Verb {
 
 /// Decides one request against one counter at time `now_us`, changing `state` only if something
 /// was taken, given back or forgotten. Times beyond [`MAX_TIME_US`] count as that.
-#[inline]
 pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u64) -> Verdict {
-    let turn = Turn::open(quota, state, verb, cost, now_us);
-    match turn.refusal(state) {
-        Some(verdict) => verdict,
-        None => turn.settle(state, turn.grant()),
+    let opened = state.open(quota, now_us.min(MAX_TIME_US));
+    let mut turn = Turn::new(quota, opened, verb, cost);
+    let (verdict, change) = turn.decide();
+    let next = turn.level.into_state();
+    change.write(state, next);
+    verdict
+}
+
+/// Decides one request against one counter that is [packed](State::pack), none being new; gives
+/// the verdict and what to write down. A log cannot be packed and is always new here.
+#[inline]
+pub fn apply_packed(
+    quota: &Quota,
+    packed: Option<Packed>,
+    verb: Verb,
+    cost: u32,
+    now_us: u64,
+) -> (Verdict, Option<Packed>) {
+    struct Decide<'a> {
+        quota: &'a Quota,
+        packed: Option<Packed>,
+        verb: Verb,
+        cost: u32,
     }
+    impl WithFlat for Decide<'_> {
+        type Answer = (Verdict, Option<Packed>);
+
+        #[inline]
+        fn with<F: Flat>(self, opened: Opened<F>) -> Self::Answer {
+            let mut turn = Turn::new(self.quota, opened, self.verb, self.cost);
+            let (verdict, change) = turn.decide();
+            let packed = match change {
+                Change::Nothing => self.packed,
+                Change::Keep => Some(turn.level.pack(self.quota)),
+                Change::Forget => None,
+            };
+            (verdict, packed)
+        }
+    }
+    let decide = Decide {
+        quota,
+        packed,
+        verb,
+        cost,
+    };
+    let decided = with_packed(quota, packed, now_us.min(MAX_TIME_US), decide);
+    decided.unwrap_or_else(|| (apply(quota, &mut State::New, verb, cost, now_us), None))
 }
 
 /// Decides one request against several counters at once: if any refuses, none is charged.
@@ -98,79 +139,96 @@ pub fn apply_all(
     cost: u32,
     now_us: u64,
 ) -> Decision {
-    let turns: Vec<Turn<'_>> = limits
-        .iter()
-        .map(|(quota, state)| Turn::open(quota, state, verb, cost, now_us))
+    let t = now_us.min(MAX_TIME_US);
+    let mut turns: Vec<Turn<'_, AnyLevel<'_>>> = limits
+        .iter_mut()
+        .map(|(quota, state)| Turn::new(quota, state.open(quota, t), verb, cost))
         .collect();
-    let refusals: Vec<Option<Verdict>> = turns
-        .iter()
-        .zip(limits.iter())
-        .map(|(turn, (_, state))| turn.refusal(state))
-        .collect();
-
-    let verdicts = if refusals.iter().any(Option::is_some) {
-        let untouched =
-            |((turn, refusal), (_, state)): ((&Turn<'_>, &Option<Verdict>), &(_, &mut State))| {
-                refusal.unwrap_or_else(|| turn.spared(state))
-            };
+    let refusals: Vec<Option<Verdict>> = turns.iter().map(Turn::refusal).collect();
+    let settled: Vec<(Verdict, Change)> = if refusals.iter().any(Option::is_some) {
+        let spared = |turn: &Turn<'_, _>, refusal: Option<Verdict>| {
+            let verdict = refusal.unwrap_or_else(|| turn.spared());
+            (verdict, Change::Nothing)
+        };
         turns
             .iter()
-            .zip(&refusals)
-            .zip(limits.iter())
-            .map(untouched)
+            .zip(refusals)
+            .map(|(turn, refusal)| spared(turn, refusal))
             .collect()
     } else {
         let granted = turns.iter().map(Turn::grant).min().unwrap_or(0);
-        turns
-            .iter()
-            .zip(limits.iter_mut())
-            .map(|(turn, (_, state))| turn.settle(state, granted))
-            .collect()
+        turns.iter_mut().map(|turn| turn.settle(granted)).collect()
     };
+    let next: Vec<Option<State>> = turns
+        .into_iter()
+        .map(|turn| turn.level.into_state())
+        .collect();
+    let mut verdicts = Vec::with_capacity(limits.len());
+    for (((_, state), next), (verdict, change)) in limits.iter_mut().zip(next).zip(settled) {
+        change.write(state, next);
+        verdicts.push(verdict);
+    }
     Decision::all(verdicts)
 }
 
+/// What a decision does to the stored state.
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    Keep,
+    Forget,
+}
+
+impl Change {
+    fn write(self, state: &mut State, next: Option<State>) {
+        match (self, next) {
+            (Change::Forget, _) => *state = State::New,
+            (Change::Keep, Some(next)) => *state = next,
+            (Change::Keep, None) | (Change::Nothing, Some(_)) => {}
+            // Looking at a new log made it an empty one.
+            (Change::Nothing, None) => state.forget_if_empty(),
+        }
+    }
+}
+
 /// One request before one counter.
-struct Turn<'a> {
+struct Turn<'a, L> {
     quota: &'a Quota,
     verb: Verb,
     cost: u32,
-    /// The moment to decide as at: the caller's, or the state's own when the clock stepped back.
+    level: L,
     now: u64,
-    /// How far behind the state's own time the caller is.
     behind: u64,
-    /// Whether the clock stepped back so far that the key is as new.
-    forgotten: bool,
     available: u32,
 }
 
-impl<'a> Turn<'a> {
+impl<'a, L: Level> Turn<'a, L> {
     #[inline]
-    fn open(quota: &'a Quota, state: &State, verb: Verb, cost: u32, now_us: u64) -> Self {
-        let t = now_us.min(MAX_TIME_US);
-        let (now, forgotten) = match state.mark() {
-            Some(mark) if t < mark => {
-                let forgotten = mark - t > quota.span_us();
-                (if forgotten { t } else { mark }, forgotten)
-            }
-            Some(_) | None => (t, false),
-        };
-        let mut turn = Turn {
+    fn new(quota: &'a Quota, opened: Opened<L>, verb: Verb, cost: u32) -> Self {
+        let Opened { level, now, behind } = opened;
+        Turn {
+            available: level.available(quota, now),
             quota,
             verb,
             cost,
+            level,
             now,
-            behind: now - t,
-            forgotten,
-            available: 0,
-        };
-        turn.available = turn.seen(state).available(quota, now);
-        turn
+            behind,
+        }
     }
 
-    /// The verdict if this limit refuses; it changes nothing.
+    /// Decides with no other limits to ask.
     #[inline]
-    fn refusal(&self, state: &State) -> Option<Verdict> {
+    fn decide(&mut self) -> (Verdict, Change) {
+        match self.refusal() {
+            Some(verdict) => (verdict, Change::Nothing),
+            None => self.settle(self.grant()),
+        }
+    }
+
+    /// The verdict if this limit refuses.
+    #[inline]
+    fn refusal(&self) -> Option<Verdict> {
         let wanted = match self.verb {
             Verb::Check | Verb::Peek => self.cost,
             Verb::Take => self.cost.min(1),
@@ -182,10 +240,10 @@ impl<'a> Turn<'a> {
         let retry = if wanted > self.quota.capacity() {
             Retry::Never
         } else {
-            let wait = self.seen(state).until_fits(self.quota, wanted, self.now);
-            Retry::After(self.seen_from_call(wait))
+            let wait = self.level.until_fits(self.quota, wanted, self.now);
+            Retry::After(self.since_call(wait))
         };
-        Some(self.verdict(Outcome::Refused { retry }, self.available, self.seen(state)))
+        Some(self.verdict(Outcome::Refused { retry }, self.available))
     }
 
     /// What this limit would grant, given that it does not refuse.
@@ -201,71 +259,79 @@ impl<'a> Turn<'a> {
     /// The verdict of a limit that admits but is not charged: a peek, a cost of 0, or a request
     /// that another limit refused.
     #[inline]
-    fn spared(&self, state: &State) -> Verdict {
+    fn spared(&self) -> Verdict {
         let outcome = Outcome::Admitted {
             granted: 0,
-            delay_us: self.delay(self.seen(state), self.cost),
+            delay_us: self.delay(self.cost),
         };
-        self.verdict(outcome, self.available, self.seen(state))
+        self.verdict(outcome, self.available)
     }
 
     /// Carries out an admitted request, taking `granted` units where units are taken.
     #[inline]
-    fn settle(&self, state: &mut State, granted: u32) -> Verdict {
-        if self.verb == Verb::Peek || (self.cost == 0 && self.verb != Verb::Reset) {
-            return self.spared(state);
-        }
-        if self.forgotten || self.verb == Verb::Reset {
-            *state = State::New;
-        }
-        let mut delay_us = 0;
-        let remaining = match self.verb {
+    fn settle(&mut self, granted: u32) -> (Verdict, Change) {
+        let (quota, now) = (self.quota, self.now);
+        match self.verb {
+            Verb::Peek => (self.spared(), Change::Nothing),
+            Verb::Check | Verb::Take | Verb::Charge | Verb::Refund if self.cost == 0 => {
+                (self.spared(), Change::Nothing)
+            }
             Verb::Check | Verb::Take | Verb::Charge => {
-                delay_us = self.delay(state, granted);
-                state.take(self.quota, granted, self.now);
-                self.available.saturating_sub(granted)
+                let delay_us = self.delay(granted);
+                self.level.take(quota, granted, now);
+                let outcome = Outcome::Admitted { granted, delay_us };
+                let remaining = self.available.saturating_sub(granted);
+                (self.verdict(outcome, remaining), Change::Keep)
             }
             Verb::Refund => {
-                state.give_back(self.quota, self.cost, self.now);
-                if state.until_new(self.quota, self.now) == 0 {
-                    *state = State::New;
-                }
-                state.available(self.quota, self.now)
+                self.level.give_back(quota, self.cost, now);
+                let verdict = self.verdict(GIVEN_BACK, self.level.available(quota, now));
+                let change = match verdict.reset_after_us {
+                    0 => Change::Forget,
+                    1.. => Change::Keep,
+                };
+                (verdict, change)
             }
-            Verb::Peek | Verb::Reset => self.quota.capacity(),
-        };
-        self.verdict(Outcome::Admitted { granted, delay_us }, remaining, state)
-    }
-
-    /// The state as this turn sees it.
-    #[inline]
-    fn seen<'s>(&self, state: &'s State) -> &'s State {
-        static NEW: State = State::New;
-        if self.forgotten { &NEW } else { state }
+            Verb::Reset => {
+                let verdict = Verdict {
+                    outcome: GIVEN_BACK,
+                    limit: quota.capacity(),
+                    remaining: quota.capacity(),
+                    reset_after_us: 0,
+                };
+                (verdict, Change::Forget)
+            }
+        }
     }
 
     /// The shaping delay of a request that takes something: until the queue ahead has drained.
     #[inline]
-    fn delay(&self, state: &State, takes: u32) -> u64 {
+    fn delay(&self, takes: u32) -> u64 {
         if takes == 0 || !self.quota.algorithm().shapes() {
             return 0;
         }
-        self.seen_from_call(state.until_new(self.quota, self.now))
+        self.since_call(self.level.until_new(self.quota, self.now))
     }
 
     /// Counts a wait from the caller's clock.
     #[inline]
-    fn seen_from_call(&self, wait: u64) -> u64 {
+    fn since_call(&self, wait: u64) -> u64 {
         if wait == 0 { 0 } else { wait + self.behind }
     }
 
     #[inline]
-    fn verdict(&self, outcome: Outcome, remaining: u32, state: &State) -> Verdict {
+    fn verdict(&self, outcome: Outcome, remaining: u32) -> Verdict {
         Verdict {
             outcome,
             limit: self.quota.capacity(),
             remaining,
-            reset_after_us: self.seen_from_call(state.until_new(self.quota, self.now)),
+            reset_after_us: self.since_call(self.level.until_new(self.quota, self.now)),
         }
     }
 }
+
+/// How a refund or a reset comes out.
+const GIVEN_BACK: Outcome = Outcome::Admitted {
+    granted: 0,
+    delay_us: 0,
+};

@@ -1,5 +1,7 @@
 //! The golden traces: every figure of every step, as a stranger would see it.
 
+#![allow(clippy::unwrap_used)]
+
 use serde_json::Value;
 use tollgate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
 

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The binary `tollgate`. Knows only where the library begins.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tollgate_server::run()
+}

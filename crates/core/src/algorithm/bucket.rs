@@ -1,7 +1,7 @@
 //! The buckets: a level that drains at limit/period. Token bucket and leaky bucket are mirror
 //! images of one another, and the shaping queue is the same level read as a schedule.
 
-use super::Packed;
+use super::{Flat, Level, Packed};
 use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
@@ -15,14 +15,19 @@ pub struct Bucket {
     limit: u32,
 }
 
-impl Bucket {
+impl Flat for Bucket {
     #[inline]
-    pub(super) fn empty(quota: &Quota, now: u64) -> Self {
+    fn empty(quota: &Quota, now: u64) -> Self {
         Bucket {
             changed: now,
             level: Drain::default(),
             limit: quota.limit(),
         }
+    }
+
+    #[inline]
+    fn mark(&self) -> u64 {
+        self.changed
     }
 
     #[inline]
@@ -44,87 +49,8 @@ impl Bucket {
         }
     }
 
-    /// The same used units, rounded up, under another limit.
-    // As at the last change, not as at now: what it says of the future must not depend on when
-    // it is asked, and a refusal does not write the conversion down.
-    #[cold]
-    fn converted(self, quota: &Quota) -> Self {
-        let parts =
-            u128::from(self.level.us) * u128::from(self.limit) + u128::from(self.level.part);
-        let (whole, rest) = div(parts, quota.period_us());
-        let used = u128::from(whole) + u128::from(rest > 0);
-        let (us, part) = div(
-            used * u128::from(quota.period_us()),
-            u64::from(quota.limit()),
-        );
-        Bucket {
-            level: saturated(Drain {
-                us,
-                part: narrow(part),
-            }),
-            limit: quota.limit(),
-            ..self
-        }
-    }
-
     #[inline]
-    pub(super) fn mark(&self) -> u64 {
-        self.changed
-    }
-
-    #[inline]
-    pub(super) fn available(&self, quota: &Quota, now: u64) -> u32 {
-        let level = self.advance(quota, now).level;
-        if level == Drain::default() {
-            return quota.capacity();
-        }
-        let full = quota.full();
-        if level >= full {
-            return 0;
-        }
-        let free = minus(full, level, quota.limit());
-        units(free, quota)
-    }
-
-    #[inline]
-    pub(super) fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        let wanted = plus(
-            self.advance(quota, now).level,
-            quota.drain(units),
-            quota.limit(),
-        );
-        let full = quota.full();
-        if wanted <= full {
-            0
-        } else {
-            minus(wanted, full, quota.limit()).ceil()
-        }
-    }
-
-    #[inline]
-    pub(super) fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        self.advance(quota, now).level.ceil()
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        self.level = saturated(plus(self.level, quota.drain(units), quota.limit()));
-    }
-
-    #[inline]
-    pub(super) fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        let back = quota.drain(units);
-        self.level = if back >= self.level {
-            Drain::default()
-        } else {
-            minus(self.level, back, quota.limit())
-        };
-    }
-
-    #[inline]
-    pub(super) fn pack(&self) -> Packed {
+    fn pack(&self, _: &Quota) -> Packed {
         Packed {
             forget_at_us: self.changed + self.level.ceil(),
             a: self.changed,
@@ -133,7 +59,7 @@ impl Bucket {
     }
 
     #[inline]
-    pub(super) fn unpack(packed: Packed) -> Self {
+    fn unpack(_: &Quota, packed: Packed) -> Self {
         let part = narrow(packed.b >> 30);
         let drained = packed.forget_at_us.saturating_sub(u64::from(part > 0));
         Bucket {
@@ -144,6 +70,67 @@ impl Bucket {
             },
             limit: narrow(packed.b & ((1 << 30) - 1)),
         }
+    }
+}
+
+impl Bucket {
+    /// The same used units, rounded up, under another limit.
+    // As at the last change, not as at now: what it says of the future must not depend on when
+    // it is asked, and a refusal does not write the conversion down.
+    #[cold]
+    fn converted(self, quota: &Quota) -> Self {
+        let period = u128::from(quota.period_us());
+        let parts =
+            u128::from(self.level.us) * u128::from(self.limit) + u128::from(self.level.part);
+        let used = parts.div_ceil(period);
+        let (us, part) = div(used * period, u64::from(quota.limit()));
+        Bucket {
+            level: saturated(Drain {
+                us,
+                part: narrow(part),
+            }),
+            limit: quota.limit(),
+            ..self
+        }
+    }
+}
+
+impl Level for Bucket {
+    #[inline]
+    fn available(&self, quota: &Quota, _: u64) -> u32 {
+        if self.level == Drain::default() {
+            return quota.capacity();
+        }
+        if self.level >= quota.full() {
+            return 0;
+        }
+        units(minus(quota.full(), self.level, quota.limit()), quota)
+    }
+
+    #[inline]
+    fn until_fits(&self, quota: &Quota, units: u32, _: u64) -> u64 {
+        let wanted = plus(self.level, quota.drain(units), quota.limit());
+        minus(wanted, quota.full(), quota.limit()).ceil()
+    }
+
+    #[inline]
+    fn until_new(&self, _: &Quota, _: u64) -> u64 {
+        self.level.ceil()
+    }
+
+    #[inline]
+    fn take(&mut self, quota: &Quota, units: u32, _: u64) {
+        self.level = saturated(plus(self.level, quota.drain(units), quota.limit()));
+    }
+
+    #[inline]
+    fn give_back(&mut self, quota: &Quota, units: u32, _: u64) {
+        let back = quota.drain(units);
+        self.level = if back >= self.level {
+            Drain::default()
+        } else {
+            minus(self.level, back, quota.limit())
+        };
     }
 }
 
@@ -158,18 +145,17 @@ fn saturated(level: Drain) -> Drain {
 
 #[inline]
 fn plus(a: Drain, b: Drain, limit: u32) -> Drain {
-    // Two parts below 10^9 stay below 2^32.
+    // Two parts below 10^9 stay below 2^32. The microseconds of a huge cost may be at the end of
+    // their range already.
+    let us = a.us.saturating_add(b.us);
     let part = a.part + b.part;
     if part >= limit {
         Drain {
-            us: a.us + b.us + 1,
+            us: us.saturating_add(1),
             part: part - limit,
         }
     } else {
-        Drain {
-            us: a.us + b.us,
-            part,
-        }
+        Drain { us, part }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fixed window: one count, in windows aligned to the Unix epoch.
 
-use super::Packed;
+use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
@@ -12,13 +12,18 @@ pub struct Window {
     count: u64,
 }
 
-impl Window {
+impl Flat for Window {
     #[inline]
-    pub(super) fn empty(quota: &Quota, now: u64) -> Self {
+    fn empty(quota: &Quota, now: u64) -> Self {
         Window {
             start: now - now % quota.period_us(),
             count: 0,
         }
+    }
+
+    #[inline]
+    fn mark(&self) -> u64 {
+        self.start
     }
 
     #[inline]
@@ -31,49 +36,7 @@ impl Window {
     }
 
     #[inline]
-    pub(super) fn mark(&self) -> u64 {
-        self.start
-    }
-
-    #[inline]
-    pub(super) fn available(&self, quota: &Quota, now: u64) -> u32 {
-        narrow(u64::from(quota.limit()).saturating_sub(self.advance(quota, now).count))
-    }
-
-    #[inline]
-    pub(super) fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        let window = self.advance(quota, now);
-        if window.count + u64::from(units) <= quota.limit().into() {
-            0
-        } else {
-            window.start + quota.period_us() - now
-        }
-    }
-
-    #[inline]
-    pub(super) fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        let window = self.advance(quota, now);
-        if window.count == 0 {
-            0
-        } else {
-            window.start + quota.period_us() - now
-        }
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        self.count = (self.count + u64::from(units)).min(MAX_UNITS);
-    }
-
-    #[inline]
-    pub(super) fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        self.count = self.count.saturating_sub(units.into());
-    }
-
-    #[inline]
-    pub(super) fn pack(&self, quota: &Quota) -> Packed {
+    fn pack(&self, quota: &Quota) -> Packed {
         Packed {
             forget_at_us: self.start + quota.period_us(),
             a: self.count,
@@ -82,10 +45,41 @@ impl Window {
     }
 
     #[inline]
-    pub(super) fn unpack(quota: &Quota, packed: Packed) -> Self {
+    fn unpack(quota: &Quota, packed: Packed) -> Self {
         Window {
             start: packed.forget_at_us.saturating_sub(quota.period_us()),
             count: packed.a,
         }
+    }
+}
+
+impl Level for Window {
+    #[inline]
+    fn available(&self, quota: &Quota, _: u64) -> u32 {
+        narrow(u64::from(quota.limit()).saturating_sub(self.count))
+    }
+
+    #[inline]
+    fn until_fits(&self, quota: &Quota, _: u32, now: u64) -> u64 {
+        self.start + quota.period_us() - now
+    }
+
+    #[inline]
+    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
+        if self.count == 0 {
+            0
+        } else {
+            self.start + quota.period_us() - now
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, _: &Quota, units: u32, _: u64) {
+        self.count = (self.count + u64::from(units)).min(MAX_UNITS);
+    }
+
+    #[inline]
+    fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
+        self.count = self.count.saturating_sub(units.into());
     }
 }

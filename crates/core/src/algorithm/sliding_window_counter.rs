@@ -1,6 +1,6 @@
 //! Sliding window counter: two aligned windows, the previous one weighted by its overlap.
 
-use super::Packed;
+use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::{div, mul_div, narrow};
 use crate::quota::Quota;
@@ -14,9 +14,9 @@ pub struct Counter {
     current: u64,
 }
 
-impl Counter {
+impl Flat for Counter {
     #[inline]
-    pub(super) fn empty(quota: &Quota, now: u64) -> Self {
+    fn empty(quota: &Quota, now: u64) -> Self {
         Counter {
             start: now - now % quota.period_us(),
             previous: 0,
@@ -25,12 +25,16 @@ impl Counter {
     }
 
     #[inline]
+    fn mark(&self) -> u64 {
+        self.start
+    }
+
+    #[inline]
     fn advance(self, quota: &Quota, now: u64) -> Self {
-        let period = quota.period_us();
-        let next = self.start + period;
+        let next = self.start + quota.period_us();
         if now < next {
             self
-        } else if now < next + period {
+        } else if now < next + quota.period_us() {
             Counter {
                 start: next,
                 previous: self.current,
@@ -41,79 +45,74 @@ impl Counter {
         }
     }
 
-    /// What counts against the limit: the previous window's share, rounded down, and the current.
     #[inline]
-    fn estimate(&self, quota: &Quota, now: u64) -> u64 {
-        if self.previous == 0 {
-            return self.current;
-        }
-        let period = quota.period_us();
-        let overlap = period - (now - self.start);
-        mul_div(self.previous, overlap, period).0 + self.current
-    }
-
-    #[inline]
-    pub(super) fn mark(&self) -> u64 {
-        self.start
-    }
-
-    #[inline]
-    pub(super) fn available(&self, quota: &Quota, now: u64) -> u32 {
-        let estimate = self.advance(quota, now).estimate(quota, now);
-        narrow(u64::from(quota.limit()).saturating_sub(estimate))
-    }
-
-    pub(super) fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        let counter = self.advance(quota, now);
-        let room = u64::from(quota.limit() - units);
-        let at = if let Some(room) = room.checked_sub(counter.current) {
-            counter.start + faded(counter.previous, room, quota)
-        } else {
-            // The current window alone is too full: it has to become the previous one and fade.
-            counter.start + quota.period_us() + faded(counter.current, room, quota)
-        };
-        at.saturating_sub(now)
-    }
-
-    #[inline]
-    pub(super) fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        let counter = self.advance(quota, now);
-        let at = if counter.current > 0 {
-            counter.start + quota.period_us() + faded(counter.current, 0, quota)
-        } else {
-            counter.start + faded(counter.previous, 0, quota)
-        };
-        at.saturating_sub(now)
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        self.current = (self.current + u64::from(units)).min(MAX_UNITS);
-    }
-
-    #[inline]
-    pub(super) fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        *self = self.advance(quota, now);
-        self.current = self.current.saturating_sub(units.into());
-    }
-
-    #[inline]
-    pub(super) fn pack(&self, quota: &Quota) -> Packed {
+    fn pack(&self, quota: &Quota) -> Packed {
         Packed {
-            forget_at_us: self.start + 2 * quota.period_us(),
+            forget_at_us: self.start + windows(self.current) * quota.period_us(),
             a: self.current,
             b: self.previous,
         }
     }
 
     #[inline]
-    pub(super) fn unpack(quota: &Quota, packed: Packed) -> Self {
+    fn unpack(quota: &Quota, packed: Packed) -> Self {
+        let lived = windows(packed.a) * quota.period_us();
         Counter {
-            start: packed.forget_at_us.saturating_sub(2 * quota.period_us()),
+            start: packed.forget_at_us.saturating_sub(lived),
             previous: packed.b,
             current: packed.a,
         }
+    }
+}
+
+/// How many windows from the start of the current one on still matter.
+#[inline]
+fn windows(current: u64) -> u64 {
+    if current > 0 { 2 } else { 1 }
+}
+
+impl Level for Counter {
+    #[inline]
+    fn available(&self, quota: &Quota, now: u64) -> u32 {
+        // What counts: the previous window's share, rounded down, and the current window.
+        let share = if self.previous == 0 {
+            0
+        } else {
+            let overlap = self.start + quota.period_us() - now;
+            mul_div(self.previous, overlap, quota.period_us()).0
+        };
+        narrow(u64::from(quota.limit()).saturating_sub(share + self.current))
+    }
+
+    fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
+        let room = u64::from(quota.limit() - units);
+        let at = if let Some(room) = room.checked_sub(self.current) {
+            self.start + faded(self.previous, room, quota)
+        } else {
+            // The current window alone is too full: it has to become the previous one and fade.
+            self.start + quota.period_us() + faded(self.current, room, quota)
+        };
+        at.saturating_sub(now)
+    }
+
+    #[inline]
+    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
+        let at = if self.current > 0 {
+            self.start + quota.period_us() + faded(self.current, 0, quota)
+        } else {
+            self.start + faded(self.previous, 0, quota)
+        };
+        at.saturating_sub(now)
+    }
+
+    #[inline]
+    fn take(&mut self, _: &Quota, units: u32, _: u64) {
+        self.current = (self.current + u64::from(units)).min(MAX_UNITS);
+    }
+
+    #[inline]
+    fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
+        self.current = self.current.saturating_sub(units.into());
     }
 }
 

@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use super::Level;
 use super::ring::{Entry, Ring};
 use crate::MAX_UNITS;
 use crate::math::narrow;
@@ -18,93 +19,113 @@ pub struct Log {
     entries: Ring,
 }
 
+/// A log brought to a moment: what is before `first` no longer counts, but is only dropped when
+/// something changes.
+pub(crate) struct LogAt<'a> {
+    log: &'a mut Log,
+    first: usize,
+}
+
 impl Log {
-    /// The first entry that still counts: one exactly a period old is gone.
-    #[inline]
-    fn advance(&self, quota: &Quota, now: u64) -> usize {
-        self.entries
-            .first(0, |entry| entry.time + quota.period_us() > now)
+    /// The newest instant, if there is any.
+    pub(super) fn mark(&self) -> Option<u64> {
+        self.entries.last().map(|newest| newest.time)
     }
 
-    /// The units from an entry on.
-    fn units_from(&self, first: usize) -> u64 {
-        match self.entries.last() {
-            Some(last) => last.sum - self.entries.sum_before(first),
+    /// Brings the log to a moment: an entry exactly one period old is gone.
+    pub(super) fn advance(&mut self, quota: &Quota, now: u64) -> LogAt<'_> {
+        let counts = |entry: Entry| entry.time + quota.period_us() > now;
+        LogAt {
+            first: self.entries.first(0, counts),
+            log: self,
+        }
+    }
+
+    /// Sees the log as if it were new.
+    pub(super) fn forgotten(&mut self) -> LogAt<'_> {
+        LogAt {
+            first: self.entries.len(),
+            log: self,
+        }
+    }
+}
+
+impl LogAt<'_> {
+    /// The units that count.
+    fn used(&self) -> u64 {
+        let entries = &self.log.entries;
+        match entries.last() {
+            Some(last) => last.sum - entries.sum_before(self.first),
             None => 0,
         }
     }
 
+    fn drop_expired(&mut self) {
+        self.log.entries.drop_front(self.first);
+        self.first = 0;
+    }
+}
+
+impl Level for LogAt<'_> {
     #[inline]
-    pub(super) fn mark(&self) -> u64 {
-        self.entries.last().map_or(0, |newest| newest.time)
+    fn available(&self, quota: &Quota, _: u64) -> u32 {
+        narrow(u64::from(quota.limit()).saturating_sub(self.used()))
     }
 
-    #[inline]
-    pub(super) fn available(&self, quota: &Quota, now: u64) -> u32 {
-        let used = self.units_from(self.advance(quota, now));
-        narrow(u64::from(quota.limit()).saturating_sub(used))
-    }
-
-    pub(super) fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        let first = self.advance(quota, now);
+    fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
+        let entries = &self.log.entries;
         let room = u64::from(quota.limit() - units);
-        let Some(last) = self.entries.last() else {
-            return 0;
-        };
-        if self.units_from(first) <= room {
+        let total = entries.last().map_or(0, |last| last.sum);
+        let freeing = entries.first(self.first, |entry| total - entry.sum <= room);
+        if freeing == entries.len() {
             return 0;
         }
-        let freeing = self
-            .entries
-            .first(first, |entry| last.sum - entry.sum <= room);
-        self.entries.get(freeing).time + quota.period_us() - now
+        entries.get(freeing).time + quota.period_us() - now
     }
 
     #[inline]
-    pub(super) fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        match self.entries.last() {
-            Some(newest) => (newest.time + quota.period_us()).saturating_sub(now),
-            None => 0,
+    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
+        if self.first == self.log.entries.len() {
+            return 0;
         }
+        self.log.forget_at_us(quota).saturating_sub(now)
     }
 
-    pub(super) fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        let first = self.advance(quota, now);
-        self.entries.drop_front(first);
-        let newest = self.entries.last();
+    fn take(&mut self, quota: &Quota, units: u32, now: u64) {
+        self.drop_expired();
+        let entries = &mut self.log.entries;
+        let newest = entries.last();
         let used = newest.map_or(0, |entry| entry.sum);
         let sum = (used + u64::from(units)).min(MAX_UNITS);
-        let limit = quota.limit() as usize;
-        match newest {
-            Some(entry) if entry.time == now => self.entries.amend(sum),
-            Some(_) | None => {
-                if self.entries.len() >= limit + INSTANTS_IN_DEBT {
-                    self.entries.merge_front();
-                }
-                if sum > used {
-                    self.entries.push(Entry { time: now, sum }, limit);
-                }
-            }
+        if newest.is_some_and(|entry| entry.time == now) {
+            entries.amend(sum);
+            return;
         }
+        let limit = quota.limit() as usize;
+        if entries.len() >= limit + INSTANTS_IN_DEBT {
+            entries.merge_front();
+        }
+        entries.push(Entry { time: now, sum }, limit);
     }
 
-    pub(super) fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        let first = self.advance(quota, now);
-        self.entries.drop_front(first);
-        let used = self.units_from(0);
-        let left = used.saturating_sub(units.into());
-        while let Some(last) = self.entries.len().checked_sub(1) {
-            if self.entries.sum_before(last) < left {
-                self.entries.amend(left);
+    fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
+        self.drop_expired();
+        let left = self.used().saturating_sub(units.into());
+        let entries = &mut self.log.entries;
+        while let Some(last) = entries.len().checked_sub(1) {
+            if entries.sum_before(last) < left {
+                entries.amend(left);
                 break;
             }
-            self.entries.pop();
+            entries.pop();
         }
     }
+}
 
+impl Log {
     /// From this time on the log may be forgotten.
     pub fn forget_at_us(&self, quota: &Quota) -> u64 {
-        self.mark() + quota.period_us()
+        self.mark().map_or(0, |newest| newest + quota.period_us())
     }
 
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {

@@ -37,16 +37,15 @@ impl QuotaError {
         }
     }
 
-    pub(super) fn out_of_range(what: &str, problem: &str) -> Self {
-        Self::new(format!("{what} {problem}"))
-    }
-
     pub(super) fn below(what: &str) -> Self {
         Self::new(format!("{what} 0 is below 1"))
     }
 
     pub(super) fn above(what: &str, value: u64, max: u32) -> Self {
-        Self::new(format!("{what} {value} is above {max}"))
+        match value {
+            u64::MAX => Self::new(format!("{what} 2^64 or more is above {max}")),
+            value => Self::new(format!("{what} {value} is above {max}")),
+        }
     }
 
     /// Shows another correct example than `100/min`.

@@ -5,8 +5,8 @@ use core::fmt;
 use core::ops::Range;
 use core::str::FromStr;
 
+use super::Quota;
 use super::error::{QuotaError, quote};
-use super::{MAX_CAPACITY, Quota};
 use crate::algorithm::Algorithm;
 
 /// Units from the largest: the name written, every name read, the microseconds.
@@ -32,7 +32,10 @@ impl FromStr for Quota {
     /// `token-bucket 10/s burst 50`.
     fn from_str(text: &str) -> Result<Self, QuotaError> {
         if text.len() > LONGEST {
-            let problem = format!("{} bytes are too long for a quota", text.len());
+            let problem = format!(
+                "{} bytes are above {LONGEST}, too long for a quota",
+                text.len()
+            );
             return Err(QuotaError::new(problem));
         }
         Reader { text }.quota()
@@ -79,7 +82,10 @@ impl<'a> Reader<'a> {
             Some(word) => Some(self.extra(&word, words.next())?),
         };
         if let Some(word) = words.next() {
-            let problem = format!("`{}` is one word too many", quote(word.word));
+            let problem = match word.word {
+                "burst" | "queue" => "a bucket has a burst or a queue, not both".into(),
+                other => format!("`{}` is one word too many", quote(other)),
+            };
             return Err(self
                 .error(word.span, problem)
                 .example("token-bucket 10/s burst 50"));
@@ -180,11 +186,9 @@ impl<'a> Reader<'a> {
             let problem = format!("{what} `{}` is not a whole number", quote(word.word));
             return Err(self.error(wrong.span, problem));
         }
-        // Digits only, so the one thing that can go wrong is their number.
-        word.word.parse().map_err(|_| {
-            let problem = format!("{what} {} is above {MAX_CAPACITY}", quote(word.word));
-            self.error(word.span.clone(), problem)
-        })
+        // Digits only, so the one thing that can go wrong is their number; the end of the range is
+        // beyond every bound.
+        Ok(word.word.parse().unwrap_or(u64::MAX))
     }
 
     /// One or more count and unit, the largest first, each once; a lone unit counts 1.
@@ -345,7 +349,7 @@ impl fmt::Display for Quota {
 }
 
 /// A period as text.
-struct Period(u64);
+pub(super) struct Period(pub(super) u64);
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -364,6 +368,11 @@ impl fmt::Display for Period {
 }
 
 impl Quota {
+    /// The period as it stands in the text form: `min`, `1h30min`.
+    pub fn period_text(&self) -> alloc::string::String {
+        format!("{}", Period(self.period_us))
+    }
+
     /// The name a limit has unless it is given one: the behaviour and the period, so that a
     /// changed limit or burst keeps its count.
     pub fn default_name(&self) -> alloc::string::String {

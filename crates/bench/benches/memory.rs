@@ -1,0 +1,154 @@
+//! Tollgate's memory store beside its peers: one table, one run.
+//!
+//! `cargo bench -p tollgate-bench --bench memory -- --help` tells the options.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
+
+use std::env;
+use std::io;
+use std::process::ExitCode;
+
+use tollgate_bench::child::{self, Figure};
+use tollgate_bench::contender;
+use tollgate_bench::machine;
+use tollgate_bench::options::{Options, USAGE};
+use tollgate_bench::scenario::Plan;
+use tollgate_bench::table::Table;
+use tollgate_bench::target;
+
+fn main() -> ExitCode {
+    let options = match Options::from_args(env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if options.help {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let done = match &options.child {
+        Some(task) => work(&options, task),
+        // `cargo test --all-targets` comes by here too and is not to wait for minutes.
+        None if !options.bench => {
+            println!("not asked to measure: run `cargo bench -p tollgate-bench`");
+            Ok(())
+        }
+        None => measure(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures everything, each part in a child process, and prints the table.
+fn measure(options: &Options) -> io::Result<()> {
+    let plan = Plan::of(options.size);
+    let columns = contender::all().into_iter().map(|entry| entry.name);
+    let mut table = Table::new(columns.filter(|name| options.wants_contender(name)));
+    for task in tasks(&plan, options) {
+        eprintln!("measuring {}", task.join(" "));
+        for figure in child::figures(options, &task)? {
+            table.add(figure);
+        }
+    }
+
+    println!("Machine: {}.  ", machine::describe());
+    let peers = ["governor", "throttlecrab", "limitador", "foldhash"];
+    println!("Peers: {}.  ", machine::versions(&peers));
+    println!("Command: `{}`\n", options.command("memory"));
+    println!("{table}");
+    println!("{NOTES}\n");
+    println!("Targets:\n");
+    for target in target::targets(&plan, &table) {
+        println!("{target}");
+    }
+    Ok(())
+}
+
+const NOTES: &str = "\
+In brackets: how many times the first column. Medians; contenders take turns. One thread: its \
+processor time; two: wall time over the decisions of both. Contenders without batches decide them one by one. \
+throttlecrab wants `&mut` and is behind a mutex. limitador has fixed windows only and makes a \
+tenth of the decisions. The floor is a hash and one random read-modify-write in a table with a \
+line of 64 bytes for each key; it limits nobody. While keys expire, governor's worst call is its \
+`retain_recent`, which somebody must call, and throttlecrab's a check that sweeps; best of the \
+runs.";
+
+/// The parts of a run, each the arguments of a child.
+fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
+    let mut tasks = Vec::new();
+    for (number, group) in plan.groups.iter().enumerate() {
+        let wanted = |name: String| options.wants_scenario(&name);
+        if group.iter().any(|scenario| wanted(scenario.to_string())) {
+            tasks.push(vec!["decisions".into(), number.to_string()]);
+        }
+    }
+    for (number, question) in plan.questions.iter().enumerate() {
+        if !options.wants_scenario(&question.row()) {
+            continue;
+        }
+        for entry in contender::all() {
+            if options.wants_contender(entry.name) && entry.behaviours.contains(&question.behaviour)
+            {
+                tasks.push(vec!["memory".into(), number.to_string(), entry.name.into()]);
+            }
+        }
+    }
+    let rows = [plan.worst_cpu_row(), plan.worst_wall_row()];
+    if rows.iter().any(|row| options.wants_scenario(row)) {
+        for entry in contender::expiring() {
+            if options.wants_contender(entry.name) {
+                tasks.push(vec!["expiry".into(), entry.name.into()]);
+            }
+        }
+    }
+    tasks
+}
+
+/// Does the part that a child was started for and prints its figures.
+fn work(options: &Options, task: &[String]) -> io::Result<()> {
+    let plan = Plan::of(options.size);
+    let unknown = || io::Error::other(format!("no task {}", task.join(" ")));
+    let task: Vec<&str> = task.iter().map(String::as_str).collect();
+    match task[..] {
+        ["decisions", group] => {
+            let group: usize = group.parse().map_err(io::Error::other)?;
+            plan.measure(group, options);
+        }
+        ["memory", question, name] => {
+            let question: usize = question.parse().map_err(io::Error::other)?;
+            let question = plan.questions.get(question).ok_or_else(unknown)?;
+            let mut entries = contender::all().into_iter();
+            let entry = entries.find(|entry| entry.name == name);
+            question.answer(&entry.ok_or_else(unknown)?)?.print();
+        }
+        ["expiry", name] => {
+            let mut entries = contender::expiring().into_iter();
+            let entry = entries
+                .find(|entry| entry.name == name)
+                .ok_or_else(unknown)?;
+            let worst = (0..plan.expiry_runs)
+                .map(|_| (entry.worst)(plan.expiring))
+                .reduce(|one, other| one.best(other))
+                .ok_or_else(unknown)?;
+            for (row, time) in [
+                (plan.worst_cpu_row(), worst.cpu),
+                (plan.worst_wall_row(), worst.wall),
+            ] {
+                Figure {
+                    row,
+                    contender: name.to_owned(),
+                    value: time.as_nanos() as f64 / 1_000.0,
+                }
+                .print();
+            }
+        }
+        _ => return Err(unknown()),
+    }
+    Ok(())
+}

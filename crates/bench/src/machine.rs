@@ -1,0 +1,50 @@
+//! What a table must say about where and with what it was made.
+
+use std::fs;
+use std::thread;
+
+/// The machine in one line: processor, cores, last cache, memory, huge pages.
+pub fn describe() -> String {
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let model = value_in("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".into());
+    let cache = fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size")
+        .map_or_else(|_| "unknown".into(), |size| size.trim().to_owned());
+    let memory = value_in("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into());
+    let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+        .ok()
+        .and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()))
+        .unwrap_or_else(|| "unknown".into());
+    format!("{model}, {cores} cores, L3 {cache}, memory {memory}, transparent huge pages {huge}")
+}
+
+/// The versions of these crates, from the workspace's lock file.
+pub fn versions(crates: &[&str]) -> String {
+    const LOCK: &str = include_str!("../../../Cargo.lock");
+    let version = |name: &str| {
+        let (_, rest) = LOCK.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+        Some(rest.split_once('"')?.0)
+    };
+    crates
+        .iter()
+        .map(|name| format!("{name} {}", version(name).unwrap_or("unknown")))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn value_in(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peers_versions_are_known() {
+        let versions = versions(&["governor", "throttlecrab", "limitador"]);
+        assert!(versions.starts_with("governor 0.10."), "{versions}");
+        assert!(!versions.contains("unknown"), "{versions}");
+    }
+}

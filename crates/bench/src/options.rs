@@ -1,0 +1,150 @@
+//! The arguments after `cargo bench -p tollgate-bench --`.
+
+/// How to run a bench, told by `--help`.
+pub const USAGE: &str = "\
+cargo bench -p tollgate-bench [--bench NAME] -- [OPTIONS] [WORD]...
+
+  WORD               only scenarios whose name has every WORD, such as: 1M Zipf '2 threads'
+  --contender NAME   only contenders whose name has NAME; may be repeated
+  --quick            small sizes: a smoke run of seconds
+  --full             10M keys too
+  --help             this text";
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Seconds.
+    Quick,
+    /// Minutes.
+    Usual,
+    /// With 10M keys.
+    Full,
+}
+
+/// The arguments, understood.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much to measure.
+    pub size: Size,
+    /// Parts of contenders' names; empty for all.
+    pub contenders: Vec<String>,
+    /// Parts of a scenario's name; all must be there.
+    pub words: Vec<String>,
+    /// Whether `cargo bench` asked; `cargo test` runs the same program without `--bench`.
+    pub bench: bool,
+    /// Whether `--help` was asked for.
+    pub help: bool,
+    /// The task of a child process: everything after `--child`.
+    pub child: Option<Vec<String>>,
+    /// The arguments as given, for the line that says how the table was made.
+    pub given: Vec<String>,
+}
+
+impl Options {
+    /// Understands the arguments of this process.
+    ///
+    /// # Errors
+    ///
+    /// An argument that is not in [`USAGE`].
+    pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options {
+            size: Size::Usual,
+            contenders: Vec::new(),
+            words: Vec::new(),
+            bench: false,
+            help: false,
+            child: None,
+            given: Vec::new(),
+        };
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                // cargo adds it.
+                "--bench" => {
+                    options.bench = true;
+                    continue;
+                }
+                "--child" => {
+                    options.child = Some(args.collect());
+                    return Ok(options);
+                }
+                "--quick" => options.size = Size::Quick,
+                "--full" => options.size = Size::Full,
+                "--help" | "-h" => options.help = true,
+                "--contender" => {
+                    let name = args.next().ok_or("--contender wants a name")?;
+                    options.given.push(arg);
+                    options.given.push(name.clone());
+                    options.contenders.push(name);
+                    continue;
+                }
+                flag if flag.starts_with('-') => return Err(format!("no option {flag}")),
+                word => options.words.push(word.to_owned()),
+            }
+            options.given.push(arg);
+        }
+        Ok(options)
+    }
+
+    /// Whether a contender of that name is wanted.
+    pub fn wants_contender(&self, name: &str) -> bool {
+        self.contenders.is_empty() || self.contenders.iter().any(|part| name.contains(part))
+    }
+
+    /// Whether a scenario of that name is wanted.
+    pub fn wants_scenario(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        self.words
+            .iter()
+            .all(|word| name.contains(&word.to_lowercase()))
+    }
+
+    /// The command that repeats this run.
+    pub fn command(&self, bench: &str) -> String {
+        let mut command = format!("cargo bench -p tollgate-bench --bench {bench}");
+        if !self.given.is_empty() {
+            command.push_str(" --");
+        }
+        for arg in &self.given {
+            command.push(' ');
+            if arg.contains(char::is_whitespace) {
+                command.push_str(&format!("'{arg}'"));
+            } else {
+                command.push_str(arg);
+            }
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: &[&str]) -> Result<Options, String> {
+        Options::from_args(args.iter().map(|&arg| arg.to_owned()))
+    }
+
+    #[test]
+    fn words_and_names_filter() {
+        let options = options(&["--bench", "--contender", "gov", "1m", "Zipf"]).unwrap();
+        assert!(options.wants_contender("governor, foldhash"));
+        assert!(!options.wants_contender("limitador"));
+        assert!(options.wants_scenario("1M Zipf admitted, 1 thread"));
+        assert!(!options.wants_scenario("1M uniform admitted, 1 thread"));
+    }
+
+    #[test]
+    fn the_command_repeats_what_was_given() {
+        let options = options(&["--quick", "--contender", "governor", "2 threads", "--bench"]);
+        assert_eq!(
+            options.unwrap().command("memory"),
+            "cargo bench -p tollgate-bench --bench memory -- --quick --contender governor '2 threads'"
+        );
+    }
+
+    #[test]
+    fn an_unknown_option_is_an_error() {
+        assert!(options(&["--fast"]).is_err());
+    }
+}

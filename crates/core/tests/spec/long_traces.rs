@@ -1,0 +1,223 @@
+//! Long random traces over awkward quotas, at the edges of time and cost, core against model.
+
+use fastrand::Rng;
+use tollgate_core::{Quota, Verb, Verdict};
+
+use crate::seeds::{any, with_each_seed};
+use crate::side_by_side::{Pair, Step};
+
+pub(crate) const AWKWARD: [&str; 32] = [
+    "fixed-window 1/ms",
+    "fixed-window 7/min",
+    "fixed-window 1000000000/ms",
+    "fixed-window 1000000000/366d",
+    "sliding-window-log 1/ms",
+    "sliding-window-log 5/1h30min",
+    "sliding-window-log 100000/366d",
+    "1/ms",
+    "7/min",
+    "1000003/d",
+    "1000000000/ms",
+    "1/366d",
+    "1000000000/366d",
+    "999999937/365d23h59min59s999ms",
+    "gcra 7/min",
+    "token-bucket 7/min burst 3",
+    "token-bucket 97/d burst 50",
+    "token-bucket 1000003/d",
+    "token-bucket 1000000000/30d burst 1000000",
+    "token-bucket 1000000000/ms",
+    "token-bucket 1/ms burst 1000000000",
+    "token-bucket 1000000000/ms burst 1",
+    "token-bucket 1/366d burst 142",
+    "token-bucket 999999937/366d burst 1000000000",
+    "leaky-bucket 3/s burst 5",
+    "leaky-bucket 1000000000/ms burst 1000000000",
+    "leaky-bucket 1/366d burst 1",
+    "leaky-bucket 7/s queue 4",
+    "leaky-bucket 7/min queue 1",
+    "leaky-bucket 1000000000/30d queue 1000000",
+    "leaky-bucket 999999937/ms queue 1000000000",
+    "leaky-bucket 1/366d queue 142",
+];
+
+pub(crate) const VERBS: [Verb; 12] = [
+    Verb::Check,
+    Verb::Check,
+    Verb::Check,
+    Verb::Check,
+    Verb::Peek,
+    Verb::Take,
+    Verb::Take,
+    Verb::Charge,
+    Verb::Charge,
+    Verb::Refund,
+    Verb::Refund,
+    Verb::Reset,
+];
+
+/// A time worth asking about: an edge of what was last answered, a microsecond either side.
+pub(crate) fn next_time(rng: &mut Rng, quota: &Quota, last: &Last) -> u64 {
+    let (t, period, span) = (last.t, quota.period_us(), quota.span_us());
+    let mark = last.mark;
+    let edge = match rng.u8(..40) {
+        0..8 => return t,
+        8..14 => t.saturating_add(last.wait),
+        14..18 => t.saturating_add(last.reset),
+        18..22 => (t / period + 1).saturating_mul(period),
+        22..26 => t.saturating_add(rng.u64(..span + 2)),
+        26..29 => t.saturating_add(span / u64::from(quota.capacity())),
+        29..31 => mark,
+        31..33 => mark.saturating_sub(span),
+        33..35 => t.saturating_sub(rng.u64(..span + 2)),
+        35 => mark.saturating_add(span),
+        36 => t.saturating_add(span.saturating_mul(2)),
+        37 => any(rng, &[0, 1, period, span]),
+        38 => any(
+            rng,
+            &[1 << 52, (1 << 52) - period, (1 << 52) - span.min(1 << 52)],
+        ),
+        _ => any(rng, &[u64::MAX, 1 << 53, 1_700_000_000_000_000]),
+    };
+    match rng.u8(..4) {
+        0 => edge.saturating_sub(1),
+        1 => edge.saturating_add(1),
+        _ => edge,
+    }
+}
+
+/// A cost worth asking about.
+pub(crate) fn next_cost(rng: &mut Rng, quota: &Quota) -> u32 {
+    let most = quota.capacity();
+    match rng.u8(..16) {
+        0 => 0,
+        1..6 => 1,
+        6..9 => rng.u32(1..=most),
+        9 => most,
+        10 => most + 1,
+        11 => most - 1,
+        12 => rng.u32(1..=most).isqrt(),
+        13 => most.saturating_mul(3),
+        14 => rng.u32(..),
+        _ => any(rng, &[u32::MAX, 2, most / 2]),
+    }
+}
+
+/// What the last request was answered.
+pub(crate) struct Last {
+    t: u64,
+    /// When something was last taken, or the counter's own time if that is known.
+    pub(crate) mark: u64,
+    wait: u64,
+    reset: u64,
+}
+
+impl Last {
+    pub(crate) fn begin(rng: &mut Rng) -> Self {
+        let t = any(rng, &[0, 1_700_000_000_000_000, (1 << 52) - 1_000_000]);
+        Last {
+            t,
+            mark: t,
+            wait: 0,
+            reset: 0,
+        }
+    }
+
+    pub(crate) fn answered(&mut self, t: u64, verdict: &Verdict) {
+        self.t = t;
+        if verdict.granted() > 0 {
+            self.mark = t;
+        }
+        self.wait = verdict.retry_after_us().unwrap_or(verdict.delay_us());
+        self.reset = verdict.reset_after_us;
+    }
+}
+
+fn run(rng: &mut Rng, quota: &Quota, steps: usize) {
+    let mut pair = Pair::new();
+    let mut last = Last::begin(rng);
+    let mut path = Vec::new();
+    for _ in 0..steps {
+        let step = Step {
+            t: next_time(rng, quota, &last),
+            verb: any(rng, &VERBS),
+            cost: next_cost(rng, quota),
+        };
+        path.push(step);
+        match pair.step(quota, step) {
+            Ok(verdict) => {
+                last.answered(step.t, &verdict);
+                last.mark = pair.mark().unwrap_or(step.t);
+            }
+            Err(difference) => {
+                let tail = &path[path.len().saturating_sub(12)..];
+                panic!("{quota}, step {}: {difference}\nafter {tail:?}", path.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn long_traces_over_awkward_quotas_agree() {
+    with_each_seed(|rng| {
+        for text in AWKWARD {
+            run(rng, &text.parse().unwrap(), 1_000);
+        }
+    });
+}
+
+/// Logs that fill, empty and wrap round, now in credit, now in debt.
+#[test]
+fn long_traces_over_busy_logs_agree() {
+    with_each_seed(|rng| {
+        for text in ["sliding-window-log 40/s", "sliding-window-log 9/366d"] {
+            let quota: Quota = text.parse().unwrap();
+            let mut pair = Pair::new();
+            let mut t = 1_700_000_000_000_000;
+            for i in 0..3_000 {
+                let gap = quota.period_us() / any(rng, &[2, 20, 40, 60, 1_000]);
+                t += rng.u64(..2 * gap);
+                let step = Step {
+                    t: t - any(rng, &[0, 0, 0, 1, gap]),
+                    verb: any(rng, &VERBS[..11]),
+                    cost: any(rng, &[1, 1, 1, 2, 5, 60, u32::MAX]),
+                };
+                if let Err(difference) = pair.step(&quota, step) {
+                    panic!("{quota}, step {i}: {difference}\nat {step:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn traces_over_any_quota_agree() {
+    with_each_seed(|rng| {
+        for _ in 0..400 {
+            let quota = any_quota(rng);
+            run(rng, &quota, 60);
+        }
+    });
+}
+
+/// Any quota that can be, with small and large numbers alike.
+pub(crate) fn any_quota(rng: &mut Rng) -> Quota {
+    loop {
+        let algorithm = any(rng, &tollgate_core::Algorithm::ALL);
+        let number = |rng: &mut Rng| {
+            let bits = rng.u32(1..=30);
+            rng.u32(1..1 << bits)
+        };
+        let limit = number(rng);
+        let bits = rng.u32(1..=35);
+        let period_ms = rng.u64(1..=1 << bits);
+        let capacity = match algorithm.capacity_word() {
+            Some(_) => number(rng),
+            None => limit,
+        };
+        let period = std::time::Duration::from_millis(period_ms);
+        if let Ok(quota) = Quota::with_capacity(algorithm, limit, period, capacity) {
+            return quota;
+        }
+    }
+}

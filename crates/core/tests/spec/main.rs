@@ -1,0 +1,20 @@
+//! The core against its specification: a slow model of it, every short history, long random
+//! traces, the promised properties and the text form. Knows only the crate's public names.
+// Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod changed_quota;
+mod debt;
+mod drift;
+mod long_traces;
+mod model;
+mod packing;
+mod refusals;
+mod seeds;
+mod several;
+mod short_histories;
+mod side_by_side;
+mod text;
+mod text_errors;
+mod waits;
+mod worst_case;

@@ -1,0 +1,125 @@
+//! States as three numbers: nothing lost, every number within its bits, forgotten in time.
+
+use tollgate_core::{MAX_TIME_US, Quota, State, Verb, apply, apply_packed};
+
+use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
+use crate::seeds::{any, with_each_seed};
+
+/// Shows the state and the verdict's reset after every request that wrote something down.
+fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
+    with_each_seed(|rng| {
+        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let random: [Quota; 100] = std::array::from_fn(|_| any_quota(rng));
+        for quota in awkward.iter().chain(&random) {
+            let mut state = State::New;
+            let mut last = Last::begin(rng);
+            for _ in 0..100 {
+                let t = next_time(rng, quota, &last).min(MAX_TIME_US);
+                let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
+                let cost = cost.min(quota.capacity().saturating_mul(3));
+                let before = state.clone();
+                let verdict = apply(quota, &mut state, verb, cost, t);
+                last.answered(t, &verdict);
+                if state != before && state != State::New {
+                    test(quota, &state, t, verdict.reset_after_us);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_packed_state_unpacks_to_itself() {
+    for_every_write(|quota, state, _, _| {
+        let packed = state.pack(quota);
+        assert_eq!(packed.is_none(), quota.algorithm().logs());
+        if let Some(packed) = packed {
+            assert_eq!(&State::unpack(quota, packed), state, "{quota}");
+        }
+    });
+}
+
+#[test]
+fn packed_numbers_stay_within_their_bits() {
+    for_every_write(|quota, state, _, _| {
+        if let Some(packed) = state.pack(quota) {
+            assert!(packed.forget_at_us < 1 << 54, "{quota} {packed:?}");
+            assert!(packed.a < 1 << 53, "{quota} {packed:?}");
+            assert!(packed.b < 1 << 60, "{quota} {packed:?}");
+        }
+    });
+}
+
+#[test]
+fn a_new_state_has_nothing_to_pack() {
+    for text in AWKWARD {
+        assert_eq!(State::New.pack(&text.parse().unwrap()), None);
+    }
+}
+
+#[test]
+fn the_deepest_debt_at_the_end_of_time_packs_too() {
+    for text in AWKWARD {
+        let quota: Quota = text.parse().unwrap();
+        let mut state = State::New;
+        apply(&quota, &mut state, Verb::Charge, u32::MAX, u64::MAX);
+        if let Some(packed) = state.pack(&quota) {
+            assert_eq!(State::unpack(&quota, packed), state, "{quota}");
+            assert!(packed.forget_at_us < 1 << 54);
+        }
+    }
+}
+
+fn forget_at(quota: &Quota, state: &State) -> u64 {
+    match state {
+        State::Log(log) => log.forget_at_us(quota),
+        other => other.pack(quota).unwrap().forget_at_us,
+    }
+}
+
+#[test]
+fn a_written_key_lives_until_it_is_as_new() {
+    for_every_write(|quota, state, t, reset| {
+        assert!(
+            forget_at(quota, state) >= t + reset,
+            "{quota} {state:?} at {t}"
+        );
+    });
+}
+
+#[test]
+fn a_written_key_lives_at_most_one_span_longer_than_it_must() {
+    for_every_write(|quota, state, t, reset| {
+        let most = t + reset + quota.span_us();
+        let until = forget_at(quota, state);
+        assert!(
+            until <= most,
+            "{quota} {state:?} written at {t}: kept until {until}, as new at {} + a span of {}",
+            t + reset,
+            quota.span_us()
+        );
+    });
+}
+
+#[test]
+fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
+    with_each_seed(|rng| {
+        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let random: [Quota; 100] = std::array::from_fn(|_| any_quota(rng));
+        let flat = |quota: &&Quota| !quota.algorithm().logs();
+        for quota in awkward.iter().chain(&random).filter(flat) {
+            let (mut state, mut packed) = (State::New, None);
+            let mut last = Last::begin(rng);
+            for _ in 0..100 {
+                let t = next_time(rng, quota, &last);
+                let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
+                let verdict = apply(quota, &mut state, verb, cost, t);
+                let (same, next) = apply_packed(quota, packed, verb, cost, t);
+                packed = next;
+                assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
+                assert_eq!(packed, state.pack(quota), "{quota}: {verb} {cost} at {t}");
+                last.answered(t, &verdict);
+            }
+        }
+    });
+}

@@ -1,0 +1,24 @@
+//! The commands. Each takes its arguments and a place to write; none reads a clock.
+
+mod completions;
+mod demo;
+mod explain;
+mod man;
+pub(crate) mod replay;
+
+use std::io;
+
+use crate::cli::Command;
+use crate::failure::Failure;
+
+/// Runs one command on the process's own standard input and output.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match command {
+        Command::Replay(args) => replay::run(&args, &mut out),
+        Command::Explain(args) => explain::run(&args, &mut out),
+        Command::Demo(args) => demo::run(&args, &mut out),
+        Command::Completions(args) => completions::run(&args, &mut out),
+        Command::Man(args) => man::run(&args, &mut out),
+    }
+}

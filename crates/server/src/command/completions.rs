@@ -1,0 +1,17 @@
+//! `tollgate completions`: a shell's completion script. Knows the command line, nothing else.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, CompletionsArgs};
+use crate::failure::Failure;
+
+pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
+    // The generator panics where a write fails; memory does not fail.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
+    out.write_all(&script)
+        .and_then(|()| out.flush())
+        .map_err(Failure::writing)
+}

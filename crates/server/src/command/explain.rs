@@ -1,0 +1,155 @@
+//! `tollgate explain`: what a quota allows, in words, a picture and a comparison. Puts the parts
+//! on the page; knows no formula.
+
+mod facts;
+mod picture;
+mod table;
+
+use std::io::{self, Write};
+
+use tollgate_core::Quota;
+
+use self::facts::Facts;
+use crate::behaviour;
+use crate::cli::ExplainArgs;
+use crate::failure::Failure;
+use crate::figures::{bytes, count, duration, wrap};
+
+/// How wide a paragraph runs; the page is 80 columns.
+const WIDTH: usize = 76;
+
+pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let quota: Quota = args.quota.join(" ").parse()?;
+    let written = if args.json {
+        facts::write_json(&quota, out)
+    } else {
+        page(&quota, out)
+    };
+    written.and_then(|()| out.flush()).map_err(Failure::writing)
+}
+
+fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
+    let facts = Facts::of(quota);
+    writeln!(out, "{quota}\n")?;
+    for line in wrap(&behaviour::summary(quota), WIDTH) {
+        writeln!(out, "  {line}")?;
+    }
+    writeln!(out)?;
+    for (name, text) in entries(quota, &facts) {
+        let mut name = name;
+        for line in text.lines().flat_map(|line| wrap(line, WIDTH - 18)) {
+            writeln!(out, "  {name:<18}{line}")?;
+            name = "";
+        }
+    }
+    writeln!(out)?;
+    picture::draw(quota, out)?;
+    writeln!(out)?;
+    table::draw(quota, out)
+}
+
+/// What there is to know, by name.
+fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
+    let limit = u64::from(quota.limit());
+    let capacity = count(quota.capacity().into());
+    let period_us = quota.period_us();
+
+    let mut sustained = behaviour::rate(quota);
+    if limit > 1 && limit <= period_us {
+        let nearest = (2 * period_us + limit) / (2 * limit);
+        let every = duration(nearest);
+        let exact = period_us.is_multiple_of(limit) && !every.starts_with('~');
+        let about = if exact { "" } else { "about " };
+        sustained += &format!(", {about}one every {}", every.trim_start_matches('~'));
+    }
+    let worst = format!(
+        "{} in any {}, {} in any {}\n{}",
+        count(facts.worst_case.one_period),
+        behaviour::period(quota),
+        count(facts.worst_case.ten_periods),
+        duration(10 * period_us),
+        behaviour::worst_case_formula(quota.algorithm()),
+    );
+    let one = duration(facts.after_refusal.one_fits_after_us);
+    let refusal = if quota.capacity() == 1 {
+        format!("one more fits within {one}\na cost above 1 never fits")
+    } else {
+        let all = duration(facts.after_refusal.capacity_fits_after_us);
+        format!(
+            "one more fits within {one}, all {capacity} within {all}\na cost above {capacity} \
+             never fits"
+        )
+    };
+    let mut entries = vec![
+        ("Sustained rate", sustained),
+        (
+            "Largest burst",
+            format!(
+                "{capacity} at once, and again after {} of silence",
+                duration(facts.after_refusal.capacity_fits_after_us)
+            ),
+        ),
+        ("Worst case", worst),
+        ("After a refusal", refusal),
+    ];
+    if quota.algorithm().shapes() {
+        let longest = duration(facts.longest_delay_us);
+        let text = format!("at most {longest} for a request of cost 1");
+        entries.push(("Waiting", text));
+    }
+    let memory = if quota.algorithm().logs() {
+        format!(
+            "about {} bytes, and 8 to {} more per instant remembered:\nup to {} in all",
+            facts::BYTES_A_KEY,
+            facts::BYTES_AN_INSTANT,
+            bytes(facts.memory.most_bytes_a_key)
+        )
+    } else {
+        format!("about {} bytes in the memory store", facts::BYTES_A_KEY)
+    };
+    entries.push(("Memory per key", memory));
+    let forgotten = duration(facts.forgotten_after_us);
+    entries.push(("Forgotten", format!("after at most {forgotten} of silence")));
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every behaviour, and the ends of every range.
+    pub(super) const QUOTAS: [&str; 20] = [
+        "100/min",
+        "fixed-window 100/min",
+        "fixed-window 1/366d",
+        "fixed-window 1000000000/ms",
+        "fixed-window 999999999/365d23h59min59s999ms",
+        "sliding-window-log 1/ms",
+        "sliding-window-log 100000/366d",
+        "sliding-window-counter 1/ms",
+        "sliding-window-counter 1000000000/366d",
+        "token-bucket 10/s burst 50",
+        "token-bucket 7/min burst 3",
+        "token-bucket 1/366d burst 142",
+        "token-bucket 1000000000/30d burst 1000000",
+        "token-bucket 1000000000/ms burst 1",
+        "leaky-bucket 10/s burst 20",
+        "leaky-bucket 3/s burst 1000000000",
+        "leaky-bucket 10/s queue 20",
+        "leaky-bucket 10/s queue 1",
+        "leaky-bucket 1/366d queue 142",
+        "leaky-bucket 1000000000/ms queue 1000000000",
+    ];
+
+    #[test]
+    fn every_page_fits_in_eighty_columns() {
+        for text in QUOTAS {
+            let mut page_bytes = Vec::new();
+            page(&text.parse().unwrap(), &mut page_bytes).unwrap();
+            for line in String::from_utf8(page_bytes).unwrap().lines() {
+                assert!(line.chars().count() <= 80, "{text}: {line}");
+                assert_eq!(line.trim_end(), line, "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A decision as a JSON line, to the byte. Knows the wire form; knows nothing of how it came.
+
+use std::io::{self, Write};
+
+use tollgate_core::{Decision, Quota, Verdict};
+
+use super::line::Line;
+
+/// How much is gathered before it is written.
+const CHUNK: usize = 64 << 10;
+
+/// Writes answers in the order they are given.
+pub(super) struct Answers<W> {
+    out: W,
+    buffer: Vec<u8>,
+    /// How each element of `"quotas"` begins; empty with one quota, which has no such field.
+    openings: Vec<String>,
+}
+
+impl<W: Write> Answers<W> {
+    pub(super) fn new(quotas: &[Quota], out: W) -> Self {
+        let opening = |quota: &Quota| format!("{{\"quota\":\"{quota}\",\"allowed\":");
+        let openings = match quotas {
+            [_] => Vec::new(),
+            several => several.iter().map(opening).collect(),
+        };
+        Answers {
+            out,
+            buffer: Vec::with_capacity(2 * CHUNK),
+            openings,
+        }
+    }
+
+    pub(super) fn write(&mut self, line: &Line<'_>, decision: &Decision) -> io::Result<()> {
+        let to = &mut self.buffer;
+        to.extend(b"{\"t_us\":");
+        number(to, line.t_us);
+        to.extend(b",\"key\":");
+        serde_json::to_writer(&mut *to, line.key.as_ref())?;
+        to.extend(b",\"allowed\":");
+        figures(to, decision.verdict());
+        if !self.openings.is_empty() {
+            to.extend(b",\"quotas\":[");
+            for (i, (opening, verdict)) in self.openings.iter().zip(decision.verdicts()).enumerate()
+            {
+                if i > 0 {
+                    to.push(b',');
+                }
+                to.extend(opening.as_bytes());
+                figures(to, verdict);
+                to.push(b'}');
+            }
+            to.push(b']');
+        }
+        to.extend(b"}\n");
+        if to.len() >= CHUNK {
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    /// Writes out everything so far.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.hand_over()?;
+        self.out.flush()
+    }
+
+    fn hand_over(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(&self.buffer);
+        // Also when it failed: nothing is written twice.
+        self.buffer.clear();
+        written
+    }
+}
+
+/// The figures from the value of `allowed` to that of `delay_us`.
+fn figures(to: &mut Vec<u8>, verdict: &Verdict) {
+    to.extend(if verdict.allowed() {
+        &b"true"[..]
+    } else {
+        b"false"
+    });
+    to.extend(b",\"granted\":");
+    number(to, verdict.granted());
+    to.extend(b",\"limit\":");
+    number(to, verdict.limit);
+    to.extend(b",\"remaining\":");
+    number(to, verdict.remaining);
+    to.extend(b",\"retry_after_us\":");
+    match verdict.retry_after_us() {
+        Some(us) => number(to, us),
+        None => to.extend(b"null"),
+    }
+    to.extend(b",\"reset_after_us\":");
+    number(to, verdict.reset_after_us);
+    to.extend(b",\"delay_us\":");
+    number(to, verdict.delay_us());
+}
+
+fn number(to: &mut Vec<u8>, n: impl itoa::Integer) {
+    to.extend(itoa::Buffer::new().format(n).as_bytes());
+}

@@ -1,0 +1,59 @@
+//! Why a command stops early and with which exit code. Knows nothing of the commands.
+
+use std::io;
+use std::process::ExitCode;
+
+use tollgate_core::QuotaError;
+
+/// A command that stopped early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What the caller gave is wrong: exit 2.
+    Input(String),
+    /// Something outside failed, such as a full disk or a store: exit 1.
+    Outside(String),
+    /// Whoever read the answers has gone; they have what they wanted: exit 0.
+    ReaderGone,
+}
+
+impl Failure {
+    /// What to say on standard error; nothing when nobody is at fault.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Failure::Input(text) | Failure::Outside(text) => Some(text),
+            Failure::ReaderGone => None,
+        }
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Failure::Input(_) => ExitCode::from(2),
+            Failure::Outside(_) => ExitCode::from(1),
+            Failure::ReaderGone => ExitCode::SUCCESS,
+        }
+    }
+
+    /// A failure to write the answers.
+    pub(crate) fn writing(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Failure::ReaderGone
+        } else {
+            Failure::Outside(format!("cannot write the output: {error}"))
+        }
+    }
+}
+
+impl From<QuotaError> for Failure {
+    /// Points at the offending part, as a terminal can.
+    fn from(error: QuotaError) -> Self {
+        let example = format!("a correct quota: {}", error.example_text());
+        let problem = error.problem();
+        Failure::Input(match error.picture() {
+            Some(picture) => {
+                let indented = picture.replace('\n', "\n    ");
+                format!("bad quota: {problem}\n\n    {indented}\n\n{example}")
+            }
+            None => format!("bad quota: {problem}\n{example}"),
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Numbers, times and paragraphs for people, in whole-number arithmetic. Knows nothing of quotas.
+
+const MS: u64 = 1_000;
+const S: u64 = 1_000 * MS;
+const MIN: u64 = 60 * S;
+const H: u64 = 60 * MIN;
+const D: u64 = 24 * H;
+
+/// A count with its thousands apart; ten millions and more in millions.
+pub(crate) fn count(n: u64) -> String {
+    const MILLION: u64 = 1_000_000;
+    if n < 10 * MILLION {
+        return thousands(n);
+    }
+    let tenths = n.saturating_add(MILLION / 20) / (MILLION / 10);
+    let exact = if tenths * (MILLION / 10) == n {
+        ""
+    } else {
+        "~"
+    };
+    match tenths % 10 {
+        0 => format!("{exact}{} M", thousands(tenths / 10)),
+        tenth => format!("{exact}{}.{tenth} M", thousands(tenths / 10)),
+    }
+}
+
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut apart = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
+}
+
+/// A size in bytes, rounded up where it is large.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{} bytes", thousands(n)),
+        10_000..1_000_000 => format!("{} kB", n.div_ceil(1_000)),
+        1_000_000.. => {
+            let tenths = n.div_ceil(100_000);
+            format!("{}.{} MB", thousands(tenths / 10), tenths % 10)
+        }
+    }
+}
+
+/// A length of time in one or two units; `~` where that is not exact.
+pub(crate) fn duration(us: u64) -> String {
+    let step = match us {
+        0..MS => 1,
+        MS..S => 10,
+        S..MIN => 10 * MS,
+        MIN..H => S,
+        H..D => MIN,
+        D.. => H,
+    };
+    let rounded = (us + step / 2) / step * step;
+    let exact = if rounded == us { "" } else { "~" };
+    let text = match rounded {
+        0..MS => format!("{rounded} µs"),
+        MS..S => format!("{} ms", decimal(rounded, MS)),
+        S..MIN => format!("{} s", decimal(rounded, S)),
+        MIN..H => pair(rounded, (MIN, "min"), (S, "s")),
+        H..D => pair(rounded, (H, "h"), (MIN, "min")),
+        D.. => pair(rounded, (D, "d"), (H, "h")),
+    };
+    format!("{exact}{text}")
+}
+
+/// A number of units with at most two decimals.
+fn decimal(us: u64, unit: u64) -> String {
+    let hundredths = us % unit * 100 / unit;
+    let whole = us / unit;
+    match (hundredths / 10, hundredths % 10) {
+        (0, 0) => format!("{whole}"),
+        (tenth, 0) => format!("{whole}.{tenth}"),
+        (tenth, rest) => format!("{whole}.{tenth}{rest}"),
+    }
+}
+
+fn pair(us: u64, large: (u64, &str), small: (u64, &str)) -> String {
+    let first = format!("{} {}", thousands(us / large.0), large.1);
+    match us % large.0 / small.0 {
+        0 => first,
+        rest => format!("{first} {rest} {}", small.1),
+    }
+}
+
+/// Breaks a paragraph into lines of at most `width` characters, never within a figure such as
+/// `1 h 30 min`.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for piece in pieces(text) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + piece.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(&piece);
+            }
+            Some(_) | None => lines.push(piece),
+        }
+    }
+    lines
+}
+
+/// The words of a text, figures and their units in one piece.
+fn pieces(text: &str) -> Vec<String> {
+    let is_unit = |word: &str| matches!(word, "µs" | "ms" | "s" | "min" | "h" | "d" | "M");
+    let ends_in_digit = |word: &str| word.ends_with(|c: char| c.is_ascii_digit());
+    let mut pieces: Vec<String> = Vec::new();
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let bare = word.trim_end_matches([',', '.', ':', ';']);
+        let belongs = |before: &String| {
+            let last = before.rsplit(' ').next().unwrap_or(before);
+            let next_is_unit = words
+                .peek()
+                .is_some_and(|next| is_unit(next.trim_end_matches([',', '.', ':', ';'])));
+            (is_unit(bare) && ends_in_digit(last))
+                || (is_unit(last) && ends_in_digit(word) && next_is_unit)
+        };
+        if pieces.last().is_some_and(belongs) {
+            let piece = pieces.last_mut().expect("it was there a moment ago");
+            piece.push(' ');
+            piece.push_str(word);
+        } else {
+            pieces.push(word.to_owned());
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_at_a_glance() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (9_999_999, "9,999,999"),
+            (10_000_000, "10 M"),
+            (10_049_999, "~10 M"),
+            (1_250_000_000, "1,250 M"),
+            (10_500_000, "10.5 M"),
+        ] {
+            assert_eq!(count(n), text);
+        }
+        assert!(count(u64::MAX).starts_with('~'));
+    }
+
+    #[test]
+    fn sizes_are_never_understated() {
+        assert_eq!(bytes(1_240), "1,240 bytes");
+        assert_eq!(bytes(120_040), "121 kB");
+        assert_eq!(bytes(1_200_040), "1.3 MB");
+    }
+
+    #[test]
+    fn times_keep_two_units_and_admit_rounding() {
+        for (us, text) in [
+            (0, "0 µs"),
+            (999, "999 µs"),
+            (1_500, "1.5 ms"),
+            (100_000, "100 ms"),
+            (999_999, "~1 s"),
+            (1_000_001, "~1 s"),
+            (8_571_429, "~8.57 s"),
+            (59_999_999, "~1 min"),
+            (90 * S, "1 min 30 s"),
+            (5_400 * S, "1 h 30 min"),
+            (36 * H, "1 d 12 h"),
+            (366 * D, "366 d"),
+            (1 << 52, "~52,125 d"),
+        ] {
+            assert_eq!(duration(us), text, "{us}");
+        }
+    }
+
+    #[test]
+    fn a_paragraph_is_broken_between_words() {
+        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrap("in 1 s. out", 5), ["in", "1 s.", "out"]);
+        assert_eq!(wrap("in 1 h 30 min. out", 5), ["in", "1 h 30 min.", "out"]);
+        assert_eq!(wrap("", 7), [""; 0]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `completions` and `man`.
+//!
+//! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines
+//! and fuzzers can reach the reader of replay lines. To limit rates in a program, use the
+//! `tollgate` crate.
+
+mod behaviour;
+mod cli;
+mod command;
+mod failure;
+mod figures;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[doc(hidden)]
+pub use command::replay::line;
+
+/// Reads the command line, does what it asks and tells the exit code: 0 done, 1 something outside
+/// failed, 2 the input is wrong.
+pub fn run() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match command::run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.text() {
+                // Where standard error is gone too, the exit code has to do.
+                let _ = writeln!(io::stderr().lock(), "tollgate: {text}");
+            }
+            failure.code()
+        }
+    }
+}

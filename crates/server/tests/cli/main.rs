@@ -1,0 +1,59 @@
+//! The real binary, as a person or a script meets it.
+//!
+//! Pages are compared with `tests/golden/*`. After a wanted change, write them anew with
+//! `UPDATE_GOLDEN=1 cargo test -p tollgate-server --test cli` and read the difference.
+
+// A test that cannot go on may say so by panicking, helpers included.
+#![allow(clippy::unwrap_used)]
+
+mod malformed;
+mod pages;
+mod replay;
+mod streams;
+mod vectors;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+/// The binary under test, with nothing of the surroundings that changes its output.
+fn tollgate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command
+        .args(args)
+        .env_remove("NO_COLOR")
+        .env("COLUMNS", "80");
+    command
+}
+
+/// What a run left behind.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs to the end with this standard input.
+fn run(args: &[&str], input: impl Into<Vec<u8>>) -> Ran {
+    let input = input.into();
+    let mut child = tollgate(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A run that stops early need not read everything.
+    let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    ran(output)
+}
+
+fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}

@@ -1,0 +1,143 @@
+//! The pages people read, against their golden copies.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::run;
+
+/// Compares with `tests/golden/<name>`, or writes it anew with `UPDATE_GOLDEN=1`.
+fn golden(name: &str, page: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::write(&path, page).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == expected,
+        "{name} has changed; if that is wanted, UPDATE_GOLDEN=1 writes it anew. Now:\n{page}"
+    );
+}
+
+fn page(args: &[&str]) -> String {
+    let ran = run(args, "");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
+    ran.out
+}
+
+#[test]
+fn explain_is_as_its_golden_copies() {
+    for (name, quota) in [
+        ("explain-fixed-window.txt", "fixed-window 100/min"),
+        ("explain-sliding-window-log.txt", "sliding-window-log 5/min"),
+        ("explain-sliding-window-counter.txt", "100/min"),
+        ("explain-token-bucket.txt", "token-bucket 10/s burst 50"),
+        ("explain-leaky-policing.txt", "leaky-bucket 10/s burst 20"),
+        ("explain-leaky-shaping.txt", "leaky-bucket 10/s queue 20"),
+        (
+            "explain-large.txt",
+            "token-bucket 1000000000/30d burst 1000000",
+        ),
+        ("explain-uneven.txt", "leaky-bucket 7/1h30min queue 3"),
+    ] {
+        golden(name, &page(&["explain", quota]));
+    }
+    let json = page(&["explain", "--json", "token-bucket 10/s burst 50"]);
+    golden("explain-token-bucket.json", &json);
+    serde_json::from_str::<serde_json::Value>(&json).unwrap();
+}
+
+#[test]
+fn forgotten_quotes_around_a_quota_do_no_harm() {
+    let quoted = page(&["explain", "token-bucket 10/s burst 50"]);
+    assert_eq!(
+        page(&["explain", "token-bucket", "10/s", "burst", "50"]),
+        quoted
+    );
+}
+
+#[test]
+fn a_bad_quota_is_pointed_at() {
+    let ran = run(&["explain", "token-bucket 10/s queue 5"], "");
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    golden("explain-bad-quota.txt", &ran.err);
+    for text in [
+        "",
+        " ",
+        "10",
+        "10/s burst",
+        "💥/s",
+        "0/s",
+        "1/367d",
+        &"9".repeat(1 << 16),
+    ] {
+        let ran = run(&["explain", text], "");
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains("bad quota") && ran.err.contains("a correct quota"));
+    }
+}
+
+#[test]
+fn the_demo_is_as_its_golden_copies() {
+    let plain = page(&["demo"]);
+    golden("demo.txt", &plain);
+    assert!(plain.lines().all(|line| line.chars().count() <= 80));
+    assert_eq!(plain, page(&["demo", "--color", "never"]));
+
+    let coloured = page(&["demo", "--color=always"]);
+    golden("demo-color.txt", &coloured);
+    let mut bare = coloured;
+    for code in ["0", "1", "2", "31", "32", "36"] {
+        bare = bare.replace(&format!("\x1b[{code}m"), "");
+    }
+    assert_eq!(bare, plain, "colour changes nothing else");
+}
+
+#[test]
+fn every_command_helps_with_examples() {
+    golden("help.txt", &page(&["--help"]));
+    for command in ["replay", "explain", "demo", "completions", "man"] {
+        let help = page(&[command, "--help"]);
+        assert!(help.contains("Examples:"), "{command}");
+        golden(&format!("help-{command}.txt"), &help);
+    }
+    assert!(page(&["--version"]).starts_with("tollgate 0."));
+}
+
+#[test]
+fn wrong_usage_is_exit_2() {
+    for args in [
+        &[][..],
+        &["nonsense"],
+        &["explain"],
+        &["demo", "--color", "pink"],
+    ] {
+        assert_eq!(run(args, "").code, 2, "{args:?}");
+    }
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = page(&["completions", shell]);
+        assert!(
+            script.contains("tollgate") && script.contains("replay"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command() {
+    assert!(page(&["man"]).contains(".TH tollgate 1"));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
+    fs::create_dir_all(&dir).unwrap();
+    assert_eq!(page(&["man", "--dir", dir.to_str().unwrap()]), "");
+    for command in ["", "-replay", "-explain", "-demo", "-completions", "-man"] {
+        let text = fs::read_to_string(dir.join(format!("tollgate{command}.1"))).unwrap();
+        assert!(text.contains(".TH"), "{command}");
+    }
+    assert_eq!(run(&["man", "--dir", "/no/such/directory"], "").code, 2);
+}

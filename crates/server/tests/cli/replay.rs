@@ -1,0 +1,212 @@
+//! Replay: the form of its answers, its keys, its files and stores.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::run;
+
+const LOG: [&str; 3] = ["replay", "--quota", "sliding-window-log 10/10s"];
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn an_answer_has_this_very_form() {
+    let ran = run(
+        &LOG,
+        "{\"t_us\": 1500000, \"key\": \"a\", \"cost\": 1, \"verb\": \"check\"}\n\
+         {\"t_us\": 1500000, \"key\": \"a\", \"cost\": 10}\n\
+         {\"t_us\": 1500000, \"key\": \"a\", \"cost\": 11}\n",
+    );
+    assert_eq!(
+        ran.out,
+        "{\"t_us\":1500000,\"key\":\"a\",\"allowed\":true,\"granted\":1,\"limit\":10,\
+         \"remaining\":9,\"retry_after_us\":null,\"reset_after_us\":10000000,\"delay_us\":0}\n\
+         {\"t_us\":1500000,\"key\":\"a\",\"allowed\":false,\"granted\":0,\"limit\":10,\
+         \"remaining\":9,\"retry_after_us\":10000000,\"reset_after_us\":10000000,\"delay_us\":0}\n\
+         {\"t_us\":1500000,\"key\":\"a\",\"allowed\":false,\"granted\":0,\"limit\":10,\
+         \"remaining\":9,\"retry_after_us\":null,\"reset_after_us\":10000000,\"delay_us\":0}\n"
+    );
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn several_quotas_are_listed_last_in_canonical_form_all_or_nothing() {
+    let args = [
+        "replay",
+        "--quota",
+        "gcra 2/sec",
+        "--quota",
+        "fixed-window 1/60s",
+    ];
+    let line = "{\"t_us\":0,\"key\":\"a\"}\n";
+    let ran = run(&args, line.repeat(2));
+    assert_eq!(
+        ran.out,
+        "{\"t_us\":0,\"key\":\"a\",\"allowed\":true,\"granted\":1,\"limit\":1,\"remaining\":0,\
+         \"retry_after_us\":null,\"reset_after_us\":60000000,\"delay_us\":0,\"quotas\":[\
+         {\"quota\":\"token-bucket 2/s burst 2\",\"allowed\":true,\"granted\":1,\"limit\":2,\
+         \"remaining\":1,\"retry_after_us\":null,\"reset_after_us\":500000,\"delay_us\":0},\
+         {\"quota\":\"fixed-window 1/min\",\"allowed\":true,\"granted\":1,\"limit\":1,\
+         \"remaining\":0,\"retry_after_us\":null,\"reset_after_us\":60000000,\"delay_us\":0}]}\n\
+         {\"t_us\":0,\"key\":\"a\",\"allowed\":false,\"granted\":0,\"limit\":1,\"remaining\":0,\
+         \"retry_after_us\":60000000,\"reset_after_us\":60000000,\"delay_us\":0,\"quotas\":[\
+         {\"quota\":\"token-bucket 2/s burst 2\",\"allowed\":true,\"granted\":0,\"limit\":2,\
+         \"remaining\":1,\"retry_after_us\":null,\"reset_after_us\":500000,\"delay_us\":0},\
+         {\"quota\":\"fixed-window 1/min\",\"allowed\":false,\"granted\":0,\"limit\":1,\
+         \"remaining\":0,\"retry_after_us\":60000000,\"reset_after_us\":60000000,\
+         \"delay_us\":0}]}\n"
+    );
+}
+
+#[test]
+fn the_same_quota_twice_is_told_apart_by_position() {
+    let args = ["replay", "--quota", "1/s", "--quota", "1/s"];
+    let ran = run(&args, "{\"t_us\":0,\"key\":\"a\"}\n");
+    assert_eq!(ran.out.matches("\"remaining\":0").count(), 3);
+}
+
+#[test]
+fn keys_are_counted_apart_and_written_as_json_writes_them() {
+    let long = "k".repeat(1 << 20);
+    let controls: String = (0..0x21).filter_map(char::from_u32).collect();
+    let escaped = "\u{1}".repeat(1 << 20);
+    let keys = [
+        "",
+        "\0",
+        "\0\0",
+        "a",
+        "a ",
+        "A",
+        "\"\\/",
+        "é",
+        "e\u{301}",
+        "😀",
+        "\u{7f}\u{2028}",
+        &controls,
+        &long,
+        &escaped,
+    ];
+    let text = |key: &&str| serde_json::to_string(key).unwrap();
+    let line = |key: &&str| format!("{{\"t_us\":0,\"key\":{}}}\n", text(key));
+    let input: String = keys.iter().map(line).collect();
+    let ran = run(&["replay", "--quota", "fixed-window 1/min"], input);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let expected = keys
+        .iter()
+        .map(|key| format!("{{\"t_us\":0,\"key\":{},\"allowed\":true,", text(key)));
+    for (answer, expected) in ran.out.lines().zip(expected) {
+        assert!(answer.starts_with(&expected), "{}", &expected[..40]);
+    }
+    assert_eq!(ran.out.lines().count(), keys.len());
+}
+
+#[test]
+fn escapes_and_plain_text_name_the_same_key() {
+    let input = "{\"t_us\":0,\"key\":\"a/é\"}\n{\"t_us\":0,\"key\":\"\\u0061\\/\\u00e9\"}\n";
+    let ran = run(&["replay", "--quota", "fixed-window 1/min"], input);
+    assert!(
+        ran.out
+            .lines()
+            .nth(1)
+            .unwrap()
+            .contains("\"key\":\"a/é\",\"allowed\":false")
+    );
+}
+
+#[test]
+fn blank_lines_are_skipped_and_the_last_line_needs_no_end() {
+    let input = "\n  \t\r\n{\"t_us\":0,\"key\":\"a\"}\r\n\n{\"t_us\":0,\"key\":\"a\"}";
+    let ran = run(&LOG, input);
+    assert_eq!(ran.out.lines().count(), 2);
+    let nothing = run(&LOG, "");
+    assert_eq!((nothing.code, nothing.out.as_str()), (0, ""));
+}
+
+#[test]
+fn the_ends_of_every_range_are_answered() {
+    let mut input = String::new();
+    for t_us in ["0", "4503599627370496", "0"] {
+        for cost in ["0", "1", "4294967295"] {
+            for verb in ["check", "peek", "take", "charge", "refund", "reset"] {
+                input += &format!(
+                    "{{\"t_us\":{t_us},\"key\":\"a\",\"cost\":{cost},\"verb\":\"{verb}\"}}\n"
+                );
+            }
+        }
+    }
+    for quota in [
+        "1/ms",
+        "leaky-bucket 1/366d queue 142",
+        "token-bucket 1000000000/ms",
+    ] {
+        let ran = run(&["replay", "--quota", quota], input.as_str());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{quota}");
+        assert_eq!(ran.out.lines().count(), input.lines().count(), "{quota}");
+    }
+}
+
+#[test]
+fn a_file_and_a_dash_and_standard_input_are_the_same() {
+    let line = "{\"t_us\":0,\"key\":\"a\"}\n";
+    let path = file("same.jsonl", line);
+    let from_stdin = run(&LOG, line);
+    let from_dash = run(&[&LOG[..], &["-"]].concat(), line);
+    let from_file = run(&[&LOG[..], &[path.to_str().unwrap()]].concat(), "");
+    assert_eq!(from_stdin.out, from_dash.out);
+    assert_eq!(from_stdin.out, from_file.out);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_wrong_input() {
+    for path in ["/no/such/file", env!("CARGO_TARGET_TMPDIR")] {
+        let ran = run(&[&LOG[..], &[path]].concat(), "");
+        assert_eq!(ran.code, 2);
+        assert!(
+            ran.err.contains("cannot read") && ran.err.contains(path),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_store_this_build_lacks_is_refused_without_repeating_its_url() {
+    for (url, says) in [
+        (
+            "redis://:hunter2@localhost",
+            "this build has no Redis store",
+        ),
+        (
+            "rediss://:hunter2@localhost",
+            "this build has no Redis store",
+        ),
+        (
+            "valkey://:hunter2@localhost",
+            "this build has no Redis store",
+        ),
+        ("postgres://:hunter2@localhost", "not a store that is known"),
+    ] {
+        let ran = run(&[&LOG[..], &["--store", url]].concat(), "");
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains(says), "{}", ran.err);
+        assert!(!ran.err.contains("hunter2"));
+    }
+    let ran = run(&[&LOG[..], &["--store", "memory"]].concat(), "");
+    assert_eq!(ran.code, 0);
+}
+
+#[test]
+fn a_bad_quota_is_pointed_at() {
+    let ran = run(
+        &["replay", "--quota", "10/s", "--quota", "token-bucket 0/s"],
+        "",
+    );
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("limit 0 is below 1"), "{}", ran.err);
+    assert!(ran.err.contains("\n                 ^\n"), "{}", ran.err);
+    assert_eq!(run(&["replay"], "").code, 2, "a quota is needed");
+}

@@ -1,0 +1,82 @@
+//! The golden traces of the core, through the command line.
+
+use serde_json::Value;
+
+use crate::run;
+
+#[test]
+fn every_golden_trace_is_answered_field_by_field() {
+    let mut steps_seen = 0;
+    for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
+        let trace: Value = serde_json::from_str(line).unwrap();
+        let quotas: Vec<&str> = match trace.get("quota") {
+            Some(quota) => vec![quota.as_str().unwrap()],
+            None => trace["quotas"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|quota| quota.as_str().unwrap())
+                .collect(),
+        };
+        let mut args = vec!["replay"];
+        args.extend(quotas.iter().flat_map(|quota| ["--quota", quota]));
+
+        let steps = trace["steps"].as_array().unwrap();
+        let input: String = steps.iter().map(request).collect();
+        let ran = run(&args, input);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", trace["id"]);
+        let answers: Vec<&str> = ran.out.lines().collect();
+        assert_eq!(answers.len(), steps.len(), "{}", trace["id"]);
+        for (i, (answer, step)) in answers.iter().zip(steps).enumerate() {
+            let place = format!("{} step {i}", trace["id"]);
+            assert_eq!(*answer, expected(step, &quotas), "{place}");
+            steps_seen += 1;
+        }
+    }
+    assert!(steps_seen > 400, "only {steps_seen} steps were read");
+}
+
+fn request(step: &Value) -> String {
+    let mut line = serde_json::json!({ "t_us": step["t_us"], "key": "k" });
+    for field in ["cost", "verb"] {
+        if let Some(value) = step.get(field) {
+            line[field] = value.clone();
+        }
+    }
+    format!("{line}\n")
+}
+
+/// The whole line, to the byte.
+fn expected(step: &Value, quotas: &[&str]) -> String {
+    let mut line = format!(
+        "{{\"t_us\":{},\"key\":\"k\",{}",
+        step["t_us"],
+        figures(step)
+    );
+    if quotas.len() > 1 {
+        // The vectors name quotas in their canonical form already.
+        let each = step["quotas"].as_array().unwrap().iter().zip(quotas);
+        let each: Vec<String> = each
+            .map(|(step, quota)| format!("{{\"quota\":\"{quota}\",{}}}", figures(step)))
+            .collect();
+        line += &format!(",\"quotas\":[{}]", each.join(","));
+    }
+    line + "}"
+}
+
+fn figures(step: &Value) -> String {
+    let fields = [
+        "allowed",
+        "granted",
+        "limit",
+        "remaining",
+        "retry_after_us",
+        "reset_after_us",
+        "delay_us",
+    ];
+    let figure = |name: &&str| {
+        let value = step.get(*name).unwrap();
+        format!("\"{name}\":{value}")
+    };
+    fields.iter().map(figure).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,159 @@
+//! Where a store in this process gets its time from. Knows nothing of what it is used for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time in whole microseconds since the Unix epoch.
+///
+/// It should not step back; where it does, decisions follow the rules for a clock that was
+/// corrected, and never panic.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now.
+    fn now_us(&self) -> u64;
+}
+
+impl<C: Clock> Clock for Arc<C> {
+    #[inline]
+    fn now_us(&self) -> u64 {
+        (**self).now_us()
+    }
+}
+
+/// The machine's clock: monotonic, anchored to wall time when it was made.
+///
+/// A wall clock that is set later is not followed. The processor's counter is read where there
+/// is one, and held to the system's monotonic clock once a second, so that it does not drift.
+#[derive(Debug)]
+pub struct SystemClock {
+    counter: quanta::Clock,
+    start_count: u64,
+    start: Instant,
+    start_ns: u64,
+    /// What to add to the counter's nanoseconds to get the system's.
+    correction_ns: AtomicI64,
+    /// The counter's nanoseconds when they were last compared.
+    compared_ns: AtomicU64,
+}
+
+const COMPARE_EVERY_NS: u64 = 1_000_000_000;
+
+impl SystemClock {
+    /// Anchors a clock to wall time now.
+    pub fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        SystemClock {
+            start_count: counter.raw(),
+            start: Instant::now(),
+            start_ns: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2),
+            counter,
+            correction_ns: AtomicI64::new(0),
+            compared_ns: AtomicU64::new(0),
+        }
+    }
+
+    #[cold]
+    fn compare(&self, counted_ns: u64) {
+        let elapsed = i64::try_from(self.start.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let correction = elapsed.saturating_sub_unsigned(counted_ns);
+        self.correction_ns.store(correction, Relaxed);
+        self.compared_ns.store(counted_ns, Relaxed);
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now_us(&self) -> u64 {
+        let counted_ns = self
+            .counter
+            .delta_as_nanos(self.start_count, self.counter.raw());
+        if counted_ns.saturating_sub(self.compared_ns.load(Relaxed)) > COMPARE_EVERY_NS {
+            self.compare(counted_ns);
+        }
+        let elapsed_ns = counted_ns.saturating_add_signed(self.correction_ns.load(Relaxed));
+        self.start_ns.saturating_add(elapsed_ns) / 1_000
+    }
+}
+
+/// A clock that stands still until it is moved: for tests and simulations.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use tollgate::{Limiter, ManualClock, MemoryStore};
+///
+/// let clock = Arc::new(ManualClock::at(1_700_000_000_000_000));
+/// let store = MemoryStore::builder().clock(clock.clone()).build();
+/// let limiter = Limiter::over(store, "fixed-window 1/s".parse::<tollgate::Quota>()?);
+///
+/// assert!(limiter.check("a").allowed());
+/// assert!(!limiter.check("a").allowed());
+/// clock.advance(Duration::from_secs(1));
+/// assert!(limiter.check("a").allowed());
+/// # Ok::<(), tollgate::QuotaError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    now_us: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock that shows this many microseconds since the Unix epoch.
+    pub fn at(now_us: u64) -> Self {
+        ManualClock {
+            now_us: now_us.into(),
+        }
+    }
+
+    /// Moves the clock, backwards too.
+    pub fn set(&self, now_us: u64) {
+        self.now_us.store(now_us, Relaxed);
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let forward = |now: u64| Some(now.saturating_add(by_us));
+        // The closure never declines, so there is always a value.
+        let _ = self.now_us.fetch_update(Relaxed, Relaxed, forward);
+    }
+}
+
+impl Clock for ManualClock {
+    #[inline]
+    fn now_us(&self) -> u64 {
+        self.now_us.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_shows_wall_time_and_moves_on() {
+        let clock = SystemClock::new();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let apart = u128::from(clock.now_us()).abs_diff(wall.as_micros());
+        assert!(apart < 60_000_000, "{apart} us from wall time");
+        let before = clock.now_us();
+        while clock.now_us() == before {}
+        assert!(clock.now_us() > before);
+    }
+
+    #[test]
+    fn a_counter_that_runs_wrong_is_held_to_the_system() {
+        let clock = SystemClock::new();
+        // Pretend the counter had run a whole hour ahead.
+        clock.compare(3_600_000_000_000);
+        assert!(clock.correction_ns.load(Relaxed) < -3_500_000_000_000);
+    }
+}

@@ -1,0 +1,188 @@
+//! Who is limited. Keys are secrets: they compare and hash, and never print.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+/// Who is limited: one part, such as a user name, or several in order.
+///
+/// Any bytes will do, an empty text and a megabyte too. Composition is injective: no two
+/// different lists of parts make the same key, whatever is in them. Text turns into a key by
+/// itself and without a copy:
+///
+/// ```
+/// use tollgate::Key;
+///
+/// let one: Key = "user:42".into();
+/// let two = Key::from_parts(["tenant-7", "user-42"]);
+/// assert_ne!(two, Key::from_parts(["tenant-7user-42"]));
+/// assert_eq!(two, Key::from("tenant-7").and("user-42"));
+/// # assert_ne!(one, two);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
+    /// The lone part as it is, or each of several behind its length.
+    bytes: Cow<'a, [u8]>,
+    parts: usize,
+}
+
+impl<'a> Key<'a> {
+    /// Composes a key of parts.
+    pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
+        let mut parts = parts.into_iter().peekable();
+        let Some(first) = parts.next() else {
+            return Key {
+                bytes: Cow::Borrowed(&[]),
+                parts: 0,
+            };
+        };
+        let key = Key::from(first.as_ref().to_vec());
+        parts.fold(key, |key, part| key.and(part))
+    }
+
+    /// Appends a part.
+    #[must_use]
+    pub fn and(self, part: impl AsRef<[u8]>) -> Key<'static> {
+        let part = part.as_ref();
+        let mut bytes = Vec::with_capacity(self.bytes.len() + part.len() + 16);
+        match self.parts {
+            0 => bytes.extend_from_slice(part),
+            1 => {
+                frame(&mut bytes, &self.bytes);
+                frame(&mut bytes, part);
+            }
+            2.. => {
+                bytes.extend_from_slice(&self.bytes);
+                frame(&mut bytes, part);
+            }
+        }
+        Key {
+            bytes: bytes.into(),
+            parts: self.parts + 1,
+        }
+    }
+
+    /// The same key, independent of what it was borrowed from.
+    pub fn into_owned(self) -> Key<'static> {
+        Key {
+            bytes: Cow::Owned(self.bytes.into_owned()),
+            parts: self.parts,
+        }
+    }
+
+    /// The bytes and the number of parts, which together tell every key apart.
+    #[inline]
+    pub(crate) fn identity(&self) -> (&[u8], usize) {
+        (&self.bytes, self.parts)
+    }
+}
+
+fn frame(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
+impl<'a> From<&'a [u8]> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Key {
+            bytes: Cow::Borrowed(bytes),
+            parts: 1,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    #[inline]
+    fn from(text: &'a str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl<'a> From<&'a String> for Key<'a> {
+    #[inline]
+    fn from(text: &'a String) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl<'a> From<&'a Key<'_>> for Key<'a> {
+    #[inline]
+    fn from(key: &'a Key<'_>) -> Self {
+        Key {
+            bytes: Cow::Borrowed(&key.bytes),
+            parts: key.parts,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Key<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Key {
+            bytes: bytes.into(),
+            parts: 1,
+        }
+    }
+}
+
+impl From<String> for Key<'_> {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl fmt::Debug for Key<'_> {
+    /// Prints a short fingerprint, the same for equal keys within a process and no more than that.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        static SEED: OnceLock<RandomState> = OnceLock::new();
+        let hash = SEED.get_or_init(RandomState::new).hash_one(self);
+        write!(f, "Key(#{:04x})", hash >> 48)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_lists_of_parts_make_the_same_key() {
+        let lists: [&[&str]; 11] = [
+            &[],
+            &[""],
+            &["", ""],
+            &["a"],
+            &["a", ""],
+            &["", "a"],
+            &["a", "b"],
+            &["ab"],
+            &["a", "b", "c"],
+            &["ab", "c"],
+            &["a", "bc"],
+        ];
+        for (i, a) in lists.iter().enumerate() {
+            for (j, b) in lists.iter().enumerate() {
+                let equal = Key::from_parts(a.iter()) == Key::from_parts(b.iter());
+                assert_eq!(equal, i == j, "{a:?} and {b:?}");
+            }
+        }
+        // A lone part that looks like the frames of two is still one part.
+        let two = Key::from_parts(["a", "b"]);
+        let forged = Key::from(two.identity().0.to_vec());
+        assert_ne!(two, forged);
+    }
+
+    #[test]
+    fn a_key_never_prints_itself() {
+        let shown = format!("{:?}", Key::from("hunter2").and("secret"));
+        assert!(shown.starts_with("Key(#") && shown.len() == 10, "{shown}");
+        assert!(!shown.contains("hunter2"));
+    }
+
+    #[test]
+    fn a_borrowed_key_equals_its_owned_copy() {
+        let key = Key::from_parts(["a", "b"]);
+        assert_eq!(Key::from(&key), key);
+        assert_eq!(Key::from("x").into_owned(), Key::from("x"));
+    }
+}

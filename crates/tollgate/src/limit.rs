@@ -1,0 +1,68 @@
+//! A quota under a name. Knows nothing of who is limited.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use tollgate_core::Quota;
+
+/// A quota and the name its counters go by.
+///
+/// A counter is known by its key and its limit's name. Unless given one, a limit is named after
+/// its behaviour and period, so that a changed limit or burst keeps the count of every key. A
+/// name whose quota changes its behaviour or period starts new counters.
+///
+/// ```
+/// use tollgate::{Limit, Quota};
+///
+/// let limit = Limit::from(Quota::per_minute(100));
+/// assert_eq!(limit.name(), "sliding-window-counter/min");
+/// let login = Limit::named("login", Quota::per_minute(5));
+/// assert_eq!(login.name(), "login");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    quota: Quota,
+    name: Arc<str>,
+    fingerprint: u64,
+}
+
+impl Limit {
+    /// Gives a quota a name.
+    pub fn named(name: impl AsRef<str>, quota: Quota) -> Self {
+        let name = name.as_ref();
+        // Not keyed: names come from whoever sets the limits, and every store adds its own key.
+        let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+        hasher.write(name.as_bytes());
+        hasher.write_usize(name.len());
+        hasher.write(quota.algorithm().behaviour().as_bytes());
+        hasher.write_u64(quota.period_us());
+        Limit {
+            quota,
+            name: name.into(),
+            fingerprint: hasher.finish(),
+        }
+    }
+
+    /// The quota.
+    #[inline]
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stands for the name, the behaviour and the period.
+    #[inline]
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+impl From<Quota> for Limit {
+    fn from(quota: Quota) -> Self {
+        Limit::named(quota.default_name(), quota)
+    }
+}

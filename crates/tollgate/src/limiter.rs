@@ -1,0 +1,223 @@
+//! What callers hold: limits over a store. Knows nothing of where the counters are.
+
+#[cfg(feature = "tokio")]
+mod seats;
+#[cfg(feature = "tokio")]
+mod wait;
+
+use std::sync::Arc;
+
+use tollgate_core::Verb;
+
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::{Request, RequestError};
+use crate::store::{MemoryStore, Store, StoreError};
+#[cfg(feature = "tokio")]
+pub use wait::{AcquireError, Wait};
+
+/// Limits over a store: asks whether a key may go ahead.
+///
+/// On the memory store every question is a plain call:
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter = Limiter::new("token-bucket 10/s burst 50".parse::<Quota>()?);
+/// let decision = limiter.check("user:42");
+/// assert!(decision.allowed());
+/// assert_eq!(decision.remaining(), 49);
+/// # Ok::<(), tollgate::QuotaError>(())
+/// ```
+///
+/// Over any store, [`decide`](Limiter::decide) is the same asynchronously. A limiter is cheap to
+/// clone; clones share the store.
+#[derive(Debug)]
+pub struct Limiter<S = MemoryStore> {
+    store: Arc<S>,
+    limits: Arc<[Limit]>,
+    #[cfg(feature = "tokio")]
+    waiting: Arc<wait::Waiting>,
+}
+
+impl<S> Clone for Limiter<S> {
+    fn clone(&self) -> Self {
+        self.under(Arc::clone(&self.limits))
+    }
+}
+
+impl Limiter {
+    /// Limits each key, counting in a memory store of its own.
+    pub fn new(limit: impl Into<Limit>) -> Self {
+        Self::over(MemoryStore::new(), limit)
+    }
+}
+
+impl<S> Limiter<S> {
+    /// Limits each key, counting in a store, or in one that others use too (an [`Arc`]).
+    pub fn over(store: impl Into<Arc<S>>, limit: impl Into<Limit>) -> Self {
+        Limiter {
+            store: store.into(),
+            limits: Arc::new([limit.into()]),
+            #[cfg(feature = "tokio")]
+            waiting: Arc::default(),
+        }
+    }
+
+    /// The same store and the same waiting lines under other limits.
+    fn under(&self, limits: Arc<[Limit]>) -> Self {
+        Limiter {
+            store: Arc::clone(&self.store),
+            limits,
+            #[cfg(feature = "tokio")]
+            waiting: Arc::clone(&self.waiting),
+        }
+    }
+
+    /// The same limiter with one limit more: a request has to fit them all, or is charged to none.
+    ///
+    /// # Errors
+    /// When there is a limit of that name already, or there are too many.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new("token-bucket 10/s".parse::<Quota>()?).and(Quota::per_day(1_000))?;
+    /// let decision = limiter.check("user:42");
+    /// assert_eq!(decision.binding(), 0); // 9 left of the burst, 999 of the day
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn and(&self, limit: impl Into<Limit>) -> Result<Self, RequestError> {
+        let limits: Vec<Limit> = self.limits.iter().cloned().chain([limit.into()]).collect();
+        Request::of("", &limits)?;
+        Ok(self.under(limits.into()))
+    }
+
+    /// The same store under another limit. Counters are kept by name, and a default name is the
+    /// behaviour and the period: a changed limit or burst forgets nobody.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let free = Limiter::new(Quota::per_hour(10));
+    /// assert_eq!(free.check("user:42").remaining(), 9);
+    /// let paid = free.with(Quota::per_hour(1_000));
+    /// assert_eq!(paid.check("user:42").remaining(), 998);
+    /// ```
+    #[must_use]
+    pub fn with(&self, limit: impl Into<Limit>) -> Self {
+        self.under(Arc::new([limit.into()]))
+    }
+
+    /// The limits, in the order of a decision's verdicts.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// A check of cost 1 of a key against this limiter's limits, to be changed as needed and
+    /// given to [`decide`](Limiter::decide).
+    pub fn request<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a> {
+        Request::of(key, &*self.limits).expect("a limiter's limits were checked when it was made")
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Decides a request, whichever limits it carries.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
+        self.store.decide(request).await
+    }
+}
+
+/// Plain calls, for counters in this process.
+impl<C: Clock> Limiter<MemoryStore<C>> {
+    /// Takes 1, if it fits.
+    #[inline]
+    pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
+        self.ask(key.into(), Verb::Check, 1)
+    }
+
+    /// Takes all of the cost, if it fits, or nothing.
+    #[inline]
+    pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
+        self.ask(key.into(), Verb::Check, cost)
+    }
+
+    /// Takes 1 for each key, in order, where it fits: much faster than one by one once the keys
+    /// outgrow the processor's caches.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(2));
+    /// let decisions = limiter.check_many(["a", "b", "a", "a"]);
+    /// let allowed: Vec<bool> = decisions.iter().map(|d| d.allowed()).collect();
+    /// assert_eq!(allowed, [true, true, true, false]);
+    /// ```
+    pub fn check_many<'k, K: Into<Key<'k>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Decision> {
+        let keys = keys.into_iter().map(Into::into);
+        match &*self.limits {
+            [limit] => self.store.decide_each(keys, limit, Verb::Check, 1),
+            _ => {
+                let keys: Vec<Key<'k>> = keys.collect();
+                let requests: Vec<Request<'_>> = keys.iter().map(|key| self.request(key)).collect();
+                self.store.decide_many(&requests)
+            }
+        }
+    }
+
+    /// Answers as [`check_cost`](Limiter::check_cost) would and changes nothing.
+    pub fn peek<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
+        self.ask(key.into(), Verb::Peek, cost)
+    }
+
+    /// Takes as much of the cost as fits.
+    pub fn take<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
+        self.ask(key.into(), Verb::Take, cost)
+    }
+
+    /// Takes the cost, whatever fits; later requests wait the debt out.
+    pub fn charge<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
+        self.ask(key.into(), Verb::Charge, cost)
+    }
+
+    /// Gives back what was taken for nothing.
+    pub fn refund<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
+        self.ask(key.into(), Verb::Refund, cost)
+    }
+
+    /// Forgets the key.
+    pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
+        self.ask(key.into(), Verb::Reset, 0)
+    }
+
+    /// Decides a request at once, whichever limits it carries.
+    pub fn decide_now(&self, request: &Request<'_>) -> Decision {
+        self.store.decide(request)
+    }
+
+    /// Decides many requests at once, in order, whichever limits they carry.
+    pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
+        self.store.decide_many(requests)
+    }
+
+    #[inline]
+    fn ask(&self, key: Key<'_>, verb: Verb, cost: u32) -> Decision {
+        match &*self.limits {
+            [limit] => self.store.decide_one(&key, limit, verb, cost),
+            _ => self.store.decide(&self.request(&key).verb(verb).cost(cost)),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Waiting until a request fits: first come, first served for each key of this process.
+//!
+//! Whoever waits stands in the line of its key. The first of the line asks the store and sleeps
+//! as long as it is told; the others wait for their turn. A request that is admitted with a
+//! shaping delay takes a [seat](super::seats) and lets the next one ask.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::MutexGuard as Turn;
+use tokio::time::{Instant, sleep, timeout_at};
+use tollgate_core::Verb;
+
+use super::Limiter;
+use super::seats::{Seats, TakenSeat};
+use crate::decision::{Decision, RetryAfter};
+use crate::key::Key;
+use crate::request::Request;
+use crate::store::{Store, StoreError};
+
+/// How many requests of a limiter may wait at once; more are turned away.
+const MOST_WAITING: usize = 100_000;
+
+/// How long to wait, and how exactly.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Wait;
+///
+/// let wait = Wait::at_most(Duration::from_secs(2)).jitter(Duration::from_millis(20));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    at_most: Option<Duration>,
+    jitter: Duration,
+}
+
+impl Wait {
+    /// As long as it takes.
+    pub fn forever() -> Self {
+        Wait::default()
+    }
+
+    /// No longer than this; a request that cannot make it fails at once.
+    pub fn at_most(longest: Duration) -> Self {
+        Wait {
+            at_most: Some(longest),
+            ..Wait::default()
+        }
+    }
+
+    /// Adds a random bit of up to this to each wait, so that those who were refused together do
+    /// not come back together.
+    #[must_use]
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    fn random_bit(&self) -> Duration {
+        let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(fastrand::u64(0..=most))
+    }
+}
+
+/// Why a request did not wait to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Its cost is above the capacity: no wait is long enough.
+    Never,
+    /// It would have to wait at least this long, which is more than allowed.
+    TooLate {
+        /// The least wait known.
+        wait: Duration,
+    },
+    /// Too many are waiting already.
+    Crowded,
+    /// The store cannot be reached.
+    Store(StoreError),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcquireError::Never => f.write_str("the cost is above the capacity and never fits"),
+            AcquireError::TooLate { wait } => {
+                write!(f, "a wait of {wait:?} or more is longer than allowed")
+            }
+            AcquireError::Crowded => write!(f, "{MOST_WAITING} requests are waiting already"),
+            AcquireError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for AcquireError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            AcquireError::Store(error) => Some(error),
+            AcquireError::Never | AcquireError::TooLate { .. } | AcquireError::Crowded => None,
+        }
+    }
+}
+
+impl From<StoreError> for AcquireError {
+    fn from(error: StoreError) -> Self {
+        AcquireError::Store(error)
+    }
+}
+
+/// Waiting needs the feature `tokio` and a runtime with timers.
+impl<S: Store> Limiter<S> {
+    /// Waits until 1 is taken: until a window or bucket has room, or through a shaping delay.
+    /// First come, first served for each key of this limiter and its clones.
+    ///
+    /// Dropped before its end, it has taken nothing, and its place passes to the next.
+    ///
+    /// # Errors
+    /// When too many are waiting, or the store cannot be reached.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// // One at a time, 5 ms apart.
+    /// let limiter = Limiter::new("leaky-bucket 1/5ms queue 10".parse::<Quota>()?);
+    /// for _ in 0..3 {
+    ///     limiter.acquire("mailer").await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, key: impl Into<Key<'_>>) -> Result<Decision, AcquireError> {
+        let key = key.into();
+        self.acquire_with(&self.request(&key), Wait::forever())
+            .await
+    }
+
+    /// Waits until a request's cost is taken, whichever limits it carries; its verb plays no part.
+    ///
+    /// # Errors
+    /// At once when it never fits or the wait is known to be longer than allowed; in the end when
+    /// it turned out so; when too many are waiting; when the store cannot be reached.
+    pub async fn acquire_with(
+        &self,
+        request: &Request<'_>,
+        wait: Wait,
+    ) -> Result<Decision, AcquireError> {
+        let deadline = wait.at_most.map(|longest| Instant::now() + longest);
+        let ticket = self.waiting.enter(request)?;
+        let turn = self.wait_for_turn(&ticket.line, request, deadline).await?;
+        let check = request.clone().verb(Verb::Check);
+        loop {
+            self.foresee(request, deadline).await?;
+            let decision = self.store.decide(&check).await?;
+            let pause = match decision.retry_after() {
+                None => {
+                    let seat = ticket
+                        .line
+                        .seats
+                        .take(&self.store, request, decision.delay());
+                    drop(turn);
+                    return sit_out(seat, decision, deadline, wait).await;
+                }
+                Some(RetryAfter::Never) => return Err(AcquireError::Never),
+                Some(RetryAfter::After(pause)) => pause,
+            };
+            in_time(pause, deadline)?;
+            sleep(pause + wait.random_bit()).await;
+        }
+    }
+
+    async fn wait_for_turn<'l>(
+        &self,
+        line: &'l Line,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<Turn<'l, ()>, AcquireError> {
+        if let Ok(turn) = line.gate.try_lock() {
+            return Ok(turn);
+        }
+        self.foresee(request, deadline).await?;
+        let Some(deadline) = deadline else {
+            return Ok(line.gate.lock().await);
+        };
+        let started = Instant::now();
+        timeout_at(deadline, line.gate.lock())
+            .await
+            .map_err(|_| AcquireError::TooLate {
+                wait: started.elapsed(),
+            })
+    }
+
+    /// Fails when the request is known not to make it, before anything is taken.
+    async fn foresee(
+        &self,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), AcquireError> {
+        let peek = request.clone().verb(Verb::Peek);
+        let decision = self.store.decide(&peek).await?;
+        match decision.retry_after() {
+            None => in_time(decision.delay(), deadline),
+            Some(RetryAfter::After(pause)) => in_time(pause, deadline),
+            Some(RetryAfter::Never) => Err(AcquireError::Never),
+        }
+    }
+}
+
+async fn sit_out<S: Store>(
+    seat: TakenSeat<'_, '_, S>,
+    decision: Decision,
+    deadline: Option<Instant>,
+    wait: Wait,
+) -> Result<Decision, AcquireError> {
+    // Others may have come between foreseeing and taking; leaving gives everything back.
+    in_time(decision.delay(), deadline)?;
+    seat.sit_out().await;
+    if !decision.delay().is_zero() && !wait.jitter.is_zero() {
+        sleep(wait.random_bit()).await;
+    }
+    Ok(decision)
+}
+
+fn in_time(wait: Duration, deadline: Option<Instant>) -> Result<(), AcquireError> {
+    match deadline {
+        Some(deadline) if Instant::now() + wait > deadline => Err(AcquireError::TooLate { wait }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Everybody who waits, by key.
+#[derive(Default)]
+pub(super) struct Waiting {
+    lines: Mutex<Lines>,
+    seed: RandomState,
+}
+
+#[derive(Default)]
+struct Lines {
+    by_key: HashMap<u64, Arc<Line>>,
+    waiting: usize,
+}
+
+/// Those who wait for the same counters.
+#[derive(Default)]
+struct Line {
+    /// Whoever holds it is first; it is handed over in order of arrival.
+    gate: tokio::sync::Mutex<()>,
+    seats: Seats,
+}
+
+/// A place in a line; the line goes with its last one.
+struct Ticket<'a> {
+    waiting: &'a Waiting,
+    key: u64,
+    line: Arc<Line>,
+}
+
+impl Waiting {
+    fn enter(&self, request: &Request<'_>) -> Result<Ticket<'_>, AcquireError> {
+        // Two keys of one hash would stand in one line: they would wait longer, no more.
+        let names = request
+            .asked()
+            .iter()
+            .map(|asked| (&asked.key, asked.limit.name()));
+        let key = self.seed.hash_one(names.collect::<Vec<_>>());
+        let mut lines = self.lines.lock();
+        if lines.waiting == MOST_WAITING {
+            return Err(AcquireError::Crowded);
+        }
+        lines.waiting += 1;
+        Ok(Ticket {
+            waiting: self,
+            key,
+            line: Arc::clone(lines.by_key.entry(key).or_default()),
+        })
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.waiting.lines.lock();
+        lines.waiting -= 1;
+        if let Entry::Occupied(entry) = lines.by_key.entry(self.key) {
+            // The map's and ours: nobody else is in this line.
+            if Arc::strong_count(entry.get()) == 2 {
+                entry.remove();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("waiting", &self.lines.lock().waiting)
+            .finish_non_exhaustive()
+    }
+}

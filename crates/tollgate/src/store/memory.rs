@@ -1,0 +1,304 @@
+//! Counters in this process. Knows quotas and a clock; knows nothing of HTTP or Redis.
+
+mod shared;
+mod slots;
+mod table;
+mod together;
+
+use std::future::{Future, ready};
+use std::hash::{BuildHasher, Hasher};
+use std::hint::black_box;
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+use tollgate_core::Verb;
+
+use self::shared::Shared;
+use self::slots::{Flat, Logs};
+use self::table::{Id, Table};
+use super::{Store, StoreError};
+use crate::clock::{Clock, SystemClock};
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::Request;
+
+/// How many live keys a store holds unless told otherwise.
+const DEFAULT_CAPACITY: usize = 100_000;
+/// How many decisions of a batch are prepared before the first is made.
+const BATCH: usize = 32;
+
+/// Counters in this process: bounded, exact, and never pausing.
+///
+/// The memory for `capacity` live keys, about 38 bytes each, is taken at once and never grows; a
+/// sliding window log takes 8 to 12 bytes more for each instant it remembers. A key lives until
+/// it is as if never seen, and its place is then simply used again. Keys are kept as hashes under
+/// a random key of this process.
+///
+/// With more live keys than the capacity nobody is admitted above their limit: those without a
+/// place share one budget with others of the same quota, and the decision [says
+/// so](Decision::shared).
+///
+/// A store decides a request with several limits in one atomic step. Share one between limiters
+/// with an [`Arc`].
+pub struct MemoryStore<C = SystemClock> {
+    clock: C,
+    home: foldhash::quality::RandomState,
+    tag: foldhash::quality::RandomState,
+    capacity: usize,
+    flat: Table<Flat>,
+    /// Logs have slots of their own, made when the first one is asked for.
+    logs: OnceLock<Table<Logs>>,
+    shared: Shared,
+}
+
+/// Settings for a [`MemoryStore`].
+#[derive(Debug)]
+pub struct MemoryStoreBuilder<C = SystemClock> {
+    capacity: usize,
+    clock: C,
+}
+
+impl MemoryStore {
+    /// Makes a store for 100,000 live keys on the system's clock.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Begins with the defaults.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder {
+            capacity: DEFAULT_CAPACITY,
+            clock: SystemClock::new(),
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStoreBuilder<C> {
+    /// Sets how many live keys have counters of their own; at least 1. A key with two limits
+    /// counts twice.
+    #[must_use]
+    pub fn capacity(mut self, keys: usize) -> Self {
+        self.capacity = keys.max(1);
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
+        MemoryStoreBuilder {
+            capacity: self.capacity,
+            clock,
+        }
+    }
+
+    /// Makes the store.
+    pub fn build(self) -> MemoryStore<C> {
+        MemoryStore {
+            clock: self.clock,
+            home: Default::default(),
+            tag: Default::default(),
+            capacity: self.capacity,
+            flat: Table::new(self.capacity),
+            logs: OnceLock::new(),
+            shared: Shared::new(self.capacity),
+        }
+    }
+}
+
+/// A limit, and which counter is asked.
+#[derive(Clone, Copy)]
+struct Counter<'a> {
+    id: Id,
+    limit: &'a Limit,
+}
+
+impl Counter<'_> {
+    #[inline]
+    fn logs(&self) -> bool {
+        self.limit.quota().algorithm().logs()
+    }
+}
+
+/// What is asked of all of them.
+#[derive(Clone, Copy)]
+struct Ask {
+    verb: Verb,
+    cost: u32,
+    now: u64,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides one request.
+    pub fn decide(&self, request: &Request<'_>) -> Decision {
+        self.decide_at(request, self.clock.now_us())
+    }
+
+    /// Decides one request at a supplied time, in microseconds since the Unix epoch.
+    pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
+        let ask = Ask {
+            verb: request.asks(),
+            cost: request.units(),
+            now: now_us,
+        };
+        match request.asked() {
+            [one] => self.one(self.counter(&one.key, one.limit), ask),
+            several => {
+                let counters: SmallVec<[Counter<'_>; 4]> = several
+                    .iter()
+                    .map(|asked| self.counter(&asked.key, asked.limit))
+                    .collect();
+                self.together(&counters, ask)
+            }
+        }
+    }
+
+    /// Decides many requests in order, at one time. Much faster than one by one once the keys
+    /// outgrow the processor's caches: their memory is fetched side by side.
+    pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
+        let now = self.clock.now_us();
+        let mut decisions = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            for asked in batch.iter().flat_map(Request::asked) {
+                self.touch(self.counter(&asked.key, asked.limit));
+            }
+            decisions.extend(batch.iter().map(|request| self.decide_at(request, now)));
+        }
+        decisions
+    }
+
+    /// Decides one key against one limit.
+    #[inline]
+    pub(crate) fn decide_one(
+        &self,
+        key: &Key<'_>,
+        limit: &Limit,
+        verb: Verb,
+        cost: u32,
+    ) -> Decision {
+        let counter = self.counter(key, limit);
+        let now = self.clock.now_us();
+        self.one(counter, Ask { verb, cost, now })
+    }
+
+    /// Decides many keys against one limit, at one time.
+    pub(crate) fn decide_each<'k>(
+        &self,
+        keys: impl Iterator<Item = Key<'k>>,
+        limit: &Limit,
+        verb: Verb,
+        cost: u32,
+    ) -> Vec<Decision> {
+        let ask = Ask {
+            verb,
+            cost,
+            now: self.clock.now_us(),
+        };
+        let mut decisions = Vec::with_capacity(keys.size_hint().0);
+        let mut batch: SmallVec<[Counter<'_>; BATCH]> = SmallVec::new();
+        let mut keys = keys.peekable();
+        while keys.peek().is_some() {
+            for key in keys.by_ref().take(BATCH) {
+                let counter = self.counter(&key, limit);
+                self.touch(counter);
+                batch.push(counter);
+            }
+            decisions.extend(batch.drain(..).map(|counter| self.one(counter, ask)));
+        }
+        decisions
+    }
+
+    /// How many live keys there are; looks at every place, so it takes a while. A key with two
+    /// limits counts twice.
+    pub fn live_keys(&self) -> usize {
+        let now = self.clock.now_us();
+        self.flat.live(now) + self.logs.get().map_or(0, |logs| logs.live(now))
+    }
+
+    /// How many live keys have places of their own.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many decisions were made on shared budgets, for want of room.
+    pub fn shared_decisions(&self) -> u64 {
+        self.shared.decisions()
+    }
+
+    fn logs(&self) -> &Table<Logs> {
+        self.logs.get_or_init(|| Table::new(self.capacity))
+    }
+
+    #[inline]
+    fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
+        let (bytes, parts) = key.identity();
+        let hash = |seed: &foldhash::quality::RandomState| {
+            let mut hasher = seed.build_hasher();
+            hasher.write(bytes);
+            hasher.write_u64(limit.fingerprint());
+            hasher.write_u64((bytes.len() as u64) << 16 ^ parts as u64);
+            hasher.finish()
+        };
+        Counter {
+            id: Id {
+                home: hash(&self.home),
+                tag: slots::tag(hash(&self.tag)),
+            },
+            limit,
+        }
+    }
+
+    /// Starts to bring a counter's memory near.
+    #[inline]
+    fn touch(&self, counter: Counter<'_>) {
+        black_box(if counter.logs() {
+            self.logs().touch(counter.id)
+        } else {
+            self.flat.touch(counter.id)
+        });
+    }
+
+    #[inline]
+    fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
+        let Counter { id, limit } = counter;
+        let quota = limit.quota();
+        let fresh = || self.shared.inherited(id, limit, ask.now);
+        let verdict = if counter.logs() {
+            self.logs().at_home(id, quota, ask, fresh)
+        } else {
+            self.flat.at_home(id, quota, ask, fresh)
+        };
+        match verdict {
+            Some(verdict) => Decision::new(tollgate_core::Decision::one(verdict), false),
+            None => self.together(&[counter], ask),
+        }
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    fn decide(
+        &self,
+        request: &Request<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        ready(Ok(MemoryStore::decide(self, request)))
+    }
+
+    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+        let _ = MemoryStore::decide(self, request);
+    }
+}
+
+impl<C> std::fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("capacity", &self.capacity)
+            .field("shared_decisions", &self.shared.decisions())
+            .finish_non_exhaustive()
+    }
+}
