@@ -73,8 +73,8 @@ fn measure(options: &Options) -> io::Result<()> {
 const NOTES: &str = "\
 In brackets: how many times the first column. Medians; contenders take turns. One thread: its \
 processor time; two: wall time over the decisions of both. Contenders without batches decide them one by one. \
-throttlecrab wants `&mut` and is behind a mutex. limitador has fixed windows only and makes a \
-tenth of the decisions. The floor is a hash and one random read-modify-write in a table with a \
+throttlecrab wants `&mut` and is behind a mutex. limitador has fixed windows only and makes 25 \
+times fewer decisions. The floor is a hash and one random read-modify-write in a table with a \
 line of 64 bytes for each key; it limits nobody. While keys expire, governor's worst call is its \
 `retain_recent`, which somebody must call, and throttlecrab's a check that sweeps; best of the \
 runs.";

@@ -14,6 +14,7 @@ mod floor;
 mod governor;
 mod limitador;
 mod throttlecrab;
+mod tollgate;
 
 /// How many requests a batch carries.
 pub const BATCH: usize = 32;
@@ -131,6 +132,7 @@ pub const GOVERNOR: &str = "governor";
 /// Every contender, in the order of the table's columns.
 pub fn all() -> Vec<Entry> {
     vec![
+        Entry::of::<tollgate::Memory>(),
         Entry::of::<governor::Default>(),
         Entry::of::<governor::Foldhash>(),
         Entry::of::<governor::Tuned>(),
@@ -143,6 +145,7 @@ pub fn all() -> Vec<Entry> {
 /// Every contender that runs on supplied time.
 pub fn expiring() -> Vec<ExpiringEntry> {
     vec![
+        ExpiringEntry::of::<tollgate::Supplied>(),
         ExpiringEntry::of::<governor::Supplied>(),
         ExpiringEntry::of::<throttlecrab::Supplied>(),
     ]
@@ -249,6 +252,7 @@ mod tests {
             limiter.sweep();
             assert!(limiter.check(&key), "{}", E::NAME);
         }
+        watch::<tollgate::Supplied>();
         watch::<governor::Supplied>();
         watch::<throttlecrab::Supplied>();
     }

@@ -3,21 +3,28 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 /// When the same request would be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// After this many microseconds, and not one earlier.
-    After(u64),
+    After(NonZeroU64),
     /// Never: the cost is above the capacity.
     Never,
 }
 
 impl Retry {
+    /// After a wait, at least one microsecond.
+    #[inline]
+    pub fn after_us(wait: u64) -> Self {
+        Retry::After(NonZeroU64::new(wait).unwrap_or(NonZeroU64::MIN))
+    }
+
     /// Orders retries by length; never is longest.
     fn rank(self) -> (bool, u64) {
         match self {
-            Retry::After(us) => (false, us),
+            Retry::After(us) => (false, us.get()),
             Retry::Never => (true, 0),
         }
     }
@@ -93,7 +100,7 @@ impl Verdict {
         match self.outcome {
             Outcome::Refused {
                 retry: Retry::After(us),
-            } => Some(us),
+            } => Some(us.get()),
             Outcome::Refused {
                 retry: Retry::Never,
             }

@@ -57,7 +57,7 @@ impl Drain {
     /// Whole microseconds, rounded up.
     #[inline]
     pub(crate) fn ceil(self) -> u64 {
-        self.us + u64::from(self.part > 0)
+        self.us.saturating_add(u64::from(self.part > 0))
     }
 }
 

@@ -241,7 +241,7 @@ impl<'a, L: Level> Turn<'a, L> {
             Retry::Never
         } else {
             let wait = self.level.until_fits(self.quota, wanted, self.now);
-            Retry::After(self.since_call(wait))
+            Retry::after_us(self.since_call(wait))
         };
         Some(self.verdict(Outcome::Refused { retry }, self.available))
     }

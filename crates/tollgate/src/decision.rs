@@ -6,7 +6,6 @@ use tollgate_core::{Retry, Verdict};
 
 /// The answer to one request over all its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a decision that nobody looks at limits nothing"]
 pub struct Decision {
     inner: tollgate_core::Decision,
     shared: bool,
@@ -28,6 +27,13 @@ impl RetryAfter {
             RetryAfter::After(wait) => Some(wait),
             RetryAfter::Never => None,
         }
+    }
+}
+
+impl From<Vec<Verdict>> for Decision {
+    /// Combines the verdicts of a request's limits, in their order: for stores.
+    fn from(verdicts: Vec<Verdict>) -> Self {
+        Decision::new(tollgate_core::Decision::all(verdicts), false)
     }
 }
 
@@ -61,7 +67,7 @@ impl Decision {
     /// When to try again; none when admitted.
     pub fn retry_after(&self) -> Option<RetryAfter> {
         self.inner.verdict().retry().map(|retry| match retry {
-            Retry::After(us) => RetryAfter::After(Duration::from_micros(us)),
+            Retry::After(us) => RetryAfter::After(Duration::from_micros(us.get())),
             Retry::Never => RetryAfter::Never,
         })
     }

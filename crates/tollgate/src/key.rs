@@ -93,6 +93,20 @@ impl<'a> From<&'a [u8]> for Key<'a> {
     }
 }
 
+impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8; N]) -> Self {
+        bytes.as_slice().into()
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        bytes.as_slice().into()
+    }
+}
+
 impl<'a> From<&'a str> for Key<'a> {
     #[inline]
     fn from(text: &'a str) -> Self {

@@ -12,6 +12,60 @@
 //! }
 //! # Ok::<(), tollgate::QuotaError>(())
 //! ```
+//!
+//! # The words
+//!
+//! A [`Quota`] says how much is allowed: an algorithm, a limit, a period, and for buckets a burst
+//! or a queue. It is written as text, [the same everywhere](Quota#impl-FromStr-for-Quota):
+//!
+//! | text | behaviour |
+//! |---|---|
+//! | `100/min` | sliding window counter, the default: smooth and small, an estimate |
+//! | `fixed-window 100/min` | one count a window; twice the limit can pass around a boundary |
+//! | `sliding-window-log 5/min` | exact; remembers every request |
+//! | `token-bucket 10/s burst 50` | starts full; silence is banked up to the burst |
+//! | `leaky-bucket 10/s burst 20` | starts empty; the token bucket's mirror image |
+//! | `leaky-bucket 10/s queue 20` | admitted requests are told how long to wait |
+//!
+//! A [`Limit`] is a quota under a name. A [`Key`] is who is limited; text becomes one by itself,
+//! and [parts](Key::from_parts) are joined so that no two lists of parts meet. A counter is known
+//! by its key and its limit's name.
+//!
+//! A [`Limiter`] asks a store about a key and gets a [`Decision`]. The [`MemoryStore`] keeps the
+//! counters in this process: bounded, never pausing, asked by plain calls. Over any [`Store`],
+//! [`Limiter::decide`] is the same asynchronously.
+//!
+//! # More than one limit, more than one unit
+//!
+//! A [`Request`] may carry several limits on several keys: all of them admit it, or none is
+//! charged. [`Limiter::and`] gives every request of a limiter several.
+//!
+//! ```
+//! use tollgate::{Limit, Limiter, Quota, Request};
+//!
+//! let per_user = Limit::named("user", Quota::per_minute(60));
+//! let per_tenant = Limit::named("tenant", Quota::per_minute(1_000));
+//! let limiter = Limiter::new(per_user.clone());
+//!
+//! let request = Request::new("ann", &per_user).and("acme", &per_tenant)?.cost(5);
+//! let decision = limiter.decide_now(&request);
+//! assert_eq!(decision.binding(), 0); // ann has 55 left, acme 995
+//! # Ok::<(), tollgate::RequestError>(())
+//! ```
+//!
+//! A request costs 1 unit unless told otherwise, and asks with one of six verbs: *check* takes all
+//! of the cost or nothing, *peek* only looks, *take* takes what fits, *charge* takes whatever fits
+//! or not, *refund* gives back, *reset* forgets the key.
+//!
+//! # Waiting
+//!
+//! With the feature `tokio`, [`Limiter::acquire`](Limiter#method.acquire) waits until a request
+//! fits, first come, first served.
+//!
+//! # Testing
+//!
+//! A [`ManualClock`] moves when told to, so that no test has to sleep.
+
 mod clock;
 mod decision;
 mod key;
@@ -30,3 +84,8 @@ pub use limiter::{AcquireError, Wait};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
 pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError};
 pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
+
+/// The README's example is tested too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -141,12 +141,14 @@ impl<S: Store> Limiter<S> {
 /// Plain calls, for counters in this process.
 impl<C: Clock> Limiter<MemoryStore<C>> {
     /// Takes 1, if it fits.
+    #[must_use = "a decision that nobody looks at limits nothing"]
     #[inline]
     pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.ask(key.into(), Verb::Check, 1)
     }
 
     /// Takes all of the cost, if it fits, or nothing.
+    #[must_use = "a decision that nobody looks at limits nothing"]
     #[inline]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
         self.ask(key.into(), Verb::Check, cost)
@@ -163,6 +165,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     /// let allowed: Vec<bool> = decisions.iter().map(|d| d.allowed()).collect();
     /// assert_eq!(allowed, [true, true, true, false]);
     /// ```
+    #[must_use = "a decision that nobody looks at limits nothing"]
     pub fn check_many<'k, K: Into<Key<'k>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -179,11 +182,13 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     }
 
     /// Answers as [`check_cost`](Limiter::check_cost) would and changes nothing.
+    #[must_use = "a decision that nobody looks at limits nothing"]
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
         self.ask(key.into(), Verb::Peek, cost)
     }
 
     /// Takes as much of the cost as fits.
+    #[must_use = "a decision that nobody looks at limits nothing"]
     pub fn take<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
         self.ask(key.into(), Verb::Take, cost)
     }

@@ -18,7 +18,7 @@ pub(super) struct InMemory {
 
 impl Contender for InMemory {
     const NAME: &'static str = "limitador";
-    const SLOWNESS: usize = 10;
+    const SLOWNESS: usize = 25;
     const MOST_KEYS: usize = 1_000_000;
 
     fn new(setting: &Setting, capacity: usize) -> Self {

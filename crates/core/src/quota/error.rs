@@ -98,11 +98,14 @@ impl QuotaError {
     }
 }
 
-/// A copy for people: control characters replaced.
+/// A copy for people: what would move the cursor or turn the text around is replaced.
 fn printable(text: &str) -> String {
-    // Anything longer is cut by the caller; no need to copy a megabyte.
-    let near = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(near).collect()
+    let shown = |c: char| match c {
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// The beginning of a text, with a sign that it was cut.

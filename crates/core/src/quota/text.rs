@@ -249,7 +249,10 @@ impl<'a> Reader<'a> {
                 self.number("the period's count", &count)?
             };
             if amount == 0 {
-                let problem = format!("the period's count 0 is below 1 in `{}`", period.word);
+                let problem = format!(
+                    "the period's count 0 is below 1 in `{}`",
+                    quote(period.word)
+                );
                 return Err(self.error(count.span, problem));
             }
             total = total.saturating_add(amount.saturating_mul(UNITS[rank].2));

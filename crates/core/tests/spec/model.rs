@@ -93,7 +93,7 @@ impl Sight {
 
     fn retry(&self, cost: u128) -> Retry {
         let d = earliest(|d| self.memory.fits(&self.terms, cost, self.now + d));
-        Retry::After(self.wait(d).try_into().unwrap())
+        Retry::after_us(self.wait(d).try_into().unwrap())
     }
 
     fn delay(&self) -> u128 {
@@ -204,7 +204,7 @@ pub(crate) fn decide(
 pub(crate) fn bind(answers: &[Answer]) -> (usize, Answer) {
     let longest = |retry: Option<Retry>| match retry {
         None => -1,
-        Some(Retry::After(us)) => i128::from(us),
+        Some(Retry::After(us)) => i128::from(us.get()),
         Some(Retry::Never) => i128::MAX,
     };
     let refused = answers.iter().any(|a| a.retry.is_some());

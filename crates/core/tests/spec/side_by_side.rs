@@ -141,7 +141,7 @@ fn each(list: &Value) -> &Vec<Value> {
 
 fn assert_golden(answer: &Answer, expected: &Value, place: &str) {
     let retry = match answer.retry {
-        Some(tollgate_core::Retry::After(us)) => Some(us),
+        Some(tollgate_core::Retry::After(us)) => Some(us.get()),
         Some(tollgate_core::Retry::Never) | None => None,
     };
     let figures = serde_json::json!({

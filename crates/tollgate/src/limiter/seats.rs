@@ -1,6 +1,8 @@
-//! Those who were admitted with a delay and sit it out. A seat that is given up early passes to
-//! the next one, whose own passes to the one after; what the last one leaves is given back to
-//! the store.
+//! Those who were admitted with a delay and sit it out, in the order of the schedule.
+//!
+//! Only the first of a row sleeps; it wakes the next one when its turn has come. A seat that is
+//! given up early passes to the next one, whose own passes to the one after, and so on; what the
+//! last one leaves is given back to the store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,41 +10,79 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use tollgate_core::Verb;
 
-use crate::request::Request;
+use crate::request::{Asked, Request};
 use crate::store::Store;
 
-/// The seats of one line, in the order of the schedule.
+/// The seats of one line.
 #[derive(Default)]
 pub(super) struct Seats {
     row: Mutex<Row>,
 }
 
+/// Seats by the time between them, so that all behind one move up when it goes.
 #[derive(Default)]
 struct Row {
-    next: u64,
     seats: VecDeque<Seat>,
+    next_number: u64,
+    /// When the turn of the first one comes.
+    first_at: Option<Instant>,
+    /// When the last one is through.
+    end: Option<Instant>,
 }
 
 struct Seat {
     number: u64,
-    /// When its turn comes.
-    at: Instant,
-    /// How much of the schedule it takes up.
+    /// How long after the one before is through: others of the schedule, who do not wait here,
+    /// are in between.
+    gap: Duration,
+    place: Place,
+    first: Arc<Notify>,
+}
+
+/// How much of the schedule a seat takes up.
+#[derive(Clone, Copy)]
+struct Place {
     lasts: Duration,
-    moved: Arc<Notify>,
+    units: u32,
+    /// How long one unit lasts: where less than that is in between, nobody is.
+    one: Duration,
+}
+
+impl Place {
+    fn of(request: &Request<'_>) -> Self {
+        let mut place = Place {
+            lasts: Duration::ZERO,
+            units: request.units(),
+            one: Duration::MAX,
+        };
+        for quota in shaping(request).map(|asked| asked.limit.quota()) {
+            let lasts = |units: u32| {
+                let limit = u128::from(quota.limit());
+                let nanos = quota.period().as_nanos() * u128::from(units) / limit;
+                Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+            };
+            place.lasts = place.lasts.max(lasts(place.units));
+            place.one = place.one.min(lasts(1));
+        }
+        place
+    }
+}
+
+fn shaping<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = &'r Asked<'a>> {
+    let shapes = |asked: &&Asked<'_>| asked.limit.quota().algorithm().shapes();
+    request.asked().iter().filter(shapes)
 }
 
 /// A seat that somebody sits on; dropped early, it is given up.
 pub(super) struct TakenSeat<'a, 'r, S: Store> {
     row: &'a Mutex<Row>,
     number: u64,
-    moved: Arc<Notify>,
+    first: Arc<Notify>,
     store: &'a Arc<S>,
     request: &'a Request<'r>,
-    served: bool,
 }
 
 impl Seats {
@@ -53,89 +93,136 @@ impl Seats {
         request: &'a Request<'r>,
         delay: Duration,
     ) -> TakenSeat<'a, 'r, S> {
-        let shaping = request.asked().iter().filter_map(|asked| {
-            let quota = asked.limit.quota();
-            quota
-                .algorithm()
-                .shapes()
-                .then(|| quota.drain_us(request.units()))
-        });
+        let first = Arc::new(Notify::new());
         let mut row = self.row.lock();
-        let number = row.next;
-        row.next += 1;
-        let moved = Arc::new(Notify::new());
-        row.seats.push_back(Seat {
-            number,
-            at: Instant::now() + delay,
-            lasts: Duration::from_micros(shaping.max().unwrap_or(0)),
-            moved: Arc::clone(&moved),
-        });
+        let number = row.push(Place::of(request), delay, Arc::clone(&first));
         TakenSeat {
             row: &self.row,
             number,
-            moved,
+            first,
             store,
             request,
-            served: false,
         }
     }
 }
 
 impl Row {
-    fn position(&self, number: u64) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.number == number)
+    fn push(&mut self, place: Place, delay: Duration, first: Arc<Notify>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        let mut at = Instant::now() + delay;
+        let mut gap = Duration::ZERO;
+        match self.end {
+            Some(end) if !self.seats.is_empty() => {
+                // Two readings of the clock make the same moment differ a little.
+                at = at.max(end);
+                gap = at - end;
+            }
+            Some(_) | None => {
+                self.first_at = Some(at);
+                first.notify_one();
+            }
+        }
+        self.end = Some(at + place.lasts);
+        self.seats.push_back(Seat {
+            number,
+            gap,
+            place,
+            first,
+        });
+        number
     }
 
-    /// Lets everybody behind a seat move up by one and takes the seat away.
-    fn give_up(&mut self, number: u64) {
-        let Some(place) = self.position(number) else {
-            return;
-        };
-        let Some(left) = self.seats.remove(place) else {
-            return;
-        };
-        // Each moves to where the one before it was, but not into what that one now takes up.
-        let mut free_from = left.at;
-        let mut taken_until = left.at;
-        for seat in self.seats.range_mut(place..) {
-            let was_at = seat.at;
-            seat.at = free_from.max(taken_until);
-            taken_until = seat.at + seat.lasts;
-            free_from = was_at;
-            seat.moved.notify_one();
+    /// Takes the first seat away, its turn having come.
+    fn serve(&mut self) {
+        if let Some(served) = self.seats.pop_front() {
+            self.first_at = self.first_at.map(|at| at + served.place.lasts);
+            self.call_first();
         }
+    }
+
+    /// Finds out when the turn of the new first seat comes and wakes whoever sits there.
+    fn call_first(&mut self) {
+        if let Some(first) = self.seats.front_mut() {
+            self.first_at = self.first_at.map(|at| at + first.gap);
+            first.gap = Duration::ZERO;
+            first.first.notify_one();
+        }
+    }
+
+    /// Takes a seat away and lets those behind it move up; gives the units left at the tail.
+    fn give_up(&mut self, number: u64) -> u32 {
+        let place = self.seats.binary_search_by_key(&number, |seat| seat.number);
+        let Some(left) = place
+            .ok()
+            .and_then(|at| self.seats.remove(at).zip(Some(at)))
+        else {
+            return 0;
+        };
+        let (Seat { gap, place, .. }, left) = left;
+        let units = self.fill(left, gap, place);
+        if left == 0 {
+            self.call_first();
+        }
+        units
+    }
+
+    /// Fills a hole that begins `before` after the seat ahead of `at`.
+    fn fill(&mut self, mut at: usize, mut before: Duration, mut hole: Place) -> u32 {
+        while let Some(seat) = self.seats.get_mut(at) {
+            if seat.gap < seat.place.one {
+                // Nobody is in between: it and all behind it move up by the whole hole.
+                seat.gap += before;
+                self.shorten(hole.lasts);
+                return hole.units;
+            }
+            if seat.place.lasts > hole.lasts {
+                // Too large for the hole: it stays, and so do all behind it.
+                seat.gap += before + hole.lasts;
+                return 0;
+            }
+            // It fits into the hole, and its own place is the hole for the next.
+            let between = seat.gap + hole.lasts - seat.place.lasts;
+            seat.gap = before;
+            before = between;
+            hole = seat.place;
+            at += 1;
+        }
+        self.shorten(before + hole.lasts);
+        hole.units
+    }
+
+    fn shorten(&mut self, by: Duration) {
+        self.end = self.end.and_then(|end| end.checked_sub(by));
     }
 }
 
 impl<S: Store> TakenSeat<'_, '_, S> {
     /// Waits for its turn.
-    pub(super) async fn sit_out(mut self) {
-        loop {
-            let at = {
-                let row = self.row.lock();
-                row.position(self.number).map(|place| row.seats[place].at)
-            };
-            let Some(at) = at else { break };
-            if timeout_at(at, self.moved.notified()).await.is_err() {
-                break;
-            }
+    pub(super) async fn sit_out(self) {
+        self.first.notified().await;
+        let at = self.row.lock().first_at;
+        if let Some(at) = at {
+            sleep_until(at).await;
         }
-        self.served = true;
+        self.row.lock().serve();
     }
 }
 
 impl<S: Store> Drop for TakenSeat<'_, '_, S> {
     fn drop(&mut self) {
-        let mut row = self.row.lock();
-        if self.served {
-            if let Some(place) = row.position(self.number) {
-                row.seats.remove(place);
-            }
+        // Whoever was served has no seat any more.
+        let units = self.row.lock().give_up(self.number);
+        // The schedule only: what windows and other buckets counted may be of the past by now,
+        // and giving it back would let others have more than their limit.
+        let mut asked = shaping(self.request);
+        let Some(first) = asked.next().filter(|_| units > 0) else {
             return;
+        };
+        let refund = Request::new(&first.key, first.limit);
+        let refund = asked.try_fold(refund, |refund, asked| refund.and(&asked.key, asked.limit));
+        if let Ok(refund) = refund {
+            self.store.carry_out(&refund.verb(Verb::Refund).cost(units));
         }
-        row.give_up(self.number);
-        drop(row);
-        let refund = self.request.clone().verb(Verb::Refund);
-        self.store.carry_out(&refund);
     }
 }

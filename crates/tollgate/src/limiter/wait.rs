@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::MutexGuard as Turn;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tollgate_core::Verb;
 
 use super::Limiter;
-use super::seats::{Seats, TakenSeat};
+use super::seats::Seats;
 use crate::decision::{Decision, RetryAfter};
 use crate::key::Key;
 use crate::request::Request;
@@ -55,8 +55,9 @@ impl Wait {
         }
     }
 
-    /// Adds a random bit of up to this to each wait, so that those who were refused together do
-    /// not come back together.
+    /// Adds a random bit of up to this to each wait for room, so that those who were refused
+    /// together do not come back together; never past the deadline. A shaping delay spaces
+    /// requests already and gets none.
     #[must_use]
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
@@ -119,7 +120,9 @@ impl<S: Store> Limiter<S> {
     /// Waits until 1 is taken: until a window or bucket has room, or through a shaping delay.
     /// First come, first served for each key of this limiter and its clones.
     ///
-    /// Dropped before its end, it has taken nothing, and its place passes to the next.
+    /// Dropped before its end, its place in line or in the queue passes to the next. (Dropped
+    /// during a shaping delay, other limits of the same request keep what they counted: giving
+    /// back what may be of the past by then would let others have more than their limit.)
     ///
     /// # Errors
     /// When too many are waiting, or the store cannot be reached.
@@ -143,6 +146,20 @@ impl<S: Store> Limiter<S> {
             .await
     }
 
+    /// Waits until a cost is taken, as [`acquire`](Limiter::acquire) does for 1.
+    ///
+    /// # Errors
+    /// At once when it never fits; when too many are waiting, or the store cannot be reached.
+    pub async fn acquire_cost(
+        &self,
+        key: impl Into<Key<'_>>,
+        cost: u32,
+    ) -> Result<Decision, AcquireError> {
+        let key = key.into();
+        let request = self.request(&key).cost(cost);
+        self.acquire_with(&request, Wait::forever()).await
+    }
+
     /// Waits until a request's cost is taken, whichever limits it carries; its verb plays no part.
     ///
     /// # Errors
@@ -153,7 +170,10 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         wait: Wait,
     ) -> Result<Decision, AcquireError> {
-        let deadline = wait.at_most.map(|longest| Instant::now() + longest);
+        // A deadline beyond the end of time is none.
+        let deadline = wait
+            .at_most
+            .and_then(|longest| Instant::now().checked_add(longest));
         let ticket = self.waiting.enter(request)?;
         let turn = self.wait_for_turn(&ticket.line, request, deadline).await?;
         let check = request.clone().verb(Verb::Check);
@@ -161,19 +181,23 @@ impl<S: Store> Limiter<S> {
             self.foresee(request, deadline).await?;
             let decision = self.store.decide(&check).await?;
             let pause = match decision.retry_after() {
+                None if decision.delay().is_zero() => return Ok(decision),
                 None => {
-                    let seat = ticket
-                        .line
-                        .seats
-                        .take(&self.store, request, decision.delay());
+                    let seats = &ticket.line.seats;
+                    let seat = seats.take(&self.store, request, decision.delay());
                     drop(turn);
-                    return sit_out(seat, decision, deadline, wait).await;
+                    // Others may have come between foreseeing and taking; leaving the seat passes
+                    // it on.
+                    in_time(decision.delay(), deadline)?;
+                    seat.sit_out().await;
+                    return Ok(decision);
                 }
                 Some(RetryAfter::Never) => return Err(AcquireError::Never),
                 Some(RetryAfter::After(pause)) => pause,
             };
             in_time(pause, deadline)?;
-            sleep(pause + wait.random_bit()).await;
+            let again = Instant::now() + pause + wait.random_bit();
+            sleep_until(deadline.map_or(again, |deadline| again.min(deadline))).await;
         }
     }
 
@@ -214,24 +238,11 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-async fn sit_out<S: Store>(
-    seat: TakenSeat<'_, '_, S>,
-    decision: Decision,
-    deadline: Option<Instant>,
-    wait: Wait,
-) -> Result<Decision, AcquireError> {
-    // Others may have come between foreseeing and taking; leaving gives everything back.
-    in_time(decision.delay(), deadline)?;
-    seat.sit_out().await;
-    if !decision.delay().is_zero() && !wait.jitter.is_zero() {
-        sleep(wait.random_bit()).await;
-    }
-    Ok(decision)
-}
-
 fn in_time(wait: Duration, deadline: Option<Instant>) -> Result<(), AcquireError> {
     match deadline {
-        Some(deadline) if Instant::now() + wait > deadline => Err(AcquireError::TooLate { wait }),
+        Some(deadline) if !wait.is_zero() && Instant::now() + wait > deadline => {
+            Err(AcquireError::TooLate { wait })
+        }
         Some(_) | None => Ok(()),
     }
 }

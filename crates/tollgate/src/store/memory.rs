@@ -1,20 +1,22 @@
 //! Counters in this process. Knows quotas and a clock; knows nothing of HTTP or Redis.
 
+mod bucket;
+mod flat;
+mod logs;
 mod shared;
-mod slots;
 mod table;
 mod together;
 
 use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hasher};
-use std::hint::black_box;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tollgate_core::Verb;
+use tollgate_core::{MAX_TIME_US, Verb};
 
+use self::flat::FlatBucket;
+use self::logs::LogBucket;
 use self::shared::Shared;
-use self::slots::{Flat, Logs};
 use self::table::{Id, Table};
 use super::{Store, StoreError};
 use crate::clock::{Clock, SystemClock};
@@ -43,20 +45,20 @@ const BATCH: usize = 32;
 /// with an [`Arc`].
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    home: foldhash::quality::RandomState,
-    tag: foldhash::quality::RandomState,
+    home: foldhash::fast::RandomState,
+    tag: foldhash::fast::RandomState,
     capacity: usize,
-    flat: Table<Flat>,
+    flat: Table<FlatBucket>,
     /// Logs have slots of their own, made when the first one is asked for.
-    logs: OnceLock<Table<Logs>>,
+    logs: OnceLock<Table<LogBucket>>,
     shared: Shared,
 }
 
 /// Settings for a [`MemoryStore`].
-#[derive(Debug)]
 pub struct MemoryStoreBuilder<C = SystemClock> {
     capacity: usize,
-    clock: C,
+    /// Not made before it is wanted: finding out how fast the processor counts takes a while.
+    clock: Box<dyn FnOnce() -> C + Send>,
 }
 
 impl MemoryStore {
@@ -69,7 +71,7 @@ impl MemoryStore {
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             capacity: DEFAULT_CAPACITY,
-            clock: SystemClock::new(),
+            clock: Box::new(SystemClock::new),
         }
     }
 }
@@ -94,14 +96,14 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         MemoryStoreBuilder {
             capacity: self.capacity,
-            clock,
+            clock: Box::new(|| clock),
         }
     }
 
     /// Makes the store.
     pub fn build(self) -> MemoryStore<C> {
         MemoryStore {
-            clock: self.clock,
+            clock: (self.clock)(),
             home: Default::default(),
             tag: Default::default(),
             capacity: self.capacity,
@@ -134,6 +136,18 @@ struct Ask {
     now: u64,
 }
 
+impl Ask {
+    #[inline]
+    fn new(verb: Verb, cost: u32, now_us: u64) -> Self {
+        Ask {
+            verb,
+            cost,
+            // Later times count as the last one, for what is forgotten too.
+            now: now_us.min(MAX_TIME_US),
+        }
+    }
+}
+
 impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
@@ -142,11 +156,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
-        let ask = Ask {
-            verb: request.asks(),
-            cost: request.units(),
-            now: now_us,
-        };
+        let ask = Ask::new(request.asks(), request.units(), now_us);
         match request.asked() {
             [one] => self.one(self.counter(&one.key, one.limit), ask),
             several => {
@@ -165,9 +175,12 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(requests.len());
         for batch in requests.chunks(BATCH) {
-            for asked in batch.iter().flat_map(Request::asked) {
-                self.touch(self.counter(&asked.key, asked.limit));
-            }
+            let counters: SmallVec<[Counter<'_>; BATCH]> = batch
+                .iter()
+                .flat_map(Request::asked)
+                .map(|asked| self.counter(&asked.key, asked.limit))
+                .collect();
+            self.touch_all(&counters);
             decisions.extend(batch.iter().map(|request| self.decide_at(request, now)));
         }
         decisions
@@ -183,8 +196,10 @@ impl<C: Clock> MemoryStore<C> {
         cost: u32,
     ) -> Decision {
         let counter = self.counter(key, limit);
+        // Its memory comes while the clock is read.
+        self.touch(counter);
         let now = self.clock.now_us();
-        self.one(counter, Ask { verb, cost, now })
+        self.one(counter, Ask::new(verb, cost, now))
     }
 
     /// Decides many keys against one limit, at one time.
@@ -195,20 +210,17 @@ impl<C: Clock> MemoryStore<C> {
         verb: Verb,
         cost: u32,
     ) -> Vec<Decision> {
-        let ask = Ask {
-            verb,
-            cost,
-            now: self.clock.now_us(),
-        };
+        let ask = Ask::new(verb, cost, self.clock.now_us());
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
         let mut batch: SmallVec<[Counter<'_>; BATCH]> = SmallVec::new();
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
-            for key in keys.by_ref().take(BATCH) {
-                let counter = self.counter(&key, limit);
-                self.touch(counter);
-                batch.push(counter);
-            }
+            batch.extend(
+                keys.by_ref()
+                    .take(BATCH)
+                    .map(|key| self.counter(&key, limit)),
+            );
+            self.touch_all(&batch);
             decisions.extend(batch.drain(..).map(|counter| self.one(counter, ask)));
         }
         decisions
@@ -231,16 +243,17 @@ impl<C: Clock> MemoryStore<C> {
         self.shared.decisions()
     }
 
-    fn logs(&self) -> &Table<Logs> {
+    fn logs(&self) -> &Table<LogBucket> {
         self.logs.get_or_init(|| Table::new(self.capacity))
     }
 
     #[inline]
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
-        let hash = |seed: &foldhash::quality::RandomState| {
+        let hash = |seed: &foldhash::fast::RandomState| {
             let mut hasher = seed.build_hasher();
             hasher.write(bytes);
+            // The last step mixes every bit with every other, so that the fast variant will do.
             hasher.write_u64(limit.fingerprint());
             hasher.write_u64((bytes.len() as u64) << 16 ^ parts as u64);
             hasher.finish()
@@ -248,7 +261,7 @@ impl<C: Clock> MemoryStore<C> {
         Counter {
             id: Id {
                 home: hash(&self.home),
-                tag: slots::tag(hash(&self.tag)),
+                tag: bucket::tag(hash(&self.tag)),
             },
             limit,
         }
@@ -257,22 +270,36 @@ impl<C: Clock> MemoryStore<C> {
     /// Starts to bring a counter's memory near.
     #[inline]
     fn touch(&self, counter: Counter<'_>) {
-        black_box(if counter.logs() {
-            self.logs().touch(counter.id)
+        if counter.logs() {
+            self.logs().touch(counter.id);
         } else {
-            self.flat.touch(counter.id)
-        });
+            self.flat.touch(counter.id);
+        }
+    }
+
+    /// Brings the memory of many counters near, side by side: one pass for where they should be,
+    /// one for where those are that were not there.
+    #[inline]
+    fn touch_all(&self, counters: &[Counter<'_>]) {
+        counters.iter().for_each(|counter| self.touch(*counter));
+        for counter in counters.iter().filter(|counter| !counter.logs()) {
+            self.flat.touch_away(counter.id);
+        }
     }
 
     #[inline]
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
         let Counter { id, limit } = counter;
+        let gives_back = matches!(ask.verb, Verb::Refund | Verb::Reset);
+        if gives_back && self.shared.any_live(ask.now) {
+            return self.together(&[counter], ask);
+        }
         let quota = limit.quota();
         let fresh = || self.shared.inherited(id, limit, ask.now);
         let verdict = if counter.logs() {
-            self.logs().at_home(id, quota, ask, fresh)
+            self.logs().decide(id, quota, ask, fresh)
         } else {
-            self.flat.at_home(id, quota, ask, fresh)
+            self.flat.decide(id, quota, ask, fresh)
         };
         match verdict {
             Some(verdict) => Decision::new(tollgate_core::Decision::one(verdict), false),
@@ -291,6 +318,14 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         let _ = MemoryStore::decide(self, request);
+    }
+}
+
+impl<C> std::fmt::Debug for MemoryStoreBuilder<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStoreBuilder")
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
     }
 }
 

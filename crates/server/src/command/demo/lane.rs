@@ -63,7 +63,7 @@ impl Lane {
             Outcome::Refused { retry } => {
                 self.refused[tick] += 1;
                 if let Retry::After(us) = retry {
-                    self.longest_retry_us = self.longest_retry_us.max(us);
+                    self.longest_retry_us = self.longest_retry_us.max(us.get());
                 }
             }
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, apply};
 
-
 /// What a key costs in the memory store, about.
 pub(super) const BYTES_A_KEY: u64 = 40;
 /// What a log pays for each instant it remembers, at most.

@@ -59,6 +59,12 @@ impl Shared {
         self.decisions.load(Relaxed)
     }
 
+    /// Whether anybody shares, or did so lately enough to matter.
+    #[inline]
+    pub(super) fn any_live(&self, now: u64) -> bool {
+        self.live_until.load(Relaxed) > now
+    }
+
     #[inline]
     pub(super) fn stripe(&self, id: Id) -> usize {
         // A counter always shares with the same others: its tag decides.
@@ -69,7 +75,7 @@ impl Shared {
     /// it shared is in that budget.
     #[inline]
     pub(super) fn inherited(&self, id: Id, limit: &Limit, now: u64) -> State {
-        if self.live_until.load(Relaxed) <= now {
+        if !self.any_live(now) {
             return State::New;
         }
         let stripe = self.stripes[self.stripe(id)].lock();

@@ -1,5 +1,5 @@
-//! A hash table of counters that never grows, never sweeps and never pauses. Knows slots and
-//! their times; knows nothing of keys or verbs.
+//! A hash table of counters that never grows, never sweeps and never pauses. Knows where counters
+//! belong and how long they live; knows nothing of keys or verbs.
 //!
 //! A counter lives in one of two buckets, its home or its other one; a bucket has its own lock,
 //! and a decision about a counter at home touches that bucket alone. A slot whose counter may be
@@ -8,20 +8,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::{Quota, State, Verdict};
 
 use super::Ask;
-use super::slots::Slots;
+use super::bucket::{Bucket, Slots};
 
 /// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
-const FULL_PERCENT: usize = 85;
+const FULL_PERCENT: usize = 82;
 /// Small tables have some more, as luck varies more.
 const SPARE_SLOTS: usize = 64;
 /// How many counters may move to make room for one.
 const MOST_MOVES: usize = 3;
-/// After a thorough search for room found none, only a short one is made for this long.
+/// After a thorough search for room found none, only a short one is made for this long, or until
+/// one of those in the way may be forgotten.
 const CROWDED_US: u64 = 1_000;
 
 /// Which counter: where it belongs and how it is told apart there.
@@ -31,42 +31,21 @@ pub(super) struct Id {
     pub(super) tag: u64,
 }
 
-pub(super) struct Table<S> {
-    buckets: Box<[Bucket<S>]>,
+pub(super) struct Table<B> {
+    buckets: Box<[B]>,
     crowded_until: AtomicU64,
 }
 
-#[repr(align(64))]
-struct Bucket<S>(Mutex<Row<S>>);
-
-struct Row<S> {
-    /// Until then, a counter whose home this is may live in its other bucket.
-    strays_until: u64,
-    slots: S,
-}
-
-impl<S: Slots> Row<S> {
-    /// Moves a counter over to a vacancy in its other bucket.
-    fn move_over(&mut self, at: usize, there: &mut Self, to: usize) {
-        self.strays_until = self.strays_until.max(self.slots.forget_at(at));
-        self.slots.move_to(at, &mut there.slots, to);
-    }
-}
-
-impl<S: Slots> Table<S> {
+impl<B: Bucket> Table<B> {
     /// Makes a table that holds `capacity` live counters.
     pub(super) fn new(capacity: usize) -> Self {
-        let slots = (capacity / FULL_PERCENT).saturating_mul(100)
-            + capacity % FULL_PERCENT * 100 / FULL_PERCENT
-            + SPARE_SLOTS;
-        let bucket = || {
-            Bucket(Mutex::new(Row {
-                strays_until: 0,
-                slots: S::default(),
-            }))
-        };
+        let slots = (capacity / FULL_PERCENT)
+            .saturating_mul(100)
+            .saturating_add(capacity % FULL_PERCENT * 100 / FULL_PERCENT)
+            .saturating_add(SPARE_SLOTS);
+        let buckets = slots.div_ceil(B::Slots::LEN);
         Table {
-            buckets: (0..slots.div_ceil(S::LEN)).map(|_| bucket()).collect(),
+            buckets: (0..buckets).map(|_| B::default()).collect(),
             crowded_until: AtomicU64::new(0),
         }
     }
@@ -92,36 +71,83 @@ impl<S: Slots> Table<S> {
         }
     }
 
-    /// Starts to bring a counter's memory near. The answer means nothing.
+    /// Starts to bring a counter's memory near.
     #[inline]
-    pub(super) fn touch(&self, id: Id) -> bool {
-        self.buckets[self.home(id)].0.is_locked()
+    pub(super) fn touch(&self, id: Id) {
+        self.buckets[self.home(id)].touch();
     }
 
-    /// Decides on a counter that is at home, or new with room for it there; none otherwise.
-    /// `fresh` gives the state of a new one.
+    /// Starts to bring the memory of a counter near that seems not to be at home; what is at home
+    /// should be near already.
     #[inline]
-    pub(super) fn at_home(
+    pub(super) fn touch_away(&self, id: Id) {
+        let home = self.home(id);
+        if !self.buckets[home].seems_to_hold(id.tag) {
+            self.buckets[self.other(home, id.tag)].touch();
+        }
+    }
+
+    /// Decides on a lone counter; none when others stand in its way. `fresh` gives the state of a
+    /// new one.
+    #[inline]
+    pub(super) fn decide(
         &self,
         id: Id,
         quota: &Quota,
         ask: Ask,
         fresh: impl FnOnce() -> State,
     ) -> Option<Verdict> {
-        let mut row = self.buckets[self.home(id)].0.lock();
-        if let Some(at) = row.slots.find(id.tag) {
-            return Some(row.slots.decide(at, id.tag, quota, ask));
+        let home = self.home(id);
+        let mut slots = self.buckets[home].lock();
+        if let Some(at) = slots.find(id.tag) {
+            return Some(slots.decide(at, id.tag, quota, ask));
         }
-        if row.strays_until > ask.now {
-            return None;
+        if slots.strays_until() <= ask.now
+            && let Some(at) = slots.vacancy(ask.now)
+        {
+            slots.store(at, id.tag, quota, fresh());
+            return Some(slots.decide(at, id.tag, quota, ask));
         }
-        let at = row.slots.vacancy(ask.now)?;
-        row.slots.store(at, id.tag, quota, fresh());
-        Some(row.slots.decide(at, id.tag, quota, ask))
+        self.decide_away(home, slots, id, quota, ask, fresh)
+    }
+
+    /// Decides on a lone counter that is not at home.
+    #[inline(never)]
+    fn decide_away<'t>(
+        &'t self,
+        home: usize,
+        mut slots: B::Slots<'t>,
+        id: Id,
+        quota: &Quota,
+        ask: Ask,
+        fresh: impl FnOnce() -> State,
+    ) -> Option<Verdict> {
+        let other = self.other(home, id.tag);
+        // Waited for only in the order that all callers follow.
+        let mut there = if other > home {
+            self.buckets[other].lock()
+        } else {
+            self.buckets[other].try_lock()?
+        };
+        let at = match there.find(id.tag) {
+            Some(at) => at,
+            None => {
+                if let Some(at) = slots.vacancy(ask.now) {
+                    slots.store(at, id.tag, quota, fresh());
+                    return Some(slots.decide(at, id.tag, quota, ask));
+                }
+                let at = there.vacancy(ask.now)?;
+                there.store(at, id.tag, quota, fresh());
+                at
+            }
+        };
+        let verdict = there.decide(at, id.tag, quota, ask);
+        slots.stray(there.forget_at(at));
+        Some(verdict)
     }
 
     /// Locks both buckets of each counter, in the order that all callers follow.
-    pub(super) fn hold(&self, ids: impl Iterator<Item = Id>) -> Held<'_, S> {
+    pub(super) fn hold(&self, ids: impl Iterator<Item = Id>) -> Held<'_, B> {
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         for id in ids {
             let home = self.home(id);
@@ -129,30 +155,38 @@ impl<S: Slots> Table<S> {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let lock = |at: usize| (at, self.buckets[at].0.lock());
+        let lock = |at: usize| (at, self.buckets[at].lock());
         Held {
             table: self,
-            rows: wanted.into_iter().map(lock).collect(),
+            held: wanted.into_iter().map(lock).collect(),
         }
     }
 
     /// Clears a slot of a full bucket in at most that many moves, each counter to its other bucket.
-    fn clear_slot(&self, bucket: usize, row: &mut Row<S>, now: u64, moves: usize) -> Option<usize> {
-        for at in 0..S::LEN {
-            if row.slots.is_claimed(at) {
+    fn clear_slot<'t>(
+        &'t self,
+        bucket: usize,
+        slots: &mut B::Slots<'t>,
+        search: &mut Search,
+        moves: usize,
+    ) -> Option<usize> {
+        for at in 0..B::Slots::LEN {
+            if slots.is_claimed(at) {
                 continue;
             }
-            let to = self.other(bucket, row.slots.tag(at));
+            search.soonest = search.soonest.min(slots.forget_at(at));
+            let to = self.other(bucket, slots.tag(at));
             // Not waited for: whoever holds it may be waiting for one of ours, or be ourselves.
-            let Some(mut there) = self.buckets[to].0.try_lock() else {
+            let Some(mut there) = self.buckets[to].try_lock() else {
                 continue;
             };
             let vacancy = match moves {
-                0 | 1 => there.slots.vacancy(now),
-                2.. => self.clear_slot(to, &mut there, now, moves - 1),
+                0 | 1 => there.vacancy(search.now),
+                2.. => self.clear_slot(to, &mut there, search, moves - 1),
             };
             if let Some(vacancy) = vacancy {
-                row.move_over(at, &mut there, vacancy);
+                slots.stray(slots.forget_at(at));
+                slots.move_to(at, &mut there, vacancy);
                 return Some(at);
             }
         }
@@ -161,19 +195,26 @@ impl<S: Slots> Table<S> {
 
     /// Counts the live counters; looks at every bucket.
     pub(super) fn live(&self, now: u64) -> usize {
-        let of = |bucket: &Bucket<S>| {
-            let row = bucket.0.lock();
-            let live = |&at: &usize| row.slots.forget_at(at) > now;
-            (0..S::LEN).filter(live).count()
+        let of = |bucket: &B| {
+            let slots = bucket.lock();
+            let live = |&at: &usize| slots.forget_at(at) > now;
+            (0..B::Slots::LEN).filter(live).count()
         };
         self.buckets.iter().map(of).sum()
     }
 }
 
+/// A search for room.
+struct Search {
+    now: u64,
+    /// When the first of those in the way may be forgotten.
+    soonest: u64,
+}
+
 /// Buckets under lock, and what may be done with them.
-pub(super) struct Held<'t, S> {
-    table: &'t Table<S>,
-    rows: SmallVec<[(usize, MutexGuard<'t, Row<S>>); 4]>,
+pub(super) struct Held<'t, B: Bucket> {
+    table: &'t Table<B>,
+    held: SmallVec<[(usize, B::Slots<'t>); 4]>,
 }
 
 /// A slot that is claimed until its state is stored.
@@ -184,9 +225,9 @@ pub(super) struct Claim {
     id: Id,
 }
 
-impl<'t, S: Slots> Held<'t, S> {
-    fn row(&mut self, bucket: usize) -> &mut Row<S> {
-        let held = self.rows.iter_mut().find(|(at, _)| *at == bucket);
+impl<'t, B: Bucket> Held<'t, B> {
+    fn slots(&mut self, bucket: usize) -> &mut B::Slots<'t> {
+        let held = self.held.iter_mut().find(|(at, _)| *at == bucket);
         &mut held.expect("both buckets of every counter are held").1
     }
 
@@ -198,7 +239,7 @@ impl<'t, S: Slots> Held<'t, S> {
     /// Claims the slot of a counter that is there.
     pub(super) fn find(&mut self, id: Id, quota: &Quota) -> Option<(Claim, State)> {
         for bucket in self.buckets(id) {
-            let slots = &mut self.row(bucket).slots;
+            let slots = self.slots(bucket);
             if let Some(at) = slots.find(id.tag) {
                 let state = slots.claim(at, id.tag, quota);
                 return Some((Claim { bucket, at, id }, state));
@@ -212,24 +253,23 @@ impl<'t, S: Slots> Held<'t, S> {
     pub(super) fn place(&mut self, id: Id, quota: &Quota, now: u64) -> Option<Claim> {
         let buckets = self.buckets(id);
         let vacant = buckets.into_iter().find_map(|bucket| {
-            let at = self.row(bucket).slots.vacancy(now)?;
+            let at = self.slots(bucket).vacancy(now)?;
             Some((bucket, at))
         });
         let (bucket, at) = vacant.or_else(|| self.make_room(buckets, now))?;
-        self.row(bucket).slots.claim(at, id.tag, quota);
+        self.slots(bucket).claim(at, id.tag, quota);
         Some(Claim { bucket, at, id })
     }
 
     /// Puts a claimed slot's state back.
     pub(super) fn store(&mut self, claim: Claim, quota: &Quota, state: State) {
         let Claim { bucket, at, id } = claim;
-        let slots = &mut self.row(bucket).slots;
+        let slots = self.slots(bucket);
         slots.store(at, id.tag, quota, state);
         let forget_at = slots.forget_at(at);
         let home = self.table.home(id);
         if bucket != home {
-            let home = self.row(home);
-            home.strays_until = home.strays_until.max(forget_at);
+            self.slots(home).stray(forget_at);
         }
     }
 
@@ -238,9 +278,14 @@ impl<'t, S: Slots> Held<'t, S> {
         let table = self.table;
         let crowded = now < table.crowded_until.load(Relaxed);
         let most_moves = if crowded { 1 } else { MOST_MOVES };
+        let mut search = Search {
+            now,
+            soonest: u64::MAX,
+        };
         for moves in 1..=most_moves {
             for bucket in buckets {
-                if let Some(at) = table.clear_slot(bucket, self.row(bucket), now, moves) {
+                let slots = self.slots(bucket);
+                if let Some(at) = table.clear_slot(bucket, slots, &mut search, moves) {
                     return Some((bucket, at));
                 }
             }
@@ -248,7 +293,8 @@ impl<'t, S: Slots> Held<'t, S> {
         if !crowded {
             // Hundreds of buckets, and not a slot to be had: there are more live counters than
             // the capacity, and looking as hard for each one more would be slow.
-            table.crowded_until.store(now + CROWDED_US, Relaxed);
+            let until = search.soonest.min(now + CROWDED_US);
+            table.crowded_until.store(until, Relaxed);
         }
         None
     }
@@ -256,18 +302,12 @@ impl<'t, S: Slots> Held<'t, S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{Flat, Logs};
+    use super::super::flat::FlatBucket;
     use super::*;
 
     #[test]
-    fn a_bucket_fills_its_cache_lines() {
-        assert_eq!(size_of::<Bucket<Flat>>(), 128);
-        assert_eq!(size_of::<Bucket<Logs>>(), 192);
-    }
-
-    #[test]
     fn the_other_of_the_other_bucket_is_the_first() {
-        let table: Table<Flat> = Table::new(1_000);
+        let table: Table<FlatBucket> = Table::new(1_000);
         for tag in 1..1_000 {
             for bucket in [0, 7, table.buckets.len() - 1] {
                 let other = table.other(bucket, tag);

@@ -24,23 +24,42 @@ enum Place {
     },
 }
 
-impl Place {
-    fn is_own(self) -> bool {
-        match self {
-            Place::Flat(_) | Place::Log(_) => true,
-            Place::Shared | Place::Full { .. } => false,
-        }
-    }
-}
-
 /// A counter with its state in hand.
 struct Held<'a> {
     counter: Counter<'a>,
     place: Place,
     state: State,
+    /// What it would start from once forgotten: new, or a budget that it may have taken from.
+    inherited: State,
+    /// Whether it was decided on a shared budget.
+    shares: bool,
 }
 
 impl Held<'_> {
+    fn is_own(&self) -> bool {
+        match self.place {
+            Place::Flat(_) | Place::Log(_) => true,
+            Place::Shared | Place::Full { .. } => false,
+        }
+    }
+
+    /// Gives back or forgets, unless that would have it start from a budget that others took from
+    /// too: then it changes nothing, and says so.
+    fn give_back(&mut self, ask: Ask) -> Verdict {
+        if self.is_own() && self.inherited == State::New {
+            return self.apply(ask.verb, ask.cost, ask.now);
+        }
+        let mut state = self.state.clone();
+        let quota = self.counter.limit.quota();
+        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
+        self.shares = !self.is_own() || state == State::New;
+        if self.shares {
+            return self.apply(Verb::Peek, 0, ask.now);
+        }
+        self.state = state;
+        verdict
+    }
+
     fn apply(&mut self, verb: Verb, cost: u32, now: u64) -> Verdict {
         apply(self.counter.limit.quota(), &mut self.state, verb, cost, now)
     }
@@ -86,6 +105,14 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
 
+        let gives_back = matches!(ask.verb, Verb::Refund | Verb::Reset);
+        let inherited: SmallVec<[State; 4]> = counters
+            .iter()
+            .map(|counter| match gives_back {
+                true => self.shared.inherited(counter.id, counter.limit, ask.now),
+                false => State::New,
+            })
+            .collect();
         let homeless = found
             .iter()
             .zip(counters)
@@ -93,7 +120,8 @@ impl<C: Clock> MemoryStore<C> {
         let stripes = homeless.map(|(_, counter)| self.shared.stripe(counter.id));
         let mut budgets = self.shared.hold(stripes.collect());
         let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
-        for (found, &counter) in found.into_iter().zip(counters) {
+        for ((found, &counter), inherited) in found.into_iter().zip(counters).zip(inherited) {
+            let shares = found.is_none();
             let (place, state) =
                 found.unwrap_or_else(|| match budgets.offer(counter.id, counter.limit, ask.now) {
                     Offer::State(state) => (Place::Shared, state),
@@ -103,12 +131,14 @@ impl<C: Clock> MemoryStore<C> {
                 counter,
                 place,
                 state,
+                inherited,
+                shares,
             });
         }
 
         let decision = decide(&mut held, ask);
 
-        let shared = held.iter().any(|held| !held.place.is_own());
+        let shared = held.iter().any(|held| held.shares);
         for (held, verdict) in held.into_iter().zip(decision.verdicts()) {
             let quota = held.counter.limit.quota();
             match held.place {
@@ -127,36 +157,22 @@ impl<C: Clock> MemoryStore<C> {
 
 /// Decides over states, wherever they are from.
 fn decide(held: &mut [Held<'_>], ask: Ask) -> tollgate_core::Decision {
-    let Ask { verb, cost, now } = ask;
-    if held.iter().any(|held| !held.place.is_own()) {
-        match verb {
-            Verb::Refund | Verb::Reset => return give_back(held, ask),
-            Verb::Check | Verb::Peek | Verb::Take => {
-                let full = |held: &Held<'_>| matches!(held.place, Place::Full { .. });
-                if cost > 0 && held.iter().any(full) {
-                    return refuse(held, ask);
-                }
-            }
-            Verb::Charge => {}
+    let full = |held: &Held<'_>| matches!(held.place, Place::Full { .. });
+    match ask.verb {
+        Verb::Refund | Verb::Reset => {
+            let each = held.iter_mut().map(|held| held.give_back(ask));
+            return tollgate_core::Decision::all(each.collect());
         }
+        Verb::Check | Verb::Peek | Verb::Take if ask.cost > 0 && held.iter().any(full) => {
+            return refuse(held, ask);
+        }
+        Verb::Check | Verb::Peek | Verb::Take | Verb::Charge => {}
     }
     let mut limits: SmallVec<[_; 4]> = held
         .iter_mut()
         .map(|held| (held.counter.limit.quota(), &mut held.state))
         .collect();
-    apply_all(&mut limits, verb, cost, now)
-}
-
-/// Gives back and forgets what is a counter's own: nobody gives back what others may have taken.
-fn give_back(held: &mut [Held<'_>], ask: Ask) -> tollgate_core::Decision {
-    let each = held.iter_mut().map(|held| {
-        if held.place.is_own() {
-            held.apply(ask.verb, ask.cost, ask.now)
-        } else {
-            held.apply(Verb::Peek, 0, ask.now)
-        }
-    });
-    tollgate_core::Decision::all(each.collect())
+    apply_all(&mut limits, ask.verb, ask.cost, ask.now)
 }
 
 /// Refuses because some counter cannot be had at all for now.
@@ -173,7 +189,7 @@ fn refuse(held: &mut [Held<'_>], ask: Ask) -> tollgate_core::Decision {
             verdict.reset_after_us = wait;
             if verdict.allowed() {
                 verdict.outcome = Outcome::Refused {
-                    retry: Retry::After(wait),
+                    retry: Retry::after_us(wait),
                 };
             }
         }

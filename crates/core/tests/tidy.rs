@@ -1,0 +1,113 @@
+//! Rules of the house that no compiler keeps: read off the sources of the whole workspace.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every Rust source below a folder, by its path from the root.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() && name != "target" {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let shown = path.strip_prefix(root()).unwrap().display().to_string();
+                found.push((shown, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "nothing below {folder}");
+    found
+}
+
+/// A source without its comments.
+fn code(text: &str) -> String {
+    let comment = |line: &&str| line.trim_start().starts_with("//");
+    let lines: Vec<&str> = text.lines().filter(|line| !comment(line)).collect();
+    lines.join("\n")
+}
+
+fn everything() -> Vec<(String, String)> {
+    [sources("crates"), sources("fuzz/src")].concat()
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_is() {
+    for (path, text) in everything() {
+        assert!(text.starts_with("//!"), "{path} does not open with //!");
+    }
+}
+
+#[test]
+fn modules_are_never_called_mod() {
+    for (path, _) in everything() {
+        assert!(!path.ends_with("/mod.rs"), "{path}: name.rs beside name/");
+    }
+}
+
+#[test]
+fn no_file_holds_two_things() {
+    for (path, text) in everything() {
+        let lines = text.lines().count();
+        assert!(lines <= 500, "{path} has {lines} lines; 500 are enough");
+    }
+}
+
+#[test]
+fn only_the_algorithms_file_tells_algorithms_apart() {
+    // Words for people differ too; they have one file of their own.
+    let allowed = [
+        "crates/core/src/algorithm.rs",
+        "crates/server/src/behaviour.rs",
+    ];
+    for (path, text) in sources("crates") {
+        if path.contains("/tests/") || path.contains("/bench/") || allowed.contains(&path.as_str())
+        {
+            continue;
+        }
+        let arm = |line: &&str| line.contains("Algorithm::") && line.contains("=>");
+        let found = text.lines().find(arm);
+        assert!(found.is_none(), "{path} matches on Algorithm: {found:?}");
+    }
+}
+
+#[test]
+fn the_core_depends_on_nothing_and_asks_nobody() {
+    let manifest = fs::read_to_string(root().join("crates/core/Cargo.toml")).unwrap();
+    assert!(
+        !manifest.contains("\n[dependencies]"),
+        "the core has dependencies"
+    );
+    for (path, text) in sources("crates/core/src") {
+        let text = code(&text);
+        for word in [
+            "std::",
+            "Instant",
+            "SystemTime",
+            "f32",
+            "f64",
+            "async fn",
+            "unsafe",
+        ] {
+            assert!(!text.contains(word), "{path} says {word}");
+        }
+    }
+}
+
+#[test]
+fn stores_and_limiters_know_no_wire() {
+    for (path, text) in sources("crates/tollgate/src") {
+        let text = code(&text);
+        for word in ["http::", "hyper", "axum", "tonic", "serde"] {
+            assert!(!text.contains(word), "{path} says {word}");
+        }
+    }
+}

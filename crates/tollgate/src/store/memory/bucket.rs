@@ -1,0 +1,81 @@
+//! What a table is made of: a few counters under one lock. Knows nothing of where they belong.
+
+use tollgate_core::{Quota, State, Verdict};
+
+use super::Ask;
+
+/// Tags have this many bits; no tag is 0.
+const TAG_BITS: u32 = 57;
+/// Later than any counter may be forgotten: the slot is claimed.
+pub(super) const CLAIMED: u64 = (1 << 54) - 1;
+
+/// Makes a tag of a hash.
+#[inline]
+pub(super) fn tag(hash: u64) -> u64 {
+    (hash >> (64 - TAG_BITS)).max(1)
+}
+
+/// A few places for counters; all vacant at first.
+pub(super) trait Bucket: Default + Send + Sync {
+    /// What it is under lock.
+    type Slots<'a>: Slots
+    where
+        Self: 'a;
+
+    /// Waits for the lock.
+    fn lock(&self) -> Self::Slots<'_>;
+
+    /// Takes the lock if nobody has it.
+    fn try_lock(&self) -> Option<Self::Slots<'_>>;
+
+    /// Starts to bring its memory near.
+    fn touch(&self);
+
+    /// A guess without the lock, for the sake of memory to come.
+    fn seems_to_hold(&self, tag: u64) -> bool;
+}
+
+/// Places for counters under lock, by number.
+pub(super) trait Slots: Sized {
+    /// How many there are.
+    const LEN: usize;
+
+    /// Whose counter it is; 0 when vacant.
+    fn tag(&self, at: usize) -> u64;
+
+    /// From this time on the slot may be used for another.
+    fn forget_at(&self, at: usize) -> u64;
+
+    /// Decides on the counter of that tag, which is new if the slot is not its own yet.
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict;
+
+    /// Takes the state out and keeps the slot from being used for another until one is stored.
+    fn claim(&mut self, at: usize, tag: u64, quota: &Quota) -> State;
+
+    /// Puts a state in; a new one vacates the slot.
+    fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State);
+
+    /// Moves a counter over.
+    fn move_to(&mut self, at: usize, there: &mut Self, to: usize);
+
+    /// Until then, a counter whose home this is may live in its other bucket.
+    fn strays_until(&self) -> u64;
+
+    /// Notes that such a counter lives until then.
+    fn stray(&mut self, until: u64);
+
+    #[inline]
+    fn is_claimed(&self, at: usize) -> bool {
+        self.forget_at(at) == CLAIMED
+    }
+
+    #[inline]
+    fn find(&self, tag: u64) -> Option<usize> {
+        (0..Self::LEN).find(|&at| self.tag(at) == tag)
+    }
+
+    #[inline]
+    fn vacancy(&self, now: u64) -> Option<usize> {
+        (0..Self::LEN).find(|&at| self.forget_at(at) <= now)
+    }
+}

@@ -1,0 +1,236 @@
+//! Counters of fixed size: four of them, their lock and their bookkeeping in two cache lines.
+//!
+//! A counter takes 28 bytes: 57 bits of tag, 54 of time, 53 and 60 of state, fitted together. All
+//! of it is atomic, so that whoever does not hold the lock may touch it to bring it near; what
+//! they read means nothing.
+
+use std::array;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::yield_now;
+
+use tollgate_core::{Packed, Quota, State, Verdict, apply_packed};
+
+use super::Ask;
+use super::bucket::{Bucket, CLAIMED, Slots};
+
+/// How often to look for a lock to be free before letting another thread run: a decision under
+/// lock takes some 20 ns, unless its thread was put to sleep.
+const SPINS: usize = 100;
+
+const LEN: usize = 4;
+
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(super) struct FlatBucket {
+    locked: AtomicBool,
+    strays_until: AtomicU64,
+    /// The tag, and 7 bits of `a`.
+    tags: [AtomicU64; LEN],
+    /// When to forget, and 10 bits of `a`.
+    times: [AtomicU64; LEN],
+    /// `b`, and 4 bits of `a`.
+    bs: [AtomicU64; LEN],
+    /// The low 32 bits of `a`.
+    lows: [AtomicU32; LEN],
+}
+
+impl Bucket for FlatBucket {
+    type Slots<'a> = Flat<'a>;
+
+    #[inline]
+    fn lock(&self) -> Flat<'_> {
+        match self.try_lock() {
+            Some(flat) => flat,
+            None => self.wait(),
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Flat<'_>> {
+        let free = self
+            .locked
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        // Not `then_some`: a guard made in vain would unlock what somebody else has locked.
+        free.is_ok().then(|| Flat { bucket: self })
+    }
+
+    #[inline]
+    fn touch(&self) {
+        black_box(self.locked.load(Ordering::Relaxed));
+        black_box(self.lows[0].load(Ordering::Relaxed));
+    }
+
+    #[inline]
+    fn seems_to_hold(&self, tag: u64) -> bool {
+        let held = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 7 == tag;
+        self.tags.iter().any(held)
+    }
+}
+
+impl FlatBucket {
+    #[cold]
+    fn wait(&self) -> Flat<'_> {
+        loop {
+            for _ in 0..SPINS {
+                spin_loop();
+                if !self.locked.load(Ordering::Relaxed)
+                    && let Some(flat) = self.try_lock()
+                {
+                    return flat;
+                }
+            }
+            yield_now();
+        }
+    }
+}
+
+/// A bucket under lock, until dropped.
+pub(super) struct Flat<'a> {
+    bucket: &'a FlatBucket,
+}
+
+impl Drop for Flat<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.bucket.locked.store(false, Ordering::Release);
+    }
+}
+
+// The lock orders what it guards, so that each access needs no order of its own.
+const ORDER: Ordering = Ordering::Relaxed;
+
+impl Flat<'_> {
+    #[inline]
+    fn packed(&self, at: usize) -> Packed {
+        let x = self.bucket.tags[at].load(ORDER);
+        let y = self.bucket.times[at].load(ORDER);
+        let z = self.bucket.bs[at].load(ORDER);
+        let low = u64::from(self.bucket.lows[at].load(ORDER));
+        let high = (z & 0xf) | (y & 0x3ff) << 4 | (x & 0x7f) << 14;
+        Packed {
+            forget_at_us: y >> 10,
+            a: low | high << 32,
+            b: z >> 4,
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, tag: u64, packed: Packed) {
+        let high = packed.a >> 32;
+        self.bucket.tags[at].store(tag << 7 | (high >> 14 & 0x7f), ORDER);
+        self.bucket.times[at].store(packed.forget_at_us << 10 | (high >> 4 & 0x3ff), ORDER);
+        self.bucket.bs[at].store(packed.b << 4 | (high & 0xf), ORDER);
+        self.bucket.lows[at].store(packed.a as u32, ORDER);
+    }
+
+    #[inline]
+    fn put(&mut self, at: usize, tag: u64, packed: Option<Packed>) {
+        match packed {
+            Some(packed) => self.set(at, tag, packed),
+            None => self.set(at, 0, Packed::default()),
+        }
+    }
+}
+
+impl Slots for Flat<'_> {
+    const LEN: usize = LEN;
+
+    #[inline]
+    fn tag(&self, at: usize) -> u64 {
+        self.bucket.tags[at].load(ORDER) >> 7
+    }
+
+    #[inline]
+    fn forget_at(&self, at: usize) -> u64 {
+        self.bucket.times[at].load(ORDER) >> 10
+    }
+
+    #[inline]
+    fn find(&self, tag: u64) -> Option<usize> {
+        // All at once, so that no branch depends on where it is found.
+        let found: [bool; LEN] = array::from_fn(|at| self.tag(at) == tag);
+        found.into_iter().position(|found| found)
+    }
+
+    #[inline]
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
+        let packed = (self.tag(at) == tag).then(|| self.packed(at));
+        let (verdict, packed) = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
+        self.put(at, tag, packed);
+        verdict
+    }
+
+    fn claim(&mut self, at: usize, tag: u64, quota: &Quota) -> State {
+        let state = if self.tag(at) == tag {
+            State::unpack(quota, self.packed(at))
+        } else {
+            State::New
+        };
+        let claimed = Packed {
+            forget_at_us: CLAIMED,
+            ..Packed::default()
+        };
+        self.set(at, tag, claimed);
+        state
+    }
+
+    fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State) {
+        self.put(at, tag, state.pack(quota));
+    }
+
+    fn move_to(&mut self, at: usize, there: &mut Self, to: usize) {
+        there.set(to, self.tag(at), self.packed(at));
+        self.put(at, 0, None);
+    }
+
+    #[inline]
+    fn strays_until(&self) -> u64 {
+        self.bucket.strays_until.load(ORDER)
+    }
+
+    fn stray(&mut self, until: u64) {
+        let until = until.max(self.strays_until());
+        self.bucket.strays_until.store(until, ORDER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_two_cache_lines() {
+        assert_eq!(size_of::<FlatBucket>(), 128);
+    }
+
+    #[test]
+    fn every_bit_of_a_packed_state_comes_back() {
+        let bucket = FlatBucket::default();
+        let mut slots = bucket.lock();
+        for bit in 0..54 {
+            let packed = Packed {
+                forget_at_us: 1 << bit,
+                a: 1 << (bit % 53),
+                b: 1 << (bit + 6),
+            };
+            slots.set(3, 1 << (bit + 3), packed);
+            assert_eq!(slots.packed(3), packed);
+            assert_eq!(slots.tag(3), 1 << (bit + 3));
+            assert_eq!(slots.forget_at(3), 1 << bit);
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        let bucket = FlatBucket::default();
+        let held = bucket.lock();
+        assert!(bucket.try_lock().is_none());
+        assert!(
+            bucket.try_lock().is_none(),
+            "failing to lock must not unlock"
+        );
+        drop(held);
+        assert!(bucket.try_lock().is_some());
+    }
+}

@@ -1,0 +1,131 @@
+//! Logs: five of them to a bucket, their entries elsewhere.
+
+use std::hint::black_box;
+use std::mem;
+
+use parking_lot::{Mutex, MutexGuard};
+use tollgate_core::{Log, Quota, State, Verdict, apply};
+
+use super::Ask;
+use super::bucket::{Bucket, CLAIMED, Slots};
+
+const LEN: usize = 5;
+
+#[derive(Default)]
+#[repr(align(64))]
+pub(super) struct LogBucket {
+    row: Mutex<Row>,
+}
+
+#[derive(Default)]
+pub(super) struct Row {
+    strays_until: u64,
+    slots: [Slot; LEN],
+}
+
+#[derive(Default)]
+struct Slot {
+    tag: u64,
+    forget_at: u64,
+    log: Log,
+}
+
+impl Slot {
+    fn load(&mut self, tag: u64) -> State {
+        let log = mem::take(&mut self.log);
+        if self.tag == tag {
+            State::Log(log)
+        } else {
+            State::New
+        }
+    }
+}
+
+impl Bucket for LogBucket {
+    type Slots<'a> = MutexGuard<'a, Row>;
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Row> {
+        self.row.lock()
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Row>> {
+        self.row.try_lock()
+    }
+
+    #[inline]
+    fn touch(&self) {
+        black_box(self.row.is_locked());
+    }
+
+    #[inline]
+    fn seems_to_hold(&self, _: u64) -> bool {
+        true
+    }
+}
+
+impl Slots for MutexGuard<'_, Row> {
+    const LEN: usize = LEN;
+
+    #[inline]
+    fn tag(&self, at: usize) -> u64 {
+        self.slots[at].tag
+    }
+
+    #[inline]
+    fn forget_at(&self, at: usize) -> u64 {
+        self.slots[at].forget_at
+    }
+
+    #[inline]
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
+        let mut state = self.slots[at].load(tag);
+        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
+        self.store(at, tag, quota, state);
+        verdict
+    }
+
+    fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {
+        let state = self.slots[at].load(tag);
+        self.slots[at] = Slot {
+            tag,
+            forget_at: CLAIMED,
+            log: Log::default(),
+        };
+        state
+    }
+
+    #[inline]
+    fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State) {
+        self.slots[at] = match state {
+            State::Log(log) => Slot {
+                tag,
+                forget_at: log.forget_at_us(quota),
+                log,
+            },
+            _ => Slot::default(),
+        };
+    }
+
+    fn move_to(&mut self, at: usize, there: &mut Self, to: usize) {
+        there.slots[to] = mem::take(&mut self.slots[at]);
+    }
+
+    fn strays_until(&self) -> u64 {
+        self.strays_until
+    }
+
+    fn stray(&mut self, until: u64) {
+        self.strays_until = self.strays_until.max(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_three_cache_lines() {
+        assert_eq!(size_of::<LogBucket>(), 192);
+    }
+}

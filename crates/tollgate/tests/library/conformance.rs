@@ -1,0 +1,26 @@
+//! What every store must answer, step by step: the golden traces, and the plain arithmetic on a
+//! map of states. Knows a store only as something that decides a request at a supplied time.
+
+mod golden;
+pub(crate) mod oracle;
+mod traces;
+
+use tollgate::{Decision, Request};
+
+pub(crate) use golden::golden_traces_are_answered_exactly;
+pub(crate) use traces::{
+    random_traces_are_answered_exactly, steps_back_are_answered_exactly,
+    the_ends_of_time_are_answered_exactly,
+};
+
+/// A store, fresh and empty, that decides on supplied time.
+pub(crate) trait Decides {
+    /// Decides one request.
+    fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision;
+}
+
+impl<F: FnMut(&Request<'_>, u64) -> Decision> Decides for F {
+    fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
+        self(request, now_us)
+    }
+}

@@ -1,0 +1,107 @@
+//! A map of plain states under the core's arithmetic: what a store answers if it never forgets
+//! too early, never mixes counters up and decides all or nothing.
+
+use std::collections::HashMap;
+
+use tollgate::{Algorithm, Decision, Key, Request, RetryAfter, Verb};
+use tollgate_core::{State, apply, apply_all};
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    counters: HashMap<Identity, Counter>,
+    /// The latest time seen.
+    latest: u64,
+}
+
+type Identity = (Key<'static>, String, Algorithm, u64);
+
+#[derive(Clone, Default)]
+struct Counter {
+    state: State,
+    forget_at: u64,
+}
+
+fn identities(request: &Request<'_>) -> Vec<Identity> {
+    let identity = |asked: &tollgate::Asked<'_>| {
+        let quota = asked.limit.quota();
+        (
+            asked.key.clone().into_owned(),
+            asked.limit.name().to_owned(),
+            quota.algorithm(),
+            quota.period_us(),
+        )
+    };
+    request.asked().iter().map(identity).collect()
+}
+
+impl Oracle {
+    /// Decides a request.
+    pub(crate) fn decide(&mut self, request: &Request<'_>, now: u64) -> tollgate_core::Decision {
+        self.latest = self.latest.max(now);
+        let identities = identities(request);
+        let before: Vec<Counter> = identities
+            .iter()
+            .map(|identity| self.counters.remove(identity).unwrap_or_default())
+            .collect();
+        let mut after = before.clone();
+        let quotas = request.asked().iter().map(|asked| asked.limit.quota());
+        let mut limits: Vec<_> = quotas
+            .clone()
+            .zip(after.iter_mut().map(|counter| &mut counter.state))
+            .collect();
+        let decision = apply_all(&mut limits, request.asks(), request.units(), now);
+        for (((identity, quota), before), mut after) in
+            identities.into_iter().zip(quotas).zip(before).zip(after)
+        {
+            if after.state != before.state {
+                let untouched = apply(quota, &mut after.state.clone(), Verb::Peek, 0, now);
+                after.forget_at = now.saturating_add(untouched.reset_after_us);
+            }
+            self.counters.insert(identity, after);
+        }
+        decision
+    }
+
+    /// Whether a store may have forgotten one of these counters at some later time already, and
+    /// the clock has stepped back to before that: then both answers are right.
+    pub(crate) fn is_open(&self, request: &Request<'_>, now: u64) -> bool {
+        let open = |identity: &Identity| {
+            self.counters
+                .get(identity)
+                .is_some_and(|counter| now < counter.forget_at && counter.forget_at <= self.latest)
+        };
+        identities(request).iter().any(open)
+    }
+}
+
+/// How an answer differs from the oracle's, if it does.
+pub(crate) fn difference(given: &Decision, right: &tollgate_core::Decision) -> Option<String> {
+    let verdict = right.verdict();
+    // None inside: never.
+    let retry = given.retry_after().map(RetryAfter::duration);
+    let retry = retry.map(|wait| wait.map(|wait| wait.as_micros() as u64));
+    let right_retry = verdict.retry().map(|_| verdict.retry_after_us());
+    let figures = (
+        given.allowed(),
+        given.granted(),
+        given.limit(),
+        given.remaining(),
+        given.reset_after().as_micros(),
+        given.delay().as_micros(),
+        given.binding(),
+    );
+    let right_figures = (
+        verdict.allowed(),
+        verdict.granted(),
+        verdict.limit,
+        verdict.remaining,
+        u128::from(verdict.reset_after_us),
+        u128::from(verdict.delay_us()),
+        right.binding(),
+    );
+    let same = figures == right_figures
+        && retry == right_retry
+        && given.verdicts() == right.verdicts()
+        && !given.shared();
+    (!same).then(|| format!("{given:?}\nis not\n{right:?}"))
+}

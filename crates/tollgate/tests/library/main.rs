@@ -1,0 +1,19 @@
+//! The library as a stranger uses it: one store against the plain arithmetic, many threads, too
+//! many keys, changed quotas, bad input and waiting. Knows only the crates' public names.
+// Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod bad_input;
+mod batches;
+mod behaviours;
+mod capacity;
+mod changed_quota;
+mod concurrency;
+mod conformance;
+mod memory;
+mod public_api;
+mod secrets;
+mod seeds;
+mod sharing;
+#[cfg(feature = "tokio")]
+mod waiting;

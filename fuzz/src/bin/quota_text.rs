@@ -1,0 +1,91 @@
+//! Any text as a quota: read back as it was written, explained shortly when it is wrong, and
+//! exact at hostile times. What follows the first line end is a script of requests.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate_core::{MAX_CAPACITY, MAX_PERIOD_US, MAX_TIME_US, MIN_PERIOD_US, Quota, QuotaError};
+use tollgate_fuzz::script;
+
+/// The most characters an error may have, however long the text, and what it says of the problem
+/// alone: a quoted word of 40 and our own.
+const LONGEST_ERROR: usize = 400;
+const LONGEST_PROBLEM: usize = 200;
+
+fuzz_target!(|bytes: &[u8]| {
+    // Line ends and all: they have no place in a quota.
+    read(bytes);
+    let mut parts = bytes.splitn(2, |&byte| byte == b'\n');
+    let text = parts.next().unwrap_or_default();
+    let steps = parts.next().unwrap_or_default();
+    if let Some(quota) = read(text) {
+        script::drive(&quota, steps);
+    }
+});
+
+fn read(bytes: &[u8]) -> Option<Quota> {
+    let text = String::from_utf8_lossy(bytes);
+    match text.parse::<Quota>() {
+        Ok(quota) => {
+            check_quota(&quota);
+            Some(quota)
+        }
+        Err(error) => {
+            check_error(&text, &error);
+            None
+        }
+    }
+}
+
+fn check_quota(quota: &Quota) {
+    let canonical = quota.to_string();
+    let again: Quota = canonical.parse().expect("canonical text is a quota");
+    assert_eq!(again, *quota, "`{canonical}` means something else");
+    assert_eq!(again.to_string(), canonical, "not canonical");
+    assert!(canonical.len() <= 80 && canonical.is_ascii(), "{canonical}");
+
+    assert!((1..=quota.algorithm().max_limit()).contains(&quota.limit()));
+    assert!((1..=MAX_CAPACITY).contains(&quota.capacity()));
+    assert!((MIN_PERIOD_US..=MAX_PERIOD_US).contains(&quota.period_us()));
+    assert!((1..=MAX_TIME_US).contains(&quota.span_us()));
+    assert!(canonical.contains(&quota.period_text()));
+    assert!(quota.default_name().ends_with(&quota.period_text()));
+
+    // More time or more units never mean less.
+    let spans = [
+        0,
+        1,
+        quota.period_us(),
+        quota.span_us(),
+        MAX_TIME_US,
+        u64::MAX,
+    ];
+    let most = spans.map(|span| quota.worst_case(span));
+    assert!(most[1] >= most[0] && most[5] >= most[4], "{canonical}");
+    let drains = [0, 1, quota.capacity(), u32::MAX].map(|units| quota.drain_us(units));
+    assert!(drains.is_sorted(), "{canonical}: {drains:?}");
+}
+
+fn check_error(text: &str, error: &QuotaError) {
+    let message = error.to_string();
+    let picture = error.picture();
+    assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
+    assert!(
+        error.problem().chars().count() <= LONGEST_PROBLEM,
+        "{message}"
+    );
+    assert!(!message.chars().any(char::is_control), "{message:?}");
+    assert!(message.starts_with(error.problem()), "{message}");
+    let example = error.example_text();
+    assert!(example.parse::<Quota>().is_ok(), "{example}");
+
+    assert_eq!(error.span().is_some(), picture.is_some(), "{message}");
+    let Some(span) = error.span() else { return };
+    assert!(text.get(span.clone()).is_some(), "{span:?} of {text:?}");
+    let picture = picture.unwrap_or_default();
+    let (shown, marks) = picture.split_once('\n').expect("two lines");
+    assert!(!shown.chars().any(char::is_control), "{shown:?}");
+    let (shown, marked) = (shown.chars().count(), marks.len());
+    assert!(shown <= LONGEST_ERROR && marked <= shown + 1, "{picture}");
+    let marks = marks.trim_start_matches(' ');
+    assert!(!marks.is_empty() && marks.bytes().all(|mark| mark == b'^'));
+}
