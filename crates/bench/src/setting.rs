@@ -177,7 +177,7 @@ mod tests {
                 Setting::scarce(behaviour),
             ] {
                 let text = setting.to_string();
-                let parsed = text.parse::<tollgate_core::Quota>();
+                let parsed = text.parse::<tollgate::Quota>();
                 assert!(parsed.is_ok(), "{text}");
             }
         }
