@@ -45,8 +45,7 @@ const BATCH: usize = 32;
 /// with an [`Arc`].
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    home: foldhash::fast::RandomState,
-    tag: foldhash::fast::RandomState,
+    seed: foldhash::fast::RandomState,
     capacity: usize,
     flat: Table<FlatBucket>,
     /// Logs have slots of their own, made when the first one is asked for.
@@ -104,8 +103,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     pub fn build(self) -> MemoryStore<C> {
         MemoryStore {
             clock: (self.clock)(),
-            home: Default::default(),
-            tag: Default::default(),
+            seed: Default::default(),
             capacity: self.capacity,
             flat: Table::new(self.capacity),
             logs: OnceLock::new(),
@@ -250,21 +248,13 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
-        let hash = |seed: &foldhash::fast::RandomState| {
-            let mut hasher = seed.build_hasher();
-            hasher.write(bytes);
-            // The last step mixes every bit with every other, so that the fast variant will do.
-            hasher.write_u64(limit.fingerprint());
-            hasher.write_u64((bytes.len() as u64) << 16 ^ parts as u64);
-            hasher.finish()
-        };
-        Counter {
-            id: Id {
-                home: hash(&self.home),
-                tag: bucket::tag(hash(&self.tag)),
-            },
-            limit,
-        }
+        let mut hasher = self.seed.build_hasher();
+        hasher.write(bytes);
+        // The last step mixes every bit with every other, so that the fast variant will do.
+        hasher.write_u64(limit.fingerprint());
+        hasher.write_u64((bytes.len() as u64) << 16 ^ parts as u64);
+        let id = Id::of(hasher.finish());
+        Counter { id, limit }
     }
 
     /// Starts to bring a counter's memory near.

@@ -12,7 +12,7 @@ pub(super) const CLAIMED: u64 = (1 << 54) - 1;
 /// Makes a tag of a hash.
 #[inline]
 pub(super) fn tag(hash: u64) -> u64 {
-    (hash >> (64 - TAG_BITS)).max(1)
+    (hash & ((1 << TAG_BITS) - 1)).max(1)
 }
 
 /// A few places for counters; all vacant at first.

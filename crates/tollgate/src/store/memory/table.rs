@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Quota, State, Verdict};
 
 use super::Ask;
-use super::bucket::{Bucket, Slots};
+use super::bucket::{self, Bucket, Slots};
 
 /// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
 const FULL_PERCENT: usize = 82;
@@ -27,8 +27,20 @@ const CROWDED_US: u64 = 1_000;
 /// Which counter: where it belongs and how it is told apart there.
 #[derive(Clone, Copy)]
 pub(super) struct Id {
-    pub(super) home: u64,
+    /// Says where by its high bits.
+    home: u64,
+    /// All bits but those few that any two counters of a bucket have in common.
     pub(super) tag: u64,
+}
+
+impl Id {
+    #[inline]
+    pub(super) fn of(hash: u64) -> Self {
+        Id {
+            home: hash,
+            tag: bucket::tag(hash),
+        }
+    }
 }
 
 pub(super) struct Table<B> {
