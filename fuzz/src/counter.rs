@@ -4,7 +4,7 @@
 use std::fmt;
 
 use tollgate_core::{
-    MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, apply, apply_packed,
+    Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, apply, apply_packed,
 };
 
 /// One counter under one quota, kept twice: as a state and, where there is such a form, packed.
@@ -87,8 +87,18 @@ impl Counter {
             return;
         }
         let Ask { verb, cost, t_us } = told.ask;
-        let (verdict, packed) = apply_packed(&self.quota, self.packed, verb, cost, t_us);
-        assert_eq!(verdict, told.verdict, "packed, {told}");
+        let packed = match self.packed {
+            None => self.state.pack(&self.quota),
+            Some(before) => {
+                let (verdict, change) = apply_packed(&self.quota, before, verb, cost, t_us);
+                assert_eq!(verdict, told.verdict, "packed, {told}");
+                match change {
+                    Change::Nothing => Some(before),
+                    Change::Keep(packed) => Some(packed),
+                    Change::Forget => None,
+                }
+            }
+        };
         assert_eq!(packed, self.state.pack(&self.quota), "packed, {told}");
         if let Some(Packed { forget_at_us, a, b }) = packed {
             let within = forget_at_us < 1 << 54 && a < 1 << 53 && b < 1 << 60;

@@ -228,7 +228,7 @@ fn moment(mark: u64, quota: &Quota, t: u64) -> Option<u64> {
 }
 
 impl<F: Flat> Opened<F> {
-    #[inline]
+    #[inline(always)]
     fn flat(stored: Option<F>, quota: &Quota, t: u64) -> Self {
         let seen = stored.and_then(|state| Some((state, moment(state.mark(), quota, t)?)));
         match seen {
@@ -401,16 +401,16 @@ pub(crate) trait WithFlat {
 }
 
 /// Unpacks a state for its own algorithm; none for a log, which has no packed form.
-#[inline]
+#[inline(always)]
 pub(crate) fn with_packed<W: WithFlat>(
     quota: &Quota,
-    packed: Option<Packed>,
+    packed: Packed,
     t: u64,
     then: W,
 ) -> Option<W::Answer> {
-    #[inline]
-    fn open<F: Flat>(quota: &Quota, packed: Option<Packed>, t: u64) -> Opened<F> {
-        Opened::flat(packed.map(|packed| F::unpack(quota, packed)), quota, t)
+    #[inline(always)]
+    fn open<F: Flat>(quota: &Quota, packed: Packed, t: u64) -> Opened<F> {
+        Opened::flat(Some(F::unpack(quota, packed)), quota, t)
     }
     match quota.algorithm() {
         Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),

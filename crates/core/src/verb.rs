@@ -91,45 +91,53 @@ pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u6
     verdict
 }
 
-/// Decides one request against one counter that is [packed](State::pack), none being new; gives
-/// the verdict and what to write down. A log cannot be packed and is always new here.
-#[inline]
+/// What a decision does to the stored state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// It stays as it is.
+    Nothing,
+    /// This takes its place.
+    Keep(T),
+    /// The key is as if never seen.
+    Forget,
+}
+
+/// Decides one request against one counter that is [packed](State::pack). A log cannot be packed
+/// and is always new here.
+#[inline(always)]
 pub fn apply_packed(
     quota: &Quota,
-    packed: Option<Packed>,
+    packed: Packed,
     verb: Verb,
     cost: u32,
     now_us: u64,
-) -> (Verdict, Option<Packed>) {
+) -> (Verdict, Change<Packed>) {
     struct Decide<'a> {
         quota: &'a Quota,
-        packed: Option<Packed>,
         verb: Verb,
         cost: u32,
     }
     impl WithFlat for Decide<'_> {
-        type Answer = (Verdict, Option<Packed>);
+        type Answer = (Verdict, Change<Packed>);
 
-        #[inline]
+        #[inline(always)]
         fn with<F: Flat>(self, opened: Opened<F>) -> Self::Answer {
             let mut turn = Turn::new(self.quota, opened, self.verb, self.cost);
             let (verdict, change) = turn.decide();
-            let packed = match change {
-                Change::Nothing => self.packed,
-                Change::Keep => Some(turn.level.pack(self.quota)),
-                Change::Forget => None,
+            let change = match change {
+                Change::Nothing => Change::Nothing,
+                Change::Keep(()) => Change::Keep(turn.level.pack(self.quota)),
+                Change::Forget => Change::Forget,
             };
-            (verdict, packed)
+            (verdict, change)
         }
     }
-    let decide = Decide {
-        quota,
-        packed,
-        verb,
-        cost,
-    };
+    let decide = Decide { quota, verb, cost };
     let decided = with_packed(quota, packed, now_us.min(MAX_TIME_US), decide);
-    decided.unwrap_or_else(|| (apply(quota, &mut State::New, verb, cost, now_us), None))
+    decided.unwrap_or_else(|| {
+        let verdict = apply(quota, &mut State::New, verb, cost, now_us);
+        (verdict, Change::Nothing)
+    })
 }
 
 /// Decides one request against several counters at once: if any refuses, none is charged.
@@ -145,7 +153,7 @@ pub fn apply_all(
         .map(|(quota, state)| Turn::new(quota, state.open(quota, t), verb, cost))
         .collect();
     let refusals: Vec<Option<Verdict>> = turns.iter().map(Turn::refusal).collect();
-    let settled: Vec<(Verdict, Change)> = if refusals.iter().any(Option::is_some) {
+    let settled: Vec<(Verdict, Change<()>)> = if refusals.iter().any(Option::is_some) {
         let spared = |turn: &Turn<'_, _>, refusal: Option<Verdict>| {
             let verdict = refusal.unwrap_or_else(|| turn.spared());
             (verdict, Change::Nothing)
@@ -171,20 +179,12 @@ pub fn apply_all(
     Decision::all(verdicts)
 }
 
-/// What a decision does to the stored state.
-#[derive(Clone, Copy)]
-enum Change {
-    Nothing,
-    Keep,
-    Forget,
-}
-
-impl Change {
+impl Change<()> {
     fn write(self, state: &mut State, next: Option<State>) {
         match (self, next) {
             (Change::Forget, _) => *state = State::New,
-            (Change::Keep, Some(next)) => *state = next,
-            (Change::Keep, None) | (Change::Nothing, Some(_)) => {}
+            (Change::Keep(()), Some(next)) => *state = next,
+            (Change::Keep(()), None) | (Change::Nothing, Some(_)) => {}
             // Looking at a new log made it an empty one.
             (Change::Nothing, None) => state.forget_if_empty(),
         }
@@ -203,7 +203,7 @@ struct Turn<'a, L> {
 }
 
 impl<'a, L: Level> Turn<'a, L> {
-    #[inline]
+    #[inline(always)]
     fn new(quota: &'a Quota, opened: Opened<L>, verb: Verb, cost: u32) -> Self {
         let Opened { level, now, behind } = opened;
         Turn {
@@ -218,8 +218,8 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// Decides with no other limits to ask.
-    #[inline]
-    fn decide(&mut self) -> (Verdict, Change) {
+    #[inline(always)]
+    fn decide(&mut self) -> (Verdict, Change<()>) {
         match self.refusal() {
             Some(verdict) => (verdict, Change::Nothing),
             None => self.settle(self.grant()),
@@ -227,7 +227,7 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// The verdict if this limit refuses.
-    #[inline]
+    #[inline(always)]
     fn refusal(&self) -> Option<Verdict> {
         let wanted = match self.verb {
             Verb::Check | Verb::Peek => self.cost,
@@ -247,7 +247,7 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// What this limit would grant, given that it does not refuse.
-    #[inline]
+    #[inline(always)]
     fn grant(&self) -> u32 {
         match self.verb {
             Verb::Check | Verb::Charge => self.cost,
@@ -258,7 +258,7 @@ impl<'a, L: Level> Turn<'a, L> {
 
     /// The verdict of a limit that admits but is not charged: a peek, a cost of 0, or a request
     /// that another limit refused.
-    #[inline]
+    #[inline(always)]
     fn spared(&self) -> Verdict {
         let outcome = Outcome::Admitted {
             granted: 0,
@@ -268,8 +268,8 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// Carries out an admitted request, taking `granted` units where units are taken.
-    #[inline]
-    fn settle(&mut self, granted: u32) -> (Verdict, Change) {
+    #[inline(always)]
+    fn settle(&mut self, granted: u32) -> (Verdict, Change<()>) {
         let (quota, now) = (self.quota, self.now);
         match self.verb {
             Verb::Peek => (self.spared(), Change::Nothing),
@@ -281,14 +281,14 @@ impl<'a, L: Level> Turn<'a, L> {
                 self.level.take(quota, granted, now);
                 let outcome = Outcome::Admitted { granted, delay_us };
                 let remaining = self.available.saturating_sub(granted);
-                (self.verdict(outcome, remaining), Change::Keep)
+                (self.verdict(outcome, remaining), Change::Keep(()))
             }
             Verb::Refund => {
                 self.level.give_back(quota, self.cost, now);
                 let verdict = self.verdict(GIVEN_BACK, self.level.available(quota, now));
                 let change = match verdict.reset_after_us {
                     0 => Change::Forget,
-                    1.. => Change::Keep,
+                    1.. => Change::Keep(()),
                 };
                 (verdict, change)
             }
@@ -305,7 +305,7 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// The shaping delay of a request that takes something: until the queue ahead has drained.
-    #[inline]
+    #[inline(always)]
     fn delay(&self, takes: u32) -> u64 {
         if takes == 0 || !self.quota.algorithm().shapes() {
             return 0;
@@ -314,12 +314,12 @@ impl<'a, L: Level> Turn<'a, L> {
     }
 
     /// Counts a wait from the caller's clock.
-    #[inline]
+    #[inline(always)]
     fn since_call(&self, wait: u64) -> u64 {
         if wait == 0 { 0 } else { wait + self.behind }
     }
 
-    #[inline]
+    #[inline(always)]
     fn verdict(&self, outcome: Outcome, remaining: u32) -> Verdict {
         Verdict {
             outcome,

@@ -97,7 +97,8 @@ impl Ring {
         let len = self.len();
         let capacity = self.capacity();
         if len == capacity || (capacity > 16 && len < capacity / 4) {
-            let grown = (len + len / 2).max(4);
+            // Small steps: there may be a million of these, each of a few entries.
+            let grown = len + (len / 4).max(2);
             let capacity = if len < likely {
                 grown.min(likely)
             } else {

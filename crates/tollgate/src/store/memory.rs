@@ -32,8 +32,8 @@ const BATCH: usize = 32;
 
 /// Counters in this process: bounded, exact, and never pausing.
 ///
-/// The memory for `capacity` live keys, about 38 bytes each, is taken at once and never grows; a
-/// sliding window log takes 8 to 12 bytes more for each instant it remembers. A key lives until
+/// The memory for `capacity` live keys, about 39 bytes each, is taken when the first is asked for
+/// and never grows; a sliding window log takes 8 to 12 bytes more for each instant it remembers. A key lives until
 /// it is as if never seen, and its place is then simply used again. Keys are kept as hashes under
 /// a random key of this process.
 ///
@@ -47,8 +47,8 @@ pub struct MemoryStore<C = SystemClock> {
     clock: C,
     seed: foldhash::fast::RandomState,
     capacity: usize,
-    flat: Table<FlatBucket>,
-    /// Logs have slots of their own, made when the first one is asked for.
+    /// Counters of fixed size, and logs: each table is made when it is first asked for.
+    flat: OnceLock<Table<FlatBucket>>,
     logs: OnceLock<Table<LogBucket>>,
     shared: Shared,
 }
@@ -105,7 +105,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
             clock: (self.clock)(),
             seed: Default::default(),
             capacity: self.capacity,
-            flat: Table::new(self.capacity),
+            flat: OnceLock::new(),
             logs: OnceLock::new(),
             shared: Shared::new(self.capacity),
         }
@@ -228,7 +228,8 @@ impl<C: Clock> MemoryStore<C> {
     /// limits counts twice.
     pub fn live_keys(&self) -> usize {
         let now = self.clock.now_us();
-        self.flat.live(now) + self.logs.get().map_or(0, |logs| logs.live(now))
+        let flat = self.flat.get().map_or(0, |flat| flat.live(now));
+        flat + self.logs.get().map_or(0, |logs| logs.live(now))
     }
 
     /// How many live keys have places of their own.
@@ -241,6 +242,12 @@ impl<C: Clock> MemoryStore<C> {
         self.shared.decisions()
     }
 
+    #[inline]
+    fn flat(&self) -> &Table<FlatBucket> {
+        self.flat.get_or_init(|| Table::new(self.capacity))
+    }
+
+    #[inline]
     fn logs(&self) -> &Table<LogBucket> {
         self.logs.get_or_init(|| Table::new(self.capacity))
     }
@@ -263,7 +270,7 @@ impl<C: Clock> MemoryStore<C> {
         if counter.logs() {
             self.logs().touch(counter.id);
         } else {
-            self.flat.touch(counter.id);
+            self.flat().touch(counter.id);
         }
     }
 
@@ -273,7 +280,7 @@ impl<C: Clock> MemoryStore<C> {
     fn touch_all(&self, counters: &[Counter<'_>]) {
         counters.iter().for_each(|counter| self.touch(*counter));
         for counter in counters.iter().filter(|counter| !counter.logs()) {
-            self.flat.touch_away(counter.id);
+            self.flat().touch_away(counter.id);
         }
     }
 
@@ -289,7 +296,7 @@ impl<C: Clock> MemoryStore<C> {
         let verdict = if counter.logs() {
             self.logs().decide(id, quota, ask, fresh)
         } else {
-            self.flat.decide(id, quota, ask, fresh)
+            self.flat().decide(id, quota, ask, fresh)
         };
         match verdict {
             Some(verdict) => Decision::new(tollgate_core::Decision::one(verdict), false),

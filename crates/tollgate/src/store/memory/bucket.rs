@@ -1,6 +1,6 @@
 //! What a table is made of: a few counters under one lock. Knows nothing of where they belong.
 
-use tollgate_core::{Quota, State, Verdict};
+use tollgate_core::{Quota, State, Verdict, apply};
 
 use super::Ask;
 
@@ -46,8 +46,22 @@ pub(super) trait Slots: Sized {
     /// From this time on the slot may be used for another.
     fn forget_at(&self, at: usize) -> u64;
 
-    /// Decides on the counter of that tag, which is new if the slot is not its own yet.
+    /// Decides on the counter that is there.
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict;
+
+    /// Decides on a counter that is not there yet, from a state it starts with.
+    fn decide_new(
+        &mut self,
+        at: usize,
+        tag: u64,
+        quota: &Quota,
+        ask: Ask,
+        mut state: State,
+    ) -> Verdict {
+        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
+        self.store(at, tag, quota, state);
+        verdict
+    }
 
     /// Takes the state out and keeps the slot from being used for another until one is stored.
     fn claim(&mut self, at: usize, tag: u64, quota: &Quota) -> State;

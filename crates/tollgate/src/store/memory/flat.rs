@@ -9,7 +9,7 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
-use tollgate_core::{Packed, Quota, State, Verdict, apply_packed};
+use tollgate_core::{Change, Packed, Quota, State, Verdict, apply_packed};
 
 use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
@@ -103,8 +103,9 @@ impl Drop for Flat<'_> {
 const ORDER: Ordering = Ordering::Relaxed;
 
 impl Flat<'_> {
-    #[inline]
+    #[inline(always)]
     fn packed(&self, at: usize) -> Packed {
+        let at = at % LEN;
         let x = self.bucket.tags[at].load(ORDER);
         let y = self.bucket.times[at].load(ORDER);
         let z = self.bucket.bs[at].load(ORDER);
@@ -117,8 +118,9 @@ impl Flat<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn set(&mut self, at: usize, tag: u64, packed: Packed) {
+        let at = at % LEN;
         let high = packed.a >> 32;
         self.bucket.tags[at].store(tag << 7 | (high >> 14 & 0x7f), ORDER);
         self.bucket.times[at].store(packed.forget_at_us << 10 | (high >> 4 & 0x3ff), ORDER);
@@ -126,12 +128,8 @@ impl Flat<'_> {
         self.bucket.lows[at].store(packed.a as u32, ORDER);
     }
 
-    #[inline]
-    fn put(&mut self, at: usize, tag: u64, packed: Option<Packed>) {
-        match packed {
-            Some(packed) => self.set(at, tag, packed),
-            None => self.set(at, 0, Packed::default()),
-        }
+    fn vacate(&mut self, at: usize) {
+        self.set(at, 0, Packed::default());
     }
 }
 
@@ -156,11 +154,17 @@ impl Slots for Flat<'_> {
         (found != 0).then(|| found.trailing_zeros() as usize % LEN)
     }
 
-    #[inline]
+    // Inlined with all it calls: the shorter a decision is, the more of the next one the
+    // processor begins while it waits for this one's memory.
+    #[inline(always)]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
-        let packed = (self.tag(at) == tag).then(|| self.packed(at));
-        let (verdict, packed) = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
-        self.put(at, tag, packed);
+        let packed = self.packed(at);
+        let (verdict, change) = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
+        match change {
+            Change::Nothing => {}
+            Change::Keep(packed) => self.set(at, tag, packed),
+            Change::Forget => self.vacate(at),
+        }
         verdict
     }
 
@@ -179,12 +183,15 @@ impl Slots for Flat<'_> {
     }
 
     fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State) {
-        self.put(at, tag, state.pack(quota));
+        match state.pack(quota) {
+            Some(packed) => self.set(at, tag, packed),
+            None => self.vacate(at),
+        }
     }
 
     fn move_to(&mut self, at: usize, there: &mut Self, to: usize) {
         there.set(to, self.tag(at), self.packed(at));
-        self.put(at, 0, None);
+        self.vacate(at);
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::{Log, Quota, State, Verdict, apply};
+use tollgate_core::{Log, Quota, State, Verdict};
 
 use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
@@ -79,10 +79,8 @@ impl Slots for MutexGuard<'_, Row> {
 
     #[inline]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
-        let mut state = self.slots[at].load(tag);
-        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
-        self.store(at, tag, quota, state);
-        verdict
+        let state = self.slots[at].load(tag);
+        self.decide_new(at, tag, quota, ask, state)
     }
 
     fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {

@@ -117,8 +117,7 @@ impl<B: Bucket> Table<B> {
         if slots.strays_until() <= ask.now
             && let Some(at) = slots.vacancy(ask.now)
         {
-            slots.store(at, id.tag, quota, fresh());
-            return Some(slots.decide(at, id.tag, quota, ask));
+            return Some(slots.decide_new(at, id.tag, quota, ask, fresh()));
         }
         self.decide_away(home, slots, id, quota, ask, fresh)
     }
@@ -141,19 +140,14 @@ impl<B: Bucket> Table<B> {
         } else {
             self.buckets[other].try_lock()?
         };
-        let at = match there.find(id.tag) {
-            Some(at) => at,
-            None => {
-                if let Some(at) = slots.vacancy(ask.now) {
-                    slots.store(at, id.tag, quota, fresh());
-                    return Some(slots.decide(at, id.tag, quota, ask));
-                }
-                let at = there.vacancy(ask.now)?;
-                there.store(at, id.tag, quota, fresh());
-                at
-            }
+        let (at, verdict) = if let Some(at) = there.find(id.tag) {
+            (at, there.decide(at, id.tag, quota, ask))
+        } else if let Some(at) = slots.vacancy(ask.now) {
+            return Some(slots.decide_new(at, id.tag, quota, ask, fresh()));
+        } else {
+            let at = there.vacancy(ask.now)?;
+            (at, there.decide_new(at, id.tag, quota, ask, fresh()))
         };
-        let verdict = there.decide(at, id.tag, quota, ask);
         slots.stray(there.forget_at(at));
         Some(verdict)
     }

@@ -72,7 +72,7 @@ impl<C: Clock> MemoryStore<C> {
             let of = move |counter: &&Counter<'_>| counter.logs() == logs;
             counters.iter().filter(of).map(|counter| counter.id)
         };
-        let mut flat = self.flat.hold(ids(false));
+        let mut flat = self.flat().hold(ids(false));
         // An empty hold costs nothing, but asking for the logs makes them.
         let mut logs = ids(true).next().map(|_| self.logs().hold(ids(true)));
 
