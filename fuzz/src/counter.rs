@@ -90,7 +90,8 @@ impl Counter {
         let packed = match self.packed {
             None => self.state.pack(&self.quota),
             Some(before) => {
-                let (verdict, change) = apply_packed(&self.quota, before, verb, cost, t_us);
+                let (verdict, change) = apply_packed(&self.quota, before, verb, cost, t_us)
+                    .expect("only logs cannot be packed");
                 assert_eq!(verdict, told.verdict, "packed, {told}");
                 match change {
                     Change::Nothing => Some(before),

@@ -140,7 +140,7 @@ impl Quota {
         {
             let problem = format!(
                 "a full drain (capacity x period / limit) of {} microseconds is above {MAX_TIME_US}",
-                quota.full.us
+                u128::from(capacity) * u128::from(period_us) / u128::from(limit)
             );
             return Err(QuotaError::new(problem));
         }

@@ -102,8 +102,8 @@ pub enum Change<T> {
     Forget,
 }
 
-/// Decides one request against one counter that is [packed](State::pack). A log cannot be packed
-/// and is always new here.
+/// Decides one request against one counter that is [packed](State::pack); none under a quota that
+/// [logs](crate::Algorithm::logs), as a log cannot be packed.
 #[inline(always)]
 pub fn apply_packed(
     quota: &Quota,
@@ -111,7 +111,7 @@ pub fn apply_packed(
     verb: Verb,
     cost: u32,
     now_us: u64,
-) -> (Verdict, Change<Packed>) {
+) -> Option<(Verdict, Change<Packed>)> {
     struct Decide<'a> {
         quota: &'a Quota,
         verb: Verb,
@@ -133,11 +133,7 @@ pub fn apply_packed(
         }
     }
     let decide = Decide { quota, verb, cost };
-    let decided = with_packed(quota, packed, now_us.min(MAX_TIME_US), decide);
-    decided.unwrap_or_else(|| {
-        let verdict = apply(quota, &mut State::New, verb, cost, now_us);
-        (verdict, Change::Nothing)
-    })
+    with_packed(quota, packed, now_us.min(MAX_TIME_US), decide)
 }
 
 /// Decides one request against several counters at once: if any refuses, none is charged.

@@ -20,10 +20,11 @@ impl<C: Clock> Clock for Arc<C> {
     }
 }
 
-/// The machine's clock: monotonic, anchored to wall time when it was made.
+/// The machine's clock, anchored to wall time when it was made.
 ///
 /// A wall clock that is set later is not followed. The processor's counter is read where there
-/// is one, and held to the system's monotonic clock once a second, so that it does not drift.
+/// is one, and held to the system's monotonic clock once a second, so that it does not drift; a
+/// counter that ran ahead is put back by the microseconds it was ahead.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -37,6 +38,7 @@ pub struct SystemClock {
 }
 
 const COMPARE_EVERY_NS: u64 = 1_000_000_000;
+const LONGEST_LOOK_NS: u64 = 10_000;
 
 impl SystemClock {
     /// Anchors a clock to wall time now.
@@ -55,12 +57,23 @@ impl SystemClock {
         }
     }
 
+    fn counted_ns(&self) -> u64 {
+        self.counter
+            .delta_as_nanos(self.start_count, self.counter.raw())
+    }
+
     #[cold]
-    fn compare(&self, counted_ns: u64) {
-        let elapsed = i64::try_from(self.start.elapsed().as_nanos()).unwrap_or(i64::MAX);
-        let correction = elapsed.saturating_sub_unsigned(counted_ns);
-        self.correction_ns.store(correction, Relaxed);
-        self.compared_ns.store(counted_ns, Relaxed);
+    fn compare(&self) {
+        let before = self.counted_ns();
+        let elapsed = self.start.elapsed();
+        let after = self.counted_ns();
+        // A thread that was put to sleep in between knows nothing.
+        if after.saturating_sub(before) < LONGEST_LOOK_NS {
+            let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
+            let correction = elapsed.saturating_sub_unsigned(before);
+            self.correction_ns.store(correction, Relaxed);
+            self.compared_ns.store(before, Relaxed);
+        }
     }
 }
 
@@ -73,11 +86,9 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now_us(&self) -> u64 {
-        let counted_ns = self
-            .counter
-            .delta_as_nanos(self.start_count, self.counter.raw());
+        let counted_ns = self.counted_ns();
         if counted_ns.saturating_sub(self.compared_ns.load(Relaxed)) > COMPARE_EVERY_NS {
-            self.compare(counted_ns);
+            self.compare();
         }
         let elapsed_ns = counted_ns.saturating_add_signed(self.correction_ns.load(Relaxed));
         self.start_ns.saturating_add(elapsed_ns) / 1_000
@@ -152,8 +163,13 @@ mod tests {
     #[test]
     fn a_counter_that_runs_wrong_is_held_to_the_system() {
         let clock = SystemClock::new();
-        // Pretend the counter had run a whole hour ahead.
-        clock.compare(3_600_000_000_000);
-        assert!(clock.correction_ns.load(Relaxed) < -3_500_000_000_000);
+        let hour_ns = 3_600_000_000_000;
+        // As if the counter had run an hour ahead at the last comparison.
+        clock.correction_ns.store(hour_ns, Relaxed);
+        let wrong = clock.now_us();
+        while clock.correction_ns.load(Relaxed) == hour_ns {
+            clock.compare();
+        }
+        assert!(clock.now_us() < wrong);
     }
 }

@@ -42,6 +42,18 @@ pub struct Limiter<S = MemoryStore> {
     waiting: Arc<wait::Waiting>,
 }
 
+impl<S> Limiter<S> {
+    /// The same store and the same waiting lines under other limits.
+    fn under(&self, limits: Arc<[Limit]>) -> Self {
+        Limiter {
+            store: Arc::clone(&self.store),
+            limits,
+            #[cfg(feature = "tokio")]
+            waiting: Arc::clone(&self.waiting),
+        }
+    }
+}
+
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         self.under(Arc::clone(&self.limits))
@@ -55,24 +67,16 @@ impl Limiter {
     }
 }
 
-impl<S> Limiter<S> {
+impl<S: Store> Limiter<S> {
     /// Limits each key, counting in a store, or in one that others use too (an [`Arc`]).
     pub fn over(store: impl Into<Arc<S>>, limit: impl Into<Limit>) -> Self {
+        let (store, limit) = (store.into(), limit.into());
+        store.prepare(&limit);
         Limiter {
-            store: store.into(),
-            limits: Arc::new([limit.into()]),
+            store,
+            limits: Arc::new([limit]),
             #[cfg(feature = "tokio")]
             waiting: Arc::default(),
-        }
-    }
-
-    /// The same store and the same waiting lines under other limits.
-    fn under(&self, limits: Arc<[Limit]>) -> Self {
-        Limiter {
-            store: Arc::clone(&self.store),
-            limits,
-            #[cfg(feature = "tokio")]
-            waiting: Arc::clone(&self.waiting),
         }
     }
 
@@ -92,6 +96,7 @@ impl<S> Limiter<S> {
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Self, RequestError> {
         let limits: Vec<Limit> = self.limits.iter().cloned().chain([limit.into()]).collect();
         Request::of("", &limits)?;
+        limits.iter().for_each(|limit| self.store.prepare(limit));
         Ok(self.under(limits.into()))
     }
 
@@ -108,7 +113,9 @@ impl<S> Limiter<S> {
     /// ```
     #[must_use]
     pub fn with(&self, limit: impl Into<Limit>) -> Self {
-        self.under(Arc::new([limit.into()]))
+        let limit = limit.into();
+        self.store.prepare(&limit);
+        self.under(Arc::new([limit]))
     }
 
     /// The limits, in the order of a decision's verdicts.
@@ -218,7 +225,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
         self.store.decide_many(requests)
     }
 
-    #[inline]
+    #[inline(always)]
     fn ask(&self, key: Key<'_>, verb: Verb, cost: u32) -> Decision {
         match &*self.limits {
             [limit] => self.store.decide_one(&key, limit, verb, cost),

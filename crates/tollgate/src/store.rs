@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub use memory::{MemoryStore, MemoryStoreBuilder};
 
 use crate::decision::Decision;
+use crate::limit::Limit;
 use crate::request::Request;
 
 /// Keeps counters and decides each request in one atomic step, on its own clock.
@@ -22,6 +23,11 @@ pub trait Store: Send + Sync + 'static {
         &self,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Hears of a limit to come, before the first request does. Nothing need be done.
+    fn prepare(&self, limit: &Limit) {
+        let _ = limit;
+    }
 
     /// Carries a request out without anybody waiting for the answer: what a waiter that was
     /// dropped can still do. A store that fails forgets it.

@@ -3,8 +3,8 @@
 use fastrand::Rng;
 use tollgate_core::{Quota, Verb, Verdict};
 
-use crate::seeds::{any, with_each_seed};
 use crate::side_by_side::{Pair, Step};
+use tollgate_testkit::{any, with_each_seed};
 
 pub(crate) const AWKWARD: [&str; 32] = [
     "fixed-window 1/ms",

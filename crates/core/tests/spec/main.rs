@@ -10,7 +10,6 @@ mod long_traces;
 mod model;
 mod packing;
 mod refusals;
-mod seeds;
 mod several;
 mod short_histories;
 mod side_by_side;

@@ -3,7 +3,7 @@
 use tollgate_core::{Change, MAX_TIME_US, Quota, State, Verb, apply, apply_packed};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 /// Shows the state and the verdict's reset after every request that wrote something down.
 fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
@@ -116,7 +116,7 @@ fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
                 let before = state.pack(quota);
                 let verdict = apply(quota, &mut state, verb, cost, t);
                 if let Some(packed) = before {
-                    let (same, change) = apply_packed(quota, packed, verb, cost, t);
+                    let (same, change) = apply_packed(quota, packed, verb, cost, t).unwrap();
                     let after = match change {
                         Change::Nothing => before,
                         Change::Keep(packed) => Some(packed),

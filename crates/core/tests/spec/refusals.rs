@@ -3,7 +3,7 @@
 use tollgate_core::{Quota, Retry, State, Verb, apply};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, next_cost, next_time};
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 #[test]
 fn a_refusal_a_peek_and_a_cost_of_0_change_nothing() {

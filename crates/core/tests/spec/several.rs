@@ -3,8 +3,8 @@
 use tollgate_core::{Quota, State, Verb, apply, apply_all};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use crate::seeds::{any, with_each_seed};
 use crate::side_by_side::{Pair, Step, step_all};
+use tollgate_testkit::{any, with_each_seed};
 
 const TINY: [&str; 8] = [
     "fixed-window 3/ms",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_core::{Algorithm, Quota};
 
 use crate::long_traces::any_quota;
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 #[track_caller]
 fn assert_reads(text: &str, canonical: &str) {

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use tollgate_core::{MAX_TIME_US, Quota, Retry, State, Verb, apply};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 /// Drives a counter through a random past and shows it, with the time, after every request.
 fn for_many_states(test: impl Fn(&mut Rng, &Quota, &State, u64)) {

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use tollgate_core::{Algorithm, Quota, State, Verb, apply};
 
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 const QUOTAS: [&str; 18] = [
     "fixed-window 1/ms",

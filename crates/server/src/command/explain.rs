@@ -100,12 +100,13 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
     let memory = if quota.algorithm().logs() {
         format!(
             "about {} bytes, and 8 to {} more per instant remembered:\nup to {} in all",
-            facts::BYTES_A_KEY,
+            facts.memory.bytes_a_key,
             facts::BYTES_AN_INSTANT,
             bytes(facts.memory.most_bytes_a_key)
         )
     } else {
-        format!("about {} bytes in the memory store", facts::BYTES_A_KEY)
+        let bytes = facts.memory.bytes_a_key;
+        format!("about {bytes} bytes in the memory store")
     };
     entries.push(("Memory per key", memory));
     let forgotten = duration(facts.forgotten_after_us);

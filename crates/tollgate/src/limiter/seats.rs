@@ -80,6 +80,8 @@ fn shaping<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = &'r Asked<'
 pub(super) struct TakenSeat<'a, 'r, S: Store> {
     row: &'a Mutex<Row>,
     number: u64,
+    /// When its turn comes at the latest.
+    at: Instant,
     first: Arc<Notify>,
     store: &'a Arc<S>,
     request: &'a Request<'r>,
@@ -95,10 +97,11 @@ impl Seats {
     ) -> TakenSeat<'a, 'r, S> {
         let first = Arc::new(Notify::new());
         let mut row = self.row.lock();
-        let number = row.push(Place::of(request), delay, Arc::clone(&first));
+        let (number, at) = row.push(Place::of(request), delay, Arc::clone(&first));
         TakenSeat {
             row: &self.row,
             number,
+            at,
             first,
             store,
             request,
@@ -107,7 +110,7 @@ impl Seats {
 }
 
 impl Row {
-    fn push(&mut self, place: Place, delay: Duration, first: Arc<Notify>) -> u64 {
+    fn push(&mut self, place: Place, delay: Duration, first: Arc<Notify>) -> (u64, Instant) {
         let number = self.next_number;
         self.next_number += 1;
         let mut at = Instant::now() + delay;
@@ -130,7 +133,7 @@ impl Row {
             place,
             first,
         });
-        number
+        (number, at)
     }
 
     /// Takes the first seat away, its turn having come.
@@ -171,10 +174,11 @@ impl Row {
     fn fill(&mut self, mut at: usize, mut before: Duration, mut hole: Place) -> u32 {
         while let Some(seat) = self.seats.get_mut(at) {
             if seat.gap < seat.place.one {
-                // Nobody is in between: it and all behind it move up by the whole hole.
+                // Nobody is in between: it moves up by the whole hole, which is behind it now.
                 seat.gap += before;
-                self.shorten(hole.lasts);
-                return hole.units;
+                before = Duration::ZERO;
+                at += 1;
+                continue;
             }
             if seat.place.lasts > hole.lasts {
                 // Too large for the hole: it stays, and so do all behind it.
@@ -198,6 +202,11 @@ impl Row {
 }
 
 impl<S: Store> TakenSeat<'_, '_, S> {
+    /// How long until its turn comes at the latest.
+    pub(super) fn wait(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
     /// Waits for its turn.
     pub(super) async fn sit_out(self) {
         self.first.notified().await;

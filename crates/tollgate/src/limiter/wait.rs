@@ -21,7 +21,7 @@ use super::Limiter;
 use super::seats::Seats;
 use crate::decision::{Decision, RetryAfter};
 use crate::key::Key;
-use crate::request::Request;
+use crate::request::{Asked, Request};
 use crate::store::{Store, StoreError};
 
 /// How many requests of a limiter may wait at once; more are turned away.
@@ -170,6 +170,10 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         wait: Wait,
     ) -> Result<Decision, AcquireError> {
+        let fits = |asked: &Asked<'_>| request.units() <= asked.limit.quota().capacity();
+        if !request.asked().iter().all(fits) {
+            return Err(AcquireError::Never);
+        }
         // A deadline beyond the end of time is none.
         let deadline = wait
             .at_most
@@ -186,9 +190,9 @@ impl<S: Store> Limiter<S> {
                     let seats = &ticket.line.seats;
                     let seat = seats.take(&self.store, request, decision.delay());
                     drop(turn);
-                    // Others may have come between foreseeing and taking; leaving the seat passes
-                    // it on.
-                    in_time(decision.delay(), deadline)?;
+                    // Others may have come between foreseeing and taking, and nobody is seated
+                    // before those who wait already; leaving the seat passes it on.
+                    in_time(seat.wait(), deadline)?;
                     seat.sit_out().await;
                     return Ok(decision);
                 }
@@ -228,6 +232,9 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Option<Instant>,
     ) -> Result<(), AcquireError> {
+        if deadline.is_none() {
+            return Ok(());
+        }
         let peek = request.clone().verb(Verb::Peek);
         let decision = self.store.decide(&peek).await?;
         match decision.retry_after() {
@@ -256,8 +263,15 @@ pub(super) struct Waiting {
 
 #[derive(Default)]
 struct Lines {
-    by_key: HashMap<u64, Arc<Line>>,
+    by_key: HashMap<u64, Members>,
     waiting: usize,
+}
+
+/// A line and how many stand in it.
+#[derive(Default)]
+struct Members {
+    line: Arc<Line>,
+    count: usize,
 }
 
 /// Those who wait for the same counters.
@@ -288,10 +302,12 @@ impl Waiting {
             return Err(AcquireError::Crowded);
         }
         lines.waiting += 1;
+        let members = lines.by_key.entry(key).or_default();
+        members.count += 1;
         Ok(Ticket {
             waiting: self,
             key,
-            line: Arc::clone(lines.by_key.entry(key).or_default()),
+            line: Arc::clone(&members.line),
         })
     }
 }
@@ -300,9 +316,9 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut lines = self.waiting.lines.lock();
         lines.waiting -= 1;
-        if let Entry::Occupied(entry) = lines.by_key.entry(self.key) {
-            // The map's and ours: nobody else is in this line.
-            if Arc::strong_count(entry.get()) == 2 {
+        if let Entry::Occupied(mut entry) = lines.by_key.entry(self.key) {
+            entry.get_mut().count -= 1;
+            if entry.get().count == 0 {
                 entry.remove();
             }
         }

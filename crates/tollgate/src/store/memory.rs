@@ -8,11 +8,13 @@ mod table;
 mod together;
 
 use std::future::{Future, ready};
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
+use foldhash::SharedSeed;
+use foldhash::fast::FoldHasher;
 use smallvec::SmallVec;
-use tollgate_core::{MAX_TIME_US, Verb};
+use tollgate_core::{MAX_TIME_US, Quota, Verb};
 
 use self::flat::FlatBucket;
 use self::logs::LogBucket;
@@ -32,8 +34,8 @@ const BATCH: usize = 32;
 
 /// Counters in this process: bounded, exact, and never pausing.
 ///
-/// The memory for `capacity` live keys, about 39 bytes each, is taken when the first is asked for
-/// and never grows; a sliding window log takes 8 to 12 bytes more for each instant it remembers. A key lives until
+/// The memory for `capacity` live keys, about 39 bytes each, is taken when a limiter is made over the
+/// store and never grows; a sliding window log takes 8 to 15 bytes more for each instant it remembers. A key lives until
 /// it is as if never seen, and its place is then simply used again. Keys are kept as hashes under
 /// a random key of this process.
 ///
@@ -45,7 +47,7 @@ const BATCH: usize = 32;
 /// with an [`Arc`].
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    seed: foldhash::fast::RandomState,
+    seed: Seed,
     capacity: usize,
     /// Counters of fixed size, and logs: each table is made when it is first asked for.
     flat: OnceLock<Table<FlatBucket>>,
@@ -103,12 +105,34 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     pub fn build(self) -> MemoryStore<C> {
         MemoryStore {
             clock: (self.clock)(),
-            seed: Default::default(),
+            seed: Seed::random(),
             capacity: self.capacity,
             flat: OnceLock::new(),
             logs: OnceLock::new(),
             shared: Shared::new(self.capacity),
         }
+    }
+}
+
+/// The key under which keys are hashed.
+struct Seed {
+    shared: SharedSeed,
+    own: u64,
+}
+
+impl Seed {
+    /// From the system's randomness, by way of the standard library's hash tables.
+    fn random() -> Self {
+        let random = || RandomState::new().hash_one(0);
+        Seed {
+            shared: SharedSeed::from_u64(random()),
+            own: random(),
+        }
+    }
+
+    #[inline]
+    fn hasher(&self) -> FoldHasher<'_> {
+        FoldHasher::with_seed(self.own, &self.shared)
     }
 }
 
@@ -155,16 +179,11 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
         let ask = Ask::new(request.asks(), request.units(), now_us);
-        match request.asked() {
-            [one] => self.one(self.counter(&one.key, one.limit), ask),
-            several => {
-                let counters: SmallVec<[Counter<'_>; 4]> = several
-                    .iter()
-                    .map(|asked| self.counter(&asked.key, asked.limit))
-                    .collect();
-                self.together(&counters, ask)
-            }
-        }
+        let asked = request.asked().iter();
+        let counters: SmallVec<[Counter<'_>; 4]> = asked
+            .map(|asked| self.counter(&asked.key, asked.limit))
+            .collect();
+        self.any(&counters, ask)
     }
 
     /// Decides many requests in order, at one time. Much faster than one by one once the keys
@@ -173,19 +192,26 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(requests.len());
         for batch in requests.chunks(BATCH) {
-            let counters: SmallVec<[Counter<'_>; BATCH]> = batch
-                .iter()
-                .flat_map(Request::asked)
+            let asked = batch.iter().flat_map(Request::asked);
+            let counters: SmallVec<[Counter<'_>; BATCH]> = asked
                 .map(|asked| self.counter(&asked.key, asked.limit))
                 .collect();
             self.touch_all(&counters);
-            decisions.extend(batch.iter().map(|request| self.decide_at(request, now)));
+            let mut rest = &counters[..];
+            for request in batch {
+                let (counters, after) = rest.split_at(request.asked().len());
+                rest = after;
+                let ask = Ask::new(request.asks(), request.units(), now);
+                decisions.push(self.any(counters, ask));
+            }
         }
         decisions
     }
 
     /// Decides one key against one limit.
-    #[inline]
+    // Inlined with all it calls, so that each verb of the limiter is compiled for itself: the
+    // shorter a decision, the more of the next one is begun while its memory is waited for.
+    #[inline(always)]
     pub(crate) fn decide_one(
         &self,
         key: &Key<'_>,
@@ -219,9 +245,22 @@ impl<C: Clock> MemoryStore<C> {
                     .map(|key| self.counter(&key, limit)),
             );
             self.touch_all(&batch);
-            decisions.extend(batch.drain(..).map(|counter| self.one(counter, ask)));
+            decisions.extend(
+                batch
+                    .drain(..)
+                    .map(|counter| self.one_of_many(counter, ask)),
+            );
         }
         decisions
+    }
+
+    /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
+    pub fn prepare(&self, quota: &Quota) {
+        if quota.algorithm().logs() {
+            self.logs();
+        } else {
+            self.flat();
+        }
     }
 
     /// How many live keys there are; looks at every place, so it takes a while. A key with two
@@ -252,10 +291,10 @@ impl<C: Clock> MemoryStore<C> {
         self.logs.get_or_init(|| Table::new(self.capacity))
     }
 
-    #[inline]
+    #[inline(always)]
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
-        let mut hasher = self.seed.build_hasher();
+        let mut hasher = self.seed.hasher();
         hasher.write(bytes);
         // The last step mixes every bit with every other, so that the fast variant will do.
         hasher.write_u64(limit.fingerprint());
@@ -284,19 +323,28 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    #[inline]
+    fn any(&self, counters: &[Counter<'_>], ask: Ask) -> Decision {
+        match counters {
+            [one] => self.one_of_many(*one, ask),
+            several => self.together(several, ask),
+        }
+    }
+
+    /// Decides one, apart from the loop that calls it.
+    #[inline(never)]
+    fn one_of_many(&self, counter: Counter<'_>, ask: Ask) -> Decision {
+        self.one(counter, ask)
+    }
+
+    #[inline(always)]
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        let Counter { id, limit } = counter;
-        let gives_back = matches!(ask.verb, Verb::Refund | Verb::Reset);
-        if gives_back && self.shared.any_live(ask.now) {
+        if matches!(ask.verb, Verb::Refund | Verb::Reset) && self.shared.any_live(ask.now) {
             return self.together(&[counter], ask);
         }
-        let quota = limit.quota();
-        let fresh = || self.shared.inherited(id, limit, ask.now);
         let verdict = if counter.logs() {
-            self.logs().decide(id, quota, ask, fresh)
+            self.logs().decide(counter, ask, &self.shared)
         } else {
-            self.flat().decide(id, quota, ask, fresh)
+            self.flat().decide(counter, ask, &self.shared)
         };
         match verdict {
             Some(verdict) => Decision::new(tollgate_core::Decision::one(verdict), false),
@@ -311,6 +359,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
         ready(Ok(MemoryStore::decide(self, request)))
+    }
+
+    fn prepare(&self, limit: &Limit) {
+        MemoryStore::prepare(self, limit.quota());
     }
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {

@@ -3,7 +3,7 @@
 use tollgate::{Decision, Key, Limit, Limiter, Quota, Request, Verb};
 
 use crate::behaviours::{T0, each_minute, store};
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 /// 0 to 100 keys, many of them twice and more.
 fn any_keys(rng: &mut fastrand::Rng) -> Vec<Key<'static>> {

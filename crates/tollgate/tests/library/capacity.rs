@@ -7,7 +7,7 @@ use tollgate::{Decision, Limit, Limiter, Quota, Request, Verb};
 
 use crate::behaviours::{T0, each_minute, quotas, store};
 use crate::concurrency::race;
-use crate::seeds::with_each_seed;
+use tollgate_testkit::with_each_seed;
 
 const EACH: u32 = 2;
 

@@ -13,7 +13,6 @@ mod conformance;
 mod memory;
 mod public_api;
 mod secrets;
-mod seeds;
 mod sharing;
 #[cfg(feature = "tokio")]
 mod waiting;

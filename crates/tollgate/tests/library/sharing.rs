@@ -9,7 +9,7 @@ use tollgate::{Decision, Limit, Limiter, Quota, Request, RetryAfter, Verb};
 
 use crate::behaviours::{SECOND, Store, T0, each_minute, store};
 use crate::conformance::oracle::Oracle;
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 /// Keeps every place of a store taken for a year, under a limit of its own.
 fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
@@ -17,7 +17,7 @@ fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
     let limits = quotas.map(|text| Limit::named("resident", text.parse().unwrap()));
     let mut residents = Vec::new();
     for limit in limits {
-        for n in 0..2 * store.capacity() + 400 {
+        for n in 0..2 * store.capacity() + 4_000 {
             let key = format!("resident {n}");
             let request = Request::new(&key, &limit);
             // Looking first, so that no resident shares and each can be forgotten by itself.
@@ -58,7 +58,7 @@ fn with_ten_times_more_keys_than_places_nobody_is_admitted_above_their_limit() {
                 let (_, store) = store(capacity);
                 let limit = Limit::from(quota);
                 // A place or two more than it says must not make room for them all.
-                let keys = 10 * capacity + 300;
+                let keys = 10 * capacity + 600;
                 let mut alone = Oracle::default();
                 let mut now = T0;
                 let mut shared = 0;
@@ -104,7 +104,7 @@ fn whoever_shared_and_gets_a_place_is_still_not_admitted_above_their_limit() {
             let (mut shared, mut own) = (0, 0);
             for step in 0..1_500 {
                 now += pause(rng, SECOND);
-                if step % 10 == 0
+                if step % 4 == 0
                     && let Some((key, limit)) = residents.pop()
                 {
                     let reset = Request::new(&key, &limit).verb(Verb::Reset);

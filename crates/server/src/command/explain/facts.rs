@@ -8,9 +8,11 @@ use serde::Serialize;
 use tollgate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, apply};
 
 /// What a key costs in the memory store, about.
-pub(super) const BYTES_A_KEY: u64 = 40;
+const BYTES_A_KEY: u64 = 40;
+/// What a log costs before it remembers anything to speak of.
+const BYTES_A_LOG: u64 = 95;
 /// What a log pays for each instant it remembers, at most.
-pub(super) const BYTES_AN_INSTANT: u64 = 12;
+pub(super) const BYTES_AN_INSTANT: u64 = 15;
 
 /// A quota in numbers.
 #[derive(Serialize)]
@@ -62,10 +64,10 @@ impl Facts {
             one_fits_after_us: wait(1),
             capacity_fits_after_us: wait(quota.capacity()),
         };
-        let instants = if quota.algorithm().logs() {
-            u64::from(quota.limit())
+        let (bytes_a_key, instants) = if quota.algorithm().logs() {
+            (BYTES_A_LOG, u64::from(quota.limit()))
         } else {
-            0
+            (BYTES_A_KEY, 0)
         };
         Facts {
             quota: quota.to_string(),
@@ -81,8 +83,8 @@ impl Facts {
             longest_delay_us: last_in_line(quota).delay_us(),
             forgotten_after_us: emptied.reset_after_us,
             memory: Memory {
-                bytes_a_key: BYTES_A_KEY,
-                most_bytes_a_key: BYTES_A_KEY + BYTES_AN_INSTANT * instants,
+                bytes_a_key,
+                most_bytes_a_key: bytes_a_key + BYTES_AN_INSTANT * instants,
             },
         }
     }

@@ -154,12 +154,11 @@ impl Slots for Flat<'_> {
         (found != 0).then(|| found.trailing_zeros() as usize % LEN)
     }
 
-    // Inlined with all it calls: the shorter a decision is, the more of the next one the
-    // processor begins while it waits for this one's memory.
     #[inline(always)]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
         let packed = self.packed(at);
-        let (verdict, change) = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
+        let decided = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
+        let (verdict, change) = decided.expect("logs have buckets of their own");
         match change {
             Change::Nothing => {}
             Change::Keep(packed) => self.set(at, tag, packed),

@@ -79,6 +79,12 @@ impl Slots for MutexGuard<'_, Row> {
 
     #[inline]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
+        // Entries of forgotten neighbours are given back on the way.
+        for slot in &mut self.slots {
+            if slot.forget_at <= ask.now && slot.tag != tag {
+                *slot = Slot::default();
+            }
+        }
         let state = self.slots[at].load(tag);
         self.decide_new(at, tag, quota, ask, state)
     }

@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use smallvec::SmallVec;
 use tollgate_core::{Quota, State, Verdict};
 
-use super::Ask;
 use super::bucket::{self, Bucket, Slots};
+use super::shared::Shared;
+use super::{Ask, Counter};
 
 /// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
 const FULL_PERCENT: usize = 82;
-/// Small tables have some more, as luck varies more.
-const SPARE_SLOTS: usize = 64;
+/// Small tables have some more: luck varies more there, and a request with many limits holds so
+/// many of their buckets that nothing could move.
+const SPARE_SLOTS: usize = 256;
 /// How many counters may move to make room for one.
 const MOST_MOVES: usize = 3;
 /// After a thorough search for room found none, only a short one is made for this long, or until
@@ -99,40 +101,41 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Decides on a lone counter; none when others stand in its way. `fresh` gives the state of a
-    /// new one.
-    #[inline]
+    /// Decides on a lone counter; none when others stand in its way. A new one starts from what it
+    /// may have taken of a shared budget.
+    #[inline(always)]
     pub(super) fn decide(
         &self,
-        id: Id,
-        quota: &Quota,
+        counter: Counter<'_>,
         ask: Ask,
-        fresh: impl FnOnce() -> State,
+        shared: &Shared,
     ) -> Option<Verdict> {
+        let Counter { id, limit } = counter;
         let home = self.home(id);
         let mut slots = self.buckets[home].lock();
-        if let Some(at) = slots.find(id.tag) {
-            return Some(slots.decide(at, id.tag, quota, ask));
+        match slots.find(id.tag) {
+            Some(at) => Some(slots.decide(at, id.tag, limit.quota(), ask)),
+            None => self.decide_elsewhere(home, slots, counter, ask, shared),
         }
-        if slots.strays_until() <= ask.now
-            && let Some(at) = slots.vacancy(ask.now)
-        {
-            return Some(slots.decide_new(at, id.tag, quota, ask, fresh()));
-        }
-        self.decide_away(home, slots, id, quota, ask, fresh)
     }
 
     /// Decides on a lone counter that is not at home.
     #[inline(never)]
-    fn decide_away<'t>(
+    fn decide_elsewhere<'t>(
         &'t self,
         home: usize,
         mut slots: B::Slots<'t>,
-        id: Id,
-        quota: &Quota,
+        counter: Counter<'_>,
         ask: Ask,
-        fresh: impl FnOnce() -> State,
+        shared: &Shared,
     ) -> Option<Verdict> {
+        let Counter { id, limit } = counter;
+        let quota = limit.quota();
+        let start = || shared.inherited(id, limit, ask.now);
+        let may_be_away = slots.strays_until() > ask.now;
+        if !may_be_away && let Some(at) = slots.vacancy(ask.now) {
+            return Some(slots.decide_new(at, id.tag, quota, ask, start()));
+        }
         let other = self.other(home, id.tag);
         // Waited for only in the order that all callers follow.
         let mut there = if other > home {
@@ -143,10 +146,10 @@ impl<B: Bucket> Table<B> {
         let (at, verdict) = if let Some(at) = there.find(id.tag) {
             (at, there.decide(at, id.tag, quota, ask))
         } else if let Some(at) = slots.vacancy(ask.now) {
-            return Some(slots.decide_new(at, id.tag, quota, ask, fresh()));
+            return Some(slots.decide_new(at, id.tag, quota, ask, start()));
         } else {
             let at = there.vacancy(ask.now)?;
-            (at, there.decide_new(at, id.tag, quota, ask, fresh()))
+            (at, there.decide_new(at, id.tag, quota, ask, start()))
         };
         slots.stray(there.forget_at(at));
         Some(verdict)
@@ -176,6 +179,10 @@ impl<B: Bucket> Table<B> {
         search: &mut Search,
         moves: usize,
     ) -> Option<usize> {
+        // What may be forgotten is overwritten, never moved.
+        if let Some(at) = slots.vacancy(search.now) {
+            return Some(at);
+        }
         for at in 0..B::Slots::LEN {
             if slots.is_claimed(at) {
                 continue;
@@ -186,9 +193,11 @@ impl<B: Bucket> Table<B> {
             let Some(mut there) = self.buckets[to].try_lock() else {
                 continue;
             };
+            // A copy of it that was forgotten there would be found before it.
+            let stale = there.find(slots.tag(at));
             let vacancy = match moves {
-                0 | 1 => there.vacancy(search.now),
-                2.. => self.clear_slot(to, &mut there, search, moves - 1),
+                0 | 1 => stale.or_else(|| there.vacancy(search.now)),
+                2.. => stale.or_else(|| self.clear_slot(to, &mut there, search, moves - 1)),
             };
             if let Some(vacancy) = vacancy {
                 slots.stray(slots.forget_at(at));

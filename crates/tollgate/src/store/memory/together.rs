@@ -72,31 +72,33 @@ impl<C: Clock> MemoryStore<C> {
             let of = move |counter: &&Counter<'_>| counter.logs() == logs;
             counters.iter().filter(of).map(|counter| counter.id)
         };
-        let mut flat = self.flat().hold(ids(false));
-        // An empty hold costs nothing, but asking for the logs makes them.
+        // Only where there are any: asking for a table makes it.
+        let mut flat = ids(false).next().map(|_| self.flat().hold(ids(false)));
         let mut logs = ids(true).next().map(|_| self.logs().hold(ids(true)));
 
         // Those that are there first: making room for one that is not must not move them.
         let mut found: SmallVec<[Option<(Place, State)>; 4]> = SmallVec::new();
         for counter in counters {
             let (id, quota) = (counter.id, counter.limit.quota());
-            found.push(match &mut logs {
-                Some(logs) if counter.logs() => {
-                    let found = logs.find(id, quota);
-                    found.map(|(claim, state)| (Place::Log(claim), state))
-                }
-                Some(_) | None => {
-                    let found = flat.find(id, quota);
-                    found.map(|(claim, state)| (Place::Flat(claim), state))
-                }
+            let (flat, logs) = (flat.as_mut(), logs.as_mut());
+            found.push(if counter.logs() {
+                let found = logs.and_then(|logs| logs.find(id, quota));
+                found.map(|(claim, state)| (Place::Log(claim), state))
+            } else {
+                let found = flat.and_then(|flat| flat.find(id, quota));
+                found.map(|(claim, state)| (Place::Flat(claim), state))
             });
         }
         for (found, counter) in found.iter_mut().zip(counters) {
             if found.is_none() {
                 let (id, quota) = (counter.id, counter.limit.quota());
-                let place = match &mut logs {
-                    Some(logs) if counter.logs() => logs.place(id, quota, ask.now).map(Place::Log),
-                    Some(_) | None => flat.place(id, quota, ask.now).map(Place::Flat),
+                let (flat, logs) = (flat.as_mut(), logs.as_mut());
+                let place = if counter.logs() {
+                    let claim = logs.and_then(|logs| logs.place(id, quota, ask.now));
+                    claim.map(Place::Log)
+                } else {
+                    let claim = flat.and_then(|flat| flat.place(id, quota, ask.now));
+                    claim.map(Place::Flat)
                 };
                 *found = place.map(|place| {
                     let inherited = self.shared.inherited(id, counter.limit, ask.now);
@@ -142,9 +144,12 @@ impl<C: Clock> MemoryStore<C> {
         for (held, verdict) in held.into_iter().zip(decision.verdicts()) {
             let quota = held.counter.limit.quota();
             match held.place {
-                Place::Flat(claim) => flat.store(claim, quota, held.state),
+                Place::Flat(claim) => {
+                    let flat = flat.as_mut().expect("a counter is held where it was found");
+                    flat.store(claim, quota, held.state);
+                }
                 Place::Log(claim) => {
-                    let logs = logs.as_mut().expect("a log was found under its lock");
+                    let logs = logs.as_mut().expect("a log is held where it was found");
                     logs.store(claim, quota, held.state);
                 }
                 Place::Shared => take_from_budget(&mut budgets, held.counter, verdict, ask.now),

@@ -5,7 +5,7 @@ use tollgate::{Decision, Key, Limit, Request, RetryAfter, Verb};
 use super::Decides;
 use super::oracle::{Oracle, difference};
 use crate::behaviours::{SECOND, T0};
-use crate::seeds::{any, with_each_seed};
+use tollgate_testkit::{any, with_each_seed};
 
 const STEPS: usize = 6_000;
 /// With 15 limits, 360 counters.

@@ -153,3 +153,20 @@ async fn a_debt_of_a_century_is_waited_for_or_refused_and_does_not_panic() {
         line.assert_through(&[]);
     }
 }
+
+/// A reset empties the schedule, but not the seats: whoever comes next waits behind them, and is
+/// told so in time.
+#[tokio::test(start_paused = true)]
+async fn nobody_sits_past_their_deadline_behind_those_who_were_there_before_a_reset() {
+    let line = Line::of("leaky-bucket 1/s queue 20");
+    for n in 0..10 {
+        line.join(&n.to_string()).await;
+    }
+    let _ = line.limiter.reset("k");
+    assert!(line.limiter.acquire("k").await.is_ok());
+    let request = line.limiter.request("k");
+    let wait = Wait::at_most(Duration::from_secs(2));
+    let outcome = line.limiter.acquire_with(&request, wait).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+    assert_eq!(line.now_ms(), 0);
+}

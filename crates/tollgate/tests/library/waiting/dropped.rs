@@ -167,6 +167,23 @@ async fn a_place_of_somebody_who_does_not_wait_here_stays_where_it_is() {
     line.assert_through(&[("a", 0), ("c", 1_000), ("d", 3_000), ("e", 4_000)]);
 }
 
+/// The same with a waiter between the one who leaves and that place.
+#[tokio::test(start_paused = true)]
+async fn a_place_further_back_of_somebody_who_does_not_wait_here_stays_too() {
+    let line = Line::of("leaky-bucket 1/s queue 10");
+    line.join("a").await;
+    let b = line.join("b").await;
+    line.join("c").await;
+    assert_eq!(line.limiter.check("k").delay().as_secs(), 3);
+    line.join("d").await;
+    line.until_ms(500).await;
+    leave(b).await;
+    line.join("e").await;
+    line.until_ms(20_000).await;
+    // At 3 s runs the other one.
+    line.assert_through(&[("a", 0), ("c", 1_000), ("d", 2_000), ("e", 4_000)]);
+}
+
 /// A unit takes two thirds of a microsecond: 3,000 of them take 2 ms, whoever leaves.
 #[tokio::test(start_paused = true)]
 async fn at_a_high_rate_one_who_leaves_makes_nobody_run_later() {

@@ -2,7 +2,7 @@
 //! never run into one another.
 
 use super::line::{Line, leave, settle};
-use crate::seeds::with_each_seed;
+use tollgate_testkit::with_each_seed;
 
 /// In a queue each starts when those before it are done: no two of different cost overlap.
 fn assert_nobody_overlaps(line: &Line, costs: &[(&str, u32)], ms_a_unit: u64) {

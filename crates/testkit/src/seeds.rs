@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const SEEDS: [u64; 4] = [1, 7, 1_700_000_000, 0x7011_9a7e];
 
 /// Runs a test once for every seed and names the seed that fails.
-pub(crate) fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
+pub fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
     let seeds = match std::env::var("TOLLGATE_SEED") {
         Ok(seed) => vec![seed.parse().expect("TOLLGATE_SEED is a whole number")],
         Err(_) => SEEDS.to_vec(),
@@ -20,6 +20,6 @@ pub(crate) fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
 }
 
 /// Any one of a list.
-pub(crate) fn any<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
+pub fn any<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
     list[rng.usize(..list.len())]
 }
