@@ -34,10 +34,10 @@ const BATCH: usize = 32;
 
 /// Counters in this process: bounded, exact, and never pausing.
 ///
-/// The memory for `capacity` live keys, about 39 bytes each, is taken when a limiter is made over the
-/// store and never grows; a sliding window log takes 8 to 15 bytes more for each instant it remembers. A key lives until
-/// it is as if never seen, and its place is then simply used again. Keys are kept as hashes under
-/// a random key of this process.
+/// The memory for `capacity` live keys, about 39 bytes each, is taken when a limiter is made over
+/// the store and never grows; a sliding window log takes about 95 bytes, and 8 to 15 more for each
+/// instant it remembers. A key lives until it is as if never seen, and its place is then simply
+/// used again. Keys are kept as hashes under a random key of this process.
 ///
 /// With more live keys than the capacity nobody is admitted above their limit: those without a
 /// place share one budget with others of the same quota, and the decision [says

@@ -110,9 +110,12 @@ impl<C: Clock> MemoryStore<C> {
         let gives_back = matches!(ask.verb, Verb::Refund | Verb::Reset);
         let inherited: SmallVec<[State; 4]> = counters
             .iter()
-            .map(|counter| match gives_back {
-                true => self.shared.inherited(counter.id, counter.limit, ask.now),
-                false => State::New,
+            .map(|counter| {
+                if gives_back {
+                    self.shared.inherited(counter.id, counter.limit, ask.now)
+                } else {
+                    State::New
+                }
             })
             .collect();
         let homeless = found
