@@ -5,16 +5,22 @@
 
 mod bucket;
 mod fixed_window;
+#[cfg(feature = "lua")]
+mod glimpse;
 mod ring;
 mod sliding_window_counter;
 mod sliding_window_log;
 
-use bucket::Bucket;
-use fixed_window::Window;
-use sliding_window_counter::Counter;
+pub(crate) use bucket::Bucket;
+pub(crate) use fixed_window::Window;
+#[cfg(feature = "lua")]
+pub(crate) use glimpse::Glimpse;
+pub(crate) use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;
 
+#[cfg(feature = "lua")]
+use crate::lua::Twin;
 use crate::math::mul_div;
 use crate::quota::{MAX_CAPACITY, MAX_LOG_LIMIT, Quota};
 
@@ -158,6 +164,10 @@ pub enum State {
     /// Single requests.
     #[doc(hidden)]
     Log(Log),
+    /// What a script told of single requests.
+    #[cfg(feature = "lua")]
+    #[doc(hidden)]
+    Glimpse(Glimpse),
 }
 
 /// A state of fixed size in three numbers, for stores that count bytes.
@@ -260,6 +270,8 @@ pub(crate) enum AnyLevel<'a> {
     Counter(Counter),
     Bucket(Bucket),
     Log(LogAt<'a>),
+    #[cfg(feature = "lua")]
+    Glimpse(Glimpse),
 }
 
 macro_rules! ask {
@@ -269,6 +281,8 @@ macro_rules! ask {
             AnyLevel::Counter($level) => $answer,
             AnyLevel::Bucket($level) => $answer,
             AnyLevel::Log($level) => $answer,
+            #[cfg(feature = "lua")]
+            AnyLevel::Glimpse($level) => $answer,
         }
     };
 }
@@ -303,6 +317,8 @@ impl AnyLevel<'_> {
             AnyLevel::Counter(state) => Some(State::Counter(state)),
             AnyLevel::Bucket(state) => Some(State::Bucket(state)),
             AnyLevel::Log(_) => None,
+            #[cfg(feature = "lua")]
+            AnyLevel::Glimpse(state) => Some(State::Glimpse(state)),
         }
     }
 }
@@ -332,6 +348,18 @@ impl State {
                 };
                 Opened::flat(stored, quota, t).into_any(AnyLevel::Bucket)
             }
+            #[cfg(feature = "lua")]
+            Algorithm::SlidingWindowLog if matches!(self, State::Glimpse(_)) => {
+                let State::Glimpse(glimpse) = *self else {
+                    unreachable!("it was seen to be a glimpse just now")
+                };
+                let now = t.max(glimpse.newest);
+                Opened {
+                    level: AnyLevel::Glimpse(glimpse),
+                    now,
+                    behind: now - t,
+                }
+            }
             Algorithm::SlidingWindowLog => {
                 let log = self.as_log();
                 let now = log.mark().map_or(Some(t), |mark| moment(mark, quota, t));
@@ -355,9 +383,7 @@ impl State {
         }
         match self {
             State::Log(log) => log,
-            State::New | State::Window(_) | State::Counter(_) | State::Bucket(_) => {
-                unreachable!("it was made a log just now")
-            }
+            _ => unreachable!("it was made a log just now"),
         }
     }
 
@@ -373,6 +399,8 @@ impl State {
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self {
             State::New | State::Log(_) => None,
+            #[cfg(feature = "lua")]
+            State::Glimpse(_) => None,
             State::Window(state) => Some(state.pack(quota)),
             State::Counter(state) => Some(state.pack(quota)),
             State::Bucket(state) => Some(state.pack(quota)),
@@ -419,5 +447,20 @@ pub(crate) fn with_packed<W: WithFlat>(
             Some(then.with(open::<Bucket>(quota, packed, t)))
         }
         Algorithm::SlidingWindowLog => None,
+    }
+}
+
+#[cfg(feature = "lua")]
+impl Algorithm {
+    /// The Lua that does the same.
+    pub(crate) fn twin(self) -> Twin {
+        match self {
+            Algorithm::FixedWindow => Twin::Window,
+            Algorithm::SlidingWindowCounter => Twin::Counter,
+            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
+                Twin::Bucket
+            }
+            Algorithm::SlidingWindowLog => Twin::Log,
+        }
     }
 }

@@ -28,6 +28,8 @@ extern crate std;
 
 mod algorithm;
 mod decision;
+#[cfg(feature = "lua")]
+pub mod lua;
 mod math;
 mod quota;
 mod verb;
@@ -36,6 +38,8 @@ pub use algorithm::{Algorithm, Log, Packed, State};
 pub use decision::{Decision, Outcome, Retry, Verdict};
 pub use quota::{MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError};
 pub use verb::{Change, UnknownVerb, Verb, apply, apply_all, apply_packed};
+#[cfg(feature = "lua")]
+pub use verb::{Found, decide_found};
 
 /// The latest time and the longest wait that can be told: 2^52 microseconds, 142 years.
 pub const MAX_TIME_US: u64 = 1 << 52;

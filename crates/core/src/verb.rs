@@ -148,21 +148,7 @@ pub fn apply_all(
         .iter_mut()
         .map(|(quota, state)| Turn::new(quota, state.open(quota, t), verb, cost))
         .collect();
-    let refusals: Vec<Option<Verdict>> = turns.iter().map(Turn::refusal).collect();
-    let settled: Vec<(Verdict, Change<()>)> = if refusals.iter().any(Option::is_some) {
-        let spared = |turn: &Turn<'_, _>, refusal: Option<Verdict>| {
-            let verdict = refusal.unwrap_or_else(|| turn.spared());
-            (verdict, Change::Nothing)
-        };
-        turns
-            .iter()
-            .zip(refusals)
-            .map(|(turn, refusal)| spared(turn, refusal))
-            .collect()
-    } else {
-        let granted = turns.iter().map(Turn::grant).min().unwrap_or(0);
-        turns.iter_mut().map(|turn| turn.settle(granted)).collect()
-    };
+    let settled = settle_all(&mut turns);
     let next: Vec<Option<State>> = turns
         .into_iter()
         .map(|turn| turn.level.into_state())
@@ -173,6 +159,59 @@ pub fn apply_all(
         verdicts.push(verdict);
     }
     Decision::all(verdicts)
+}
+
+/// Refuses or settles every turn of one request.
+fn settle_all<L: Level>(turns: &mut [Turn<'_, L>]) -> Vec<(Verdict, Change<()>)> {
+    let refusals: Vec<Option<Verdict>> = turns.iter().map(Turn::refusal).collect();
+    if refusals.iter().any(Option::is_some) {
+        let spared = |turn: &Turn<'_, _>, refusal: Option<Verdict>| {
+            let verdict = refusal.unwrap_or_else(|| turn.spared());
+            (verdict, Change::Nothing)
+        };
+        let each = turns.iter().zip(refusals);
+        each.map(|(turn, refusal)| spared(turn, refusal)).collect()
+    } else {
+        let granted = turns.iter().map(Turn::grant).min().unwrap_or(0);
+        turns.iter_mut().map(|turn| turn.settle(granted)).collect()
+    }
+}
+
+/// One counter as a script found it.
+#[cfg(feature = "lua")]
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// Under what quota.
+    pub quota: &'a Quota,
+    /// What was there.
+    pub state: State,
+    /// When it was looked at.
+    pub now_us: u64,
+}
+
+#[cfg(feature = "lua")]
+impl Found<'_> {
+    /// The moment it was decided as at: later than `now_us` if the clock had stepped back.
+    pub fn moment_us(&mut self) -> u64 {
+        self.state.open(self.quota, self.now_us).now
+    }
+}
+
+/// Derives the decision that scripts came to from what they found; each counter may have been
+/// looked at in a script of its own.
+#[cfg(feature = "lua")]
+pub fn decide_found(found: &mut [Found<'_>], verb: Verb, cost: u32) -> Decision {
+    let mut turns: Vec<Turn<'_, AnyLevel<'_>>> = found
+        .iter_mut()
+        .map(|found| {
+            let opened = found.state.open(found.quota, found.now_us.min(MAX_TIME_US));
+            Turn::new(found.quota, opened, verb, cost)
+        })
+        .collect();
+    let verdicts = settle_all(&mut turns)
+        .into_iter()
+        .map(|(verdict, _)| verdict);
+    Decision::all(verdicts.collect())
 }
 
 impl Change<()> {

@@ -15,6 +15,18 @@ pub struct Bucket {
     limit: u32,
 }
 
+#[cfg(feature = "lua")]
+impl Bucket {
+    /// As a script found it.
+    pub(crate) fn found(changed: u64, us: u64, part: u32, limit: u32) -> Self {
+        Bucket {
+            changed,
+            level: Drain { us, part },
+            limit,
+        }
+    }
+}
+
 impl Flat for Bucket {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {

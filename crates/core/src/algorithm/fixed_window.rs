@@ -12,6 +12,14 @@ pub struct Window {
     count: u64,
 }
 
+#[cfg(feature = "lua")]
+impl Window {
+    /// As a script found it.
+    pub(crate) fn found(start: u64, count: u64) -> Self {
+        Window { start, count }
+    }
+}
+
 impl Flat for Window {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {

@@ -14,6 +14,18 @@ pub struct Counter {
     current: u64,
 }
 
+#[cfg(feature = "lua")]
+impl Counter {
+    /// As a script found it.
+    pub(crate) fn found(start: u64, previous: u64, current: u64) -> Self {
+        Counter {
+            start,
+            previous,
+            current,
+        }
+    }
+}
+
 impl Flat for Counter {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {

@@ -1,0 +1,42 @@
+//! What a script tells of a log: enough to answer for it, without its entries.
+
+use super::Level;
+use crate::MAX_UNITS;
+use crate::math::narrow;
+use crate::quota::Quota;
+
+/// A log in a few numbers, as at the moment of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glimpse {
+    /// The newest instant.
+    pub(crate) newest: u64,
+    /// The units that count.
+    pub(crate) used: u64,
+    /// The instant whose end makes room, if the request does not fit.
+    pub(crate) frees: u64,
+}
+
+impl Level for Glimpse {
+    fn available(&self, quota: &Quota, _: u64) -> u32 {
+        narrow(u64::from(quota.limit()).saturating_sub(self.used))
+    }
+
+    fn until_fits(&self, quota: &Quota, _: u32, now: u64) -> u64 {
+        (self.frees + quota.period_us()).saturating_sub(now)
+    }
+
+    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
+        if self.used == 0 {
+            return 0;
+        }
+        (self.newest + quota.period_us()).saturating_sub(now)
+    }
+
+    fn take(&mut self, _: &Quota, units: u32, now: u64) {
+        self.used = (self.used + u64::from(units)).min(MAX_UNITS);
+        self.newest = now;
+    }
+
+    /// The script has done it: which entries are left only it can see.
+    fn give_back(&mut self, _: &Quota, _: u32, _: u64) {}
+}

@@ -1,0 +1,116 @@
+-- The verbs over any number of independent requests, each of one or several limits, all or
+-- nothing. The twin of verb.rs: it advances, tests and takes, and answers the states it decided
+-- on; everything else about a decision follows from those. A line that begins with `--@` stands
+-- for that part of the algorithms in use.
+--
+-- KEYS[i]    the counter of limit i
+-- ARGV[1, 2] seconds and microseconds to decide at; empty for the server's own clock
+-- ARGV[i+2]  limit i: kind, verb, whether the next limit belongs to the same request, cost,
+--            limit, period, and what its algorithm adds
+-- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local floor = math.floor
+local PEEK, CHECK, TAKE, CHARGE, REFUND, RESET, UNDO = 0, 1, 2, 3, 4, 5, 6
+local MAX = 4503599627370496 -- 2^52: the last moment, and the most units in debt
+local WIDE = 9007199254740992 -- 2^53: a product beyond it is multiplied and divided in parts
+
+local seconds, micros = ARGV[1], ARGV[2]
+local supplied = seconds ~= ''
+if not supplied then
+  local time = call('TIME')
+  seconds, micros = time[1], time[2]
+end
+local t = seconds * 1000000 + micros
+
+--@prelude
+local found = {}
+local several -- what was found out about each limit of a request that has more than one
+local last, i = #KEYS, 1
+while i <= last do
+  local arg, kind, verb, more, cost, limit, period, at
+  -- The counter's name, what is stored, the moment it is decided as at, and its level.
+  local key, raw, now, a, b, c, d, e, f, g
+  -- Whether every limit fits, and the least that any of them would grant.
+  local fit, grant = true, 4294967295
+  local first = i
+  repeat
+    key, arg = KEYS[i], ARGV[i + 2]
+    kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
+    if verb == RESET then
+      raw = '\0'
+    else
+      now, e = t, nil
+      --@advance
+      if verb == CHECK then
+        local fits
+        --@fits
+        fit = fit and fits
+      elseif verb == TAKE then
+        local available
+        --@available
+        if available < grant then
+          grant = available
+        end
+      end
+    end
+    if more == 1 or first < i then
+      several = several or {}
+      several[i] = { raw, now, a, b, c, d, e, f, g }
+    end
+    found[i] = raw
+    i = i + 1
+  until more == 0
+
+  if verb == TAKE then
+    if cost < grant then
+      grant = cost
+    end
+    fit = grant > 0
+  else
+    grant = cost
+  end
+  if fit and verb ~= PEEK then
+    for j = first, i - 1 do
+      if i - first > 1 then
+        key, arg = KEYS[j], ARGV[j + 2]
+        kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
+        local seen = several[j]
+        raw, now, a, b, c = seen[1], seen[2], seen[3], seen[4], seen[5]
+        d, e, f, g = seen[6], seen[7], seen[8], seen[9]
+      end
+      -- What to store, and until which millisecond if that changes; nothing if it is as new.
+      local value, expires
+      if verb == RESET then
+        value = nil
+      elseif verb <= CHARGE then
+        --@take
+        --@pack
+      else
+        -- An undo gives back only what the units taken then still weigh.
+        local taken = verb == UNDO and unpack('>I7', arg, #arg - 6)
+        local new
+        --@give_back
+        if not new then
+          --@pack
+        end
+      end
+      if not value then
+        call('DEL', key)
+      elseif value == true then
+        -- The algorithm has stored it itself.
+      elseif not expires then
+        call('SET', key, value, 'KEEPTTL')
+      elseif not supplied then
+        call('SET', key, value, 'PXAT', expires)
+      elseif raw == '\0' then
+        call('SET', key, value, 'PX', '86400000')
+      else
+        call('SET', key, value, 'KEEPTTL')
+      end
+    end
+  end
+end
+if last == 1 then
+  return seconds .. ' ' .. micros .. ' ' .. found[1]
+end
+return seconds .. ' ' .. micros .. ' ' .. table.concat(found)
