@@ -4,6 +4,8 @@
     reason = "a test that fails says how to run it again"
 )]
 
+pub mod poll;
+pub mod ports;
 mod seeds;
 
 pub use seeds::{any, with_each_seed};

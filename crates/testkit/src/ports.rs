@@ -1,0 +1,79 @@
+//! Ports that nobody listens on. Knows nothing of who will.
+//!
+//! They are taken from below the range the system gives to outgoing connections. From inside it,
+//! some client's connection may sit on the port of a server that is down for a moment, and a client
+//! that keeps connecting to such a port may end up connected to itself.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+/// How far a cluster node's second port is from its first.
+pub const BUS_OFFSET: u16 = 10_000;
+
+const LOWEST: u16 = 10_000;
+const ATTEMPTS: usize = 1000;
+
+/// Finds a free port of the loopback address. Another process may be quicker to use it.
+///
+/// # Panics
+///
+/// Panics if a thousand ports in a row are taken.
+#[must_use]
+pub fn free() -> u16 {
+    find(0, is_free)
+}
+
+/// Finds a free port such that the cluster bus port, [`BUS_OFFSET`] above it, is free as well.
+///
+/// # Panics
+///
+/// Panics if a thousand ports in a row are taken.
+#[must_use]
+pub fn free_with_bus() -> u16 {
+    find(BUS_OFFSET, |port| {
+        is_free(port) && is_free(port + BUS_OFFSET)
+    })
+}
+
+fn find(room_above: u16, good: impl Fn(u16) -> bool) -> u16 {
+    let highest = first_outgoing().saturating_sub(room_above);
+    // A system that gives away nearly all ports leaves no range of our own.
+    let highest = if highest < LOWEST + 1000 {
+        u16::MAX - room_above
+    } else {
+        highest
+    };
+    (0..ATTEMPTS)
+        .map(|_| fastrand::u16(LOWEST..highest))
+        .find(|&port| good(port))
+        .expect("one port in a thousand is free")
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Where the range of outgoing connections begins.
+fn first_outgoing() -> u16 {
+    fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|range| range.split_whitespace().next()?.parse().ok())
+        .unwrap_or(32_768)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_port_can_be_listened_on() {
+        let listens = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        poll_twice(|| listens(free()));
+        poll_twice(|| listens(free_with_bus() + BUS_OFFSET));
+    }
+
+    /// Another process may take the port in between, though hardly twice.
+    fn poll_twice(condition: impl Fn() -> bool) {
+        assert!(condition() || condition());
+    }
+}
