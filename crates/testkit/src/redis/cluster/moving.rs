@@ -1,0 +1,98 @@
+//! A slot on its way from one master to another. Knows nothing of who asks for its keys.
+
+use super::{Cluster, good};
+use crate::resp::Reply;
+
+/// How many keys travel in one step.
+const BATCH: &str = "100";
+
+/// A slot between two masters. Dropped before its end, it stays there.
+#[derive(Debug)]
+pub struct Move<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) slot: u16,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Move<'_> {
+    /// The node that still owns the slot.
+    #[must_use]
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The node that will own it.
+    #[must_use]
+    pub fn to(&self) -> usize {
+        self.to
+    }
+
+    /// Moves one key; false if it is not where the slot comes from.
+    pub fn move_key(&self, key: &str) -> bool {
+        self.migrate(&[key.as_bytes().to_vec()])
+    }
+
+    /// Moves every key the slot holds, and says how many.
+    pub fn move_keys(&self) -> usize {
+        let source = &self.cluster.nodes[self.from];
+        let slot = self.slot.to_string();
+        let mut moved = 0;
+        loop {
+            let reply = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, BATCH]);
+            let name = |key: &Reply| match key {
+                Reply::Bulk(name) => name.clone(),
+                other => panic!("no key: {other:?}"),
+            };
+            let keys: Vec<Vec<u8>> = reply.array().iter().map(name).collect();
+            if keys.is_empty() {
+                return moved;
+            }
+            self.migrate(&keys);
+            moved += keys.len();
+        }
+    }
+
+    /// Ends the move: every master learns who owns the slot now. Waits until every node has heard
+    /// it: a move begun earlier could claim the slot with an epoch that is taken, and nodes would
+    /// disagree for good.
+    pub fn end(self) {
+        let owner = ["NODE", &self.cluster.ids[self.to]];
+        // The new owner first: otherwise nobody owns it for a moment.
+        self.set(self.to, &owner);
+        self.set(self.from, &owner);
+        for master in self.cluster.masters() {
+            if master != self.to && master != self.from && self.cluster.nodes[master].is_awake() {
+                self.set(master, &owner);
+            }
+        }
+        self.cluster.wait_for_owner(self.slot, self.to);
+    }
+
+    /// Calls the move off: the slot stays where it was. Keys that have moved stay lost to it.
+    pub fn call_off(self) {
+        self.set(self.to, &["STABLE"]);
+        self.set(self.from, &["STABLE"]);
+    }
+
+    pub(super) fn set(&self, node: usize, what: &[&str]) {
+        let slot = self.slot.to_string();
+        let command = [&["CLUSTER", "SETSLOT", &slot], what].concat();
+        good(&self.cluster.nodes[node].command(&command));
+    }
+
+    fn migrate(&self, keys: &[Vec<u8>]) -> bool {
+        let port = self.cluster.nodes[self.to].port().to_string();
+        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"].into_iter();
+        let mut command: Vec<&[u8]> = command.map(str::as_bytes).collect();
+        let login = self.cluster.nodes[self.to].password();
+        if let Some(password) = login {
+            command.extend([&b"AUTH"[..], password.as_bytes()]);
+        }
+        command.push(b"KEYS");
+        command.extend(keys.iter().map(Vec::as_slice));
+        let reply = self.cluster.nodes[self.from].command(&command);
+        good(&reply);
+        reply.text() == "OK"
+    }
+}

@@ -1,0 +1,229 @@
+//! A master and two replicas, watched by three sentinels. Knows nothing of the client under test.
+
+use std::collections::HashMap;
+
+use super::plan::{Plan, Role};
+use super::{Flavour, PATIENCE, Server, start_all};
+use crate::poll;
+use crate::resp::Reply;
+
+/// Periods of a sentinel in milliseconds: told to hurry, it differs from a real one only in how
+/// often it asks. It finds the others at once and sees a promotion when it happens.
+const HURRY: [&str; 8] = [
+    "INFO-PERIOD",
+    "200",
+    "PING-PERIOD",
+    "200",
+    "ASK-PERIOD",
+    "200",
+    "PUBLISH-PERIOD",
+    "200",
+];
+
+/// A group that survives its master. All of it is killed when dropped.
+#[derive(Debug)]
+pub struct Sentinel {
+    nodes: Vec<Server>,
+    sentinels: Vec<Server>,
+    login: Option<String>,
+}
+
+impl Sentinel {
+    /// What the sentinels call the master.
+    pub const NAME: &'static str = "mymaster";
+
+    /// Starts Redis and waits until every sentinel knows the others and both replicas. A master
+    /// silent for a second is taken to be down.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_as(Flavour::Redis, &[])
+    }
+
+    /// Starts Redis or Valkey, the master and the replicas with further arguments;
+    /// `["--requirepass", …]` is understood.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the logs if they do not find together.
+    #[must_use]
+    pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
+        let mut plan = Plan::new(flavour, args);
+        plan.config.push("repl-ping-replica-period 1".to_owned());
+        let password = plan.login.as_ref().map(|(_, password)| password.clone());
+        if let Some(password) = &password {
+            plan.config.push(format!("masterauth {password}"));
+        }
+        let master = Server::start_plan(&plan);
+        let port = master.port();
+        plan.config.push(format!("replicaof 127.0.0.1 {port}"));
+        let watcher = watcher(flavour, port, password.as_deref());
+        let mut started = start_all([&plan, &plan, &watcher, &watcher, &watcher]);
+        let sentinels = started.split_off(2);
+        let mut nodes = vec![master];
+        nodes.append(&mut started);
+        for sentinel in &sentinels {
+            let command = [&["SENTINEL", "DEBUG"][..], &HURRY].concat();
+            let reply = sentinel.command(&command);
+            assert_eq!(reply.error(), None, "a sentinel hurries");
+        }
+        let group = Self {
+            nodes,
+            sentinels,
+            login: password,
+        };
+        group.wait("find together", |group| group.is_whole());
+        group
+    }
+
+    /// Where a client finds it: `redis-sentinel://127.0.0.1:P1,127.0.0.1:P2,127.0.0.1:P3/mymaster`.
+    /// The hosts are the sentinels, the first segment of the path is the master's name, the second,
+    /// if there is one, the database. User and password, if there are any, are the master's.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))
+            .collect();
+        let login = match &self.login {
+            Some(password) => format!(":{password}@"),
+            None => String::new(),
+        };
+        format!("redis-sentinel://{login}{}/{}", hosts.join(","), Self::NAME)
+    }
+
+    /// The server that most sentinels call master; one that is down until they agree on another.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the logs if they do not agree in time.
+    #[must_use]
+    pub fn master(&self) -> &Server {
+        let agreed = poll::first(PATIENCE, || {
+            let named: Vec<u16> = self.sentinels.iter().filter_map(named_master).collect();
+            self.nodes.iter().find(|node| {
+                let votes = named.iter().filter(|&&port| port == node.port()).count();
+                votes * 2 > self.sentinels.len()
+            })
+        });
+        agreed.unwrap_or_else(|| panic!("no master\n{}", self.logs()))
+    }
+
+    /// The servers that are not the master, running or not.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<&Server> {
+        let master = self.master().port();
+        let others = self.nodes.iter().filter(|node| node.port() != master);
+        others.collect()
+    }
+
+    /// Master and replicas, in the order they were started.
+    #[must_use]
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// The sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// Kills the master and waits until every sentinel names another that is one. Gives the new.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the logs if that takes too long.
+    pub fn fail_over(&self) -> &Server {
+        let old = self.master();
+        old.kill();
+        self.wait("fail over", |group| {
+            let mut named = group.sentinels.iter().map(named_master);
+            let Some(Some(first)) = named.next() else {
+                return false;
+            };
+            first != old.port() && named.all(|port| port == Some(first))
+        });
+        let new = self.master();
+        self.wait("promote", |_| new.info("role").as_deref() == Some("master"));
+        new
+    }
+
+    /// Starts what was killed and waits until every server follows the master.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the logs if that takes too long.
+    pub fn rejoin(&self) {
+        let gone = self.nodes.iter().filter(|node| !node.is_running());
+        gone.for_each(Server::restart);
+        self.wait("rejoin", |group| group.is_whole());
+    }
+
+    fn is_whole(&self) -> bool {
+        let linked = |node: &&Server| node.info("master_link_status").as_deref() == Some("up");
+        self.nodes.iter().filter(linked).count() == 2 && self.sentinels.iter().all(sees_all)
+    }
+
+    fn wait(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let done = poll::within(PATIENCE, || condition(self));
+        assert!(done, "servers do not {what}\n{}", self.logs());
+    }
+
+    fn logs(&self) -> String {
+        let all = self.nodes.iter().chain(&self.sentinels);
+        all.map(Server::log_tail).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn watcher(flavour: Flavour, master: u16, password: Option<&str>) -> Plan {
+    let name = Sentinel::NAME;
+    let mut plan = Plan::new(flavour, &[]);
+    plan.role = Role::Sentinel;
+    plan.config = vec![
+        format!("sentinel monitor {name} 127.0.0.1 {master} 2"),
+        format!("sentinel down-after-milliseconds {name} 1000"),
+        format!("sentinel failover-timeout {name} 3000"),
+        format!("sentinel parallel-syncs {name} 2"),
+    ];
+    if let Some(password) = password {
+        let line = format!("sentinel auth-pass {name} {password}");
+        plan.config.push(line);
+    }
+    plan
+}
+
+fn named_master(sentinel: &Server) -> Option<u16> {
+    let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinel::NAME];
+    match sentinel.try_command(&command).ok()? {
+        Reply::Array(address) => address.get(1)?.text().parse().ok(),
+        Reply::Nil | Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) => {
+            None
+        }
+    }
+}
+
+/// Whether a sentinel sees a healthy master, two healthy replicas and both other sentinels.
+fn sees_all(sentinel: &Server) -> bool {
+    let master = sentinel.command(&["SENTINEL", "MASTER", Sentinel::NAME]);
+    let master = fields(&master);
+    let is = |field: &str, value: &str| master.get(field).is_some_and(|&found| found == value);
+    let replicas = sentinel.command(&["SENTINEL", "REPLICAS", Sentinel::NAME]);
+    let healthy = |replica| {
+        let replica = fields(replica);
+        replica.get("flags") == Some(&"slave") && replica.get("master-link-status") == Some(&"ok")
+    };
+    is("flags", "master")
+        && is("num-other-sentinels", "2")
+        && is("num-slaves", "2")
+        && replicas.array().iter().all(healthy)
+}
+
+/// A flat list of names and values.
+fn fields(reply: &Reply) -> HashMap<&str, &str> {
+    let (pairs, _) = reply.array().as_chunks::<2>();
+    pairs
+        .iter()
+        .map(|[name, value]| (name.text(), value.text()))
+        .collect()
+}
