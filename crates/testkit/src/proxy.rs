@@ -1,0 +1,232 @@
+//! A TCP proxy in front of one server that breaks what passes through it. Knows no protocol: a
+//! request is what arrives from the client, a reply what then arrives from the server.
+
+mod connection;
+mod mode;
+
+pub use mode::Mode;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+
+use self::connection::Connection;
+use crate::{poll, ports};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A proxy on a port of its own; it passes everything on until told otherwise. Its connections end
+/// when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    /// None while connections are refused.
+    listening: Mutex<Option<Listening>>,
+}
+
+/// What the proxy and its connections both know.
+#[derive(Debug)]
+struct Shared {
+    target: u16,
+    accepted: AtomicU64,
+    swallowed: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// Counts the changes of mode.
+    change: u64,
+    once: Option<Once>,
+    /// A byte into one of these makes a connection look at the mode.
+    bells: Vec<(u64, UnixStream)>,
+}
+
+/// A mode for the first request that contains a word.
+#[derive(Debug)]
+struct Once {
+    word: Vec<u8>,
+    mode: Mode,
+}
+
+#[derive(Debug)]
+struct Listening {
+    listener: Arc<TcpListener>,
+    thread: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Starts a proxy to a port of `127.0.0.1`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no port can be listened on.
+    #[must_use]
+    pub fn to(target: u16) -> Self {
+        let (port, listener) = poll::first(PATIENCE, || {
+            // Not the system's choice: the port must still be free after a refusal.
+            let port = ports::free();
+            Some((port, TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?))
+        })
+        .expect("a free port can be listened on");
+        let shared = Arc::new(Shared {
+            target,
+            accepted: AtomicU64::new(0),
+            swallowed: AtomicU64::new(0),
+            state: Mutex::new(State {
+                mode: Mode::Pass,
+                change: 0,
+                once: None,
+                bells: Vec::new(),
+            }),
+        });
+        let listening = Listening::start(listener, &shared);
+        Self {
+            port,
+            shared,
+            listening: Mutex::new(Some(listening)),
+        }
+    }
+
+    /// Where a client finds it: `redis://127.0.0.1:<port>`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The port of `127.0.0.1` it listens on, the same in every mode.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Changes the mode, for open connections too: whatever arrives from now on meets it. Comes
+    /// back from [`Mode::Refuse`] when nothing is open any more. Forgets what [`once`](Self::once)
+    /// was to do.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the port cannot be listened on again after a refusal.
+    pub fn set(&self, mode: Mode) {
+        let mut listening = lock(&self.listening);
+        let refuses = mode == Mode::Refuse;
+        if refuses && let Some(listening) = listening.take() {
+            listening.end();
+        }
+        self.shared.set(mode);
+        if refuses {
+            poll::until(PATIENCE, "connections end", || self.open() == 0);
+        } else if listening.is_none() {
+            let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok();
+            let listener = poll::first(PATIENCE, bind).expect("the port is still free");
+            *listening = Some(Listening::start(listener, &self.shared));
+        }
+    }
+
+    /// Applies a mode to the first request that contains a word, such as `EVALSHA`, and to its
+    /// reply; everything else passes as before. With an empty word it is the next request.
+    pub fn once(&self, word: &str, mode: Mode) {
+        let word = word.as_bytes().to_vec();
+        self.shared.state().once = Some(Once { word, mode });
+    }
+
+    /// Whether the request that [`once`](Self::once) waits for has not come yet.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.shared.state().once.is_some()
+    }
+
+    /// How many connections were accepted since the start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many requests and replies vanished in a [`Mode::BlackHole`] since the start; what arrives
+    /// together counts once.
+    #[must_use]
+    pub fn swallowed(&self) -> u64 {
+        self.shared.swallowed.load(Ordering::Relaxed)
+    }
+
+    /// How many connections are open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.shared.state().bells.len()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(listening) = lock(&self.listening).take() {
+            listening.end();
+        }
+        self.shared.set(Mode::Refuse);
+    }
+}
+
+impl Listening {
+    fn start(listener: TcpListener, shared: &Arc<Shared>) -> Self {
+        let listener = Arc::new(listener);
+        let (accepting, shared) = (Arc::clone(&listener), Arc::clone(shared));
+        let thread = thread::spawn(move || {
+            while let Ok((client, _)) = accepting.accept() {
+                let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
+                Shared::serve(&shared, number, client);
+            }
+        });
+        Self { listener, thread }
+    }
+
+    fn end(self) {
+        // Wakes the thread out of accept, with an error.
+        let _ = shutdown(&self.listener, Shutdown::Read);
+        let _ = self.thread.join();
+    }
+}
+
+impl Shared {
+    /// Runs a connection on a thread of its own.
+    fn serve(shared: &Arc<Self>, number: u64, client: TcpStream) {
+        let Ok((bell, rung)) = UnixStream::pair() else {
+            return;
+        };
+        shared.state().bells.push((number, bell));
+        let shared = Arc::clone(shared);
+        thread::spawn(move || {
+            // A client whose server is not there is hung up on.
+            if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.target)) {
+                Connection::new(client, server, rung, &shared).run();
+            }
+            shared.state().bells.retain(|(other, _)| *other != number);
+        });
+    }
+
+    fn set(&self, mode: Mode) {
+        let mut state = self.state();
+        state.mode = mode;
+        state.change += 1;
+        state.once = None;
+        for (_, bell) in &state.bells {
+            // It fails if the connection has just ended.
+            let _ = (&*bell).write_all(b"!");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// A test that panicked meanwhile is no reason to hang the others.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,256 @@
+//! One connection through the proxy, on a thread of its own. Knows no protocol.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_linger;
+
+use super::mode::{GARBAGE, Mode};
+use super::{Once, Shared};
+
+/// How long a peer may take to read what it is sent.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) struct Connection<'a> {
+    client: TcpStream,
+    server: TcpStream,
+    bell: UnixStream,
+    shared: &'a Shared,
+    /// The last change of mode it has seen.
+    change: u64,
+    /// Its own mode, if it carried the request that one was waiting for.
+    own: Option<Mode>,
+    /// A request that came in before it turned out to be held.
+    held: Vec<u8>,
+    /// Replies on their way, and when they arrive.
+    replies: VecDeque<(Instant, Vec<u8>)>,
+    has_lost: bool,
+}
+
+/// How a connection ends.
+enum End {
+    Closed,
+    Reset,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Closed
+    }
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        client: TcpStream,
+        server: TcpStream,
+        bell: UnixStream,
+        shared: &'a Shared,
+    ) -> Self {
+        Self {
+            client,
+            server,
+            bell,
+            shared,
+            change: shared.state().change,
+            own: None,
+            held: Vec::new(),
+            replies: VecDeque::new(),
+            has_lost: false,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let Err(end) = self.pass_on() else { return };
+        match end {
+            End::Closed => {}
+            // Closed with nothing to linger for, TCP says reset.
+            End::Reset => {
+                let _ = set_socket_linger(&self.client, Some(Duration::ZERO));
+            }
+        }
+    }
+
+    /// Never ends well.
+    fn pass_on(&mut self) -> Result<(), End> {
+        for stream in [&self.client, &self.server] {
+            stream.set_nodelay(true)?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+        }
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let mode = self.mode()?;
+            let [from_client, from_server] = self.wait(&mode)?;
+            // It may have changed during the wait.
+            let mode = self.mode()?;
+            if mode == Mode::Hold {
+                continue;
+            }
+            self.deliver()?;
+            if !self.held.is_empty() {
+                let held = std::mem::take(&mut self.held);
+                self.request(&held, mode.clone())?;
+            }
+            if from_client {
+                let length = read(&mut self.client, &mut buffer)?;
+                let mode = self
+                    .own_mode(&buffer[..length])
+                    .unwrap_or_else(|| mode.clone());
+                self.request(&buffer[..length], mode)?;
+            }
+            if from_server {
+                let length = read(&mut self.server, &mut buffer)?;
+                let mode = self.own.clone().unwrap_or(mode);
+                self.reply(&buffer[..length], mode)?;
+            }
+        }
+    }
+
+    /// The mode now. A change ends what lost bytes, or is refused.
+    fn mode(&mut self) -> Result<Mode, End> {
+        let state = self.shared.state();
+        if state.change != self.change {
+            self.change = state.change;
+            self.own = None;
+            if self.has_lost && state.mode != Mode::BlackHole {
+                return Err(End::Reset);
+            }
+        }
+        let mode = self.own.as_ref().unwrap_or(&state.mode).clone();
+        match mode {
+            Mode::Refuse => Err(End::Closed),
+            mode => Ok(mode),
+        }
+    }
+
+    /// The mode that waits for this request, if one does.
+    fn own_mode(&mut self, request: &[u8]) -> Option<Mode> {
+        let waits = |once: &mut Once| contains(request, &once.word);
+        let once = self.shared.state().once.take_if(waits)?;
+        self.own = Some(once.mode);
+        self.own.clone()
+    }
+
+    /// Waits for the client, the server, the bell, or the next reply's time; says which of the first
+    /// two has something.
+    fn wait(&mut self, mode: &Mode) -> Result<[bool; 2], End> {
+        let holds = *mode == Mode::Hold;
+        let wanted = if holds {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        };
+        let mut sources = [
+            PollFd::new(&self.client, wanted),
+            PollFd::new(&self.server, wanted),
+            PollFd::new(&self.bell, PollFlags::IN),
+        ];
+        let next = self.replies.front().filter(|_| !holds);
+        let due = next.map(|(due, _)| {
+            let left = due.saturating_duration_since(Instant::now());
+            Timespec::try_from(left).expect("a delay is short")
+        });
+        poll(&mut sources, due.as_ref()).map_err(io::Error::from)?;
+        let [client, server, bell] = sources.map(|source| !source.revents().is_empty());
+        if bell {
+            self.bell.read_exact(&mut [0])?;
+        }
+        // Nothing was asked of them, so they can only have gone.
+        if holds && (client || server) {
+            return Err(End::Closed);
+        }
+        Ok([client, server])
+    }
+
+    fn request(&mut self, request: &[u8], mode: Mode) -> Result<(), End> {
+        match mode {
+            Mode::Pass
+            | Mode::ResetAfter
+            | Mode::Garbage
+            | Mode::Answer(_)
+            | Mode::Replace(..)
+            | Mode::Delay(_)
+            | Mode::Cut => self.server.write_all(request)?,
+            Mode::BlackHole => self.swallow(),
+            Mode::Hold => self.held.extend_from_slice(request),
+            Mode::Refuse => return Err(End::Closed),
+            Mode::ResetBefore => return Err(End::Reset),
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &[u8], mode: Mode) -> Result<(), End> {
+        let mut late = Duration::ZERO;
+        let reply = match mode {
+            // A reply to what came before the mode did.
+            Mode::Pass | Mode::ResetBefore | Mode::Hold => reply.to_vec(),
+            Mode::Garbage => GARBAGE.to_vec(),
+            Mode::Answer(answer) => answer,
+            Mode::Replace(these, by) => replace(reply, these, by),
+            Mode::Delay(delay) => {
+                late = delay;
+                reply.to_vec()
+            }
+            Mode::BlackHole => {
+                self.swallow();
+                return Ok(());
+            }
+            Mode::Cut => {
+                self.client.write_all(&reply[..reply.len().div_ceil(2)])?;
+                return Err(End::Closed);
+            }
+            Mode::Refuse => return Err(End::Closed),
+            Mode::ResetAfter => return Err(End::Reset),
+        };
+        // What was to happen once has happened.
+        self.own = None;
+        let after = self.replies.back().map(|(due, _)| *due);
+        let due = after.max(Some(Instant::now() + late));
+        self.replies.extend(due.map(|due| (due, reply)));
+        self.deliver().map_err(End::from)
+    }
+
+    fn swallow(&mut self) {
+        self.has_lost = true;
+        self.shared.swallowed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends the client what is due.
+    fn deliver(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        while let Some((_, reply)) = self.replies.pop_front_if(|(due, _)| *due <= now) {
+            self.client.write_all(&reply)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<usize, End> {
+    match stream.read(buffer)? {
+        0 => Err(End::Closed),
+        length => Ok(length),
+    }
+}
+
+fn contains(bytes: &[u8], word: &[u8]) -> bool {
+    word.is_empty() || bytes.windows(word.len()).any(|window| window == word)
+}
+
+fn replace(bytes: &[u8], these: &[u8], by: &[u8]) -> Vec<u8> {
+    assert_eq!(these.len(), by.len(), "a reply says how long it is");
+    let mut bytes = bytes.to_vec();
+    let mut from = 0;
+    while let Some(found) = bytes[from..]
+        .windows(these.len())
+        .position(|window| window == these)
+    {
+        let start = from + found;
+        bytes[start..start + these.len()].copy_from_slice(by);
+        from = start + these.len();
+    }
+    bytes
+}
