@@ -76,6 +76,18 @@ impl Algorithm {
         }
     }
 
+    /// One letter for each behaviour, for names that have to be short.
+    pub fn letter(self) -> u8 {
+        match self {
+            Algorithm::FixedWindow => b'f',
+            Algorithm::SlidingWindowLog => b'l',
+            Algorithm::SlidingWindowCounter => b'c',
+            Algorithm::TokenBucket => b't',
+            Algorithm::LeakyPolicing => b'p',
+            Algorithm::LeakyShaping => b's',
+        }
+    }
+
     /// What a bucket calls its capacity; windows and logs have none but their limit.
     #[inline]
     pub fn capacity_word(self) -> Option<&'static str> {

@@ -233,6 +233,37 @@ impl Quota {
         self.algorithm.worst_case(self, span_us)
     }
 
+    /// What each of `replicas` processes may admit so that all of them together keep the rate:
+    /// its share of the limit and of the burst, rounded down; where that is less than one, one in
+    /// a period longer by as much. None if that would be longer than any period.
+    ///
+    /// ```
+    /// use tollgate_core::Quota;
+    ///
+    /// let quota: Quota = "token-bucket 10/s burst 3".parse()?;
+    /// let share = quota.share(4).expect("2/s is a rate");
+    /// assert_eq!(share.to_string(), "token-bucket 2/s burst 1");
+    /// let share = quota.share(100).expect("one in 10 s is a rate");
+    /// assert_eq!(share.to_string(), "token-bucket 1/10s burst 1");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn share(&self, replicas: u32) -> Option<Quota> {
+        let replicas = replicas.max(1);
+        let limit = (self.limit / replicas).max(1);
+        let period_us = if self.limit < replicas {
+            let longer = u128::from(self.period_us) * u128::from(replicas);
+            let us = longer.div_ceil(u128::from(self.limit));
+            u64::try_from(us).ok()?.next_multiple_of(1_000)
+        } else {
+            self.period_us
+        };
+        let capacity = match self.algorithm.capacity_word() {
+            Some(_) => (self.capacity / replicas).max(1),
+            None => limit,
+        };
+        Self::checked(self.algorithm, limit.into(), period_us, capacity.into()).ok()
+    }
+
     /// How long `units` take at the sustained rate in microseconds, rounded up.
     pub fn drain_us(&self, units: u32) -> u64 {
         self.divide(units).ceil()

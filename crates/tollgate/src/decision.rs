@@ -2,13 +2,30 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Retry, Verdict};
+use tollgate_core::{Outcome, Retry, Verb, Verdict};
+
+use crate::request::Request;
 
 /// The answer to one request over all its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     inner: tollgate_core::Decision,
-    shared: bool,
+    how: How,
+}
+
+/// What a decision was made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Counters of its own.
+    Own,
+    /// A budget shared with others, for want of room.
+    Shared,
+    /// No counter: the store failed, and the policy admits.
+    Open,
+    /// No counter: the store failed, and the policy refuses.
+    Closed,
+    /// Counters of this process: the store failed.
+    Local,
 }
 
 /// When a refused request would be admitted.
@@ -40,7 +57,49 @@ impl From<Vec<Verdict>> for Decision {
 impl Decision {
     #[inline]
     pub(crate) fn new(inner: tollgate_core::Decision, shared: bool) -> Self {
-        Decision { inner, shared }
+        let how = if shared { How::Shared } else { How::Own };
+        Decision { inner, how }
+    }
+
+    /// Admits without having counted.
+    pub(crate) fn open(request: &Request<'_>) -> Self {
+        let granted = match request.asks() {
+            Verb::Check | Verb::Take | Verb::Charge => request.units(),
+            Verb::Peek | Verb::Refund | Verb::Reset => 0,
+        };
+        let outcome = Outcome::Admitted {
+            granted,
+            delay_us: 0,
+        };
+        Self::uncounted(request, outcome, How::Open)
+    }
+
+    /// Refuses without having counted.
+    pub(crate) fn closed(request: &Request<'_>) -> Self {
+        let outcome = Outcome::Refused {
+            retry: Retry::Never,
+        };
+        Self::uncounted(request, outcome, How::Closed)
+    }
+
+    fn uncounted(request: &Request<'_>, outcome: Outcome, how: How) -> Self {
+        let limit = request.asked()[0].limit.quota().capacity();
+        let verdict = Verdict {
+            outcome,
+            limit,
+            remaining: 0,
+            reset_after_us: 0,
+        };
+        let inner = tollgate_core::Decision::one(verdict);
+        Decision { inner, how }
+    }
+
+    /// The same, made on counters of this process because the store failed.
+    pub(crate) fn counted_here(self) -> Self {
+        Decision {
+            how: How::Local,
+            ..self
+        }
     }
 
     /// Whether the request may go ahead, after its [`delay`](Decision::delay).
@@ -64,8 +123,12 @@ impl Decision {
         self.inner.verdict().remaining
     }
 
-    /// When to try again; none when admitted.
+    /// When to try again; none when admitted, or when nobody knows because the request was
+    /// [refused for want of the store](Decision::unavailable).
     pub fn retry_after(&self) -> Option<RetryAfter> {
+        if self.unavailable() {
+            return None;
+        }
         self.inner.verdict().retry().map(|retry| match retry {
             Retry::After(us) => RetryAfter::After(Duration::from_micros(us.get())),
             Retry::Never => RetryAfter::Never,
@@ -88,14 +151,30 @@ impl Decision {
         self.inner.binding()
     }
 
-    /// Every limit's own verdict, in the request's order.
+    /// Every limit's own verdict, in the request's order; none if the store failed and nothing
+    /// was counted.
     pub fn verdicts(&self) -> &[Verdict] {
-        self.inner.verdicts()
+        match self.how {
+            How::Own | How::Shared | How::Local => self.inner.verdicts(),
+            How::Open | How::Closed => &[],
+        }
+    }
+
+    /// Whether it was made without the store, which failed: see
+    /// [`Limiter::on_failure`](crate::Limiter::on_failure).
+    pub fn degraded(&self) -> bool {
+        matches!(self.how, How::Open | How::Closed | How::Local)
+    }
+
+    /// Whether it was refused only because the store failed: not the caller's fault, and nothing
+    /// that a quota says.
+    pub fn unavailable(&self) -> bool {
+        self.how == How::Closed
     }
 
     /// Whether a limit had no counter of its own because the store is full, and shared a budget
     /// with others of the same quota. A refund or reset on a shared budget changes nothing.
     pub fn shared(&self) -> bool {
-        self.shared
+        self.how == How::Shared
     }
 }

@@ -25,6 +25,15 @@ pub struct Key<'a> {
     /// The lone part as it is, or each of several behind its length.
     bytes: Cow<'a, [u8]>,
     parts: usize,
+    /// Which parts are secrets, a bit each; the last bit stands for all parts from there on.
+    secrets: u32,
+}
+
+/// One part of a key.
+#[cfg(feature = "redis")]
+pub(crate) struct Part<'k> {
+    pub(crate) bytes: &'k [u8],
+    pub(crate) secret: bool,
 }
 
 impl<'a> Key<'a> {
@@ -35,10 +44,39 @@ impl<'a> Key<'a> {
             return Key {
                 bytes: Cow::Borrowed(&[]),
                 parts: 0,
+                secrets: 0,
             };
         };
         let key = Key::from(first.as_ref().to_vec());
         parts.fold(key, |key, part| key.and(part))
+    }
+
+    /// A key of one part that no store may keep in clear, such as an API key or a cookie: stores
+    /// outside this process keep a hash of it.
+    ///
+    /// ```
+    /// use tollgate::Key;
+    ///
+    /// let key = Key::from("tenant-7").and_secret("s3cr3t");
+    /// assert_ne!(key, Key::from_parts(["tenant-7", "s3cr3t"]));
+    /// # assert_eq!(Key::secret("x").and("y"), Key::secret("x").and("y"));
+    /// ```
+    pub fn secret(part: impl AsRef<[u8]>) -> Key<'static> {
+        Key {
+            secrets: secret_bit(0),
+            ..Key::from(part.as_ref().to_vec())
+        }
+    }
+
+    /// Appends a part that no store may keep in clear; see [`secret`](Key::secret).
+    #[must_use]
+    pub fn and_secret(self, part: impl AsRef<[u8]>) -> Key<'static> {
+        let bit = secret_bit(self.parts);
+        let key = self.and(part);
+        Key {
+            secrets: key.secrets | bit,
+            ..key
+        }
     }
 
     /// Appends a part.
@@ -60,6 +98,7 @@ impl<'a> Key<'a> {
         Key {
             bytes: bytes.into(),
             parts: self.parts + 1,
+            secrets: self.secrets,
         }
     }
 
@@ -68,14 +107,45 @@ impl<'a> Key<'a> {
         Key {
             bytes: Cow::Owned(self.bytes.into_owned()),
             parts: self.parts,
+            secrets: self.secrets,
         }
     }
 
-    /// The bytes and the number of parts, which together tell every key apart.
+    /// The bytes, and a number that stands for how many parts they are and which are secret:
+    /// together they tell every key apart.
     #[inline]
-    pub(crate) fn identity(&self) -> (&[u8], usize) {
-        (&self.bytes, self.parts)
+    pub(crate) fn identity(&self) -> (&[u8], u64) {
+        (
+            &self.bytes,
+            u64::from(self.secrets) << 32 ^ self.parts as u64,
+        )
     }
+
+    /// The parts, in order.
+    #[cfg(feature = "redis")]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut rest = &*self.bytes;
+        (0..self.parts).map(move |i| {
+            let bytes = if self.parts == 1 {
+                rest
+            } else {
+                let (len, after) = rest
+                    .split_first_chunk()
+                    .expect("every part of several is behind its length");
+                let (part, after) = after.split_at(u64::from_le_bytes(*len) as usize);
+                rest = after;
+                part
+            };
+            Part {
+                bytes,
+                secret: self.secrets & secret_bit(i) != 0,
+            }
+        })
+    }
+}
+
+fn secret_bit(part: usize) -> u32 {
+    1 << part.min(31)
 }
 
 fn frame(bytes: &mut Vec<u8>, part: &[u8]) {
@@ -89,6 +159,7 @@ impl<'a> From<&'a [u8]> for Key<'a> {
         Key {
             bytes: Cow::Borrowed(bytes),
             parts: 1,
+            secrets: 0,
         }
     }
 }
@@ -127,6 +198,7 @@ impl<'a> From<&'a Key<'_>> for Key<'a> {
         Key {
             bytes: Cow::Borrowed(&key.bytes),
             parts: key.parts,
+            secrets: key.secrets,
         }
     }
 }
@@ -136,6 +208,7 @@ impl From<Vec<u8>> for Key<'_> {
         Key {
             bytes: bytes.into(),
             parts: 1,
+            secrets: 0,
         }
     }
 }

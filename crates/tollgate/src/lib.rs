@@ -78,11 +78,13 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};
 pub use key::Key;
 pub use limit::Limit;
-pub use limiter::Limiter;
 #[cfg(feature = "tokio")]
 pub use limiter::{AcquireError, Wait};
+pub use limiter::{Limiter, OnFailure, Replicas};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
-pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError};
+pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
+#[cfg(feature = "redis")]
+pub use store::{RedisError, RedisStore, RedisStoreBuilder};
 pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
 
 /// The README's example is tested too.

@@ -24,6 +24,9 @@ pub struct Limit {
     quota: Quota,
     name: Arc<str>,
     fingerprint: u64,
+    /// What a counter's name in a store outside this process ends with.
+    #[cfg(feature = "redis")]
+    suffix: Arc<[u8]>,
 }
 
 impl Limit {
@@ -40,6 +43,8 @@ impl Limit {
             quota,
             name: name.into(),
             fingerprint: hasher.finish(),
+            #[cfg(feature = "redis")]
+            suffix: crate::store::suffix(name, &quota),
         }
     }
 
@@ -58,6 +63,12 @@ impl Limit {
     #[inline]
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Stands for the same where counters have names.
+    #[cfg(feature = "redis")]
+    pub(crate) fn suffix(&self) -> &[u8] {
+        &self.suffix
     }
 }
 

@@ -1,11 +1,15 @@
 //! What callers hold: limits over a store. Knows nothing of where the counters are.
 
 #[cfg(feature = "tokio")]
+mod breaker;
+mod fail;
+#[cfg(feature = "tokio")]
 mod seats;
 #[cfg(feature = "tokio")]
 mod wait;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::Verb;
 
@@ -14,7 +18,9 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
-use crate::store::{MemoryStore, Store, StoreError};
+use crate::store::{MemoryStore, Store};
+use fail::{Guard, Plan};
+pub use fail::{OnFailure, Replicas};
 #[cfg(feature = "tokio")]
 pub use wait::{AcquireError, Wait};
 
@@ -38,6 +44,8 @@ pub use wait::{AcquireError, Wait};
 pub struct Limiter<S = MemoryStore> {
     store: Arc<S>,
     limits: Arc<[Limit]>,
+    plan: Plan,
+    guard: Arc<Guard>,
     #[cfg(feature = "tokio")]
     waiting: Arc<wait::Waiting>,
 }
@@ -48,6 +56,8 @@ impl<S> Limiter<S> {
         Limiter {
             store: Arc::clone(&self.store),
             limits,
+            plan: self.plan,
+            guard: Arc::clone(&self.guard),
             #[cfg(feature = "tokio")]
             waiting: Arc::clone(&self.waiting),
         }
@@ -75,6 +85,8 @@ impl<S: Store> Limiter<S> {
         Limiter {
             store,
             limits: Arc::new([limit]),
+            plan: Plan::default(),
+            guard: Arc::default(),
             #[cfg(feature = "tokio")]
             waiting: Arc::default(),
         }
@@ -136,12 +148,42 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request, whichever limits it carries.
+    /// Decides a request, whichever limits it carries. A store that does not answer in time, or
+    /// has not answered lately, is decided without, as [`on_failure`](Limiter::on_failure) says;
+    /// such a decision is [degraded](Decision::degraded).
+    pub async fn decide(&self, request: &Request<'_>) -> Decision {
+        self.guard.decide(&self.store, request, self.plan).await
+    }
+
+    /// The same limiter with another answer for when the store does not give one:
+    /// [`OnFailure::Open`] unless told otherwise.
     ///
-    /// # Errors
-    /// When the store cannot be reached.
-    pub async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        self.store.decide(request).await
+    /// ```
+    /// use tollgate::{Limiter, OnFailure, Quota};
+    ///
+    /// let login = Limiter::new(Quota::per_minute(5)).on_failure(OnFailure::Closed);
+    /// ```
+    #[must_use]
+    pub fn on_failure(&self, policy: OnFailure) -> Self {
+        let mut limiter = self.clone();
+        limiter.plan.policy = policy;
+        limiter
+    }
+
+    /// The same limiter with another deadline for the store: 50 ms unless told otherwise. It
+    /// needs the feature `tokio`; without it a store has to keep its own.
+    #[must_use]
+    pub fn deadline(&self, deadline: Duration) -> Self {
+        let mut limiter = self.clone();
+        limiter.plan.deadline = deadline;
+        limiter
+    }
+
+    /// Whether the store is not asked at the moment because it has not answered lately. It is
+    /// probed in the background and asked again when it is well.
+    #[cfg(feature = "tokio")]
+    pub fn store_is_down(&self) -> bool {
+        self.guard.breaker.is_open()
     }
 }
 

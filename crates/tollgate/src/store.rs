@@ -1,6 +1,8 @@
 //! Where counters are kept. Knows keys, limits and decisions; knows nothing of HTTP.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::error::Error;
 use std::fmt;
@@ -8,6 +10,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 pub use memory::{MemoryStore, MemoryStoreBuilder};
+#[cfg(feature = "redis")]
+pub(crate) use redis::suffix;
+#[cfg(feature = "redis")]
+pub use redis::{RedisError, RedisStore, RedisStoreBuilder};
 
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -32,20 +38,80 @@ pub trait Store: Send + Sync + 'static {
     /// Carries a request out without anybody waiting for the answer: what a waiter that was
     /// dropped can still do. A store that fails forgets it.
     fn carry_out(self: &Arc<Self>, request: &Request<'_>);
+
+    /// Among how many processes the counters are shared, as last counted; none if nobody counts.
+    fn replicas(&self) -> Option<u32> {
+        None
+    }
+
+    /// Finds out whether the counters can be reached, after they could not.
+    ///
+    /// # Errors
+    /// When they cannot.
+    fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// Counters that could not be reached.
 #[derive(Debug)]
 pub struct StoreError {
+    kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
+}
+
+/// Why counters could not be reached, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// There is no connection, or it broke.
+    Unreachable,
+    /// No answer came in time.
+    Timeout,
+    /// Too many requests are waiting already.
+    Overloaded,
+    /// The store refuses for now: out of memory, loading, a replica, and the like.
+    Refused,
+    /// The store refuses until somebody mends the settings: a password, a right, the URL.
+    Misconfigured,
+    /// The answer makes no sense.
+    Garbled,
+    /// Anything else.
+    Other,
+}
+
+impl StoreErrorKind {
+    /// The word, for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreErrorKind::Unreachable => "unreachable",
+            StoreErrorKind::Timeout => "timeout",
+            StoreErrorKind::Overloaded => "overloaded",
+            StoreErrorKind::Refused => "refused",
+            StoreErrorKind::Misconfigured => "misconfigured",
+            StoreErrorKind::Garbled => "garbled",
+            StoreErrorKind::Other => "other",
+        }
+    }
 }
 
 impl StoreError {
     /// Wraps what went wrong; its text must carry no key.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::of(StoreErrorKind::Other, source)
+    }
+
+    /// Wraps what went wrong under a word for it.
+    pub fn of(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         StoreError {
+            kind,
             source: source.into(),
         }
+    }
+
+    /// What went wrong, in a word.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
     }
 }
 

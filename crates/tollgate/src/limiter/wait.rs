@@ -22,7 +22,7 @@ use super::seats::Seats;
 use crate::decision::{Decision, RetryAfter};
 use crate::key::Key;
 use crate::request::{Asked, Request};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 /// How many requests of a limiter may wait at once; more are turned away.
 const MOST_WAITING: usize = 100_000;
@@ -83,8 +83,8 @@ pub enum AcquireError {
     },
     /// Too many are waiting already.
     Crowded,
-    /// The store cannot be reached.
-    Store(StoreError),
+    /// The store cannot be reached, and the policy for that is to refuse.
+    Unavailable,
 }
 
 impl fmt::Display for AcquireError {
@@ -95,25 +95,14 @@ impl fmt::Display for AcquireError {
                 write!(f, "a wait of {wait:?} or more is longer than allowed")
             }
             AcquireError::Crowded => write!(f, "{MOST_WAITING} requests are waiting already"),
-            AcquireError::Store(error) => error.fmt(f),
+            AcquireError::Unavailable => {
+                f.write_str("the store did not answer, and nothing goes ahead without it")
+            }
         }
     }
 }
 
-impl Error for AcquireError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            AcquireError::Store(error) => Some(error),
-            AcquireError::Never | AcquireError::TooLate { .. } | AcquireError::Crowded => None,
-        }
-    }
-}
-
-impl From<StoreError> for AcquireError {
-    fn from(error: StoreError) -> Self {
-        AcquireError::Store(error)
-    }
-}
+impl Error for AcquireError {}
 
 /// Waiting needs the feature `tokio` and a runtime with timers.
 impl<S: Store> Limiter<S> {
@@ -125,7 +114,7 @@ impl<S: Store> Limiter<S> {
     /// back what may be of the past by then would let others have more than their limit.)
     ///
     /// # Errors
-    /// When too many are waiting, or the store cannot be reached.
+    /// When too many are waiting, or the store cannot be reached and the policy is to refuse then.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -149,7 +138,7 @@ impl<S: Store> Limiter<S> {
     /// Waits until a cost is taken, as [`acquire`](Limiter::acquire) does for 1.
     ///
     /// # Errors
-    /// At once when it never fits; when too many are waiting, or the store cannot be reached.
+    /// At once when it never fits; when too many are waiting, or the store cannot be reached and the policy is to refuse then.
     pub async fn acquire_cost(
         &self,
         key: impl Into<Key<'_>>,
@@ -164,7 +153,8 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// At once when it never fits or the wait is known to be longer than allowed; in the end when
-    /// it turned out so; when too many are waiting; when the store cannot be reached.
+    /// it turned out so; when too many are waiting; when the store cannot
+    /// be reached and the policy is to refuse then.
     pub async fn acquire_with(
         &self,
         request: &Request<'_>,
@@ -183,7 +173,7 @@ impl<S: Store> Limiter<S> {
         let check = request.clone().verb(Verb::Check);
         loop {
             self.foresee(request, deadline).await?;
-            let decision = self.store.decide(&check).await?;
+            let decision = self.asked(&check).await?;
             let pause = match decision.retry_after() {
                 None if decision.delay().is_zero() => return Ok(decision),
                 None => {
@@ -202,6 +192,16 @@ impl<S: Store> Limiter<S> {
             in_time(pause, deadline)?;
             let again = Instant::now() + pause + wait.random_bit();
             sleep_until(deadline.map_or(again, |deadline| again.min(deadline))).await;
+        }
+    }
+
+    /// Decides; without the store too, if that is the policy.
+    async fn asked(&self, request: &Request<'_>) -> Result<Decision, AcquireError> {
+        let decision = self.decide(request).await;
+        if decision.unavailable() {
+            Err(AcquireError::Unavailable)
+        } else {
+            Ok(decision)
         }
     }
 
@@ -236,7 +236,7 @@ impl<S: Store> Limiter<S> {
             return Ok(());
         }
         let peek = request.clone().verb(Verb::Peek);
-        let decision = self.store.decide(&peek).await?;
+        let decision = self.asked(&peek).await?;
         match decision.retry_after() {
             None => in_time(decision.delay(), deadline),
             Some(RetryAfter::After(pause)) => in_time(pause, deadline),

@@ -298,7 +298,7 @@ impl<C: Clock> MemoryStore<C> {
         hasher.write(bytes);
         // The last step mixes every bit with every other, so that the fast variant will do.
         hasher.write_u64(limit.fingerprint());
-        hasher.write_u64((bytes.len() as u64) << 16 ^ parts as u64);
+        hasher.write_u64((bytes.len() as u64) << 16 ^ parts);
         let id = Id::of(hasher.finish());
         Counter { id, limit }
     }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tollgate::{
-    Clock, Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Store,
-    StoreError, SystemClock, Verb,
+    Clock, Decision, Key, Limit, Limiter, ManualClock, MemoryStore, OnFailure, Quota, Request,
+    Store, StoreError, SystemClock, Verb,
 };
 
 fn shared_by_threads<T: Send + Sync + 'static>() {}
@@ -48,16 +48,16 @@ impl Store for Watched {
     }
 }
 
-async fn may_enter<S: Store>(limiter: &Limiter<S>, who: &str) -> Result<bool, StoreError> {
+async fn may_enter<S: Store>(limiter: &Limiter<S>, who: &str) -> bool {
     let request = limiter.request(who).cost(1).verb(Verb::Check);
-    Ok(limiter.decide(&request).await?.allowed())
+    limiter.decide(&request).await.allowed()
 }
 
 #[tokio::test]
 async fn a_function_over_any_store_works_with_each() {
     let own = Limiter::new(Quota::per_day(1));
-    assert!(sent(may_enter(&own, "a")).await.unwrap());
-    assert!(!may_enter(&own, "a").await.unwrap());
+    assert!(sent(may_enter(&own, "a")).await);
+    assert!(!may_enter(&own, "a").await);
 
     let watched = |down| Watched {
         inner: Arc::default(),
@@ -65,8 +65,8 @@ async fn a_function_over_any_store_works_with_each() {
         down,
     };
     let other = Limiter::over(watched(false), Quota::per_day(1));
-    assert!(sent(may_enter(&other, "a")).await.unwrap());
-    assert!(!may_enter(&other, "a").await.unwrap());
+    assert!(sent(may_enter(&other, "a")).await);
+    assert!(!may_enter(&other, "a").await);
     assert_eq!(
         other
             .store()
@@ -76,21 +76,25 @@ async fn a_function_over_any_store_works_with_each() {
     );
 
     let down = Limiter::over(watched(true), Quota::per_day(1));
-    let error = may_enter(&down, "a").await.unwrap_err();
+    assert!(may_enter(&down, "a").await, "open unless told otherwise");
+    assert!(!may_enter(&down.on_failure(OnFailure::Closed), "a").await);
+    let error = down.store().decide(&down.request("a")).await.unwrap_err();
     assert!(error.to_string().contains("down for the night"));
 }
 
 #[cfg(feature = "tokio")]
 #[tokio::test]
-async fn a_store_that_is_down_ends_the_wait_with_its_error() {
+async fn a_store_that_is_down_ends_the_wait_as_the_policy_says() {
     let down = Watched {
         inner: Arc::default(),
         asked: 0.into(),
         down: true,
     };
     let limiter = Limiter::over(down, Quota::per_day(1));
-    let error = limiter.acquire("a").await.unwrap_err();
-    assert!(matches!(error, tollgate::AcquireError::Store(_)));
+    assert!(limiter.acquire("a").await.unwrap().degraded());
+    let closed = limiter.on_failure(OnFailure::Closed);
+    let error = closed.acquire("a").await.unwrap_err();
+    assert!(matches!(error, tollgate::AcquireError::Unavailable));
     assert!(format!("{limiter:?}").contains("waiting: 0"));
 }
 
@@ -108,7 +112,7 @@ async fn the_future_of_a_decision_may_move_between_threads() {
         let request = inside.request("a");
         inside.decide(&request).await
     });
-    assert!(task.await.unwrap().unwrap().allowed());
+    assert!(task.await.unwrap().allowed());
     assert_eq!(limiter.peek("a", 1).remaining(), 1);
 }
 

@@ -1,0 +1,145 @@
+//! What to answer when the store does not: after a deadline, by a policy. Errors stop here. Knows
+//! nothing of why a store fails.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+#[cfg(feature = "tokio")]
+use super::breaker::Breaker;
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::store::{MemoryStore, Store, StoreError};
+
+/// How long a store may take unless told otherwise.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// What to answer when the store does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Admits: the limit is there to keep order, and order can wait.
+    #[default]
+    Open,
+    /// Refuses: what is protected must not be had without a count, such as a login.
+    Closed,
+    /// Counts in this process, each of several replicas its share of the limit.
+    Local(Replicas),
+}
+
+/// Among how many processes a limit is shared while each counts by itself.
+///
+/// Each takes `floor(limit / n)` and `floor(burst / n)`; where that is less than one, one in a
+/// period longer by as much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// So many.
+    Fixed(NonZeroU32),
+    /// As many as the store last counted, and no fewer than this: what it takes until a store
+    /// that counts has answered.
+    Counted {
+        /// The least number.
+        at_least: NonZeroU32,
+    },
+}
+
+impl Replicas {
+    fn number(self, counted: Option<u32>) -> u32 {
+        match self {
+            Replicas::Fixed(number) => number.get(),
+            Replicas::Counted { at_least } => counted.unwrap_or(0).max(at_least.get()),
+        }
+    }
+}
+
+/// How a limiter meets failure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) policy: OnFailure,
+    pub(super) deadline: Duration,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            policy: OnFailure::default(),
+            deadline: DEADLINE,
+        }
+    }
+}
+
+/// What limiters over one store share: what is known of the store, and what counts instead.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    #[cfg(feature = "tokio")]
+    pub(super) breaker: Arc<Breaker>,
+    local: OnceLock<MemoryStore>,
+}
+
+impl Guard {
+    /// Decides, with the store or without it.
+    pub(super) async fn decide<S: Store>(
+        &self,
+        store: &Arc<S>,
+        request: &Request<'_>,
+        plan: Plan,
+    ) -> Decision {
+        match self.ask(store, request, plan.deadline).await {
+            Ok(decision) => decision,
+            Err(_) => self.instead(store.replicas(), request, plan.policy),
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    async fn ask<S: Store>(
+        &self,
+        store: &Arc<S>,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        self.breaker.ask(store, request, deadline).await
+    }
+
+    /// Without timers there is no deadline: the store has to keep its own.
+    #[cfg(not(feature = "tokio"))]
+    async fn ask<S: Store>(
+        &self,
+        store: &Arc<S>,
+        request: &Request<'_>,
+        _: Duration,
+    ) -> Result<Decision, StoreError> {
+        store.decide(request).await
+    }
+
+    fn instead(&self, counted: Option<u32>, request: &Request<'_>, policy: OnFailure) -> Decision {
+        match policy {
+            OnFailure::Open => Decision::open(request),
+            OnFailure::Closed => Decision::closed(request),
+            OnFailure::Local(replicas) => self
+                .counted_here(request, replicas.number(counted))
+                // A share so small that no quota says it is no share.
+                .unwrap_or_else(|| Decision::closed(request)),
+        }
+    }
+
+    fn counted_here(&self, request: &Request<'_>, replicas: u32) -> Option<Decision> {
+        let share = |limit: &Limit| {
+            let quota = limit.quota().share(replicas)?;
+            Some(Limit::named(limit.name(), quota))
+        };
+        let asked = request.asked();
+        let limits: Option<Vec<Limit>> = asked.iter().map(|asked| share(asked.limit)).collect();
+        let limits = limits?;
+        let mut pairs = asked.iter().map(|asked| &asked.key).zip(&limits);
+        let (key, limit) = pairs.next()?;
+        let request = pairs
+            .try_fold(Request::new(key, limit), |request, (key, limit)| {
+                request.and(key, limit)
+            })
+            .ok()?
+            .verb(request.asks())
+            .cost(request.units());
+        let store = self.local.get_or_init(MemoryStore::new);
+        Some(store.decide(&request).counted_here())
+    }
+}

@@ -1,0 +1,162 @@
+//! One request, or a part of it, as it travels: the names of its counters, what is asked of each,
+//! and what came back. Knows no connection.
+
+use smallvec::SmallVec;
+use tollgate_core::lua::{self, Ask, Kinds};
+use tollgate_core::{Decision, Found, Quota, State, Verb, decide_found};
+
+use super::error::Trouble;
+use super::name::{self, Names};
+use crate::request::Request;
+
+/// What is asked of some counters in one atomic step.
+#[derive(Debug)]
+pub(super) struct Call {
+    limits: SmallVec<[Limited; 1]>,
+    kinds: Kinds,
+    ask: Ask,
+    cost: u32,
+    /// When to decide, instead of at the server's own time.
+    at_us: Option<u64>,
+}
+
+/// One counter of a call.
+#[derive(Clone, Debug)]
+pub(super) struct Limited {
+    pub(super) name: Vec<u8>,
+    pub(super) quota: Quota,
+    argument: Vec<u8>,
+}
+
+/// What a script answered to one call.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// When it was decided, by the server's clock.
+    now_us: u64,
+    /// What was found, in the call's order.
+    states: SmallVec<[State; 1]>,
+}
+
+impl Call {
+    /// Puts a request into the form it travels in.
+    pub(super) fn of(names: &Names, request: &Request<'_>, at_us: Option<u64>) -> Self {
+        let asked = request.asked().iter();
+        let limits = asked.map(|asked| {
+            let name = names.counter(&asked.key, asked.limit);
+            (name, *asked.limit.quota())
+        });
+        Self::new(limits, Ask::Verb(request.asks()), request.units(), at_us)
+    }
+
+    pub(super) fn new(
+        limits: impl ExactSizeIterator<Item = (Vec<u8>, Quota)>,
+        ask: Ask,
+        cost: u32,
+        at_us: Option<u64>,
+    ) -> Self {
+        let last = limits.len().saturating_sub(1);
+        let mut kinds = Kinds::default();
+        let limits = limits.enumerate().map(|(i, (name, quota))| {
+            let mut argument = Vec::with_capacity(48);
+            lua::write_argument(&mut argument, &quota, ask, cost, i < last);
+            kinds = kinds.and(Kinds::of(&quota));
+            Limited {
+                name,
+                quota,
+                argument,
+            }
+        });
+        Call {
+            limits: limits.collect(),
+            kinds,
+            ask,
+            cost,
+            at_us,
+        }
+    }
+
+    pub(super) fn limits(&self) -> &[Limited] {
+        &self.limits
+    }
+
+    pub(super) fn ask(&self) -> Ask {
+        self.ask
+    }
+
+    pub(super) fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// Whether its counters live in different slots of a cluster.
+    pub(super) fn is_scattered(&self) -> bool {
+        let mut slots = self.names().map(name::slot);
+        let first = slots.next();
+        slots.any(|slot| Some(slot) != first)
+    }
+
+    /// The decision that a script came to.
+    pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
+        let mut found: Vec<Found<'_>> = self.found(answer).collect();
+        decide_found(&mut found, verb, self.cost)
+    }
+
+    /// What a script found of each counter, to derive its decision from.
+    pub(super) fn found(&self, answer: Answer) -> impl Iterator<Item = Found<'_>> {
+        let now_us = answer.now_us;
+        let each = self.limits.iter().zip(answer.states);
+        each.map(move |(limit, state)| Found {
+            quota: &limit.quota,
+            state,
+            now_us,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    pub(super) fn kinds(&self) -> Kinds {
+        self.kinds
+    }
+
+    pub(super) fn at_us(&self) -> Option<u64> {
+        self.at_us
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.limits.iter().map(|limit| &*limit.name)
+    }
+
+    pub(super) fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        self.limits.iter().map(|limit| &*limit.argument)
+    }
+
+    /// Where in a cluster its counters live; they all share one slot.
+    pub(super) fn slot(&self) -> u16 {
+        self.names().next().map_or(0, name::slot)
+    }
+
+    /// Reads this call's states off the front of a script's answer.
+    pub(super) fn read(&self, now_us: u64, text: &mut &[u8]) -> Result<Answer, Trouble> {
+        let each = self.limits.iter();
+        let states: Option<SmallVec<[State; 1]>> = each
+            .map(|limit| lua::read_state(&limit.quota, text))
+            .collect();
+        let states = states.ok_or(Trouble::Garbled)?;
+        Ok(Answer { now_us, states })
+    }
+}
+
+/// Reads when a script decided, and where its states begin.
+pub(super) fn read_time(text: &[u8]) -> Result<(u64, &[u8]), Trouble> {
+    let mut parts = text.splitn(3, |&byte| byte == b' ');
+    let mut number = || str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let (Some(seconds), Some(micros)) = (number(), number()) else {
+        return Err(Trouble::Garbled);
+    };
+    let now = seconds
+        .checked_mul(1_000_000)
+        .and_then(|us| us.checked_add(micros));
+    let now = now.ok_or(Trouble::Garbled)?;
+    Ok((now, parts.next().ok_or(Trouble::Garbled)?))
+}

@@ -1,0 +1,98 @@
+//! What has to be true of a server before a store is trusted with it, asked when connecting.
+
+use std::sync::Arc;
+
+use redis::{InfoDict, Value};
+
+use super::error::{RedisError, Trouble};
+use super::lane::Lane;
+use super::{Reached, RedisStore};
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::store::StoreErrorKind;
+
+/// The oldest version whose scripts can do what ours need.
+const OLDEST: (u32, u32) = (6, 2);
+
+impl RedisStore {
+    /// Checks the version, the arrangement and the rights.
+    pub(super) async fn check(&self) -> Result<(), RedisError> {
+        match &self.inner.servers {
+            Reached::One(link) => {
+                let lane = link.lane().await?;
+                let clustered = version_and_arrangement(&lane).await?;
+                if clustered {
+                    return Err(RedisError::new(
+                        StoreErrorKind::Misconfigured,
+                        "this server belongs to a cluster",
+                        "use redis-cluster:// with the same hosts",
+                    ));
+                }
+            }
+            Reached::Many(cluster) => {
+                let links = cluster.masters().await;
+                if links.is_empty() {
+                    self.no_cluster().await?;
+                }
+                for link in links {
+                    version_and_arrangement(&link.lane().await?).await?;
+                }
+            }
+        }
+        // A peek runs the script and changes nothing.
+        let limit = Limit::from(tollgate_core::Quota::per_second(1));
+        let request = Request::new("check", &limit).verb(tollgate_core::Verb::Peek);
+        self.inner.decide(&request, None).await?;
+        Ok(())
+    }
+
+    /// Why a cluster did not say who its servers are.
+    async fn no_cluster(&self) -> Result<(), RedisError> {
+        let Reached::Many(cluster) = &self.inner.servers else {
+            return Ok(());
+        };
+        let mut trouble = Trouble::Down("no server of the cluster answers");
+        for link in cluster.seeds() {
+            match link.lane().await {
+                Ok(lane) => {
+                    if !version_and_arrangement(&lane).await? {
+                        return Err(RedisError::new(
+                            StoreErrorKind::Misconfigured,
+                            "this server belongs to no cluster",
+                            "use redis:// for a single server",
+                        ));
+                    }
+                    trouble = Trouble::NotNow("CLUSTERDOWN");
+                }
+                Err(other) => trouble = other,
+            }
+        }
+        Err(trouble.into())
+    }
+}
+
+/// Refuses a server that is too old; answers whether it belongs to a cluster.
+async fn version_and_arrangement(lane: &Arc<Lane>) -> Result<bool, RedisError> {
+    let info = match lane.command(redis::cmd("INFO").arg("server")).await {
+        // Without that right the script itself has to show whether it runs.
+        Err(Trouble::Refused("NOPERM")) => return Ok(false),
+        other => other?,
+    };
+    let info = read(info)?;
+    let version: String = info.get("redis_version").unwrap_or_default();
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+    let version_is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version_is < OLDEST {
+        return Err(RedisError::new(
+            StoreErrorKind::Misconfigured,
+            format!("the server's version {version} is older than 6.2"),
+            "upgrade it to Redis 6.2 or Valkey 7.2 or later",
+        ));
+    }
+    let mode: String = info.get("redis_mode").unwrap_or_default();
+    Ok(mode == "cluster")
+}
+
+fn read(value: Value) -> Result<InfoDict, Trouble> {
+    redis::from_redis_value(value).map_err(|_| Trouble::Garbled)
+}

@@ -1,0 +1,224 @@
+//! Keeps a connection to one server, whichever that is at the moment. Connects again by itself,
+//! in the background, at a jittered pace; callers never do.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{ConnectionInfo, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::address::{Host, Servers};
+use super::error::Trouble;
+use super::lane::Lane;
+use super::settings::Settings;
+
+/// The pause after a first failure to connect, doubled with each, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// How long a sign of life may take.
+const PROBE_WITHIN: Duration = Duration::from_millis(250);
+
+/// Which server is wanted.
+#[derive(Clone, Debug)]
+pub(super) enum Goal {
+    /// The one that the URL names.
+    Named,
+    /// A server of a cluster.
+    Node(Host),
+}
+
+/// A connection that is kept up.
+pub(super) struct Link {
+    state: watch::Receiver<State>,
+    /// Tells the keeper that the connection is no good.
+    suspect: Arc<Notify>,
+}
+
+#[derive(Clone)]
+enum State {
+    Connecting,
+    Up(Arc<Lane>),
+    Down(Trouble),
+}
+
+impl Link {
+    /// Begins to connect. Must be called within a runtime.
+    pub(super) fn keep(settings: Arc<Settings>, goal: Goal) -> Arc<Self> {
+        let (sender, state) = watch::channel(State::Connecting);
+        let suspect = Arc::new(Notify::new());
+        let link = Arc::new(Link {
+            state,
+            suspect: Arc::clone(&suspect),
+        });
+        let keeper = Keeper {
+            settings,
+            goal,
+            state: sender,
+            suspect,
+            alive: Arc::downgrade(&link),
+        };
+        tokio::spawn(keeper.run());
+        link
+    }
+
+    /// The connection, once there is one; the trouble, if there is none to be had right now.
+    pub(super) async fn lane(&self) -> Result<Arc<Lane>, Trouble> {
+        match &*self.state.borrow() {
+            State::Up(lane) => return Ok(Arc::clone(lane)),
+            State::Down(trouble) => return Err(trouble.clone()),
+            State::Connecting => {}
+        }
+        let mut state = self.state.clone();
+        let known = |state: &State| !matches!(state, State::Connecting);
+        match state.wait_for(known).await.as_deref() {
+            Ok(State::Up(lane)) => Ok(Arc::clone(lane)),
+            Ok(State::Down(trouble)) => Err(trouble.clone()),
+            Ok(State::Connecting) | Err(_) => Err(Trouble::Down("the store is closed")),
+        }
+    }
+
+    /// Asks for a sign of life, and replaces the connection if there is none.
+    pub(super) async fn probe(&self) -> Result<(), Trouble> {
+        let lane = self.lane().await?;
+        let ping = redis::cmd("PING");
+        match timeout(PROBE_WITHIN, lane.command(&ping)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(trouble)) => {
+                if !trouble.not_run() {
+                    self.distrust();
+                }
+                Err(trouble)
+            }
+            Err(_) => {
+                self.distrust();
+                Err(Trouble::Silent)
+            }
+        }
+    }
+
+    /// Replaces the connection: it does not answer, or leads to the wrong server.
+    pub(super) fn distrust(&self) {
+        self.suspect.notify_one();
+    }
+}
+
+/// What runs in the background for as long as the link lives.
+struct Keeper {
+    settings: Arc<Settings>,
+    goal: Goal,
+    state: watch::Sender<State>,
+    suspect: Arc<Notify>,
+    alive: Weak<Link>,
+}
+
+impl Keeper {
+    async fn run(self) {
+        let mut pause = FIRST_PAUSE;
+        while self.alive.strong_count() > 0 {
+            let lost = Arc::new(Notify::new());
+            match self.connect(&lost).await {
+                Ok(lane) => {
+                    pause = FIRST_PAUSE;
+                    self.state.send_replace(State::Up(Arc::new(lane)));
+                    tokio::select! {
+                        () = lost.notified() => {}
+                        () = self.suspect.notified() => {}
+                        () = self.state.closed() => return,
+                    }
+                    self.state.send_replace(State::Connecting);
+                }
+                Err(trouble) => {
+                    self.state.send_replace(State::Down(trouble));
+                    tokio::select! {
+                        () = tokio::time::sleep(jittered(pause)) => {}
+                        () = self.state.closed() => return,
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, lost: &Arc<Notify>) -> Result<Lane, Trouble> {
+        let address = &self.settings.address;
+        let info = match (&self.goal, &address.servers) {
+            (Goal::Node(host), _) | (Goal::Named, Servers::Single(host)) => address.info(host),
+            (Goal::Named, Servers::Socket(path)) => address.socket_info(path),
+            (Goal::Named, Servers::Sentinel { sentinels, master }) => {
+                let host = self.master(sentinels, master).await?;
+                address.info(&host)
+            }
+            (Goal::Named, Servers::Cluster(_)) => {
+                Err(super::RedisError::url("a cluster has no one server"))
+            }
+        };
+        let info = info.map_err(|_| Trouble::Refused("ERR"))?;
+        let connection = self.settings.connect(info, Arc::clone(lost)).await?;
+        let settings = &self.settings;
+        let lane = Lane::new(
+            connection,
+            Arc::clone(&settings.scripts),
+            settings.batching,
+            matches!(self.goal, Goal::Node(_)),
+        );
+        if matches!(address.servers, Servers::Sentinel { .. }) {
+            master_only(&lane).await?;
+        }
+        Ok(lane)
+    }
+
+    /// Asks the sentinels, one after another, which server is the master.
+    async fn master(&self, sentinels: &[Host], name: &str) -> Result<Host, Trouble> {
+        let mut trouble = Trouble::Down("no sentinel answers");
+        for sentinel in sentinels {
+            let info = self.settings.address.sentinel_info(sentinel);
+            let info: ConnectionInfo = info.map_err(|_| Trouble::Refused("ERR"))?;
+            match self.ask_sentinel(info, name).await {
+                Ok(host) => return Ok(host),
+                Err(Trouble::Down(_)) => {}
+                Err(other) => trouble = other,
+            }
+        }
+        Err(trouble)
+    }
+
+    async fn ask_sentinel(&self, info: ConnectionInfo, name: &str) -> Result<Host, Trouble> {
+        let connection = self.settings.connect(info, Arc::default()).await?;
+        let lane = Lane::new(connection, Arc::default(), false, false);
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        match lane.command(&command).await? {
+            Value::Array(parts) => {
+                let mut text = parts.into_iter().map(redis::from_redis_value::<String>);
+                let (Some(Ok(name)), Some(Ok(port))) = (text.next(), text.next()) else {
+                    return Err(Trouble::Garbled);
+                };
+                let port = port.parse().map_err(|_| Trouble::Garbled)?;
+                Ok(Host { name, port })
+            }
+            Value::Nil => Err(Trouble::Down("the sentinels know no master of that name")),
+            _ => Err(Trouble::Garbled),
+        }
+    }
+}
+
+/// Half to one and a half of a pause: servers that lost it together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    pause / 2 + pause * fastrand::u32(..1_000) / 1_000
+}
+
+/// A sentinel may still name the old master while the servers have moved on.
+async fn master_only(lane: &Lane) -> Result<(), Trouble> {
+    let role = lane.command(&redis::cmd("ROLE")).await?;
+    let first = match role {
+        Value::Array(parts) => parts.into_iter().next(),
+        _ => None,
+    };
+    match first.map(redis::from_redis_value::<String>) {
+        Some(Ok(role)) if role == "master" => Ok(()),
+        Some(Ok(_)) => Err(Trouble::Down("the sentinels still name the old master")),
+        Some(Err(_)) | None => Err(Trouble::Garbled),
+    }
+}

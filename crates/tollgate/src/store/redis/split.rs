@@ -1,0 +1,135 @@
+//! One request over counters that no single script can reach: each part is decided by itself, in
+//! parallel, and what it took is taken back when another part refuses. Never admits what all the
+//! parts together would not; others may see units held for a moment that nobody gets.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tollgate_core::lua::Ask;
+use tollgate_core::{Decision, Found, Verb, decide_found};
+
+use super::Inner;
+use super::call::{Answer, Call};
+use super::error::Trouble;
+use super::name;
+
+/// What the parts are.
+#[derive(Clone, Copy)]
+pub(super) enum Apart {
+    /// The limits of each slot.
+    Slots,
+    /// Every limit by itself.
+    Limits,
+}
+
+/// One part: which limits of the request, and what is asked of them.
+struct Part {
+    places: Vec<usize>,
+    call: Arc<Call>,
+}
+
+/// Decides a request in parts. Goes on to the end also if nobody waits any longer: what was taken
+/// for nothing is given back.
+pub(super) async fn decide(
+    inner: &Arc<Inner>,
+    call: Arc<Call>,
+    verb: Verb,
+    apart: Apart,
+) -> Result<Decision, Trouble> {
+    let inner = Arc::clone(inner);
+    let all = tokio::spawn(async move { in_parts(&inner, &call, verb, apart).await });
+    all.await.unwrap_or(Err(Trouble::Broken))
+}
+
+async fn in_parts(
+    inner: &Inner,
+    call: &Call,
+    verb: Verb,
+    apart: Apart,
+) -> Result<Decision, Trouble> {
+    let parts = parts(call, apart);
+    let sent = parts.iter().map(|part| inner.send(Arc::clone(&part.call)));
+    let answers: Vec<Result<Answer, Trouble>> = join_all(sent).await;
+    let mut failure = None;
+    let mut decided = Vec::new();
+    for (part, answer) in parts.iter().zip(answers) {
+        match answer {
+            Ok(answer) => decided.push((part, part.call.found(answer).collect::<Vec<_>>())),
+            Err(trouble) => failure = failure.or(Some(trouble)),
+        }
+    }
+    // What each part took by itself, and as at which moment.
+    let taken: Vec<(&Part, u32, Vec<u64>)> = decided
+        .iter_mut()
+        .map(|(part, found)| {
+            let granted = decide_found(found, verb, call.cost()).verdict().granted();
+            let moments = found.iter_mut().map(Found::moment_us).collect();
+            (*part, granted, moments)
+        })
+        .collect();
+    let together = failure.map_or_else(
+        || Ok(decide_found(&mut in_order(decided), verb, call.cost())),
+        Err,
+    );
+    let granted = together.as_ref().map_or(0, |all| all.verdict().granted());
+    if matches!(verb, Verb::Check | Verb::Take) {
+        let back = taken
+            .iter()
+            .filter(|(_, took, _)| *took > granted)
+            .flat_map(|(part, took, moments)| part.undo(*took - granted, moments));
+        // A refund that is lost is not repeated: it might give back twice.
+        join_all(back.map(|undo| async move { inner.send(undo).await })).await;
+    }
+    together
+}
+
+fn parts(call: &Call, apart: Apart) -> Vec<Part> {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (i, limit) in call.limits().iter().enumerate() {
+        let group = match apart {
+            Apart::Slots => name::slot(&limit.name).into(),
+            Apart::Limits => i,
+        };
+        match groups.iter_mut().find(|(of, _)| *of == group) {
+            Some((_, places)) => places.push(i),
+            None => groups.push((group, vec![i])),
+        }
+    }
+    let part = |places: Vec<usize>| {
+        let limits = places.iter().map(|&i| {
+            let limit = &call.limits()[i];
+            (limit.name.clone(), limit.quota)
+        });
+        let part = Call::new(limits, call.ask(), call.cost(), call.at_us());
+        Part {
+            call: Arc::new(part),
+            places,
+        }
+    };
+    groups.into_iter().map(|(_, places)| part(places)).collect()
+}
+
+impl Part {
+    /// Takes back units of every limit, each as of the moment it took them.
+    fn undo(&self, units: u32, moments: &[u64]) -> Vec<Arc<Call>> {
+        let each = self.call.limits().iter().zip(moments);
+        each.map(|(limit, &taken_us)| {
+            let limit = std::iter::once((limit.name.clone(), limit.quota));
+            let ask = Ask::Undo { taken_us };
+            Arc::new(Call::new(limit, ask, units, self.call.at_us()))
+        })
+        .collect()
+    }
+}
+
+/// The counters of all parts, in the request's order.
+fn in_order<'a>(decided: Vec<(&Part, Vec<Found<'a>>)>) -> Vec<Found<'a>> {
+    let places = decided
+        .iter()
+        .flat_map(|(part, _)| part.places.iter().copied());
+    let places: Vec<usize> = places.collect();
+    let found = decided.into_iter().flat_map(|(_, found)| found);
+    let mut all: Vec<(usize, Found<'a>)> = places.into_iter().zip(found).collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, found)| found).collect()
+}
