@@ -11,7 +11,7 @@ use text::Period;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
-use crate::math::mul_div;
+use crate::math::{mul_div, narrow};
 
 /// The largest limit, burst or queue.
 pub const MAX_CAPACITY: u32 = 1_000_000_000;
@@ -258,7 +258,10 @@ impl Quota {
             self.period_us
         };
         let capacity = match self.algorithm.capacity_word() {
-            Some(_) => (self.capacity / replicas).max(1),
+            // A rate rounded down may drain too slowly for its share of the burst.
+            Some(_) => (self.capacity / replicas)
+                .min(narrow(mul_div(MAX_TIME_US, limit.into(), period_us).0))
+                .max(1),
             None => limit,
         };
         Self::checked(self.algorithm, limit.into(), period_us, capacity.into()).ok()
@@ -289,7 +292,7 @@ impl Quota {
         let (us, part) = mul_div(units.into(), self.period_us, self.limit.into());
         Drain {
             us,
-            part: crate::math::narrow(part),
+            part: narrow(part),
         }
     }
 }

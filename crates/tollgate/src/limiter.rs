@@ -165,6 +165,9 @@ impl<S: Store> Limiter<S> {
     /// ```
     #[must_use]
     pub fn on_failure(&self, policy: OnFailure) -> Self {
+        if let OnFailure::Local(Replicas::Counted { .. }) = policy {
+            self.store.count_replicas();
+        }
         let mut limiter = self.clone();
         limiter.plan.policy = policy;
         limiter

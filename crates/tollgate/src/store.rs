@@ -39,6 +39,9 @@ pub trait Store: Send + Sync + 'static {
     /// dropped can still do. A store that fails forgets it.
     fn carry_out(self: &Arc<Self>, request: &Request<'_>);
 
+    /// Begins to count among how many processes the counters are shared. Nothing need be done.
+    fn count_replicas(&self) {}
+
     /// Among how many processes the counters are shared, as last counted; none if nobody counts.
     fn replicas(&self) -> Option<u32> {
         None

@@ -11,6 +11,7 @@ mod model;
 mod packing;
 mod refusals;
 mod several;
+mod share;
 mod short_histories;
 mod side_by_side;
 mod text;

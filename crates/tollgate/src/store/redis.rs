@@ -9,6 +9,7 @@ mod error;
 mod lane;
 mod link;
 mod name;
+mod replicas;
 mod script;
 mod settings;
 mod split;
@@ -30,6 +31,7 @@ use self::lane::Lane;
 use self::link::{Goal, Link};
 use self::name::Names;
 pub(crate) use self::name::suffix;
+use self::replicas::Replicas;
 use self::settings::Settings;
 use super::{Store, StoreError};
 use crate::decision::Decision;
@@ -68,6 +70,7 @@ pub struct RedisStore {
 struct Inner {
     names: Names,
     servers: Reached,
+    replicas: Replicas,
 }
 
 /// How the servers are reached.
@@ -191,7 +194,11 @@ impl RedisStoreBuilder {
         };
         let names = Names::within(&self.namespace);
         Ok(RedisStore {
-            inner: Arc::new(Inner { names, servers }),
+            inner: Arc::new(Inner {
+                names,
+                servers,
+                replicas: Replicas::default(),
+            }),
         })
     }
 }
@@ -367,6 +374,14 @@ impl Store for RedisStore {
 
     async fn probe(&self) -> Result<(), StoreError> {
         Ok(self.inner.probe().await?)
+    }
+
+    fn count_replicas(&self) {
+        self.inner.count_replicas();
+    }
+
+    fn replicas(&self) -> Option<u32> {
+        self.inner.replicas.counted()
     }
 }
 

@@ -10,6 +10,7 @@ mod capacity;
 mod changed_quota;
 mod concurrency;
 mod conformance;
+mod failing;
 mod memory;
 mod public_api;
 mod secrets;

@@ -11,6 +11,7 @@ use redis::Value;
 use super::address::{Host, Servers};
 use super::call::{Answer, Call};
 use super::error::Trouble;
+use super::lane::Lane;
 use super::link::{Goal, Link};
 use super::settings::Settings;
 
@@ -96,13 +97,16 @@ impl Cluster {
         if let Some(host) = asking {
             return self.link(&host).lane().await?.asking(call).await;
         }
-        let Some(link) = self.holder(slot) else {
+        self.lane(slot).await?.decide(call).await
+    }
+
+    /// A connection to whoever holds a slot.
+    pub(super) async fn lane(&self, slot: u16) -> Result<Arc<Lane>, Trouble> {
+        if self.holder(slot).is_none() {
             self.redraw().await;
-            let link = self.holder(slot);
-            let link = link.ok_or(Trouble::NotNow("CLUSTERDOWN"))?;
-            return link.lane().await?.decide(call).await;
-        };
-        link.lane().await?.decide(call).await
+        }
+        let link = self.holder(slot).ok_or(Trouble::NotNow("CLUSTERDOWN"))?;
+        link.lane().await
     }
 
     /// Every server that holds slots, as far as is known.

@@ -15,7 +15,7 @@ use super::settings::Settings;
 
 /// The pause after a first failure to connect, doubled with each, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a sign of life may take.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);

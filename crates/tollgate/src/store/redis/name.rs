@@ -43,6 +43,11 @@ impl Names {
         pattern
     }
 
+    /// Names the list of those who share the counters; no counter is called so, for want of braces.
+    pub(super) fn replicas(&self) -> Vec<u8> {
+        [PREFIX, &self.namespace, b"replicas"].concat()
+    }
+
     /// Names a counter: the key in braces, which say where in a cluster it lives, then the limit.
     pub(super) fn counter(&self, key: &Key<'_>, limit: &Limit) -> Vec<u8> {
         let mut name = Vec::with_capacity(64);

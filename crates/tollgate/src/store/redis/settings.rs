@@ -16,7 +16,7 @@ use super::error::{RedisError, Trouble};
 use super::script::Scripts;
 
 /// How long connecting may take, signing in included.
-pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) struct Settings {
     pub(super) address: Address,
@@ -49,7 +49,7 @@ impl Settings {
         match timeout(CONNECT_WITHIN, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(not_connected(&error)),
-            Err(_) => Err(Trouble::Down("no answer within 1 s")),
+            Err(_) => Err(Trouble::Down("no answer within 500 ms")),
         }
     }
 
@@ -81,7 +81,7 @@ impl Settings {
 fn not_connected(error: &redis::RedisError) -> Trouble {
     match Trouble::from(error) {
         Trouble::Broken | Trouble::Garbled => Trouble::Down(why(error)),
-        Trouble::Silent => Trouble::Down("no answer within 1 s"),
+        Trouble::Silent => Trouble::Down("no answer within 500 ms"),
         trouble => trouble,
     }
 }
