@@ -62,6 +62,12 @@
 //! With the feature `tokio`, [`Limiter::acquire`](Limiter#method.acquire) waits until a request
 //! fits, first come, first served.
 //!
+//! # One limit for many servers
+//!
+//! With the feature `redis`, a `RedisStore` keeps the counters in Redis or Valkey. What to answer
+//! when it cannot be reached is the limiter's [policy](Limiter::on_failure); a decision made
+//! without the store is [degraded](Decision::degraded).
+//!
 //! # Testing
 //!
 //! A [`ManualClock`] moves when told to, so that no test has to sleep.
@@ -87,7 +93,7 @@ pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKi
 pub use store::{RedisError, RedisStore, RedisStoreBuilder};
 pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
 
-/// The README's example is tested too.
-#[cfg(doctest)]
+/// The README's examples are tested too.
+#[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
