@@ -76,7 +76,7 @@ struct Inner {
 /// How the servers are reached.
 enum Reached {
     One(Arc<Link>),
-    Many(Cluster),
+    Many(Arc<Cluster>),
 }
 
 /// Settings for a [`RedisStore`].

@@ -1,12 +1,15 @@
 //! Which server of a cluster holds which slot, and how to follow it when that changes. Sends a
 //! call again only when it certainly did not run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::address::{Host, Servers};
 use super::call::{Answer, Call};
@@ -22,36 +25,41 @@ const TRIED_FOR: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The map is not asked for more often than this.
 const MAP_PAUSE: Duration = Duration::from_millis(50);
+/// How long a server may take to say what it knows of the map.
+const MAP_WITHIN: Duration = Duration::from_millis(400);
 
 pub(super) struct Cluster {
     settings: Arc<Settings>,
     map: RwLock<Map>,
+    /// Whether somebody is asking for the map, and how often that has ended.
     asking: AtomicBool,
+    asked: watch::Sender<u64>,
 }
 
 /// Who holds what, as far as is known.
 struct Map {
     links: HashMap<Host, Arc<Link>>,
-    slots: Vec<Option<Host>>,
+    slots: Vec<Option<Arc<Link>>>,
     drawn: Option<Instant>,
 }
 
 impl Cluster {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<Settings>) -> Arc<Self> {
         let map = Map {
             links: HashMap::new(),
             slots: vec![None; SLOTS],
             drawn: None,
         };
-        Cluster {
+        Arc::new(Cluster {
             settings,
             map: RwLock::new(map),
             asking: AtomicBool::new(false),
-        }
+            asked: watch::Sender::new(0),
+        })
     }
 
     /// Decides a call whose counters share a slot, wherever that is at the moment.
-    pub(super) async fn decide(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
+    pub(super) async fn decide(self: &Arc<Self>, call: Arc<Call>) -> Result<Answer, Trouble> {
         let slot = call.slot();
         let began = Instant::now();
         let mut target = None;
@@ -65,7 +73,7 @@ impl Cluster {
             }
             match trouble {
                 Trouble::Moved { slot, to } => {
-                    self.put(slot, to);
+                    self.put(slot, &to);
                     self.redraw_soon();
                 }
                 Trouble::Ask(to) => target = Some(to),
@@ -89,7 +97,7 @@ impl Cluster {
     }
 
     async fn once(
-        &self,
+        self: &Arc<Self>,
         slot: u16,
         asking: Option<Host>,
         call: Arc<Call>,
@@ -101,7 +109,7 @@ impl Cluster {
     }
 
     /// A connection to whoever holds a slot.
-    pub(super) async fn lane(&self, slot: u16) -> Result<Arc<Lane>, Trouble> {
+    pub(super) async fn lane(self: &Arc<Self>, slot: u16) -> Result<Arc<Lane>, Trouble> {
         if self.holder(slot).is_none() {
             self.redraw().await;
         }
@@ -110,19 +118,33 @@ impl Cluster {
     }
 
     /// Every server that holds slots, as far as is known.
-    pub(super) async fn masters(&self) -> Vec<Arc<Link>> {
+    pub(super) async fn masters(self: &Arc<Self>) -> Vec<Arc<Link>> {
         if self.map().drawn.is_none() {
             self.redraw().await;
         }
-        self.map().links.values().cloned().collect()
+        let map = self.map();
+        let holds = |link: &&Arc<Link>| {
+            let mut holders = map.slots.iter().flatten();
+            holders.any(|holder| Arc::ptr_eq(holder, link))
+        };
+        map.links.values().filter(holds).cloned().collect()
     }
 
-    /// The servers that the URL names.
+    /// Connections to the servers that the URL names.
     pub(super) fn seeds(&self) -> Vec<Arc<Link>> {
+        let hosts = self.seed_hosts().iter();
+        hosts.map(|host| self.link(host)).collect()
+    }
+
+    fn seed_hosts(&self) -> &[Host] {
         match &self.settings.address.servers {
-            Servers::Cluster(seeds) => seeds.iter().map(|seed| self.link(seed)).collect(),
-            Servers::Single(_) | Servers::Socket(_) | Servers::Sentinel { .. } => Vec::new(),
+            Servers::Cluster(seeds) => seeds,
+            Servers::Single(_) | Servers::Socket(_) | Servers::Sentinel { .. } => &[],
         }
+    }
+
+    fn is_seed(&self, host: &Host) -> bool {
+        self.seed_hosts().contains(host)
     }
 
     fn map(&self) -> RwLockReadGuard<'_, Map> {
@@ -133,33 +155,55 @@ impl Cluster {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the map if the last one is not brand-new; one asks for all.
-    pub(super) async fn redraw(&self) {
+    /// Asks for the map if the last one is not brand-new; one asks for all, and goes on also if
+    /// nobody waits for it any longer.
+    pub(super) async fn redraw(self: &Arc<Self>) {
         let drawn = self.map().drawn;
-        let fresh = drawn.is_some_and(|drawn| drawn.elapsed() < MAP_PAUSE);
-        if fresh || self.asking.swap(true, Ordering::Acquire) {
+        if drawn.is_some_and(|drawn| drawn.elapsed() < MAP_PAUSE) {
             return;
         }
-        let _done = Done(&self.asking);
-        let mut sources: Vec<Host> = self.map().links.keys().cloned().collect();
-        if let Servers::Cluster(seeds) = &self.settings.address.servers {
-            sources.extend(seeds.iter().cloned());
+        let mut ended = self.asked.subscribe();
+        if !self.asking.swap(true, Ordering::AcqRel) {
+            let cluster = Arc::clone(self);
+            tokio::spawn(async move {
+                if let Some(ranges) = cluster.ask().await {
+                    cluster.draw(ranges);
+                }
+                cluster.asking.store(false, Ordering::Release);
+                cluster.asked.send_modify(|times| *times += 1);
+            });
         }
-        for host in sources {
-            let source = self.link(&host);
-            let Ok(lane) = source.lane().await else {
-                continue;
-            };
-            let mut command = redis::cmd("CLUSTER");
-            command.arg("SLOTS");
-            if let Ok(reply) = lane.command(&command).await
-                && let Some(ranges) = ranges(reply, &host)
-            {
-                self.draw(ranges);
-                return;
+        let _ = ended.changed().await;
+    }
+
+    /// Asks every server at once: the first good answer will do, and one that hangs holds nobody
+    /// up.
+    async fn ask(&self) -> Option<Vec<Range>> {
+        let mut hosts: HashSet<Host> = self.map().links.keys().cloned().collect();
+        hosts.extend(self.seed_hosts().iter().cloned());
+        let mut answers: FuturesUnordered<_> = hosts
+            .into_iter()
+            .map(|host| async move {
+                let answer = timeout(MAP_WITHIN, self.ask_one(&host)).await;
+                if answer.is_err() {
+                    self.link(&host).distrust();
+                }
+                answer.ok().flatten()
+            })
+            .collect();
+        while let Some(answer) = answers.next().await {
+            if answer.is_some() {
+                return answer;
             }
-            source.distrust();
         }
+        None
+    }
+
+    async fn ask_one(&self, host: &Host) -> Option<Vec<Range>> {
+        let lane = self.link(host).lane().await.ok()?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        ranges(lane.command(&command).await.ok()?, host)
     }
 
     fn redraw_soon(&self) {
@@ -168,19 +212,19 @@ impl Cluster {
         map.drawn = map.drawn.map(|drawn| drawn - MAP_PAUSE);
     }
 
-    fn draw(&self, ranges: Vec<(u16, u16, Host)>) {
+    fn draw(&self, ranges: Vec<Range>) {
         let mut map = self.map_mut();
-        let mut links = HashMap::new();
+        // Those that the URL names are kept: they may be asked for the next map.
+        let mut links = map.links.clone();
+        let holds = |host: &Host| ranges.iter().any(|(_, _, holder)| holder == host);
+        links.retain(|host, _| holds(host) || self.is_seed(host));
         let mut slots = vec![None; SLOTS];
         for (first, last, host) in ranges {
-            let known = map.links.get(&host).cloned();
-            links
-                .entry(host.clone())
-                .or_insert_with(|| known.unwrap_or_else(|| self.connect(&host)));
-            for slot in first..=last {
-                if let Some(place) = slots.get_mut(usize::from(slot)) {
-                    *place = Some(host.clone());
-                }
+            let link = links.entry(host.clone());
+            let link = link.or_insert_with(|| self.connect(&host));
+            let range = usize::from(first)..=usize::from(last).min(SLOTS - 1);
+            if let Some(places) = slots.get_mut(range) {
+                places.fill(Some(Arc::clone(link)));
             }
         }
         *map = Map {
@@ -190,18 +234,15 @@ impl Cluster {
         };
     }
 
-    fn put(&self, slot: u16, host: Host) {
-        self.link(&host);
-        let mut map = self.map_mut();
-        if let Some(place) = map.slots.get_mut(usize::from(slot)) {
-            *place = Some(host);
+    fn put(&self, slot: u16, host: &Host) {
+        let link = self.link(host);
+        if let Some(place) = self.map_mut().slots.get_mut(usize::from(slot)) {
+            *place = Some(link);
         }
     }
 
     fn holder(&self, slot: u16) -> Option<Arc<Link>> {
-        let map = self.map();
-        let host = map.slots.get(usize::from(slot))?.as_ref()?;
-        map.links.get(host).cloned()
+        self.map().slots.get(usize::from(slot))?.clone()
     }
 
     fn link(&self, host: &Host) -> Arc<Link> {
@@ -218,18 +259,12 @@ impl Cluster {
     }
 }
 
-/// Lets the next one ask, also when this one was dropped.
-struct Done<'a>(&'a AtomicBool);
+/// The first and the last slot of a range, and the master that holds them.
+type Range = (u16, u16, Host);
 
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// Reads the answer to CLUSTER SLOTS: first slot, last slot, and the master that holds them.
+/// Reads the answer to CLUSTER SLOTS.
 /// A server that does not know its own name is called what it was called to ask it.
-fn ranges(reply: Value, asked: &Host) -> Option<Vec<(u16, u16, Host)>> {
+fn ranges(reply: Value, asked: &Host) -> Option<Vec<Range>> {
     let Value::Array(rows) = reply else {
         return None;
     };
