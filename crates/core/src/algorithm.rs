@@ -10,6 +10,7 @@ mod glimpse;
 mod ring;
 mod sliding_window_counter;
 mod sliding_window_log;
+mod whole_bucket;
 
 pub(crate) use bucket::Bucket;
 pub(crate) use fixed_window::Window;
@@ -18,6 +19,7 @@ pub(crate) use glimpse::Glimpse;
 pub(crate) use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;
+use whole_bucket::WholeBucket;
 
 #[cfg(feature = "lua")]
 use crate::lua::Twin;
@@ -456,7 +458,11 @@ pub(crate) fn with_packed<W: WithFlat>(
         Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),
         Algorithm::SlidingWindowCounter => Some(then.with(open::<Counter>(quota, packed, t))),
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-            Some(then.with(open::<Bucket>(quota, packed, t)))
+            Some(if WholeBucket::packs(quota, packed) {
+                then.with(open::<WholeBucket>(quota, packed, t))
+            } else {
+                then.with(open::<Bucket>(quota, packed, t))
+            })
         }
         Algorithm::SlidingWindowLog => None,
     }

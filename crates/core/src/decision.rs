@@ -114,9 +114,16 @@ impl Verdict {
 pub struct Decision {
     /// The binding limit's figures, with the largest delay of all when admitted.
     verdict: Verdict,
+    /// None when there is only one limit: nearly every decision, which stays small that way.
+    several: Option<Box<Several>>,
+}
+
+/// What there is to say of several limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Several {
     binding: usize,
-    /// Every limit's own verdict; empty when there is only one limit, to spare an allocation.
-    verdicts: Box<[Verdict]>,
+    /// Every limit's own verdict.
+    verdicts: Vec<Verdict>,
 }
 
 impl Decision {
@@ -125,8 +132,7 @@ impl Decision {
     pub fn one(verdict: Verdict) -> Self {
         Decision {
             verdict,
-            binding: 0,
-            verdicts: Box::default(),
+            several: None,
         }
     }
 
@@ -166,16 +172,8 @@ impl Decision {
         if let Outcome::Admitted { delay_us, .. } = &mut verdict.outcome {
             *delay_us = delay;
         }
-        let verdicts = if verdicts.len() == 1 {
-            Box::default()
-        } else {
-            verdicts.into()
-        };
-        Decision {
-            verdict,
-            binding,
-            verdicts,
-        }
+        let several = (verdicts.len() > 1).then(|| Box::new(Several { binding, verdicts }));
+        Decision { verdict, several }
     }
 
     /// The figures a client is told: the binding limit's, with the largest delay of all.
@@ -187,16 +185,15 @@ impl Decision {
     /// The position of the binding limit in the request.
     #[inline]
     pub fn binding(&self) -> usize {
-        self.binding
+        self.several.as_ref().map_or(0, |several| several.binding)
     }
 
     /// Every limit's own verdict, in the request's order.
     #[inline]
     pub fn verdicts(&self) -> &[Verdict] {
-        if self.verdicts.is_empty() {
-            core::slice::from_ref(&self.verdict)
-        } else {
-            &self.verdicts
+        match &self.several {
+            Some(several) => &several.verdicts,
+            None => core::slice::from_ref(&self.verdict),
         }
     }
 }
