@@ -103,6 +103,21 @@ fn the_core_depends_on_nothing_and_asks_nobody() {
 }
 
 #[test]
+fn only_the_prefetch_is_unsafe() {
+    let uses = |line: &str| line.contains("unsafe ") || line.contains("allow(unsafe_code)");
+    for (path, text) in sources("crates") {
+        let found = code(&text).lines().filter(|line| uses(line)).count();
+        let due = match path.as_str() {
+            "crates/tollgate/src/store/memory/prefetch.rs" => 2,
+            // It names the word.
+            "crates/core/tests/tidy.rs" => found,
+            _ => 0,
+        };
+        assert_eq!(found, due, "{path}");
+    }
+}
+
+#[test]
 fn stores_and_limiters_know_no_wire() {
     for (path, text) in sources("crates/tollgate/src") {
         let text = code(&text);

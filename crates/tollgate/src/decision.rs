@@ -55,6 +55,12 @@ impl From<Vec<Verdict>> for Decision {
 }
 
 impl Decision {
+    /// Decides over one limit, on a counter of its own.
+    #[inline]
+    pub(crate) fn one(verdict: Verdict) -> Self {
+        Decision::new(tollgate_core::Decision::one(verdict), false)
+    }
+
     #[inline]
     pub(crate) fn new(inner: tollgate_core::Decision, shared: bool) -> Self {
         let how = if shared { How::Shared } else { How::Own };

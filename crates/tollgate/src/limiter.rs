@@ -224,7 +224,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     ) -> Vec<Decision> {
         let keys = keys.into_iter().map(Into::into);
         match &*self.limits {
-            [limit] => self.store.decide_each(keys, limit, Verb::Check, 1),
+            [limit] => self.store.check_each(keys, limit),
             _ => {
                 let keys: Vec<Key<'k>> = keys.collect();
                 let requests: Vec<Request<'_>> = keys.iter().map(|key| self.request(key)).collect();

@@ -3,6 +3,7 @@
 mod bucket;
 mod flat;
 mod logs;
+mod prefetch;
 mod shared;
 mod table;
 mod together;
@@ -14,9 +15,10 @@ use std::sync::{Arc, OnceLock};
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 use smallvec::SmallVec;
-use tollgate_core::{MAX_TIME_US, Quota, Verb};
+use tollgate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
-use self::flat::FlatBucket;
+use self::bucket::{Bucket, Slots};
+use self::flat::{Flat, FlatBucket};
 use self::logs::LogBucket;
 use self::shared::Shared;
 use self::table::{Id, Table};
@@ -196,7 +198,11 @@ impl<C: Clock> MemoryStore<C> {
             let counters: SmallVec<[Counter<'_>; BATCH]> = asked
                 .map(|asked| self.counter(&asked.key, asked.limit))
                 .collect();
-            self.touch_all(&counters);
+            counters.iter().for_each(|&counter| self.touch(counter));
+            for counter in counters.iter().filter(|counter| !counter.logs()) {
+                let flat = self.flat();
+                flat.touch_away(flat.home(counter.id), counter.id);
+            }
             let mut rest = &counters[..];
             for request in batch {
                 let (counters, after) = rest.split_at(request.asked().len());
@@ -220,38 +226,64 @@ impl<C: Clock> MemoryStore<C> {
         cost: u32,
     ) -> Decision {
         let counter = self.counter(key, limit);
-        // Its memory comes while the clock is read.
-        self.touch(counter);
+        if counter.logs() {
+            return self.log_now(counter, verb, cost);
+        }
+        let flat = self.flat();
+        let home = flat.home(counter.id);
+        // Its memory comes while the clock is read, from wherever it may be.
+        home.touch();
+        flat.other(counter.id).touch();
         let now = self.clock.now_us();
-        self.one(counter, Ask::new(verb, cost, now))
+        self.at(home, counter, Ask::new(verb, cost, now))
     }
 
-    /// Decides many keys against one limit, at one time.
-    pub(crate) fn decide_each<'k>(
+    /// Checks many keys against one limit, at one time.
+    pub(crate) fn check_each<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
         limit: &Limit,
-        verb: Verb,
-        cost: u32,
     ) -> Vec<Decision> {
-        let ask = Ask::new(verb, cost, self.clock.now_us());
-        let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        let mut batch: SmallVec<[Counter<'_>; BATCH]> = SmallVec::new();
-        let mut keys = keys.peekable();
-        while keys.peek().is_some() {
-            batch.extend(
-                keys.by_ref()
-                    .take(BATCH)
-                    .map(|key| self.counter(&key, limit)),
-            );
-            self.touch_all(&batch);
-            decisions.extend(
-                batch
-                    .drain(..)
-                    .map(|counter| self.one_of_many(counter, ask)),
-            );
+        if limit.quota().algorithm().logs() {
+            self.check_each_in(self.logs(), keys, limit, Self::check_log)
+        } else {
+            self.check_each_in(self.flat(), keys, limit, Self::check_flat)
         }
-        decisions
+    }
+
+    #[inline]
+    fn check_each_in<'t, 'k, 'l, B: Bucket>(
+        &self,
+        table: &'t Table<B>,
+        mut keys: impl Iterator<Item = Key<'k>>,
+        limit: &'l Limit,
+        check: impl Fn(&Self, &'t B, Counter<'l>, u64, &mut Vec<Decision>),
+    ) -> Vec<Decision> {
+        let now = self.clock.now_us();
+        let mut decisions = Vec::with_capacity(keys.size_hint().0);
+        let mut batch = [(table.home(Id(0)), Id(0)); BATCH];
+        loop {
+            let mut len = 0;
+            while len < BATCH
+                && let Some(key) = keys.next()
+            {
+                let Counter { id, .. } = self.counter(&key, limit);
+                let home = table.home(id);
+                home.touch();
+                batch[len] = (home, id);
+                len += 1;
+            }
+            if len == 0 {
+                return decisions;
+            }
+            let batch = &batch[..len];
+            batch
+                .iter()
+                .for_each(|&(home, id)| table.touch_away(home, id));
+            for &(home, id) in batch {
+                check(self, home, Counter { id, limit }, now, &mut decisions);
+            }
+        }
     }
 
     /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
@@ -299,57 +331,132 @@ impl<C: Clock> MemoryStore<C> {
         // The last step mixes every bit with every other, so that the fast variant will do.
         hasher.write_u64(limit.fingerprint());
         hasher.write_u64((bytes.len() as u64) << 16 ^ parts);
-        let id = Id::of(hasher.finish());
+        let id = Id(hasher.finish());
         Counter { id, limit }
     }
 
-    /// Starts to bring a counter's memory near.
+    /// Starts to bring a counter's memory near, where it should be.
     #[inline]
     fn touch(&self, counter: Counter<'_>) {
         if counter.logs() {
-            self.logs().touch(counter.id);
+            self.logs().home(counter.id).touch();
         } else {
-            self.flat().touch(counter.id);
-        }
-    }
-
-    /// Brings the memory of many counters near, side by side: one pass for where they should be,
-    /// one for where those are that were not there.
-    #[inline]
-    fn touch_all(&self, counters: &[Counter<'_>]) {
-        counters.iter().for_each(|counter| self.touch(*counter));
-        for counter in counters.iter().filter(|counter| !counter.logs()) {
-            self.flat().touch_away(counter.id);
+            self.flat().home(counter.id).touch();
         }
     }
 
     fn any(&self, counters: &[Counter<'_>], ask: Ask) -> Decision {
         match counters {
-            [one] => self.one_of_many(*one, ask),
+            [one] => self.one(*one, ask),
             several => self.together(several, ask),
         }
     }
 
-    /// Decides one, apart from the loop that calls it.
+    /// Checks one of many.
+    // Apart from the loop that calls it, whose registers it would use up, and writing its answer
+    // where it stays.
     #[inline(never)]
-    fn one_of_many(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        self.one(counter, ask)
+    fn check_flat(
+        &self,
+        home: &FlatBucket,
+        counter: Counter<'_>,
+        now: u64,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let ask = Ask::new(Verb::Check, 1, now);
+        match at_home(home, counter, ask) {
+            Ok(verdict) => decisions.push(Decision::one(verdict)),
+            Err(home) => {
+                let Ask { verb, cost, now } = ask;
+                decisions.push(self.elsewhere(home, counter, verb, cost, now));
+            }
+        }
     }
 
-    #[inline(always)]
+    #[inline(never)]
+    fn check_log(
+        &self,
+        _: &LogBucket,
+        counter: Counter<'_>,
+        now: u64,
+        decisions: &mut Vec<Decision>,
+    ) {
+        decisions.push(self.log(counter, Ask::new(Verb::Check, 1, now)));
+    }
+
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
+        if counter.logs() {
+            self.log(counter, ask)
+        } else {
+            self.at(self.flat().home(counter.id), counter, ask)
+        }
+    }
+
+    /// Decides on a counter of fixed size.
+    // What is asked is handed on in pieces: by address, it would have to be in memory for every
+    // decision, and could not be compiled for its verb.
+    #[inline(always)]
+    fn at(&self, home: &FlatBucket, counter: Counter<'_>, ask: Ask) -> Decision {
+        let Ask { verb, cost, now } = ask;
+        if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
+            return self.alone(counter, verb, cost, now);
+        }
+        match at_home(home, counter, ask) {
+            Ok(verdict) => Decision::one(verdict),
+            Err(home) => self.elsewhere(home, counter, verb, cost, now),
+        }
+    }
+
+    /// Decides on a counter that is not at home, where the lock is held.
+    #[inline(never)]
+    fn elsewhere(
+        &self,
+        home: Flat<'_>,
+        counter: Counter<'_>,
+        verb: Verb,
+        cost: u32,
+        now: u64,
+    ) -> Decision {
+        let ask = Ask { verb, cost, now };
+        let flat = self.flat();
+        match flat.decide_elsewhere(home, counter, ask, &self.shared) {
+            Some(verdict) => Decision::one(verdict),
+            None => self.together(&[counter], ask),
+        }
+    }
+
+    /// Decides in the general way.
+    #[cold]
+    fn alone(&self, counter: Counter<'_>, verb: Verb, cost: u32, now: u64) -> Decision {
+        self.together(&[counter], Ask { verb, cost, now })
+    }
+
+    /// Decides on a log; its memory comes while the clock is read.
+    #[inline(never)]
+    fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
+        self.touch(counter);
+        self.log(counter, Ask::new(verb, cost, self.clock.now_us()))
+    }
+
+    fn log(&self, counter: Counter<'_>, ask: Ask) -> Decision {
         if matches!(ask.verb, Verb::Refund | Verb::Reset) && self.shared.any_live(ask.now) {
             return self.together(&[counter], ask);
         }
-        let verdict = if counter.logs() {
-            self.logs().decide(counter, ask, &self.shared)
-        } else {
-            self.flat().decide(counter, ask, &self.shared)
-        };
-        match verdict {
-            Some(verdict) => Decision::new(tollgate_core::Decision::one(verdict), false),
+        match self.logs().decide(counter, ask, &self.shared) {
+            Some(verdict) => Decision::one(verdict),
             None => self.together(&[counter], ask),
         }
+    }
+}
+
+/// Decides on a counter of fixed size if it is at home; gives what was locked if not.
+#[inline(always)]
+fn at_home<'t>(home: &'t FlatBucket, counter: Counter<'_>, ask: Ask) -> Result<Verdict, Flat<'t>> {
+    let tag = counter.id.tag();
+    let mut slots = home.lock();
+    match slots.find(tag) {
+        Some(at) => Ok(slots.decide(at, tag, counter.limit.quota(), ask)),
+        None => Err(slots),
     }
 }
 

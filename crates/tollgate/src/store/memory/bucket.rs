@@ -12,7 +12,9 @@ pub(super) const CLAIMED: u64 = (1 << 54) - 1;
 /// Makes a tag of a hash.
 #[inline]
 pub(super) fn tag(hash: u64) -> u64 {
-    (hash & ((1 << TAG_BITS) - 1)).max(1)
+    // Written so that a tag shifted to the top of a word, as it is kept, takes no more than that.
+    let spare = u64::BITS - TAG_BITS;
+    (hash << spare).max(1 << spare) >> spare
 }
 
 /// A few places for counters; all vacant at first.

@@ -5,7 +5,7 @@
 //! they read means nothing.
 
 use std::array;
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
@@ -13,6 +13,7 @@ use tollgate_core::{Change, Packed, Quota, State, Verdict, apply_packed};
 
 use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
+use super::prefetch::prefetch;
 
 /// How often to look for a lock to be free before letting another thread run: a decision under
 /// lock takes some 20 ns, unless its thread was put to sleep.
@@ -20,19 +21,20 @@ const SPINS: usize = 100;
 
 const LEN: usize = 4;
 
+// The first line tells whose the counters are, the second one holds what changes with them.
 #[derive(Default)]
 #[repr(C, align(128))]
 pub(super) struct FlatBucket {
     locked: AtomicBool,
     strays_until: AtomicU64,
-    /// The tag, and 7 bits of `a`.
+    /// The tag, and 7 bits of `b`.
     tags: [AtomicU64; LEN],
-    /// When to forget, and 10 bits of `a`.
-    times: [AtomicU64; LEN],
-    /// `b`, and 4 bits of `a`.
-    bs: [AtomicU64; LEN],
-    /// The low 32 bits of `a`.
+    /// The low 32 bits of `b`.
     lows: [AtomicU32; LEN],
+    /// When to forget, and 10 bits of `b`.
+    times: [AtomicU64; LEN],
+    /// `a`, and 11 bits of `b`.
+    firsts: [AtomicU64; LEN],
 }
 
 impl Bucket for FlatBucket {
@@ -57,20 +59,26 @@ impl Bucket for FlatBucket {
 
     #[inline]
     fn touch(&self) {
-        let first = u32::from(self.locked.load(Ordering::Relaxed));
-        let second = self.lows[0].load(Ordering::Relaxed);
-        // A load that nobody looks at would not be made.
-        black_box(first ^ second);
+        // One for each line.
+        prefetch(&self.locked, |locked| locked.load(ORDER));
+        prefetch(&self.times[0], |time| time.load(ORDER));
     }
 
     #[inline]
     fn seems_to_hold(&self, tag: u64) -> bool {
-        let held = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 7 == tag;
-        self.tags.iter().any(held)
+        let [a, b, c, d] = self.matches(tag);
+        a | b | c | d
     }
 }
 
 impl FlatBucket {
+    /// Where a tag is: all are looked at, as a branch on where it is would be guessed wrong half
+    /// the time.
+    #[inline]
+    fn matches(&self, tag: u64) -> [bool; LEN] {
+        array::from_fn(|at| (self.tags[at].load(ORDER) ^ tag << 7) < 1 << 7)
+    }
+
     #[cold]
     fn wait(&self) -> Flat<'_> {
         loop {
@@ -108,24 +116,32 @@ impl Flat<'_> {
         let at = at % LEN;
         let x = self.bucket.tags[at].load(ORDER);
         let y = self.bucket.times[at].load(ORDER);
-        let z = self.bucket.bs[at].load(ORDER);
+        let z = self.bucket.firsts[at].load(ORDER);
         let low = u64::from(self.bucket.lows[at].load(ORDER));
-        let high = (z & 0xf) | (y & 0x3ff) << 4 | (x & 0x7f) << 14;
+        let high = (x & 0x7f) | (y & 0x3ff) << 7 | (z & 0x7ff) << 17;
         Packed {
             forget_at_us: y >> 10,
-            a: low | high << 32,
-            b: z >> 4,
+            a: z >> 11,
+            b: low | high << 32,
         }
     }
 
     #[inline(always)]
     fn set(&mut self, at: usize, tag: u64, packed: Packed) {
         let at = at % LEN;
-        let high = packed.a >> 32;
-        self.bucket.tags[at].store(tag << 7 | (high >> 14 & 0x7f), ORDER);
-        self.bucket.times[at].store(packed.forget_at_us << 10 | (high >> 4 & 0x3ff), ORDER);
-        self.bucket.bs[at].store(packed.b << 4 | (high & 0xf), ORDER);
-        self.bucket.lows[at].store(packed.a as u32, ORDER);
+        let high = packed.b >> 32;
+        self.bucket.tags[at].store(tag << 7 | (high & 0x7f), ORDER);
+        self.bucket.lows[at].store(packed.b as u32, ORDER);
+        self.set_rest(at, packed);
+    }
+
+    /// Sets a counter that has the tag and the `b` it had before.
+    #[inline(always)]
+    fn set_rest(&mut self, at: usize, packed: Packed) {
+        let at = at % LEN;
+        let high = packed.b >> 32;
+        self.bucket.times[at].store(packed.forget_at_us << 10 | (high >> 7 & 0x3ff), ORDER);
+        self.bucket.firsts[at].store(packed.a << 11 | (high >> 17 & 0x7ff), ORDER);
     }
 
     fn vacate(&mut self, at: usize) {
@@ -148,10 +164,11 @@ impl Slots for Flat<'_> {
 
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        // All at once: a branch on where it is found would be guessed wrong half the time.
-        let found: [u32; LEN] = array::from_fn(|at| u32::from(self.tag(at) == tag) << at);
-        let found = found[0] | found[1] | found[2] | found[3];
-        (found != 0).then(|| found.trailing_zeros() as usize % LEN)
+        let mut found = LEN;
+        for (at, here) in self.bucket.matches(tag).into_iter().enumerate() {
+            found = if here { at } else { found };
+        }
+        (found < LEN).then_some(found)
     }
 
     #[inline(always)]
@@ -161,7 +178,8 @@ impl Slots for Flat<'_> {
         let (verdict, change) = decided.expect("logs have buckets of their own");
         match change {
             Change::Nothing => {}
-            Change::Keep(packed) => self.set(at, tag, packed),
+            Change::Keep(next) if next.b == packed.b => self.set_rest(at, next),
+            Change::Keep(next) => self.set(at, tag, next),
             Change::Forget => self.vacate(at),
         }
         verdict

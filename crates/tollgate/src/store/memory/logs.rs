@@ -1,6 +1,5 @@
 //! Logs: five of them to a bucket, their entries elsewhere.
 
-use std::hint::black_box;
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -8,6 +7,7 @@ use tollgate_core::{Log, Quota, State, Verdict};
 
 use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
+use super::prefetch::prefetch;
 
 const LEN: usize = 5;
 
@@ -55,7 +55,7 @@ impl Bucket for LogBucket {
 
     #[inline]
     fn touch(&self) {
-        black_box(self.row.is_locked());
+        prefetch(&self.row, Mutex::is_locked);
     }
 
     #[inline]

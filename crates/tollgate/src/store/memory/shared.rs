@@ -68,7 +68,7 @@ impl Shared {
     #[inline]
     pub(super) fn stripe(&self, id: Id) -> usize {
         // A counter always shares with the same others: its tag decides.
-        (id.tag % self.stripes.len() as u64) as usize
+        (id.tag() % self.stripes.len() as u64) as usize
     }
 
     /// The state a counter starts from when it gets room of its own: what it may have taken while

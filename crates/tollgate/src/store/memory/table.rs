@@ -26,22 +26,16 @@ const MOST_MOVES: usize = 3;
 /// one of those in the way may be forgotten.
 const CROWDED_US: u64 = 1_000;
 
-/// Which counter: where it belongs and how it is told apart there.
+/// Which counter: a hash that says where it belongs and how it is told apart there.
+// One number, so that it stays in a register from call to call.
 #[derive(Clone, Copy)]
-pub(super) struct Id {
-    /// Says where by its high bits.
-    home: u64,
-    /// All bits but those few that any two counters of a bucket have in common.
-    pub(super) tag: u64,
-}
+pub(super) struct Id(pub(super) u64);
 
 impl Id {
+    /// All bits but those few that any two counters of a bucket have in common.
     #[inline]
-    pub(super) fn of(hash: u64) -> Self {
-        Id {
-            home: hash,
-            tag: bucket::tag(hash),
-        }
+    pub(super) fn tag(self) -> u64 {
+        bucket::tag(self.0)
     }
 }
 
@@ -69,14 +63,35 @@ impl<B: Bucket> Table<B> {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
 
+    /// Where a counter should be.
     #[inline]
-    fn home(&self, id: Id) -> usize {
-        self.scale(id.home)
+    pub(super) fn home(&self, id: Id) -> &B {
+        &self.buckets[self.home_number(id)]
+    }
+
+    /// Where else it may be.
+    #[inline]
+    pub(super) fn other(&self, id: Id) -> &B {
+        &self.buckets[self.other_number(self.home_number(id), id.tag())]
+    }
+
+    /// Starts to bring the memory of a counter near that seems not to be at home, which should be
+    /// near already.
+    #[inline]
+    pub(super) fn touch_away(&self, home: &B, id: Id) {
+        if !home.seems_to_hold(id.tag()) {
+            self.other(id).touch();
+        }
+    }
+
+    #[inline]
+    fn home_number(&self, id: Id) -> usize {
+        self.scale(id.0)
     }
 
     /// The other bucket of a counter that is in `bucket`; the other of the other is the one.
     #[inline]
-    fn other(&self, bucket: usize, tag: u64) -> usize {
+    fn other_number(&self, bucket: usize, tag: u64) -> usize {
         let sum = self.scale(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if sum >= bucket {
             sum - bucket
@@ -85,25 +100,9 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Starts to bring a counter's memory near.
-    #[inline]
-    pub(super) fn touch(&self, id: Id) {
-        self.buckets[self.home(id)].touch();
-    }
-
-    /// Starts to bring the memory of a counter near that seems not to be at home; what is at home
-    /// should be near already.
-    #[inline]
-    pub(super) fn touch_away(&self, id: Id) {
-        let home = self.home(id);
-        if !self.buckets[home].seems_to_hold(id.tag) {
-            self.buckets[self.other(home, id.tag)].touch();
-        }
-    }
-
     /// Decides on a lone counter; none when others stand in its way. A new one starts from what it
     /// may have taken of a shared budget.
-    #[inline(always)]
+    #[inline]
     pub(super) fn decide(
         &self,
         counter: Counter<'_>,
@@ -111,45 +110,43 @@ impl<B: Bucket> Table<B> {
         shared: &Shared,
     ) -> Option<Verdict> {
         let Counter { id, limit } = counter;
-        let home = self.home(id);
-        let mut slots = self.buckets[home].lock();
-        match slots.find(id.tag) {
-            Some(at) => Some(slots.decide(at, id.tag, limit.quota(), ask)),
-            None => self.decide_elsewhere(home, slots, counter, ask, shared),
+        let mut slots = self.home(id).lock();
+        match slots.find(id.tag()) {
+            Some(at) => Some(slots.decide(at, id.tag(), limit.quota(), ask)),
+            None => self.decide_elsewhere(slots, counter, ask, shared),
         }
     }
 
-    /// Decides on a lone counter that is not at home.
-    #[inline(never)]
-    fn decide_elsewhere<'t>(
+    /// Decides on a lone counter that is not at home, where the lock is held.
+    pub(super) fn decide_elsewhere<'t>(
         &'t self,
-        home: usize,
         mut slots: B::Slots<'t>,
         counter: Counter<'_>,
         ask: Ask,
         shared: &Shared,
     ) -> Option<Verdict> {
         let Counter { id, limit } = counter;
+        let home = self.home_number(id);
         let quota = limit.quota();
         let start = || shared.inherited(id, limit, ask.now);
         let may_be_away = slots.strays_until() > ask.now;
         if !may_be_away && let Some(at) = slots.vacancy(ask.now) {
-            return Some(slots.decide_new(at, id.tag, quota, ask, start()));
+            return Some(slots.decide_new(at, id.tag(), quota, ask, start()));
         }
-        let other = self.other(home, id.tag);
+        let other = self.other_number(home, id.tag());
         // Waited for only in the order that all callers follow.
         let mut there = if other > home {
             self.buckets[other].lock()
         } else {
             self.buckets[other].try_lock()?
         };
-        let (at, verdict) = if let Some(at) = there.find(id.tag) {
-            (at, there.decide(at, id.tag, quota, ask))
+        let (at, verdict) = if let Some(at) = there.find(id.tag()) {
+            (at, there.decide(at, id.tag(), quota, ask))
         } else if let Some(at) = slots.vacancy(ask.now) {
-            return Some(slots.decide_new(at, id.tag, quota, ask, start()));
+            return Some(slots.decide_new(at, id.tag(), quota, ask, start()));
         } else {
             let at = there.vacancy(ask.now)?;
-            (at, there.decide_new(at, id.tag, quota, ask, start()))
+            (at, there.decide_new(at, id.tag(), quota, ask, start()))
         };
         slots.stray(there.forget_at(at));
         Some(verdict)
@@ -159,8 +156,8 @@ impl<B: Bucket> Table<B> {
     pub(super) fn hold(&self, ids: impl Iterator<Item = Id>) -> Held<'_, B> {
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         for id in ids {
-            let home = self.home(id);
-            wanted.extend([home, self.other(home, id.tag)]);
+            let home = self.home_number(id);
+            wanted.extend([home, self.other_number(home, id.tag())]);
         }
         wanted.sort_unstable();
         wanted.dedup();
@@ -188,7 +185,7 @@ impl<B: Bucket> Table<B> {
                 continue;
             }
             search.soonest = search.soonest.min(slots.forget_at(at));
-            let to = self.other(bucket, slots.tag(at));
+            let to = self.other_number(bucket, slots.tag(at));
             // Not waited for: whoever holds it may be waiting for one of ours, or be ourselves.
             let Some(mut there) = self.buckets[to].try_lock() else {
                 continue;
@@ -247,16 +244,16 @@ impl<'t, B: Bucket> Held<'t, B> {
     }
 
     fn buckets(&self, id: Id) -> [usize; 2] {
-        let home = self.table.home(id);
-        [home, self.table.other(home, id.tag)]
+        let home = self.table.home_number(id);
+        [home, self.table.other_number(home, id.tag())]
     }
 
     /// Claims the slot of a counter that is there.
     pub(super) fn find(&mut self, id: Id, quota: &Quota) -> Option<(Claim, State)> {
         for bucket in self.buckets(id) {
             let slots = self.slots(bucket);
-            if let Some(at) = slots.find(id.tag) {
-                let state = slots.claim(at, id.tag, quota);
+            if let Some(at) = slots.find(id.tag()) {
+                let state = slots.claim(at, id.tag(), quota);
                 return Some((Claim { bucket, at, id }, state));
             }
         }
@@ -272,7 +269,7 @@ impl<'t, B: Bucket> Held<'t, B> {
             Some((bucket, at))
         });
         let (bucket, at) = vacant.or_else(|| self.make_room(buckets, now))?;
-        self.slots(bucket).claim(at, id.tag, quota);
+        self.slots(bucket).claim(at, id.tag(), quota);
         Some(Claim { bucket, at, id })
     }
 
@@ -280,9 +277,9 @@ impl<'t, B: Bucket> Held<'t, B> {
     pub(super) fn store(&mut self, claim: Claim, quota: &Quota, state: State) {
         let Claim { bucket, at, id } = claim;
         let slots = self.slots(bucket);
-        slots.store(at, id.tag, quota, state);
+        slots.store(at, id.tag(), quota, state);
         let forget_at = slots.forget_at(at);
-        let home = self.table.home(id);
+        let home = self.table.home_number(id);
         if bucket != home {
             self.slots(home).stray(forget_at);
         }
@@ -325,9 +322,9 @@ mod tests {
         let table: Table<FlatBucket> = Table::new(1_000);
         for tag in 1..1_000 {
             for bucket in [0, 7, table.buckets.len() - 1] {
-                let other = table.other(bucket, tag);
+                let other = table.other_number(bucket, tag);
                 assert!(other < table.buckets.len());
-                assert_eq!(table.other(other, tag), bucket);
+                assert_eq!(table.other_number(other, tag), bucket);
             }
         }
     }
