@@ -4,6 +4,7 @@
 //! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*.
 
 mod bucket;
+mod entries;
 mod fixed_window;
 #[cfg(feature = "lua")]
 mod glimpse;
@@ -278,6 +279,24 @@ impl<F: Flat> Opened<F> {
     }
 }
 
+impl<'a> Opened<LogAt<'a>> {
+    #[inline]
+    pub(crate) fn log(log: &'a mut Log, quota: &Quota, t: u64) -> Self {
+        let newest = log.newest();
+        let now = newest.map_or(Some(t), |newest| moment(newest.time, quota, t));
+        let level = match now {
+            Some(now) => log.advance(newest, quota, now),
+            None => log.forgotten(newest),
+        };
+        let now = now.unwrap_or(t);
+        Opened {
+            level,
+            now,
+            behind: now - t,
+        }
+    }
+}
+
 /// A level of whichever algorithm.
 pub(crate) enum AnyLevel<'a> {
     Window(Window),
@@ -375,17 +394,11 @@ impl State {
                 }
             }
             Algorithm::SlidingWindowLog => {
-                let log = self.as_log();
-                let now = log.mark().map_or(Some(t), |mark| moment(mark, quota, t));
-                let level = match now {
-                    Some(now) => log.advance(quota, now),
-                    None => log.forgotten(),
-                };
-                let now = now.unwrap_or(t);
+                let Opened { level, now, behind } = Opened::log(self.as_log(), quota, t);
                 Opened {
                     level: AnyLevel::Log(level),
                     now,
-                    behind: now - t,
+                    behind,
                 }
             }
         }
@@ -403,7 +416,7 @@ impl State {
 
     /// Makes a log without entries new again.
     pub(crate) fn forget_if_empty(&mut self) {
-        if matches!(self, State::Log(log) if log.mark().is_none()) {
+        if matches!(self, State::Log(log) if log.newest().is_none()) {
             *self = State::New;
         }
     }
@@ -454,15 +467,14 @@ pub(crate) fn with_packed<W: WithFlat>(
     fn open<F: Flat>(quota: &Quota, packed: Packed, t: u64) -> Opened<F> {
         Opened::flat(Some(F::unpack(quota, packed)), quota, t)
     }
+    if WholeBucket::packs(quota, packed) {
+        return Some(then.with(open::<WholeBucket>(quota, packed, t)));
+    }
     match quota.algorithm() {
         Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),
         Algorithm::SlidingWindowCounter => Some(then.with(open::<Counter>(quota, packed, t))),
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-            Some(if WholeBucket::packs(quota, packed) {
-                then.with(open::<WholeBucket>(quota, packed, t))
-            } else {
-                then.with(open::<Bucket>(quota, packed, t))
-            })
+            Some(then.with(open::<Bucket>(quota, packed, t)))
         }
         Algorithm::SlidingWindowLog => None,
     }

@@ -43,6 +43,8 @@ pub struct Quota {
     unit: Drain,
     /// How long the whole capacity takes to drain.
     full: Drain,
+    /// Whether it is a bucket whose units drain in whole microseconds.
+    whole: bool,
 }
 
 /// How long something takes to drain at a quota's rate: whole microseconds and a fraction of one,
@@ -129,9 +131,11 @@ impl Quota {
             period_us,
             unit: Drain::default(),
             full: Drain::default(),
+            whole: false,
         };
         quota.unit = quota.divide(1);
         quota.full = quota.divide(capacity);
+        quota.whole = word.is_some() && quota.unit.part == 0;
         if quota.full
             > (Drain {
                 us: MAX_TIME_US,
@@ -286,6 +290,12 @@ impl Quota {
     #[inline]
     pub(crate) fn full(&self) -> Drain {
         self.full
+    }
+
+    /// Whether it is a bucket whose units drain in whole microseconds.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     fn divide(&self, units: u32) -> Drain {

@@ -5,7 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{AnyLevel, Flat, Level, Opened, Packed, State, WithFlat, with_packed};
+use crate::algorithm::{AnyLevel, Flat, Level, Log, Opened, Packed, State, WithFlat, with_packed};
 use crate::decision::{Decision, Outcome, Retry, Verdict};
 use crate::quota::Quota;
 
@@ -88,6 +88,17 @@ pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u6
     let (verdict, change) = turn.decide();
     let next = turn.level.into_state();
     change.write(state, next);
+    verdict
+}
+
+/// Decides one request against one log, as [`apply`] does on a state: the quota must be one that
+/// [logs](crate::Algorithm::logs).
+pub fn apply_log(quota: &Quota, log: &mut Log, verb: Verb, cost: u32, now_us: u64) -> Verdict {
+    let opened = Opened::log(log, quota, now_us.min(MAX_TIME_US));
+    let (verdict, change) = Turn::new(quota, opened, verb, cost).decide();
+    if change == Change::Forget {
+        *log = Log::default();
+    }
     verdict
 }
 

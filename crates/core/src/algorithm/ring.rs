@@ -52,15 +52,18 @@ impl Width {
 }
 
 impl Ring {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.words.get(LEN).map_or(0, |&len| len as usize)
     }
 
+    #[inline]
     pub(super) fn last(&self) -> Option<Entry> {
         self.len().checked_sub(1).map(|i| self.get(i))
     }
 
     /// The entry at a position counted from the oldest, which must exist.
+    #[inline]
     pub(super) fn get(&self, i: usize) -> Entry {
         let raw = self.raw(i);
         Entry {
@@ -69,36 +72,13 @@ impl Ring {
         }
     }
 
-    /// The units before an entry.
-    pub(super) fn sum_before(&self, i: usize) -> u64 {
-        i.checked_sub(1).map_or(0, |i| self.get(i).sum)
-    }
-
-    /// The first position from `from` on whose entry passes a test that the rest pass too.
-    pub(super) fn first(&self, from: usize, passes: impl Fn(Entry) -> bool) -> usize {
-        let (mut low, mut high) = (from, self.len());
-        // The oldest entry is the likeliest answer.
-        if low < high && passes(self.get(low)) {
-            return low;
-        }
-        while low < high {
-            let middle = low.midpoint(high);
-            if passes(self.get(middle)) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        low
-    }
-
     /// Appends an entry no older than the last. `likely` is the length it may well grow to.
     pub(super) fn push(&mut self, entry: Entry, likely: usize) {
         let len = self.len();
         let capacity = self.capacity();
         if len == capacity || (capacity > 16 && len < capacity / 4) {
             // Small steps: there may be a million of these, each of a few entries.
-            let grown = len + (len / 4).max(2);
+            let grown = len + (len / 4).max(if len == 0 { 4 } else { 2 });
             let capacity = if len < likely {
                 grown.min(likely)
             } else {
@@ -113,12 +93,8 @@ impl Ring {
     }
 
     /// Raises or lowers the sum of the last entry, which must exist.
-    pub(super) fn amend(&mut self, sum: u64) {
+    pub(super) fn amend(&mut self, entry: Entry) {
         let last = self.len() - 1;
-        let entry = Entry {
-            time: self.get(last).time,
-            sum,
-        };
         if !self.fits(entry) {
             self.rebuild(entry, self.capacity());
         }
@@ -150,6 +126,7 @@ impl Ring {
         self.words[LEN] -= u32::try_from(n).expect("a log has fewer than 2^24 entries");
     }
 
+    #[inline]
     fn fits(&self, entry: Entry) -> bool {
         let half = self.width().half();
         let below = |value: Option<u64>| value.is_some_and(|v| half == 64 || v >> half == 0);
@@ -173,6 +150,7 @@ impl Ring {
         *self = next;
     }
 
+    #[inline]
     fn width(&self) -> Width {
         match self.words[HEAD] >> HEAD_BITS {
             2 => Width::Narrow,
@@ -181,6 +159,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn head(&self) -> usize {
         (self.words[HEAD] & ((1 << HEAD_BITS) - 1)) as usize
     }
@@ -190,13 +169,20 @@ impl Ring {
         self.words[HEAD] = head | (width as u32) << HEAD_BITS;
     }
 
+    #[inline]
     fn capacity(&self) -> usize {
         match self.words.len().checked_sub(HEADER) {
-            Some(words) => words / self.width() as usize,
+            // Divisions by a number that is known are cheap.
+            Some(words) => match self.width() {
+                Width::Narrow => words / 2,
+                Width::Wide => words / 3,
+                Width::Whole => words / 4,
+            },
             None => 0,
         }
     }
 
+    #[inline]
     fn place(&self, i: usize, width: Width) -> usize {
         let at = self.head() + i;
         let capacity = self.capacity();
@@ -204,6 +190,7 @@ impl Ring {
         HEADER + at * width as usize
     }
 
+    #[inline]
     fn raw(&self, i: usize) -> Entry {
         let width = self.width();
         let at = self.place(i, width);
@@ -250,6 +237,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn pair(&self, at: usize) -> u64 {
         u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32
     }

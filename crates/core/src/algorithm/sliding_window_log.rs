@@ -4,7 +4,8 @@
 use core::fmt;
 
 use super::Level;
-use super::ring::{Entry, Ring};
+use super::entries::Entries;
+use super::ring::Entry;
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
@@ -16,7 +17,7 @@ const INSTANTS_IN_DEBT: usize = 1_000;
 /// Single requests, oldest first.
 #[derive(Clone, Default)]
 pub struct Log {
-    entries: Ring,
+    entries: Entries,
 }
 
 /// A log brought to a moment: what is before `first` no longer counts, but is only dropped when
@@ -24,27 +25,32 @@ pub struct Log {
 pub(crate) struct LogAt<'a> {
     log: &'a mut Log,
     first: usize,
+    newest: Option<Entry>,
 }
 
 impl Log {
     /// The newest instant, if there is any.
-    pub(super) fn mark(&self) -> Option<u64> {
-        self.entries.last().map(|newest| newest.time)
+    #[inline]
+    pub(super) fn newest(&self) -> Option<Entry> {
+        self.entries.last()
     }
 
     /// Brings the log to a moment: an entry exactly one period old is gone.
-    pub(super) fn advance(&mut self, quota: &Quota, now: u64) -> LogAt<'_> {
+    #[inline]
+    pub(super) fn advance(&mut self, newest: Option<Entry>, quota: &Quota, now: u64) -> LogAt<'_> {
         let counts = |entry: Entry| entry.time + quota.period_us() > now;
         LogAt {
             first: self.entries.first(0, counts),
+            newest,
             log: self,
         }
     }
 
     /// Sees the log as if it were new.
-    pub(super) fn forgotten(&mut self) -> LogAt<'_> {
+    pub(super) fn forgotten(&mut self, newest: Option<Entry>) -> LogAt<'_> {
         LogAt {
             first: self.entries.len(),
+            newest,
             log: self,
         }
     }
@@ -53,16 +59,18 @@ impl Log {
 impl LogAt<'_> {
     /// The units that count.
     fn used(&self) -> u64 {
-        let entries = &self.log.entries;
-        match entries.last() {
-            Some(last) => last.sum - entries.sum_before(self.first),
+        match self.newest {
+            Some(newest) => newest.sum - self.log.entries.sum_before(self.first),
             None => 0,
         }
     }
 
     fn drop_expired(&mut self) {
-        self.log.entries.drop_front(self.first);
-        self.first = 0;
+        if self.first > 0 {
+            self.log.entries.drop_front(self.first);
+            self.first = 0;
+            self.newest = self.log.entries.last();
+        }
     }
 }
 
@@ -75,7 +83,7 @@ impl Level for LogAt<'_> {
     fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
         let entries = &self.log.entries;
         let room = u64::from(quota.limit() - units);
-        let total = entries.last().map_or(0, |last| last.sum);
+        let total = self.newest.map_or(0, |newest| newest.sum);
         let freeing = entries.first(self.first, |entry| total - entry.sum <= room);
         if freeing == entries.len() {
             return 0;
@@ -85,27 +93,32 @@ impl Level for LogAt<'_> {
 
     #[inline]
     fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        if self.first == self.log.entries.len() {
-            return 0;
+        match self.newest {
+            Some(newest) if self.first < self.log.entries.len() => {
+                (newest.time + quota.period_us()).saturating_sub(now)
+            }
+            Some(_) | None => 0,
         }
-        self.log.forget_at_us(quota).saturating_sub(now)
     }
 
+    #[inline]
     fn take(&mut self, quota: &Quota, units: u32, now: u64) {
         self.drop_expired();
         let entries = &mut self.log.entries;
-        let newest = entries.last();
-        let used = newest.map_or(0, |entry| entry.sum);
+        let used = self.newest.map_or(0, |newest| newest.sum);
         let sum = (used + u64::from(units)).min(MAX_UNITS);
-        if newest.is_some_and(|entry| entry.time == now) {
-            entries.amend(sum);
+        let taken = Entry { time: now, sum };
+        let in_an_instant = self.newest.is_some_and(|newest| newest.time == now);
+        self.newest = Some(taken);
+        if in_an_instant {
+            entries.amend(taken);
             return;
         }
         let limit = quota.limit() as usize;
         if entries.len() >= limit + INSTANTS_IN_DEBT {
             entries.merge_front();
         }
-        entries.push(Entry { time: now, sum }, limit);
+        entries.push(taken, limit);
     }
 
     fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
@@ -114,18 +127,21 @@ impl Level for LogAt<'_> {
         let entries = &mut self.log.entries;
         while let Some(last) = entries.len().checked_sub(1) {
             if entries.sum_before(last) < left {
-                entries.amend(left);
+                let time = entries.get(last).time;
+                entries.amend(Entry { time, sum: left });
                 break;
             }
             entries.pop();
         }
+        self.newest = entries.last();
     }
 }
 
 impl Log {
     /// From this time on the log may be forgotten.
     pub fn forget_at_us(&self, quota: &Quota) -> u64 {
-        self.mark().map_or(0, |newest| newest + quota.period_us())
+        self.newest()
+            .map_or(0, |newest| newest.time + quota.period_us())
     }
 
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {

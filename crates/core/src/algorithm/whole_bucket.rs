@@ -3,7 +3,6 @@
 
 use super::{Flat, Level, Packed};
 use crate::MAX_TIME_US;
-use crate::math::narrow;
 use crate::quota::Quota;
 
 /// A level in microseconds to drain, and when it was last changed.
@@ -17,7 +16,7 @@ impl WholeBucket {
     /// Whether that is the packed state of such a bucket, written under this very limit.
     #[inline]
     pub(super) fn packs(quota: &Quota, packed: Packed) -> bool {
-        quota.drain(1).part == 0 && packed.b == u64::from(quota.limit())
+        quota.is_whole() && packed.b == u64::from(quota.limit())
     }
 }
 
@@ -71,7 +70,12 @@ impl Level for WholeBucket {
     #[inline]
     fn available(&self, quota: &Quota, _: u64) -> u32 {
         let free = quota.full().us.saturating_sub(self.level);
-        narrow(free / quota.drain(1).us)
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "what is free is at most the capacity"
+        )]
+        let units = (free / quota.drain(1).us) as u32;
+        units
     }
 
     #[inline]
