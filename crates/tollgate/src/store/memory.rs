@@ -3,6 +3,7 @@
 mod bucket;
 mod flat;
 mod logs;
+mod many;
 mod prefetch;
 mod shared;
 mod table;
@@ -31,8 +32,6 @@ use crate::request::Request;
 
 /// How many live keys a store holds unless told otherwise.
 const DEFAULT_CAPACITY: usize = 100_000;
-/// How many decisions of a batch are prepared before the first is made.
-const BATCH: usize = 32;
 
 /// Counters in this process: bounded, exact, and never pausing.
 ///
@@ -188,32 +187,6 @@ impl<C: Clock> MemoryStore<C> {
         self.any(&counters, ask)
     }
 
-    /// Decides many requests in order, at one time. Much faster than one by one once the keys
-    /// outgrow the processor's caches: their memory is fetched side by side.
-    pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
-        let now = self.clock.now_us();
-        let mut decisions = Vec::with_capacity(requests.len());
-        for batch in requests.chunks(BATCH) {
-            let asked = batch.iter().flat_map(Request::asked);
-            let counters: SmallVec<[Counter<'_>; BATCH]> = asked
-                .map(|asked| self.counter(&asked.key, asked.limit))
-                .collect();
-            counters.iter().for_each(|&counter| self.touch(counter));
-            for counter in counters.iter().filter(|counter| !counter.logs()) {
-                let flat = self.flat();
-                flat.touch_away(flat.home(counter.id), counter.id);
-            }
-            let mut rest = &counters[..];
-            for request in batch {
-                let (counters, after) = rest.split_at(request.asked().len());
-                rest = after;
-                let ask = Ask::new(request.asks(), request.units(), now);
-                decisions.push(self.any(counters, ask));
-            }
-        }
-        decisions
-    }
-
     /// Decides one key against one limit.
     // Inlined with all it calls, so that each verb of the limiter is compiled for itself: the
     // shorter a decision, the more of the next one is begun while its memory is waited for.
@@ -236,54 +209,6 @@ impl<C: Clock> MemoryStore<C> {
         flat.other(counter.id).touch();
         let now = self.clock.now_us();
         self.at(home, counter, Ask::new(verb, cost, now))
-    }
-
-    /// Checks many keys against one limit, at one time.
-    pub(crate) fn check_each<'k>(
-        &self,
-        keys: impl Iterator<Item = Key<'k>>,
-        limit: &Limit,
-    ) -> Vec<Decision> {
-        if limit.quota().algorithm().logs() {
-            self.check_each_in(self.logs(), keys, limit, Self::check_log)
-        } else {
-            self.check_each_in(self.flat(), keys, limit, Self::check_flat)
-        }
-    }
-
-    #[inline]
-    fn check_each_in<'t, 'k, 'l, B: Bucket>(
-        &self,
-        table: &'t Table<B>,
-        mut keys: impl Iterator<Item = Key<'k>>,
-        limit: &'l Limit,
-        check: impl Fn(&Self, &'t B, Counter<'l>, u64, &mut Vec<Decision>),
-    ) -> Vec<Decision> {
-        let now = self.clock.now_us();
-        let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        let mut batch = [(table.home(Id(0)), Id(0)); BATCH];
-        loop {
-            let mut len = 0;
-            while len < BATCH
-                && let Some(key) = keys.next()
-            {
-                let Counter { id, .. } = self.counter(&key, limit);
-                let home = table.home(id);
-                home.touch();
-                batch[len] = (home, id);
-                len += 1;
-            }
-            if len == 0 {
-                return decisions;
-            }
-            let batch = &batch[..len];
-            batch
-                .iter()
-                .for_each(|&(home, id)| table.touch_away(home, id));
-            for &(home, id) in batch {
-                check(self, home, Counter { id, limit }, now, &mut decisions);
-            }
-        }
     }
 
     /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
@@ -335,53 +260,11 @@ impl<C: Clock> MemoryStore<C> {
         Counter { id, limit }
     }
 
-    /// Starts to bring a counter's memory near, where it should be.
-    #[inline]
-    fn touch(&self, counter: Counter<'_>) {
-        if counter.logs() {
-            self.logs().home(counter.id).touch();
-        } else {
-            self.flat().home(counter.id).touch();
-        }
-    }
-
     fn any(&self, counters: &[Counter<'_>], ask: Ask) -> Decision {
         match counters {
             [one] => self.one(*one, ask),
             several => self.together(several, ask),
         }
-    }
-
-    /// Checks one of many.
-    // Apart from the loop that calls it, whose registers it would use up, and writing its answer
-    // where it stays.
-    #[inline(never)]
-    fn check_flat(
-        &self,
-        home: &FlatBucket,
-        counter: Counter<'_>,
-        now: u64,
-        decisions: &mut Vec<Decision>,
-    ) {
-        let ask = Ask::new(Verb::Check, 1, now);
-        match at_home(home, counter, ask) {
-            Ok(verdict) => decisions.push(Decision::one(verdict)),
-            Err(home) => {
-                let Ask { verb, cost, now } = ask;
-                decisions.push(self.elsewhere(home, counter, verb, cost, now));
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn check_log(
-        &self,
-        _: &LogBucket,
-        counter: Counter<'_>,
-        now: u64,
-        decisions: &mut Vec<Decision>,
-    ) {
-        decisions.push(self.log(counter, Ask::new(Verb::Check, 1, now)));
     }
 
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
@@ -401,7 +284,7 @@ impl<C: Clock> MemoryStore<C> {
         if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
             return self.alone(counter, verb, cost, now);
         }
-        match at_home(home, counter, ask) {
+        match at_home(home, None, counter, ask) {
             Ok(verdict) => Decision::one(verdict),
             Err(home) => self.elsewhere(home, counter, verb, cost, now),
         }
@@ -434,7 +317,8 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides on a log; its memory comes while the clock is read.
     #[inline(never)]
     fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
-        self.touch(counter);
+        self.logs().home(counter.id).touch();
+        self.logs().other(counter.id).touch();
         self.log(counter, Ask::new(verb, cost, self.clock.now_us()))
     }
 
@@ -451,10 +335,19 @@ impl<C: Clock> MemoryStore<C> {
 
 /// Decides on a counter of fixed size if it is at home; gives what was locked if not.
 #[inline(always)]
-fn at_home<'t>(home: &'t FlatBucket, counter: Counter<'_>, ask: Ask) -> Result<Verdict, Flat<'t>> {
+fn at_home<'t>(
+    home: &'t FlatBucket,
+    guess: Option<usize>,
+    counter: Counter<'_>,
+    ask: Ask,
+) -> Result<Verdict, Flat<'t>> {
     let tag = counter.id.tag();
     let mut slots = home.lock();
-    match slots.find(tag) {
+    let found = match guess {
+        Some(guess) => slots.find_at(guess, tag),
+        None => slots.find(tag),
+    };
+    match found {
         Some(at) => Ok(slots.decide(at, tag, counter.limit.quota(), ask)),
         None => Err(slots),
     }

@@ -33,8 +33,8 @@ pub(super) trait Bucket: Default + Send + Sync {
     /// Starts to bring its memory near.
     fn touch(&self);
 
-    /// A guess without the lock, for the sake of memory to come.
-    fn seems_to_hold(&self, tag: u64) -> bool;
+    /// Where a counter seems to be: a guess without the lock, for the sake of memory to come.
+    fn guess(&self, tag: u64) -> Option<usize>;
 }
 
 /// Places for counters under lock, by number.

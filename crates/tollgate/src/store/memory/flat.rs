@@ -4,7 +4,6 @@
 //! of it is atomic, so that whoever does not hold the lock may touch it to bring it near; what
 //! they read means nothing.
 
-use std::array;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
@@ -59,24 +58,32 @@ impl Bucket for FlatBucket {
 
     #[inline]
     fn touch(&self) {
-        // One for each line.
-        prefetch(&self.locked, |locked| locked.load(ORDER));
-        prefetch(&self.times[0], |time| time.load(ORDER));
+        // A look at each line.
+        prefetch(self, |bucket| {
+            bucket.strays_until.load(ORDER) ^ bucket.times[0].load(ORDER)
+        });
     }
 
     #[inline]
-    fn seems_to_hold(&self, tag: u64) -> bool {
-        let [a, b, c, d] = self.matches(tag);
-        a | b | c | d
+    fn guess(&self, tag: u64) -> Option<usize> {
+        self.find(tag)
     }
 }
 
 impl FlatBucket {
-    /// Where a tag is: all are looked at, as a branch on where it is would be guessed wrong half
-    /// the time.
     #[inline]
-    fn matches(&self, tag: u64) -> [bool; LEN] {
-        array::from_fn(|at| (self.tags[at].load(ORDER) ^ tag << 7) < 1 << 7)
+    fn find(&self, tag: u64) -> Option<usize> {
+        // All are looked at: a branch on where it is would be guessed wrong half the time.
+        let mut found = LEN;
+        for at in 0..LEN {
+            found = if self.holds(at, tag) { at } else { found };
+        }
+        (found < LEN).then_some(found)
+    }
+
+    #[inline]
+    fn holds(&self, at: usize, tag: u64) -> bool {
+        (self.tags[at].load(ORDER) ^ tag << 7) < 1 << 7
     }
 
     #[cold]
@@ -111,6 +118,17 @@ impl Drop for Flat<'_> {
 const ORDER: Ordering = Ordering::Relaxed;
 
 impl Flat<'_> {
+    /// Finds a counter that was guessed to be there.
+    #[inline]
+    pub(super) fn find_at(&self, guess: usize, tag: u64) -> Option<usize> {
+        let at = guess % LEN;
+        if self.bucket.holds(at, tag) {
+            Some(at)
+        } else {
+            self.find(tag)
+        }
+    }
+
     #[inline(always)]
     fn packed(&self, at: usize) -> Packed {
         let at = at % LEN;
@@ -164,11 +182,7 @@ impl Slots for Flat<'_> {
 
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        let mut found = LEN;
-        for (at, here) in self.bucket.matches(tag).into_iter().enumerate() {
-            found = if here { at } else { found };
-        }
-        (found < LEN).then_some(found)
+        self.bucket.find(tag)
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::{Log, Quota, State, Verdict};
+use tollgate_core::{Log, Quota, State, Verdict, apply_log};
 
 use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
@@ -55,12 +55,12 @@ impl Bucket for LogBucket {
 
     #[inline]
     fn touch(&self) {
-        prefetch(&self.row, Mutex::is_locked);
+        prefetch(self, |bucket| bucket.row.is_locked());
     }
 
     #[inline]
-    fn seems_to_hold(&self, _: u64) -> bool {
-        true
+    fn guess(&self, _: u64) -> Option<usize> {
+        Some(0)
     }
 }
 
@@ -85,8 +85,14 @@ impl Slots for MutexGuard<'_, Row> {
                 *slot = Slot::default();
             }
         }
-        let state = self.slots[at].load(tag);
-        self.decide_new(at, tag, quota, ask, state)
+        let slot = &mut self.slots[at];
+        let verdict = apply_log(quota, &mut slot.log, ask.verb, ask.cost, ask.now);
+        match slot.log.forget_at_us(quota) {
+            // No entry, no counter.
+            0 => *slot = Slot::default(),
+            time => slot.forget_at = time,
+        }
+        verdict
     }
 
     fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {

@@ -75,13 +75,14 @@ impl<B: Bucket> Table<B> {
         &self.buckets[self.other_number(self.home_number(id), id.tag())]
     }
 
-    /// Starts to bring the memory of a counter near that seems not to be at home, which should be
-    /// near already.
+    /// Guesses where at home a counter is, which should be near by now. Starts to bring its other
+    /// bucket near if it is not.
     #[inline]
-    pub(super) fn touch_away(&self, home: &B, id: Id) {
-        if !home.seems_to_hold(id.tag()) {
+    pub(super) fn guess(&self, home: &B, id: Id) -> usize {
+        home.guess(id.tag()).unwrap_or_else(|| {
             self.other(id).touch();
-        }
+            0
+        })
     }
 
     #[inline]

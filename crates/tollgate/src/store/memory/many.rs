@@ -1,0 +1,146 @@
+//! Batches: the memory of many counters is asked for before the first of them is decided on. Knows
+//! nothing of how one is decided.
+
+use smallvec::SmallVec;
+use tollgate_core::Verb;
+
+use super::bucket::Bucket;
+use super::flat::FlatBucket;
+use super::logs::LogBucket;
+use super::table::{Id, Table};
+use super::{Ask, Counter, MemoryStore, at_home};
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::Request;
+
+/// How many decisions of a batch are prepared before the first is made.
+const BATCH: usize = 32;
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides many requests in order, at one time. Much faster than one by one once the keys
+    /// outgrow the processor's caches: their memory is fetched side by side.
+    pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
+        let now = self.clock.now_us();
+        let mut decisions = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            let asked = batch.iter().flat_map(Request::asked);
+            let counters: SmallVec<[Counter<'_>; BATCH]> = asked
+                .map(|asked| self.counter(&asked.key, asked.limit))
+                .collect();
+            counters.iter().for_each(|&counter| self.touch(counter));
+            for counter in counters.iter().filter(|counter| !counter.logs()) {
+                let flat = self.flat();
+                flat.guess(flat.home(counter.id), counter.id);
+            }
+            let mut rest = &counters[..];
+            for request in batch {
+                let (counters, after) = rest.split_at(request.asked().len());
+                rest = after;
+                let ask = Ask::new(request.asks(), request.units(), now);
+                decisions.push(self.any(counters, ask));
+            }
+        }
+        decisions
+    }
+
+    /// Checks many keys against one limit, at one time.
+    pub(crate) fn check_each<'k>(
+        &self,
+        keys: impl Iterator<Item = Key<'k>>,
+        limit: &Limit,
+    ) -> Vec<Decision> {
+        if limit.quota().algorithm().logs() {
+            self.check_each_in(self.logs(), keys, limit, Self::check_log)
+        } else {
+            self.check_each_in(self.flat(), keys, limit, Self::check_flat)
+        }
+    }
+
+    #[inline]
+    fn check_each_in<'t, 'k, 'l, B: Bucket>(
+        &self,
+        table: &'t Table<B>,
+        mut keys: impl Iterator<Item = Key<'k>>,
+        limit: &'l Limit,
+        check: impl Fn(&Self, &'t B, usize, Counter<'l>, u64, &mut Vec<Decision>),
+    ) -> Vec<Decision> {
+        let now = self.clock.now_us();
+        let mut decisions = Vec::with_capacity(keys.size_hint().0);
+        let mut batch = [(table.home(Id(0)), Id(0), 0); BATCH];
+        loop {
+            let mut len = 0;
+            while len < BATCH
+                && let Some(key) = keys.next()
+            {
+                let Counter { id, .. } = self.counter(&key, limit);
+                let home = table.home(id);
+                home.touch();
+                batch[len] = (home, id, 0);
+                len += 1;
+            }
+            if len == 0 {
+                return decisions;
+            }
+            let batch = &mut batch[..len];
+            for (home, id, guess) in &mut *batch {
+                *guess = table.guess(home, *id);
+            }
+            for &mut (home, id, guess) in batch {
+                check(
+                    self,
+                    home,
+                    guess,
+                    Counter { id, limit },
+                    now,
+                    &mut decisions,
+                );
+            }
+        }
+    }
+
+    /// Checks one of many.
+    // Apart from the loop that calls it, whose registers it would use up, and writing its answer
+    // where it stays.
+    #[inline(never)]
+    fn check_flat(
+        &self,
+        home: &FlatBucket,
+        guess: usize,
+        counter: Counter<'_>,
+        now: u64,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let ask = Ask::new(Verb::Check, 1, now);
+        match at_home(home, Some(guess), counter, ask) {
+            Ok(verdict) => decisions.push(Decision::one(verdict)),
+            Err(home) => {
+                let Ask { verb, cost, now } = ask;
+                decisions.push(self.elsewhere(home, counter, verb, cost, now));
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn check_log(
+        &self,
+        _: &LogBucket,
+        _: usize,
+        counter: Counter<'_>,
+        now: u64,
+        decisions: &mut Vec<Decision>,
+    ) {
+        decisions.push(self.log(counter, Ask::new(Verb::Check, 1, now)));
+    }
+
+    /// Starts to bring a counter's memory near, where it should be.
+    #[inline]
+    fn touch(&self, counter: Counter<'_>) {
+        if counter.logs() {
+            self.logs().home(counter.id).touch();
+        } else {
+            self.flat().home(counter.id).touch();
+        }
+    }
+}
