@@ -280,7 +280,7 @@ impl<F: Flat> Opened<F> {
 }
 
 impl<'a> Opened<LogAt<'a>> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn log(log: &'a mut Log, quota: &Quota, t: u64) -> Self {
         let newest = log.newest();
         let now = newest.map_or(Some(t), |newest| moment(newest.time, quota, t));

@@ -37,7 +37,7 @@ impl Entry {
 }
 
 impl Entries {
-    #[inline]
+    #[inline(always)]
     pub(super) fn len(&self) -> usize {
         match self {
             Entries::Few(one) => usize::from(*one != 0),
@@ -45,7 +45,7 @@ impl Entries {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn last(&self) -> Option<Entry> {
         match self {
             Entries::Few(one) => Entry::unpacked(*one),
@@ -54,7 +54,7 @@ impl Entries {
     }
 
     /// The entry at a position counted from the oldest, which must exist.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, i: usize) -> Entry {
         match self {
             Entries::Few(one) => Entry::unpacked(*one).expect("it exists"),
@@ -63,7 +63,7 @@ impl Entries {
     }
 
     /// The units before an entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sum_before(&self, i: usize) -> u64 {
         i.checked_sub(1).map_or(0, |i| self.get(i).sum)
     }

@@ -184,10 +184,10 @@ impl Ring {
 
     #[inline]
     fn place(&self, i: usize, width: Width) -> usize {
-        let at = self.head() + i;
-        let capacity = self.capacity();
-        let at = if at < capacity { at } else { at - capacity };
-        HEADER + at * width as usize
+        let at = HEADER + (self.head() + i) * width as usize;
+        // Room for whole entries only: the queue goes round at the end of its memory.
+        let end = self.words.len();
+        if at < end { at } else { at - (end - HEADER) }
     }
 
     #[inline]

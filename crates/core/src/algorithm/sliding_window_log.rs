@@ -30,13 +30,13 @@ pub(crate) struct LogAt<'a> {
 
 impl Log {
     /// The newest instant, if there is any.
-    #[inline]
+    #[inline(always)]
     pub(super) fn newest(&self) -> Option<Entry> {
         self.entries.last()
     }
 
     /// Brings the log to a moment: an entry exactly one period old is gone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(&mut self, newest: Option<Entry>, quota: &Quota, now: u64) -> LogAt<'_> {
         let counts = |entry: Entry| entry.time + quota.period_us() > now;
         LogAt {
@@ -58,6 +58,7 @@ impl Log {
 
 impl LogAt<'_> {
     /// The units that count.
+    #[inline]
     fn used(&self) -> u64 {
         match self.newest {
             Some(newest) => newest.sum - self.log.entries.sum_before(self.first),
@@ -65,6 +66,7 @@ impl LogAt<'_> {
         }
     }
 
+    #[inline]
     fn drop_expired(&mut self) {
         if self.first > 0 {
             self.log.entries.drop_front(self.first);
@@ -139,6 +141,7 @@ impl Level for LogAt<'_> {
 
 impl Log {
     /// From this time on the log may be forgotten.
+    #[inline]
     pub fn forget_at_us(&self, quota: &Quota) -> u64 {
         self.newest()
             .map_or(0, |newest| newest.time + quota.period_us())
