@@ -1,6 +1,6 @@
 //! States as three numbers: nothing lost, every number within its bits, forgotten in time.
 
-use tollgate_core::{Change, MAX_TIME_US, Quota, State, Verb, apply, apply_packed};
+use tollgate_core::{Change, Log, MAX_TIME_US, Quota, State, Verb, apply, apply_log, apply_packed};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
 use tollgate_testkit::{any, with_each_seed};
@@ -125,6 +125,32 @@ fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
                     assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
                     assert_eq!(after, state.pack(quota), "{quota}: {verb} {cost} at {t}");
                 }
+                last.answered(t, &verdict);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_log_by_itself_is_answered_and_changed_as_in_a_state() {
+    with_each_seed(|rng| {
+        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
+        let logs = |quota: &&Quota| quota.algorithm().logs();
+        for quota in awkward.iter().chain(&random).filter(logs) {
+            let (mut state, mut log) = (State::New, Log::default());
+            let mut last = Last::begin(rng);
+            for _ in 0..100 {
+                let t = next_time(rng, quota, &last);
+                let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
+                let verdict = apply(quota, &mut state, verb, cost, t);
+                let same = apply_log(quota, &mut log, verb, cost, t);
+                assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
+                let stored = match &state {
+                    State::Log(log) => log.clone(),
+                    _ => Log::default(),
+                };
+                assert_eq!(log, stored, "{quota}: {verb} {cost} at {t}");
                 last.answered(t, &verdict);
             }
         }
