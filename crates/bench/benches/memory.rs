@@ -7,13 +7,14 @@ use std::env;
 use std::io;
 use std::process::ExitCode;
 
-use tollgate_bench::child::{self, Figure};
-use tollgate_bench::contender;
+use tollgate_bench::child;
+use tollgate_bench::figure::Figure;
 use tollgate_bench::machine;
+use tollgate_bench::memory::contender;
+use tollgate_bench::memory::scenario::Plan;
+use tollgate_bench::memory::target;
 use tollgate_bench::options::{Options, USAGE};
-use tollgate_bench::scenario::Plan;
 use tollgate_bench::table::Table;
-use tollgate_bench::target;
 
 fn main() -> ExitCode {
     let options = match Options::from_args(env::args().skip(1)) {
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> io::Result<()> {
     let plan = Plan::of(options.size);
     let columns = contender::all().into_iter().map(|entry| entry.name);
-    let mut table = Table::new(columns.filter(|name| options.wants_contender(name)));
+    let columns = columns.filter(|name| options.wants_contender(name));
+    let mut table = Table::new("ns a decision, unless said otherwise", columns);
     for task in tasks(&plan, options) {
         eprintln!("measuring {}", task.join(" "));
         for figure in child::figures(options, &task)? {
@@ -58,7 +60,7 @@ fn measure(options: &Options) -> io::Result<()> {
     }
 
     println!("Machine: {}.  ", machine::describe());
-    let peers = ["governor", "throttlecrab", "limitador", "foldhash"];
+    let peers = ["governor", "throttlecrab", "limitador@0.14", "foldhash"];
     println!("Peers: {}.  ", machine::versions(&peers));
     println!("Command: `{}`\n", options.command("memory"));
     println!("{table}");

@@ -18,15 +18,20 @@ pub fn describe() -> String {
 }
 
 /// The versions of these crates, from the workspace's lock file.
+///
+/// A crate that is there twice is told apart as cargo does, `name@0.6`.
 pub fn versions(crates: &[&str]) -> String {
     const LOCK: &str = include_str!("../../../Cargo.lock");
-    let version = |name: &str| {
-        let (_, rest) = LOCK.split_once(&format!("name = \"{name}\"\nversion = \""))?;
-        Some(rest.split_once('"')?.0)
+    let version = |spec: &str| {
+        let (name, begin) = spec.split_once('@').unwrap_or((spec, ""));
+        let start = format!("name = \"{name}\"\nversion = \"{begin}");
+        let (_, rest) = LOCK.split_once(&start)?;
+        let version = rest.split_once('"')?.0;
+        Some(format!("{name} {begin}{version}"))
     };
     crates
         .iter()
-        .map(|name| format!("{name} {}", version(name).unwrap_or("unknown")))
+        .map(|spec| version(spec).unwrap_or_else(|| format!("{spec} unknown")))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -43,8 +48,9 @@ mod tests {
 
     #[test]
     fn the_peers_versions_are_known() {
-        let versions = versions(&["governor", "throttlecrab", "limitador"]);
+        let versions = versions(&["governor", "throttlecrab", "limitador@0.14"]);
         assert!(versions.starts_with("governor 0.10."), "{versions}");
+        assert!(versions.contains("limitador 0.14."), "{versions}");
         assert!(!versions.contains("unknown"), "{versions}");
     }
 }

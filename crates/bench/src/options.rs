@@ -6,8 +6,8 @@ cargo bench -p tollgate-bench [--bench NAME] -- [OPTIONS] [WORD]...
 
   WORD               only scenarios whose name has every WORD, such as: 1M Zipf '2 threads'
   --contender NAME   only contenders whose name has NAME; may be repeated
-  --quick            small sizes: a smoke run of seconds
-  --full             10M keys too
+  --quick            small sizes: less than a minute
+  --full             larger sizes, more often
   --help             this text";
 
 /// How much to measure.

@@ -53,6 +53,15 @@ impl Behaviour {
     }
 }
 
+/// What the contenders are to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every request fits.
+    Admitted,
+    /// Every key has used up its limit.
+    Refused,
+}
+
 /// One limit: `limit` units a `period`, at most `capacity` at once.
 ///
 /// [`Display`](fmt::Display) writes it as a Tollgate quota.
@@ -62,7 +71,7 @@ pub struct Setting {
     pub behaviour: Behaviour,
     /// Units a period.
     pub limit: u32,
-    /// The period, whole seconds.
+    /// The period, whole milliseconds.
     pub period: Duration,
     /// A bucket's burst or queue; the limit for windows and the log.
     pub capacity: u32,
@@ -144,21 +153,24 @@ impl fmt::Display for Setting {
             period,
             capacity,
         } = self;
-        let seconds = period.as_secs();
+        let period = match (period.as_secs(), period.subsec_millis()) {
+            (seconds, 0) => format!("{seconds}s"),
+            (seconds, ms) => format!("{}ms", seconds * 1_000 + u64::from(ms)),
+        };
         match behaviour {
             Behaviour::TokenBucket => {
-                write!(f, "token-bucket {limit}/{seconds}s burst {capacity}")
+                write!(f, "token-bucket {limit}/{period} burst {capacity}")
             }
             Behaviour::LeakyPolicing => {
-                write!(f, "leaky-bucket {limit}/{seconds}s burst {capacity}")
+                write!(f, "leaky-bucket {limit}/{period} burst {capacity}")
             }
             Behaviour::LeakyShaping => {
-                write!(f, "leaky-bucket {limit}/{seconds}s queue {capacity}")
+                write!(f, "leaky-bucket {limit}/{period} queue {capacity}")
             }
             Behaviour::FixedWindow
             | Behaviour::SlidingWindowLog
             | Behaviour::SlidingWindowCounter => {
-                write!(f, "{} {limit}/{seconds}s", behaviour.name())
+                write!(f, "{} {limit}/{period}", behaviour.name())
             }
         }
     }

@@ -2,19 +2,29 @@
 
 use std::fmt;
 
-use crate::child::Figure;
+use crate::figure::Figure;
+use crate::measure::median;
 
 /// Figures by row and contender, rows in the order in which they came.
+///
+/// A cell that is measured several times shows the median. Two cells that are measured equally often
+/// were measured in turns: their ratio is the median of the ratios of each turn, which what disturbs
+/// both does not move.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
+    title: String,
     columns: Vec<String>,
-    rows: Vec<(String, Vec<Option<f64>>)>,
+    rows: Vec<(String, Vec<Vec<f64>>)>,
 }
 
+/// A place in a table: the row and the contender.
+pub type Place<'a> = (&'a str, &'a str);
+
 impl Table {
-    /// A table with a column for each contender.
-    pub fn new(columns: impl IntoIterator<Item = &'static str>) -> Table {
+    /// A table with a column for each contender; the title is that of the rows' names.
+    pub fn new(title: &str, columns: impl IntoIterator<Item = &'static str>) -> Table {
         Table {
+            title: title.to_owned(),
             columns: columns.into_iter().map(str::to_owned).collect(),
             rows: Vec::new(),
         }
@@ -27,18 +37,27 @@ impl Table {
         };
         let found = self.rows.iter().position(|(name, _)| *name == figure.row);
         let row = found.unwrap_or_else(|| {
-            let empty = vec![None; self.columns.len()];
+            let empty = vec![Vec::new(); self.columns.len()];
             self.rows.push((figure.row, empty));
             self.rows.len() - 1
         });
-        self.rows[row].1[column] = Some(figure.value);
+        self.rows[row].1[column].push(figure.value);
     }
 
-    /// The figure of that contender in that row.
-    pub fn get(&self, row: &str, contender: &str) -> Option<f64> {
+    /// The figure in that place.
+    pub fn get(&self, place: Place<'_>) -> Option<f64> {
+        self.values(place).and_then(middle)
+    }
+
+    /// How many times the one figure is the other.
+    pub fn ratio(&self, one: Place<'_>, other: Place<'_>) -> Option<f64> {
+        times(self.values(one)?, self.values(other)?)
+    }
+
+    fn values(&self, (row, contender): Place<'_>) -> Option<&[f64]> {
         let column = self.column(contender)?;
         let (_, cells) = self.rows.iter().find(|(name, _)| name == row)?;
-        cells[column]
+        Some(&cells[column])
     }
 
     fn column(&self, contender: &str) -> Option<usize> {
@@ -46,20 +65,34 @@ impl Table {
     }
 }
 
+fn middle(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| median(values))
+}
+
+fn times(one: &[f64], other: &[f64]) -> Option<f64> {
+    let times = |(one, other): (&f64, &f64)| (*other > 0.0).then(|| one / other);
+    if one.len() == other.len() {
+        let each: Option<Vec<f64>> = one.iter().zip(other).map(times).collect();
+        return middle(&each?);
+    }
+    times((&middle(one)?, &middle(other)?))
+}
+
 impl fmt::Display for Table {
     /// Markdown; beside each figure its ratio to the first column's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut lines = vec![header(&self.columns)];
+        let mut header = vec![self.title.clone()];
+        header.extend(self.columns.iter().cloned());
+        let mut lines = vec![header];
         for (row, cells) in &self.rows {
-            let first = cells.first().copied().flatten();
             let mut line = vec![row.clone()];
             for (column, cell) in cells.iter().enumerate() {
-                line.push(match (cell, first) {
+                let first = cells.first().filter(|_| column > 0);
+                let ratio = first.and_then(|first| times(cell, first));
+                line.push(match (middle(cell), ratio) {
                     (None, _) => "–".to_owned(),
-                    (Some(value), Some(first)) if column > 0 && first > 0.0 => {
-                        format!("{} ({}x)", short(*value), ratio(value / first))
-                    }
-                    (Some(value), _) => short(*value),
+                    (Some(value), Some(ratio)) => format!("{} ({}x)", short(value), short(ratio)),
+                    (Some(value), None) => short(value),
                 });
             }
             lines.push(line);
@@ -93,27 +126,14 @@ impl fmt::Display for Table {
     }
 }
 
-fn header(columns: &[String]) -> Vec<String> {
-    let mut header = vec!["ns a decision, unless said otherwise".to_owned()];
-    header.extend(columns.iter().cloned());
-    header
-}
-
-/// Three digits where there are so many.
+/// A figure with two digits or more.
 pub fn short(value: f64) -> String {
-    if value < 9.95 {
+    if value < 0.995 {
+        format!("{value:.2}")
+    } else if value < 9.95 {
         format!("{value:.1}")
     } else {
         format!("{value:.0}")
-    }
-}
-
-/// A ratio with two digits or more.
-pub fn ratio(value: f64) -> String {
-    if value < 0.995 {
-        format!("{value:.2}")
-    } else {
-        short(value)
     }
 }
 
@@ -131,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_table_shows_the_ratio_to_its_first_column() {
-        let mut table = Table::new(["ours", "theirs", "other"]);
+        let mut table = Table::new("ns", ["ours", "theirs", "other"]);
         table.add(figure("1 key", "theirs", 30.0));
         table.add(figure("1 key", "ours", 10.0));
         table.add(figure("2 keys", "other", 5.0));
@@ -140,15 +160,28 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].ends_with("|   10 | 30 (3.0x) |     – |"), "{text}");
         assert!(lines[3].ends_with("|    – |         – |   5.0 |"), "{text}");
-        assert_eq!(table.get("1 key", "theirs"), Some(30.0));
-        assert_eq!(table.get("1 key", "other"), None);
+        assert_eq!(table.get(("1 key", "theirs")), Some(30.0));
+        assert_eq!(table.get(("1 key", "other")), None);
+    }
+
+    #[test]
+    fn the_ratio_of_what_was_measured_in_turns_is_that_of_the_turns() {
+        let mut table = Table::new("ns", ["ours", "theirs"]);
+        for (ours, theirs) in [(1.0, 3.0), (10.0, 20.0), (5.0, 20.0)] {
+            table.add(figure("1 key", "ours", ours));
+            table.add(figure("1 key", "theirs", theirs));
+        }
+        assert_eq!(table.get(("1 key", "ours")), Some(5.0));
+        assert_eq!(table.get(("1 key", "theirs")), Some(20.0));
+        let ratio = table.ratio(("1 key", "theirs"), ("1 key", "ours"));
+        assert_eq!(ratio, Some(3.0));
     }
 
     #[test]
     fn figures_are_as_long_as_they_are_exact() {
         assert_eq!(short(4.26), "4.3");
         assert_eq!(short(413.8), "414");
-        assert_eq!(ratio(0.523), "0.52");
-        assert_eq!(ratio(19.4), "19");
+        assert_eq!(short(0.523), "0.52");
+        assert_eq!(short(19.4), "19");
     }
 }

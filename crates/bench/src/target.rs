@@ -1,22 +1,16 @@
-//! The targets of the project and whether a table reaches them. It tells, it does not assert.
+//! What a bench sets out for and whether a table reaches it. It tells, it does not assert.
 
 use std::fmt;
-
-use crate::contender::{GOVERNOR, TOLLGATE};
-use crate::keys::Spread;
-use crate::measure::Shape;
-use crate::resident::Question;
-use crate::scenario::{Outcome, Plan, Scenario};
-use crate::setting::Behaviour;
-use crate::table::{Table, ratio, short};
 
 /// One target held against a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    what: String,
+    /// What is held against it.
+    pub what: String,
     /// What was measured, as text, and whether that is enough; `None` when it was not measured.
-    measured: Option<(String, bool)>,
-    wanted: String,
+    pub measured: Option<(String, bool)>,
+    /// What it is to be.
+    pub wanted: String,
 }
 
 impl fmt::Display for Target {
@@ -31,146 +25,5 @@ impl fmt::Display for Target {
             Some((text, false)) => write!(f, "- MISSED: {what}: {text} (target {wanted})"),
             None => write!(f, "- not measured: {what} (target {wanted})"),
         }
-    }
-}
-
-/// Holds every target against the table of that plan.
-pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
-    let many = Scenario {
-        keys: plan.many,
-        spread: Spread::Uniform,
-        outcome: Outcome::Admitted,
-        threads: 1,
-        shape: Shape::OneByOne,
-        behaviour: None,
-    };
-    let two = Scenario { threads: 2, ..many };
-    let batches = Scenario {
-        shape: Shape::Batches,
-        ..many
-    };
-    let hot = Scenario { keys: 1, ..many };
-
-    let mut targets = vec![
-        faster(table, many, many, 3.0),
-        faster(table, two, two, 4.0),
-        // governor has no batches: what counts is what the same requests cost with it.
-        faster(table, batches, many, 8.0),
-        faster(table, hot, hot, 1.0),
-    ];
-    for behaviour in Behaviour::ALL {
-        let most = match behaviour {
-            Behaviour::TokenBucket => continue,
-            Behaviour::SlidingWindowLog => 3.0,
-            Behaviour::FixedWindow
-            | Behaviour::SlidingWindowCounter
-            | Behaviour::LeakyPolicing
-            | Behaviour::LeakyShaping => 1.6,
-        };
-        targets.push(no_dearer(table, many, behaviour, most));
-    }
-    targets.extend(plan.questions.iter().map(|ask| small(table, ask)));
-    targets.push(without_pause(table, &plan.worst_cpu_row()));
-    targets
-}
-
-/// Tollgate in one scenario against governor, as it comes, in another.
-fn faster(table: &Table, ours: Scenario, theirs: Scenario, least: f64) -> Target {
-    let ours_ns = table.get(&ours.to_string(), TOLLGATE);
-    let theirs_ns = table.get(&theirs.to_string(), GOVERNOR);
-    Target {
-        what: format!("token bucket, {ours}"),
-        measured: ours_ns.zip(theirs_ns).map(|(ours, theirs)| {
-            let times = theirs / ours;
-            (format!("{}x governor", ratio(times)), times >= least)
-        }),
-        wanted: format!("{least}x"),
-    }
-}
-
-/// A behaviour against the token bucket.
-fn no_dearer(table: &Table, many: Scenario, behaviour: Behaviour, most: f64) -> Target {
-    let with = |behaviour| Scenario {
-        behaviour: Some(behaviour),
-        ..many
-    };
-    let its = table.get(&with(behaviour).to_string(), TOLLGATE);
-    let bucket = table.get(&with(Behaviour::TokenBucket).to_string(), TOLLGATE);
-    Target {
-        what: with(behaviour).to_string(),
-        measured: its.zip(bucket).map(|(its, bucket)| {
-            let times = its / bucket;
-            (format!("{}x the token bucket", ratio(times)), times <= most)
-        }),
-        wanted: format!("at most {most}x"),
-    }
-}
-
-/// Bytes a key at a full capacity.
-fn small(table: &Table, question: &Question) -> Target {
-    let entries = match question.behaviour {
-        Behaviour::SlidingWindowLog => question.entries,
-        Behaviour::FixedWindow
-        | Behaviour::SlidingWindowCounter
-        | Behaviour::TokenBucket
-        | Behaviour::LeakyPolicing
-        | Behaviour::LeakyShaping => 0,
-    };
-    let most = (40 + 12 * entries) as f64;
-    Target {
-        what: question.row(),
-        measured: table
-            .get(&question.row(), TOLLGATE)
-            .map(|bytes| (short(bytes), bytes <= most)),
-        wanted: format!("at most {most}"),
-    }
-}
-
-fn without_pause(table: &Table, row: &str) -> Target {
-    Target {
-        what: row.to_owned(),
-        measured: table.get(row, TOLLGATE).map(|us| (short(us), us < 1_000.0)),
-        wanted: "below 1000, at 10M keys".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::child::Figure;
-    use crate::options::Size;
-
-    #[test]
-    fn a_target_is_reached_missed_or_not_measured() {
-        let plan = Plan::of(Size::Usual);
-        let mut table = Table::new([TOLLGATE, GOVERNOR]);
-        for (row, contender, value) in [
-            ("1M uniform admitted, 1 thread", TOLLGATE, 100.0),
-            ("1M uniform admitted, 1 thread", GOVERNOR, 410.0),
-            ("1M uniform admitted, 2 threads", TOLLGATE, 100.0),
-            ("1M uniform admitted, 2 threads", GOVERNOR, 390.0),
-            (
-                "1M uniform admitted, 1 thread, batches of 32",
-                TOLLGATE,
-                40.0,
-            ),
-        ] {
-            table.add(Figure {
-                row: row.into(),
-                contender: contender.into(),
-                value,
-            });
-        }
-        let told: Vec<String> = targets(&plan, &table)
-            .iter()
-            .map(Target::to_string)
-            .collect();
-        assert_eq!(
-            told[0],
-            "- reached: token bucket, 1M uniform admitted, 1 thread: 4.1x governor (target 3x)"
-        );
-        assert!(told[1].starts_with("- MISSED"), "{}", told[1]);
-        assert!(told[2].contains("10x governor"), "{}", told[2]);
-        assert!(told[3].starts_with("- not measured"), "{}", told[3]);
     }
 }

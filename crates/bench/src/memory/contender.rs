@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::expiry::{self, Worst};
 use crate::keys::Key;
-use crate::measure::Lane;
+use crate::memory::expiry::{self, Worst};
+use crate::memory::lane::Lane;
 use crate::setting::{Behaviour, Setting};
 
 mod floor;
@@ -155,7 +155,7 @@ pub fn expiring() -> Vec<ExpiringEntry> {
 mod tests {
     use super::*;
     use crate::keys;
-    use crate::measure::{Load, Run, Shape};
+    use crate::memory::lane::{Load, Run, Shape};
 
     fn run(lane: &dyn Lane, requests: &[Key], threads: usize, shape: Shape) -> Run {
         lane.run(Load {

@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::contender::Expiring;
 use crate::keys::{self, Key, Spread};
 use crate::measure::thread_cpu_time;
+use crate::memory::contender::Expiring;
 
 const FILLED: Duration = Duration::from_secs(10);
 const LIFE: Duration = Duration::from_secs(20);

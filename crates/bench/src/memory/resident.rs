@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 
-use crate::child::Figure;
-use crate::contender::Entry;
-use crate::scenario::count;
+use crate::figure::Figure;
+use crate::memory::contender::Entry;
+use crate::memory::scenario::count;
 use crate::setting::{Behaviour, Setting};
 
 /// One question about memory.

@@ -2,22 +2,14 @@
 
 use std::fmt;
 
-use crate::child::Figure;
-use crate::contender::{self, BATCH, Entry};
+use crate::figure::Figure;
 use crate::keys::{self, Key, Spread};
-use crate::measure::{Lane, Load, Shape, median};
+use crate::measure::median;
+use crate::memory::contender::{self, BATCH, Entry};
+use crate::memory::lane::{Lane, Load, Shape};
+use crate::memory::resident::Question;
 use crate::options::{Options, Size};
-use crate::resident::Question;
-use crate::setting::{Behaviour, Setting};
-
-/// What the contenders are to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every request fits.
-    Admitted,
-    /// Every key has used up its limit.
-    Refused,
-}
+use crate::setting::{Behaviour, Outcome, Setting};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
