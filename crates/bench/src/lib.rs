@@ -12,6 +12,7 @@ pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod options;
+pub mod redis;
 pub mod setting;
 pub mod table;
 pub mod target;

@@ -1,0 +1,12 @@
+//! The Redis store beside the articles' scripts and the peers: what `--bench redis` measures.
+//!
+//! [`script`] holds whoever decides inside the server, [`client`] whoever is called in this process;
+//! both have one small file per contender. Everything else knows contenders only by their traits.
+
+pub mod client;
+pub mod flight;
+pub mod question;
+pub mod scenario;
+pub mod script;
+pub mod server;
+pub mod target;

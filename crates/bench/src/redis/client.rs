@@ -1,0 +1,121 @@
+//! Who is called in this process and asks the server: hand-written loops and whole limiters.
+//!
+//! A contender is one file here and one line in [`all`].
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::flight::Lane;
+use super::script::{self, TOLLGATE};
+use crate::keys::Key;
+use crate::setting::{Behaviour, Setting};
+
+mod by_hand;
+mod limitador;
+pub(crate) mod tollgate;
+
+/// How long an answer may take: a busy machine is to be slow here, not to fail.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What decides requests of cost 1, many at a time.
+pub trait Client: Send + Sync + 'static {
+    /// Decides one request: whether it is admitted.
+    fn check(&self, key: &Key) -> impl Future<Output = bool> + Send;
+}
+
+/// A line in the list of contenders.
+pub struct Entry {
+    /// Its column in the table.
+    pub name: &'static str,
+    /// The behaviours it is measured with.
+    pub behaviours: &'static [Behaviour],
+    /// Connects it to the server at that address.
+    pub build: Box<Build>,
+}
+
+type Build = dyn Fn(&Runtime, &str, &Setting) -> Box<dyn Lane>;
+
+/// The name of the store that sends each decision by itself.
+pub const UNBATCHED: &str = "tollgate, batching off";
+
+/// The name of a loop that anybody could write over Tollgate's script.
+pub const BY_HAND: &str = "its script by hand";
+
+/// The name of the peer that the targets speak of.
+pub const LIMITADOR: &str = "limitador";
+
+/// Every contender, in the order of the table's columns.
+pub fn all() -> Vec<Entry> {
+    let mut entries = vec![
+        Entry {
+            name: TOLLGATE,
+            behaviours: &Behaviour::ALL,
+            build: Box::new(tollgate::connect),
+        },
+        Entry {
+            name: UNBATCHED,
+            behaviours: &Behaviour::ALL,
+            build: Box::new(tollgate::connect_unbatched),
+        },
+    ];
+    for entry in script::all() {
+        if entry.name == script::floor::INCR {
+            entries.push(Entry {
+                name: LIMITADOR,
+                behaviours: &[Behaviour::FixedWindow],
+                build: Box::new(limitador::connect),
+            });
+        }
+        entries.push(Entry {
+            name: match entry.name {
+                TOLLGATE => BY_HAND,
+                name => name,
+            },
+            // What limits nobody is everybody's floor.
+            behaviours: match entry.limits {
+                true => entry.behaviours,
+                false => &Behaviour::ALL,
+            },
+            build: Box::new(move |runtime, url, setting| {
+                by_hand::connect(runtime, url, (entry.build)(setting))
+            }),
+        });
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::keys;
+    use crate::redis::flight::Load;
+    use crate::redis::server::Server;
+
+    #[test]
+    fn every_client_admits_everything_under_a_roomy_limit() {
+        let mut server = Server::start().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let requests: Arc<[Key]> = (0..256).map(keys::key).collect();
+        let load = Load {
+            in_flight: 64,
+            time: Duration::from_millis(1),
+        };
+        for entry in all() {
+            for &behaviour in entry.behaviours {
+                server.forget();
+                let setting = Setting::roomy(behaviour, 256);
+                let lane = (entry.build)(&runtime, &server.url(), &setting);
+                let flown = lane.fly(&runtime, &requests, load);
+                let (name, decided) = (entry.name, flown.waits.len());
+                assert!(decided >= 64, "{name} {behaviour:?}: {decided}");
+                assert_eq!(flown.admitted, decided, "{name} {behaviour:?}");
+            }
+        }
+    }
+}

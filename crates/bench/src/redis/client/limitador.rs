@@ -1,0 +1,44 @@
+//! limitador's asynchronous Redis store: fixed windows, one round trip to look and one to count.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+
+use limitador_redis::AsyncRateLimiter;
+use limitador_redis::limit::{Limit, Namespace};
+use limitador_redis::storage::redis::AsyncRedisStorage;
+use tokio::runtime::Runtime;
+
+use super::Client;
+use crate::keys::Key;
+use crate::redis::flight::{Lane, lane};
+use crate::setting::Setting;
+
+struct Limitador {
+    limiter: AsyncRateLimiter,
+    namespace: Namespace,
+}
+
+/// Connects it, with one limit that has the key as its variable.
+pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn Lane> {
+    let store = runtime.block_on(AsyncRedisStorage::new(url));
+    let store = store.expect("the server answers");
+    let limiter = AsyncRateLimiter::new_with_storage(Box::new(store));
+    let (most, seconds) = (setting.capacity.into(), setting.period.as_secs());
+    let conditions: [&str; 0] = [];
+    limiter.add_limit(Limit::new("bench", most, seconds, conditions, ["key"]));
+    lane(Limitador {
+        limiter,
+        namespace: "bench".into(),
+    })
+}
+
+impl Client for Limitador {
+    async fn check(&self, key: &Key) -> bool {
+        let values = HashMap::from([("key".to_owned(), key.clone())]);
+        let answer = self
+            .limiter
+            .check_rate_limited_and_update(&self.namespace, &values, 1, true)
+            .await;
+        black_box(answer).is_ok_and(|answer| !answer.limited)
+    }
+}

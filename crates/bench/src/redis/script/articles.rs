@@ -1,0 +1,99 @@
+//! The scripts that articles about rate limiting show, in their well-known shape: the application's
+//! clock as an argument, several numbers as the answer.
+
+use redis::{Cmd, Value};
+
+use super::{Evalsha, Script, When};
+use crate::keys::Key;
+use crate::setting::{Behaviour, Setting};
+
+pub(crate) struct Article {
+    call: Evalsha,
+    setting: Setting,
+}
+
+impl Article {
+    pub(crate) fn new(setting: &Setting) -> Self {
+        let text = match setting.behaviour {
+            Behaviour::FixedWindow => include_str!("articles/fixed_window.lua"),
+            Behaviour::SlidingWindowLog => include_str!("articles/sliding_window_log.lua"),
+            Behaviour::SlidingWindowCounter => include_str!("articles/sliding_window_counter.lua"),
+            Behaviour::TokenBucket => include_str!("articles/token_bucket.lua"),
+            Behaviour::LeakyPolicing => include_str!("articles/leaky_policing.lua"),
+            Behaviour::LeakyShaping => include_str!("articles/leaky_shaping.lua"),
+        };
+        Article {
+            call: Evalsha::new(text),
+            setting: setting.clone(),
+        }
+    }
+}
+
+impl Script for Article {
+    fn text(&self) -> Option<&str> {
+        Some(self.call.text())
+    }
+
+    fn one(&self, key: &Key, when: When) -> Cmd {
+        let Setting {
+            behaviour,
+            limit,
+            period,
+            capacity,
+        } = self.setting;
+        match behaviour {
+            Behaviour::FixedWindow => {
+                let mut call = self.call.with_keys(1);
+                call.arg(key).arg(limit).arg(period.as_secs());
+                call
+            }
+            Behaviour::SlidingWindowCounter => {
+                let (period_ms, now_ms) = (period.as_millis() as u64, when.us() / 1_000);
+                let window = now_ms / period_ms;
+                let mut call = self.call.with_keys(2);
+                call.arg(format!("{key}:{window}"))
+                    .arg(format!("{key}:{}", window - 1))
+                    .arg(limit)
+                    .arg(period_ms)
+                    .arg(now_ms);
+                call
+            }
+            Behaviour::SlidingWindowLog => {
+                let now_ms = when.us() / 1_000;
+                let member = format!("{now_ms}-{:016x}", fastrand::u64(..));
+                let mut call = self.call.with_keys(1);
+                call.arg(key)
+                    .arg(limit)
+                    .arg(period.as_millis() as u64)
+                    .arg(now_ms)
+                    .arg(member);
+                call
+            }
+            Behaviour::TokenBucket | Behaviour::LeakyPolicing | Behaviour::LeakyShaping => {
+                let now = when.us() as f64 / 1_000_000.0;
+                let rate = f64::from(limit) / period.as_secs_f64();
+                let mut call = self.call.with_keys(1);
+                call.arg(key)
+                    .arg(capacity)
+                    .arg(rate.to_string())
+                    .arg(format!("{now:.3}"));
+                call
+            }
+        }
+    }
+
+    fn admitted(&self, answer: &Value) -> usize {
+        usize::from(first(answer) == Some(1))
+    }
+}
+
+/// The first number of an answer that is a list of them.
+pub(crate) fn first(answer: &Value) -> Option<i64> {
+    let Value::Array(numbers) = answer else {
+        return None;
+    };
+    match numbers.first()? {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
