@@ -35,6 +35,14 @@ impl Twin {
         }
     }
 
+    /// Whether it multiplies and divides in parts.
+    fn divides(self) -> bool {
+        match self {
+            Twin::Window | Twin::Log => false,
+            Twin::Counter | Twin::Bucket => true,
+        }
+    }
+
     /// The bytes of a state that a script answers.
     fn found_len(self) -> usize {
         match self {
@@ -86,7 +94,9 @@ pub fn script(kinds: Kinds) -> String {
     for line in include_str!("verb.lua").lines() {
         match line.trim_start().strip_prefix("--@") {
             Some("prelude") => {
-                script.push_str(include_str!("math.lua"));
+                if kinds.twins().any(Twin::divides) {
+                    script.push_str(include_str!("math.lua"));
+                }
                 kinds
                     .twins()
                     .for_each(|twin| part(&mut script, twin, "prelude"));

@@ -22,14 +22,14 @@ if not supplied then
 end
 local t = seconds * 1000000 + micros
 
---@prelude
 local found = {}
 local several -- what was found out about each limit of a request that has more than one
+-- A limit: its counter's name, what is stored, and the moment it is decided as at.
+local key, raw, now
+local arg, kind, verb, more, cost, limit, period, at
+--@prelude
 local last, i = #KEYS, 1
 while i <= last do
-  local arg, kind, verb, more, cost, limit, period, at
-  -- The counter's name, what is stored, the moment it is decided as at, and its level.
-  local key, raw, now, a, b, c, d, e, f, g
   -- Whether every limit fits, and the least that any of them would grant.
   local fit, grant = true, 4294967295
   local first = i
@@ -39,7 +39,7 @@ while i <= last do
     if verb == RESET then
       raw = '\0'
     else
-      now, e = t, nil
+      now = t
       --@advance
       if verb == CHECK then
         local fits
@@ -52,10 +52,10 @@ while i <= last do
           grant = available
         end
       end
-    end
-    if more == 1 or first < i then
-      several = several or {}
-      several[i] = { raw, now, a, b, c, d, e, f, g }
+      if more == 1 or first < i then
+        several = several or {}
+        --@keep
+      end
     end
     found[i] = raw
     i = i + 1
@@ -74,12 +74,14 @@ while i <= last do
       if i - first > 1 then
         key, arg = KEYS[j], ARGV[j + 2]
         kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
-        local seen = several[j]
-        raw, now, a, b, c = seen[1], seen[2], seen[3], seen[4], seen[5]
-        d, e, f, g = seen[6], seen[7], seen[8], seen[9]
+        if verb ~= RESET then
+          local seen = several[j]
+          --@recall
+        end
       end
-      -- What to store, and until which millisecond if that changes; nothing if it is as new.
-      local value, expires
+      -- What to store, whether its length differs from what is there, and until which millisecond
+      -- if that changes; nothing if it is as new.
+      local value, whole, expires
       if verb == RESET then
         value = nil
       elseif verb <= CHARGE then
@@ -94,18 +96,21 @@ while i <= last do
           --@pack
         end
       end
+      expires = expires and not supplied and string.format('%d', expires)
       if not value then
         call('DEL', key)
-      elseif value == true then
-        -- The algorithm has stored it itself.
-      elseif not expires then
-        call('SET', key, value, 'KEEPTTL')
-      elseif not supplied then
+      elseif expires and (whole or raw == '\0') then
         call('SET', key, value, 'PXAT', expires)
       elseif raw == '\0' then
         call('SET', key, value, 'PX', '86400000')
-      else
+      elseif whole then
         call('SET', key, value, 'KEEPTTL')
+      else
+        -- In place: half the price.
+        call('SETRANGE', key, '0', value)
+        if expires then
+          call('PEXPIREAT', key, expires)
+        end
       end
     end
   end

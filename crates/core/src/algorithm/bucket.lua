@@ -1,92 +1,104 @@
 -- The buckets: a level that drains at limit/period. The twin of bucket.rs.
--- Stored: the kind, when the level was last changed, a: the whole microseconds it takes to drain,
--- b: the fraction of one in parts of 1/limit, that limit, c: the millisecond it expires at.
--- The argument adds how long the whole capacity (d, e) and the cost (f, g) take to drain.
+-- Stored: the kind, when the level was last changed, the whole microseconds it takes to drain,
+-- the fraction of one in parts of 1/limit, that limit, the millisecond it expires at.
+-- The argument adds how long the whole capacity and the cost take to drain.
+
+--@prelude
+local us, part -- the level
+local full_us, full_part, cost_us, cost_part
+local lives -- the millisecond it expires at
 
 --@advance
-local changed, under
 raw = pcall('GET', key)
+local is, changed, under
 if type(raw) == 'string' and #raw == 29 then
-  e, changed, a, b, under, c = unpack('>BI7I7I4I4I6', raw)
+  is, changed, us, part, under, lives = unpack('>BI7I7I4I4I6', raw)
 end
-if e ~= 3 or changed > MAX or a > MAX or b >= under then
-  raw, changed, a, b, under, c = '\0', t, 0, 0, limit, 0
+if is ~= 3 or changed > MAX or us > MAX or part >= under then
+  raw, changed, us, part, under, lives = '\0', t, 0, 0, limit, 0
 end
-d, e, f, g = unpack('>I7I4I7I4', arg, at)
+full_us, full_part, cost_us, cost_part = unpack('>I7I4I7I4', arg, at)
 if t < changed then
-  if changed - t <= d + (e > 0 and 1 or 0) then
+  if changed - t <= full_us + (full_part > 0 and 1 or 0) then
     now = changed
   else
-    changed, a, b = t, 0, 0
+    changed, us, part = t, 0, 0
   end
 end
 if under ~= limit then
   -- The same used units, rounded up, under another limit: what a whole unit lacks is added.
-  local _, over = mul_div(a, under, period)
-  local lacks = (period - (over + b) % period) % period
-  local us, rest = mul_div(a, under, limit)
-  rest = rest + b + lacks
-  a, b = us + floor(rest / limit), rest % limit
-  if a >= MAX then
-    a, b = MAX, 0
+  local _, over = mul_div(us, under, period)
+  local lacks = (period - (over + part) % period) % period
+  local whole, rest = mul_div(us, under, limit)
+  rest = rest + part + lacks
+  us, part = whole + floor(rest / limit), rest % limit
+  if us >= MAX then
+    us, part = MAX, 0
   end
 end
-a = a - (now - changed)
-if a < 0 then
-  a, b = 0, 0
+us = us - (now - changed)
+if us < 0 then
+  us, part = 0, 0
 end
 
 --@fits
-local us, part = a + f, b + g
-if part >= limit then
-  us, part = us + 1, part - limit
+local then_us, then_part = us + cost_us, part + cost_part
+if then_part >= limit then
+  then_us, then_part = then_us + 1, then_part - limit
 end
-fits = us < d or us == d and part <= e
+fits = then_us < full_us or then_us == full_us and then_part <= full_part
 
 --@available
 available = 0
-if a < d or a == d and b < e then
-  local us, part = d - a, e - b
-  if part < 0 then
-    us, part = us - 1, part + limit
+if us < full_us or us == full_us and part < full_part then
+  local left_us, left_part = full_us - us, full_part - part
+  if left_part < 0 then
+    left_us, left_part = left_us - 1, left_part + limit
   end
-  local units, rest = mul_div(us, limit, period)
-  available = units + floor((rest + part) / period)
+  local units, rest = mul_div(left_us, limit, period)
+  available = units + floor((rest + left_part) / period)
 end
+
+--@keep
+several[i] = { raw, now, us, part, full_us, full_part, cost_us, cost_part, lives }
+
+--@recall
+raw, now, us, part, full_us = seen[1], seen[2], seen[3], seen[4], seen[5]
+full_part, cost_us, cost_part, lives = seen[6], seen[7], seen[8], seen[9]
 
 --@take
 if grant < cost then
-  f, g = mul_div(grant, period, limit)
+  cost_us, cost_part = mul_div(grant, period, limit)
 end
-a, b = a + f, b + g
-if b >= limit then
-  a, b = a + 1, b - limit
+us, part = us + cost_us, part + cost_part
+if part >= limit then
+  us, part = us + 1, part - limit
 end
-if a >= MAX then
-  a, b = MAX, 0
+if us >= MAX then
+  us, part = MAX, 0
 end
 
 --@give_back
-if taken and taken < now then
-  -- Some of it has drained since; the rest of it is still in the level.
-  f = f - (now - taken)
+if taken then
+  -- Some of it has drained since; the rest of it is still in the level, unless that is older.
+  cost_us = now < taken and -1 or cost_us - (now - taken)
 end
-if f >= 0 then
-  a, b = a - f, b - g
-  if b < 0 then
-    a, b = a - 1, b + limit
+if cost_us >= 0 then
+  us, part = us - cost_us, part - cost_part
+  if part < 0 then
+    us, part = us - 1, part + limit
   end
 end
-new = a < 0 or a == 0 and b == 0
+new = us < 0 or us == 0 and part == 0
 
 --@pack
-local empty = now + a + (b > 0 and 1 or 0)
-local latest = floor((empty + d + (e > 0 and 1 or 0)) / 1000)
-if c * 1000 < empty or c > latest then
-  c = floor((empty + 999) / 1000)
-  if c < latest then
-    c = latest
+local empty = now + us + (part > 0 and 1 or 0)
+local latest = floor((empty + full_us + (full_part > 0 and 1 or 0)) / 1000)
+if lives * 1000 < empty or lives > latest then
+  lives = floor((empty + 999) / 1000)
+  if lives < latest then
+    lives = latest
   end
-  expires = c
+  expires = lives
 end
-value = pack('>BI7I7I4I4I6', 3, now, a, b, limit, c)
+value = pack('>BI7I7I4I4I6', 3, now, us, part, limit, lives)

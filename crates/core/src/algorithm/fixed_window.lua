@@ -1,43 +1,57 @@
 -- Fixed window: one count, in windows aligned to the Unix epoch. The twin of fixed_window.rs.
--- Stored: the kind, a: when the window started, b: its count.
+-- Stored: the kind, when the window started, its count.
+
+--@prelude
+local start, count
+local stays -- whether the stored window is still the one
 
 --@advance
 raw = pcall('GET', key)
+local is
 if type(raw) == 'string' and #raw == 15 then
-  e, a, b = unpack('>BI7I7', raw)
+  is, start, count = unpack('>BI7I7', raw)
 end
-if e ~= 1 or a > MAX or b > MAX then
-  raw = '\0'
+if is ~= 1 or start > MAX or count > MAX then
+  raw, start, count = '\0', WIDE, 0
 end
-e = false -- whether the stored window is still the one
-if raw ~= '\0' and t < a and a - t <= period then
-  now, e = a, true
-elseif raw ~= '\0' and a <= t and t < a + period then
-  e = true
+stays = true
+if start <= t then
+  stays = t < start + period
+elseif start - t <= period then
+  now = start
 else
-  a, b = t - t % period, 0
+  stays = false
+end
+if not stays then
+  start, count = t - t % period, 0
 end
 
 --@fits
-fits = b + cost <= limit
+fits = count + cost <= limit
 
 --@available
-available = limit - b
+available = limit - count
+
+--@keep
+several[i] = { raw, now, start, count, stays }
+
+--@recall
+raw, now, start, count, stays = seen[1], seen[2], seen[3], seen[4], seen[5]
 
 --@take
-b = b + grant
-if b > MAX then
-  b = MAX
+count = count + grant
+if count > MAX then
+  count = MAX
 end
 
 --@give_back
-if verb == REFUND or taken >= a then
-  b = b - cost
+if verb == REFUND or start <= taken and taken < start + period then
+  count = count - cost
 end
-new = b <= 0
+new = count <= 0
 
 --@pack
-value = pack('>BI7I7', 1, a, b)
-if not e then
-  expires = floor((a + period + 999) / 1000)
+value = pack('>BI7I7', 1, start, count)
+if not stays then
+  expires = floor((start + period + 999) / 1000)
 end

@@ -1,63 +1,74 @@
 -- Sliding window counter: two aligned windows, the previous one weighted by its overlap. The twin
 -- of sliding_window_counter.rs.
--- Stored: the kind, a: when the current window started, b: the previous count, c: the current.
+-- Stored: the kind, when the current window started, the previous count, the current one.
+
+--@prelude
+local start, previous, current
+local share -- what the previous window still counts for
+local stays -- whether the stored window is still the current one and will matter as long
 
 --@advance
 raw = pcall('GET', key)
+local is
 if type(raw) == 'string' and #raw == 22 then
-  e, a, b, c = unpack('>BI7I7I7', raw)
+  is, start, previous, current = unpack('>BI7I7I7', raw)
 end
-if e ~= 2 or a > MAX or b > MAX or c > MAX then
-  raw = '\0'
+if is ~= 2 or start > MAX or previous > MAX or current > MAX then
+  raw, start, previous, current = '\0', WIDE, 0, 0
 end
-e = false -- whether the stored window is still the current one and will matter as long
-if raw ~= '\0' and t < a and a - t <= period then
-  now, e = a, c > 0
-elseif raw ~= '\0' and a <= t and t < a + period then
-  e = c > 0
-elseif raw ~= '\0' and a <= t and t < a + 2 * period then
-  a, b, c = a + period, c, 0
-else
-  a, b, c = t - t % period, 0, 0
-end
--- d: what the previous window still counts for.
-d = 0
-if b > 0 then
-  local overlap = a + period - now
-  local product = b * overlap
-  if product < WIDE then
-    d = floor(product / period)
+stays = current > 0
+if start <= t then
+  local next = start + period
+  if t < next then
+    -- As it was found.
+  elseif t < next + period then
+    start, previous, current, stays = next, current, 0, false
   else
-    d = mul_div(b, overlap, period)
+    start, previous, current, stays = t - t % period, 0, 0, false
   end
+elseif start - t <= period then
+  now = start
+else
+  start, previous, current, stays = t - t % period, 0, 0, false
+end
+share = 0
+if previous > 0 then
+  share = mul_div(previous, start + period - now, period)
 end
 
 --@fits
-fits = d + c + cost <= limit
+fits = share + current + cost <= limit
 
 --@available
-available = limit - d - c
+available = limit - share - current
+
+--@keep
+several[i] = { raw, now, start, previous, current, share, stays }
+
+--@recall
+raw, now, start, previous, current = seen[1], seen[2], seen[3], seen[4], seen[5]
+share, stays = seen[6], seen[7]
 
 --@take
-c = c + grant
-if c > MAX then
-  c = MAX
+current = current + grant
+if current > MAX then
+  current = MAX
 end
 
 --@give_back
-if verb == REFUND or taken >= a then
-  c = c - cost
-  if c <= 0 then
-    c, e = 0, false
+if verb == REFUND or start <= taken and taken < start + period then
+  current = current - cost
+  if current <= 0 then
+    current, stays = 0, false
   end
-elseif taken >= a - period then
-  b = b > cost and b - cost or 0
-  d = b > 0 and mul_div(b, a + period - now, period) or 0
+elseif start - period <= taken and taken < start then
+  previous = previous > cost and previous - cost or 0
+  share = mul_div(previous, start + period - now, period)
 end
-new = c == 0 and d == 0
+new = current == 0 and share == 0
 
 --@pack
-value = pack('>BI7I7I7', 2, a, b, c)
-if not e then
-  expires = floor((a + (c > 0 and 2 or 1) * period + 999) / 1000)
+value = pack('>BI7I7I7', 2, start, previous, current)
+if not stays then
+  expires = floor((start + (current > 0 and 2 or 1) * period + 999) / 1000)
 end

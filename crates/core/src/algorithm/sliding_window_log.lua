@@ -1,230 +1,300 @@
 -- Sliding window log: every instant of the last period with its units. The twin of
 -- sliding_window_log.rs and ring.rs.
--- Stored: a header of 46 bytes (the kind, the bytes of an entry's time and of its sum, how many
--- entries there is room for, where the oldest is, how many there are, the newest time, the oldest
--- time, the sum before the oldest, the sum of all, the millisecond it expires at), then a ring of
--- entries: a time and the running sum up to it, each cut to its lowest bytes.
+-- An entry is a time and the running sum up to it, each cut to its lowest bytes. Stored: a header
+-- of 48 bytes; a margin of 96 with copies of the ring's first entries and, after those, the
+-- entries that are not in the ring yet; a ring of entries. The newest entry is in the header. So
+-- most decisions read and write one short text, whatever the limit.
 -- Answered: the kind, the newest time, the units that count and, if they are too many, the time
 -- of the entry whose end makes room. After a refund or an undo, what is then.
--- a: the header, b: the entries that no longer count, c: their units, d: the units that count,
--- f: the time of the first entry that counts.
 
 --@prelude
-local HEADER = '>BBBI3I3I3I7I7I7I7I6'
+local HEADER = '>BBBI3I3I3BBI7I7I7I7I6'
+local log -- what the header says, and the entries in the margin
+local used -- the units that count
+local gone, lost -- the entries that no longer count, and their units
+local left -- the time of the first entry that counts
+local moved -- all entries but the newest, if not only those at the ends have changed
 
--- Unpacks an entry: its time, and its sum counted from the oldest on.
-local function entry(log, text, from)
-  local time, sum = unpack(log.form, text, from)
+-- How entries are written down.
+local function form(time_bytes, sum_bytes)
+  return (time_bytes == 4 and '>I4' or time_bytes == 5 and '>I5' or '>I6')
+    .. (sum_bytes == 2 and 'I2' or sum_bytes == 3 and 'I3' or 'I7')
+end
+
+-- An entry of a text: its time, and its sum counted from the oldest on.
+local function entry(log, text, at)
+  local time, sum = unpack(log.form, text, at * log.width + 1)
   return log.newest - (log.newest - time) % log.times, (sum - log.before) % log.sums
 end
 
--- Reads some entries from a place on, up to the ring's end; missing bytes read as zeros.
-local function read(key, log, at, count)
-  local from = 46 + (log.head + at) % log.room * log.width
-  local text = call('GETRANGE', key, from, from + count * log.width - 1)
-  if #text < log.width then
-    text = string.rep('\0', log.width)
+-- At most so many entries of the ring, up to its end; missing bytes read as zeros.
+local function read(log, at, entries)
+  local from, width = (log.head + at) % log.room, log.width
+  entries = math.min(entries, log.count - at, log.room - from)
+  local text = call('GETRANGE', key, 144 + from * width, 143 + (from + entries) * width)
+  if #text < entries * width then
+    text = text .. string.rep('\0', entries * width - #text)
   end
   return text
 end
 
+-- Passes over the entries of a text that no longer count: how many are gone then, with how many
+-- units; the time of the first that counts, and the text from there on.
+local function pass(log, text, edge, gone, lost)
+  local width = log.width
+  for at = 0, #text / width - 1 do
+    local time, sum = entry(log, text, at)
+    if time > edge then
+      return gone + at, lost, time, string.sub(text, at * width + 1)
+    end
+    lost = sum
+  end
+  return gone + #text / width, lost, nil, ''
+end
+
 -- The first entry from `low` on that is later than a time, or whose sum reaches an amount; its
--- time; and the sum before it.
-local function search(key, log, low, before, later, reaches)
-  local high, at, first = log.count, low, log.newest
+-- time; and the sum before it. The copies begin with entry number `from`.
+local function search(log, from, low, lower, later, reaches)
+  local high, at, first = log.count + #log.tail / log.width, low, log.newest
+  local copied = from + #log.front / log.width
   while low < high do
-    local time, sum = entry(log, read(key, log, at, 1), 1)
+    local time, sum
+    if at >= log.count then
+      time, sum = entry(log, log.tail, at - log.count)
+    elseif at < copied then
+      time, sum = entry(log, log.front, at - from)
+    else
+      time, sum = entry(log, read(log, at, 1), 0)
+    end
     if time > later or sum >= reaches then
       high, first = at, time
     else
-      low, before = at + 1, sum
+      low, lower = at + 1, sum
     end
     at = floor((low + high) / 2)
   end
-  return low, first, before
+  return low, first, lower
 end
 
--- All entries in order, in one text.
-local function entries(key, log, count)
-  local whole = log.room - log.head
-  if count <= whole then
-    return count > 0 and read(key, log, 0, count) or ''
+-- Drops entries and units from the front.
+local function drop(log, entries, units, oldest)
+  if entries < log.count then
+    log.head, log.count = (log.head + entries) % log.room, log.count - entries
+  else
+    log.tail = string.sub(log.tail, (entries - log.count) * log.width + 1)
+    log.head, log.count, log.front = 0, 0, ''
   end
-  return read(key, log, 0, whole) .. read(key, log, whole, count - whole)
+  log.before, log.oldest = (log.before + units) % log.sums, oldest
 end
 
-local function head(log)
-  return pack(
-    HEADER, 4, log.time_bytes, log.sum_bytes, log.room, log.head, log.count,
-    log.newest, log.oldest, log.before, log.total, log.expires
-  )
-end
-
-local function form(log, sum_bytes)
-  log.sum_bytes, log.sums = sum_bytes, sum_bytes == 3 and 16777216 or WIDE
-  log.form, log.width = '>I' .. log.time_bytes .. 'I' .. sum_bytes, log.time_bytes + sum_bytes
+-- All entries but the newest in order.
+local function entries(log)
+  local text = ''
+  while #text < log.count * log.width do
+    text = text .. read(log, #text / log.width, log.count)
+  end
+  return text .. log.tail
 end
 
 --@advance
-raw = pcall('GETRANGE', key, '0', '45')
-a = { times = period < 1099511627776 and 1099511627776 or 281474976710656 }
-a.time_bytes = a.times == 1099511627776 and 5 or 6
-if type(raw) == 'string' and #raw == 46 then
-  local time_bytes, sum_bytes
-  e, time_bytes, sum_bytes, a.room, a.head, a.count, a.newest, a.oldest, a.before, a.total, a.expires =
+raw = pcall('GETRANGE', key, '0', '143')
+used = 0
+if type(raw) == 'string' and #raw >= 48 then
+  local is, time_bytes, sum_bytes, room, head, count, fronts, tails, newest, oldest, before, total, lives =
     unpack(HEADER, raw)
+  local width = time_bytes + sum_bytes
+  local margin = 48 + fronts * width
+  if t < newest and newest - t <= period then
+    now = newest
+  end
+  local edge = now - period
   if
-    e ~= 4 or time_bytes ~= a.time_bytes or (sum_bytes ~= 3 and sum_bytes ~= 7)
-    or a.head >= a.room or a.count == 0 or a.count > a.room
-    or a.newest > MAX or a.oldest > a.newest or a.before >= WIDE or a.total >= WIDE
+    is == 4 and edge < newest and newest <= now
+    and time_bytes == (period < 4294967296 and 4 or period < 1099511627776 and 5 or 6)
+    and (sum_bytes == 2 or sum_bytes == 3 or sum_bytes == 7) and total < WIDE and before < WIDE
+    and fronts <= count and count <= room and head <= room and room <= 131072
+    and margin + tails * width <= #raw
   then
-    e = nil
-  elseif t < a.newest and a.newest - t <= period then
-    now = a.newest
-  elseif t < a.newest then
-    e = nil
-  end
-  form(a, sum_bytes)
-end
-raw, b, c, d, f = '\0', 0, 0, 0, 0
-if e then
-  local edge, all = now - period, (a.total - a.before) % a.sums
-  f = a.oldest
-  if f <= edge then
-    -- A few at once: usually no more than those have come to their end.
-    local text = read(key, a, 0, 8)
-    local time, sum = f, 0
-    repeat
-      time, sum = entry(a, text, b * a.width + 1)
-      if time <= edge then
-        b, c = b + 1, sum
+    log = {
+      form = form(time_bytes, sum_bytes), width = width, sum_bytes = sum_bytes,
+      times = time_bytes == 4 and 4294967296 or time_bytes == 5 and 1099511627776 or 281474976710656,
+      sums = sum_bytes == 2 and 65536 or sum_bytes == 3 and 16777216 or WIDE,
+      room = room, head = head, count = count,
+      front = string.sub(raw, 49, margin), tail = string.sub(raw, margin + 1, margin + tails * width),
+      newest = newest, oldest = oldest, before = before, total = total, lives = lives,
+    }
+    gone, lost, left = 0, 0, oldest
+    if oldest <= edge then
+      gone, lost, left, log.front = pass(log, log.front, edge, 0, 0)
+      if not left and gone < count then
+        local text = read(log, gone, floor(48 / width))
+        gone, lost, left, log.front = pass(log, text, edge, gone, lost)
       end
-    until time > edge or b == a.count or (b + 1) * a.width > #text
-    f = time
-    if time <= edge and b < a.count then
-      b, f, c = search(key, a, b, c, edge, WIDE)
+      if not left and gone < count then
+        gone, left, lost = search(log, gone, gone, lost, edge, WIDE)
+      elseif not left then
+        gone, lost, left = pass(log, log.tail, edge, gone, lost)
+        left = left or newest
+      end
     end
+    used = ((total - before) % log.sums - lost) % log.sums
   end
-  if b < a.count then
-    d = all - c
-    local frees, wanted = 0, 0
-    if verb <= CHECK then
-      wanted = cost
-    elseif verb == TAKE then
-      wanted = 1
-    end
-    if wanted > 0 and wanted <= limit and d + wanted > limit then
-      local _
-      _, frees = search(key, a, b, c, WIDE, all - (limit - wanted))
-    end
-    raw = pack('>BI7I7I7', 4, a.newest, d, frees)
+end
+if used == 0 then
+  raw = '\0'
+else
+  local frees, wanted = 0, 0
+  if verb <= CHECK then
+    wanted = cost
+  elseif verb == TAKE then
+    wanted = 1
   end
+  if wanted > 0 and wanted <= limit and used + wanted > limit then
+    local _
+    _, frees = search(log, gone, gone, lost, WIDE, used + lost - (limit - wanted))
+  end
+  raw = pack('>BI7I7I7', 4, log.newest, used, frees)
 end
 
 --@fits
-fits = d + cost <= limit
+fits = used + cost <= limit
 
 --@available
-available = limit - d
+available = limit - used
+
+--@keep
+several[i] = { raw, now, log, used, gone, lost, left }
+
+--@recall
+raw, now, log, used, gone, lost, left = seen[1], seen[2], seen[3], seen[4], seen[5], seen[6], seen[7]
 
 --@take
-if d == 0 then
+moved = nil
+if used == 0 then
   -- Nothing is left of it, or there was nothing.
-  a.room, a.head, a.count, a.before, a.expires = 0, 0, 0, 0, 0
-  form(a, 3)
+  local time_bytes = period < 4294967296 and 4 or period < 1099511627776 and 5 or 6
+  log = {
+    form = form(time_bytes, 2), width = time_bytes + 2, sum_bytes = 2,
+    times = 256 ^ time_bytes, sums = 65536,
+    room = 0, head = 0, count = 0, front = '', tail = '',
+    newest = now, oldest = now, before = 0, total = 0, lives = 0,
+  }
 else
-  a.head, a.count = (a.head + b) % a.room, a.count - b
-  a.before, a.oldest = (a.before + c) % a.sums, f
-end
-d = d + grant
-if d > MAX then
-  d = MAX
-end
-if a.count == 0 or a.newest ~= now then
-  if a.count >= limit + 1000 then
-    -- The two oldest merge into the later.
-    a.head, a.count = (a.head + 1) % a.room, a.count - 1
-    a.oldest = entry(a, read(key, a, 0, 1), 1)
-  end
-  a.count, a.newest = a.count + 1, now
-  if a.count == 1 then
-    a.oldest = now
+  drop(log, gone, lost, left)
+  if log.newest ~= now then
+    if log.count + #log.tail / log.width + 1 >= limit + 1000 then
+      -- The two oldest merge into the later.
+      local _, second = search(log, 0, 1, 0, -1, 0)
+      log.front = string.sub(log.front, log.width + 1)
+      drop(log, 1, 0, second)
+    end
+    log.tail = log.tail .. pack(log.form, log.newest % log.times, log.total)
+    log.newest = now
   end
 end
-g = nil
+used = used + grant
+if used > MAX then
+  used = MAX
+end
 
 --@give_back
-g = nil
-if d > 0 then
-  a.head, a.count = (a.head + b) % a.room, a.count - b
-  a.before, a.oldest = (a.before + c) % a.sums, f
+moved = nil
+if used > 0 then
+  drop(log, gone, lost, left)
   if verb == REFUND then
     -- The newest units go first.
-    d = d - cost
-    if d > 0 then
-      local at, time = search(key, a, 0, 0, WIDE, d)
-      a.count, a.newest = at + 1, time
+    used = used - cost
+    if used > 0 then
+      local at, time = search(log, 0, 0, 0, WIDE, used)
+      if at < log.count then
+        log.count, log.tail, log.front = at, '', string.sub(log.front, 1, at * log.width)
+      else
+        log.tail = string.sub(log.tail, 1, (at - log.count) * log.width)
+      end
+      log.newest = time
     end
   else
     -- Those of that very instant, if it still counts; the sums after it fall by as much.
-    local at, time, before = search(key, a, 0, 0, taken - 1, WIDE)
-    if at < a.count and time == taken then
-      local text, back = entries(key, a, a.count), cost
-      local left = { string.sub(text, 1, at * a.width) }
-      for k = at, a.count - 1 do
-        local time, sum = entry(a, text, k * a.width + 1)
-        if k == at and sum - before < back then
-          back = sum - before
+    local at, time, lower = search(log, 0, 0, 0, taken - 1, WIDE)
+    if time == taken then
+      local text = entries(log) .. pack(log.form, log.newest % log.times, log.total)
+      local rest, back = { string.sub(text, 1, at * log.width) }, cost
+      for k = at, #text / log.width - 1 do
+        local time, sum = entry(log, text, k)
+        if k == at and sum - lower < back then
+          back = sum - lower
         end
-        if k > at or sum - back > before then
-          left[#left + 1] = pack(a.form, time % a.times, (a.before + sum - back) % a.sums)
+        if k > at or sum - back > lower then
+          rest[#rest + 1] = pack(log.form, time % log.times, (log.before + sum - back) % log.sums)
         end
       end
-      text = table.concat(left)
-      a.count, d = #text / a.width, d - back
-      if d > 0 then
-        a.oldest = entry(a, text, 1)
-        g = string.sub(text, 1, #text - a.width)
-        a.newest = entry(a, text, #g + 1)
+      used = used - back
+      if used > 0 then
+        text = table.concat(rest)
+        moved = string.sub(text, 1, #text - log.width)
+        log.oldest, log.newest = entry(log, text, 0), entry(log, text, #moved / log.width)
       end
     end
   end
 end
-new = d <= 0
-found[j] = new and '\0' or pack('>BI7I7I7', 4, a.newest, d, 0)
+new = used <= 0
+found[j] = new and '\0' or pack('>BI7I7I7', 4, log.newest, used, 0)
 
 --@pack
--- The last entry is the newest time and the sum of all; g: the entries before it, if they moved.
-a.total = (a.before + d) % a.sums
-local ends = a.newest + period
-if a.expires * 1000 < ends or a.expires * 1000 > ends + period then
-  a.expires = floor((ends + period) / 1000)
-  expires = a.expires
+log.total = (log.before + used) % log.sums
+local ends = log.newest + period
+if log.lives * 1000 < ends or log.lives * 1000 > ends + period then
+  log.lives = floor((ends + period) / 1000)
+  expires = log.lives
 end
-local wider = a.sum_bytes == 3 and d >= 16777216
-if g or wider or a.count > a.room or a.room > 16 and a.count * 4 < a.room then
-  g = g or entries(key, a, a.count - 1)
+local width = log.width
+local tails = #log.tail / width
+local all = log.count + tails
+local wider = used >= log.sums
+if moved or wider or log.room > all * 4 + 16 or #log.tail > 48 and all > log.room then
+  -- Written anew, with room for more.
+  whole, moved = true, moved or entries(log)
   if wider then
-    local left = {}
-    for k = 1, a.count - 1 do
-      local time, sum = entry(a, g, (k - 1) * a.width + 1)
-      left[k] = pack('>I' .. a.time_bytes .. 'I7', time % a.times, sum)
+    local time_bytes, rest = width - log.sum_bytes, {}
+    local sum_bytes = used < 16777216 and 3 or 7
+    local wide = form(time_bytes, sum_bytes)
+    for k = 0, #moved / width - 1 do
+      local time, sum = entry(log, moved, k)
+      rest[k + 1] = pack(wide, time % log.times, sum)
     end
-    form(a, 7)
-    g, a.before, a.total = table.concat(left), 0, d
+    moved, width = table.concat(rest), time_bytes + sum_bytes
+    log.form, log.width, log.sum_bytes = wide, width, sum_bytes
+    log.sums = sum_bytes == 3 and 16777216 or WIDE
+    log.before, log.total = 0, used
   end
-  a.room, a.head = a.count + floor(a.count / 8) + 2, 0
-  if a.room > limit and a.count <= limit then
-    a.room = limit
+  log.room, log.head, log.count, log.front, log.tail = 0, 0, 0, '', moved
+  if #moved > 48 then
+    local count = #moved / width
+    log.room = count + floor(count / 4) + 16
+    if log.room > limit and count <= limit then
+      log.room = limit
+    end
+    log.count, log.front, log.tail = count, string.sub(moved, 1, floor(48 / width) * width), ''
+    moved = moved .. string.rep(string.rep('\0', width), log.room - count)
   end
-  local last = pack(a.form, a.newest % a.times, a.total)
-  value = head(a) .. g .. last .. string.rep('\0', (a.room - a.count) * a.width)
-else
-  local at = (a.head + a.count - 1) % a.room
-  call('SETRANGE', key, 46 + at * a.width, pack(a.form, a.newest % a.times, a.total))
-  call('SETRANGE', key, '0', head(a))
-  if expires and not supplied then
-    call('PEXPIREAT', key, expires)
+elseif #log.tail > 48 then
+  -- Into the ring, round its end if need be.
+  local from = (log.head + log.count) % log.room
+  local fitting = math.min(tails, log.room - from) * width
+  call('SETRANGE', key, 144 + from * width, string.sub(log.tail, 1, fitting))
+  if fitting < #log.tail then
+    call('SETRANGE', key, '144', string.sub(log.tail, fitting + 1))
   end
-  value = true
+  if log.count == 0 then
+    log.front = string.sub(log.tail, 1, floor(48 / width) * width)
+  end
+  log.count, log.tail = all, ''
+end
+value = pack(
+  HEADER, 4, width - log.sum_bytes, log.sum_bytes, log.room, log.head, log.count,
+  #log.front / width, #log.tail / width,
+  log.newest, log.oldest, log.before, log.total, log.lives
+) .. log.front .. log.tail
+if whole and log.room > 0 then
+  value = value .. string.rep('\0', 144 - #value) .. moved
 end
