@@ -9,7 +9,7 @@ use crate::side_by_side::{Pair, Step};
 use tollgate_testkit::{any, with_each_seed};
 
 /// The same behaviour and period with other numbers.
-fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
+pub(crate) fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
     loop {
         let near = |rng: &mut fastrand::Rng, n: u32| match rng.u8(..6) {
             0 => n.saturating_add(1),

@@ -16,5 +16,7 @@ mod short_histories;
 mod side_by_side;
 mod text;
 mod text_errors;
+#[cfg(feature = "lua")]
+mod twins;
 mod waits;
 mod worst_case;

@@ -1,0 +1,107 @@
+//! Several limits of mixed kinds in one request, and several independent requests in one call.
+
+use fastrand::Rng;
+use tollgate_core::Quota;
+use tollgate_testkit::{any, with_each_seed};
+
+use super::{Both, Call, Counter, Request};
+use crate::changed_quota::changed;
+use crate::long_traces::{Last, VERBS, any_quota, next_cost, next_time};
+
+/// A request before some of these counters, each at most once.
+fn any_request(rng: &mut Rng, both: &Both, counters: usize) -> Request {
+    let mut all: Vec<usize> = (0..both.counters.len()).collect();
+    rng.shuffle(&mut all);
+    all.truncate(counters);
+    let quota = &both.counters[all[0]].quota;
+    Request {
+        verb: any(rng, &VERBS),
+        cost: next_cost(rng, quota),
+        counters: all,
+    }
+}
+
+fn run(
+    rng: &mut Rng,
+    both: &mut Both,
+    steps: usize,
+    call: impl Fn(&mut Rng, &Both) -> Vec<Request>,
+) {
+    let mut last = Last::begin(rng);
+    for _ in 0..steps {
+        let requests = call(rng, both);
+        let quota = both.counters[requests[0].counters[0]].quota;
+        let call = Call {
+            t: next_time(rng, &quota, &last).min(1 << 52),
+            requests,
+        };
+        let answers = both.make(std::slice::from_ref(&call));
+        last.answered(call.t, answers[0][0].verdict());
+        for counter in &mut both.counters {
+            if rng.u8(..40) == 0 {
+                counter.quota = changed(rng, &counter.quota);
+            }
+        }
+    }
+}
+
+#[test]
+fn twins_agree_over_several_limits() {
+    with_each_seed(|rng| {
+        for _ in 0..40 {
+            let quotas: Vec<Quota> = (0..rng.usize(2..6)).map(|_| any_quota(rng)).collect();
+            let mut both = Both::new(quotas.into_iter().map(Counter::new));
+            let several = |rng: &mut Rng, both: &Both| {
+                let counters = rng.usize(1..=both.counters.len());
+                vec![any_request(rng, both, counters)]
+            };
+            run(rng, &mut both, 100, several);
+        }
+    });
+}
+
+/// Small quotas of one period: refusals by one limit, grants cut short by another.
+#[test]
+fn twins_agree_over_limits_that_often_refuse() {
+    let texts = [
+        "fixed-window 5/s",
+        "sliding-window-log 4/s",
+        "6/s",
+        "token-bucket 5/s burst 4",
+        "leaky-bucket 5/s burst 3",
+        "leaky-bucket 5/s queue 6",
+    ];
+    with_each_seed(|rng| {
+        for _ in 0..10 {
+            let mut both = Both::new(texts.map(Counter::under));
+            let some = |rng: &mut Rng, both: &Both| {
+                let counters = rng.usize(2..=both.counters.len());
+                let mut request = any_request(rng, both, counters);
+                request.cost = rng.u32(..7);
+                vec![request]
+            };
+            run(rng, &mut both, 200, some);
+        }
+    });
+}
+
+/// The same counter may be asked about more than once in a call: the later request finds what the
+/// earlier one left.
+#[test]
+fn twins_agree_over_batches() {
+    with_each_seed(|rng| {
+        for _ in 0..40 {
+            let quotas: Vec<Quota> = (0..rng.usize(2..12)).map(|_| any_quota(rng)).collect();
+            let mut both = Both::new(quotas.into_iter().map(Counter::new));
+            let batch = |rng: &mut Rng, both: &Both| {
+                let requests = any(rng, &[1, 2, 5, 16]);
+                let request = |_| {
+                    let counters = any(rng, &[1, 1, 1, 1, 2, 3]);
+                    any_request(rng, both, counters)
+                };
+                (0..requests).map(request).collect()
+            };
+            run(rng, &mut both, 60, batch);
+        }
+    });
+}
