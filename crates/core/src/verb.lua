@@ -22,13 +22,14 @@ if not supplied then
 end
 local t = seconds * 1000000 + micros
 
-local found = {}
+local KEYS, ARGV, last = KEYS, ARGV, #KEYS
+local found = last > 1 and {} -- each limit's state, if there are several
 local several -- what was found out about each limit of a request that has more than one
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.
 local key, raw, now
 local arg, kind, verb, more, cost, limit, period, at
 --@prelude
-local last, i = #KEYS, 1
+local i = 1
 while i <= last do
   -- Whether every limit fits, and the least that any of them would grant.
   local fit, grant = true, 4294967295
@@ -57,7 +58,9 @@ while i <= last do
         --@keep
       end
     end
-    found[i] = raw
+    if last > 1 then
+      found[i] = raw
+    end
     i = i + 1
   until more == 0
 
@@ -115,7 +118,4 @@ while i <= last do
     end
   end
 end
-if last == 1 then
-  return seconds .. ' ' .. micros .. ' ' .. found[1]
-end
-return seconds .. ' ' .. micros .. ' ' .. table.concat(found)
+return seconds .. ' ' .. micros .. ' ' .. (found and table.concat(found) or raw)

@@ -9,151 +9,134 @@
 
 --@prelude
 local HEADER = '>BBBI3I3I3BBI7I7I7I7I6'
-local log -- what the header says, and the entries in the margin
 local used -- the units that count
-local gone, lost -- the entries that no longer count, and their units
-local left -- the time of the first entry that counts
+local time_bytes, sum_bytes, form, width, times, sums -- how entries are written down
+local room, head, count -- of the ring: how many entries it could hold, its oldest, how many it has
+local margin, fronts, tails -- the entries beside the header: copies, and those after the ring's
+local newest, oldest -- times
+local before, total -- running sums: before the oldest entry, and of all
+local lives -- the millisecond it expires at
 local moved -- all entries but the newest, if not only those at the ends have changed
+local search -- made when it is needed, which is seldom
 
--- How entries are written down.
-local function form(time_bytes, sum_bytes)
-  return (time_bytes == 4 and '>I4' or time_bytes == 5 and '>I5' or '>I6')
-    .. (sum_bytes == 2 and 'I2' or sum_bytes == 3 and 'I3' or 'I7')
+local function shape(time_bytes, sum_bytes)
+  local times = time_bytes == 4 and 4294967296
+    or time_bytes == 5 and 1099511627776
+    or 281474976710656
+  local sums = sum_bytes == 2 and 65536 or sum_bytes == 3 and 16777216 or WIDE
+  return '>I' .. time_bytes .. 'I' .. sum_bytes, time_bytes + sum_bytes, times, sums
 end
 
--- An entry of a text: its time, and its sum counted from the oldest on.
-local function entry(log, text, at)
-  local time, sum = unpack(log.form, text, at * log.width + 1)
-  return log.newest - (log.newest - time) % log.times, (sum - log.before) % log.sums
-end
-
--- At most so many entries of the ring, up to its end; missing bytes read as zeros.
-local function read(log, at, entries)
-  local from, width = (log.head + at) % log.room, log.width
-  entries = math.min(entries, log.count - at, log.room - from)
-  local text = call('GETRANGE', key, 144 + from * width, 143 + (from + entries) * width)
+-- Entries from a place in the ring on, round its end if need be; missing bytes read as zeros.
+local function read(width, room, from, entries)
+  if from + entries > room then
+    return read(width, room, from, room - from) .. read(width, room, 0, from + entries - room)
+  end
+  local text = ''
+  if entries > 0 then
+    text = call('GETRANGE', key, 144 + from * width, 143 + (from + entries) * width)
+  end
   if #text < entries * width then
     text = text .. string.rep('\0', entries * width - #text)
   end
   return text
 end
 
--- Passes over the entries of a text that no longer count: how many are gone then, with how many
--- units; the time of the first that counts, and the text from there on.
-local function pass(log, text, edge, gone, lost)
-  local width = log.width
-  for at = 0, #text / width - 1 do
-    local time, sum = entry(log, text, at)
-    if time > edge then
-      return gone + at, lost, time, string.sub(text, at * width + 1)
-    end
-    lost = sum
-  end
-  return gone + #text / width, lost, nil, ''
-end
-
--- The first entry from `low` on that is later than a time, or whose sum reaches an amount; its
--- time; and the sum before it. The copies begin with entry number `from`.
-local function search(log, from, low, lower, later, reaches)
-  local high, at, first = log.count + #log.tail / log.width, low, log.newest
-  local copied = from + #log.front / log.width
-  while low < high do
-    local time, sum
-    if at >= log.count then
-      time, sum = entry(log, log.tail, at - log.count)
-    elseif at < copied then
-      time, sum = entry(log, log.front, at - from)
-    else
-      time, sum = entry(log, read(log, at, 1), 0)
-    end
-    if time > later or sum >= reaches then
-      high, first = at, time
-    else
-      low, lower = at + 1, sum
-    end
-    at = floor((low + high) / 2)
-  end
-  return low, first, lower
-end
-
--- Drops entries and units from the front.
-local function drop(log, entries, units, oldest)
-  if entries < log.count then
-    log.head, log.count = (log.head + entries) % log.room, log.count - entries
-  else
-    log.tail = string.sub(log.tail, (entries - log.count) * log.width + 1)
-    log.head, log.count, log.front = 0, 0, ''
-  end
-  log.before, log.oldest = (log.before + units) % log.sums, oldest
-end
-
--- All entries but the newest in order.
-local function entries(log)
-  local text = ''
-  while #text < log.count * log.width do
-    text = text .. read(log, #text / log.width, log.count)
-  end
-  return text .. log.tail
-end
-
 --@advance
 raw = pcall('GETRANGE', key, '0', '143')
 used = 0
+local is
 if type(raw) == 'string' and #raw >= 48 then
-  local is, time_bytes, sum_bytes, room, head, count, fronts, tails, newest, oldest, before, total, lives =
+  is, time_bytes, sum_bytes, room, head, count, fronts, tails, newest, oldest, before, total, lives =
     unpack(HEADER, raw)
-  local width = time_bytes + sum_bytes
-  local margin = 48 + fronts * width
   if t < newest and newest - t <= period then
     now = newest
   end
-  local edge = now - period
-  if
-    is == 4 and edge < newest and newest <= now
-    and time_bytes == (period < 4294967296 and 4 or period < 1099511627776 and 5 or 6)
-    and (sum_bytes == 2 or sum_bytes == 3 or sum_bytes == 7) and total < WIDE and before < WIDE
-    and fronts <= count and count <= room and head <= room and room <= 131072
-    and margin + tails * width <= #raw
-  then
-    log = {
-      form = form(time_bytes, sum_bytes), width = width, sum_bytes = sum_bytes,
-      times = time_bytes == 4 and 4294967296 or time_bytes == 5 and 1099511627776 or 281474976710656,
-      sums = sum_bytes == 2 and 65536 or sum_bytes == 3 and 16777216 or WIDE,
-      room = room, head = head, count = count,
-      front = string.sub(raw, 49, margin), tail = string.sub(raw, margin + 1, margin + tails * width),
-      newest = newest, oldest = oldest, before = before, total = total, lives = lives,
-    }
-    gone, lost, left = 0, 0, oldest
-    if oldest <= edge then
-      gone, lost, left, log.front = pass(log, log.front, edge, 0, 0)
-      if not left and gone < count then
-        local text = read(log, gone, floor(48 / width))
-        gone, lost, left, log.front = pass(log, text, edge, gone, lost)
-      end
-      if not left and gone < count then
-        gone, left, lost = search(log, gone, gone, lost, edge, WIDE)
-      elseif not left then
-        gone, lost, left = pass(log, log.tail, edge, gone, lost)
-        left = left or newest
+end
+local edge = now - period
+if
+  is == 4 and edge < newest and newest <= now
+  and time_bytes == (period < 4294967296 and 4 or period < 1099511627776 and 5 or 6)
+  and (sum_bytes == 2 or sum_bytes == 3 or sum_bytes == 7) and total < WIDE and before < WIDE
+  and fronts <= count and count <= room and head <= room and room <= 131072
+  and (fronts + tails) * (time_bytes + sum_bytes) <= #raw - 48
+then
+  form, width, times, sums = shape(time_bytes, sum_bytes)
+  margin = string.sub(raw, 49, 48 + (fronts + tails) * width)
+  local copied
+  while oldest and oldest <= edge do
+    -- Drops what no longer counts. Usually one of the copies does; if none, a few more are made.
+    local gone, last = 0, fronts < count and fronts or fronts + tails
+    oldest = nil
+    while not oldest and gone < last do
+      local time, sum = unpack(form, margin, gone * width + 1)
+      time = newest - (newest - time) % times
+      if time > edge then
+        oldest = time
+      else
+        gone, before = gone + 1, sum
       end
     end
-    used = ((total - before) % log.sums - lost) % log.sums
+    margin = string.sub(margin, gone * width + 1)
+    if gone < count then
+      head, count, fronts = (head + gone) % room, count - gone, fronts - gone
+    else
+      head, count, fronts, tails = 0, 0, 0, tails - (gone - count)
+      oldest = oldest or newest
+    end
+    if not oldest and not copied then
+      copied = math.min(count, floor(48 / width))
+      margin, fronts, oldest = read(width, room, head, copied) .. margin, copied, edge
+    end
   end
+  used = (total - before) % sums
+  local wanted = verb == TAKE and 1 or verb <= CHECK and cost or 0
+  local refused = wanted > 0 and wanted <= limit and used + wanted > limit
+  if not oldest or refused or verb > CHARGE or count + tails + 1 >= limit + 1000 then
+    -- The first entry from `low` on that is later than a time, or whose sum, counted from the
+    -- oldest on, reaches an amount; its time; and the sum before it.
+    search = search or function(low, later, reaches)
+      local high, at, first, lower = count + tails, low, newest, 0
+      while low < high do
+        local text, from = margin, at
+        if at >= count then
+          from = at - count + fronts
+        elseif at >= fronts then
+          text, from = read(width, room, (head + at) % room, 1), 0
+        end
+        local time, sum = unpack(form, text, from * width + 1)
+        time, sum = newest - (newest - time) % times, (sum - before) % sums
+        if time > later or sum >= reaches then
+          high, first = at, time
+        else
+          low, lower = at + 1, sum
+        end
+        at = floor((low + high) / 2)
+      end
+      return low, first, lower
+    end
+  end
+  if not oldest then
+    local gone, lost
+    gone, oldest, lost = search(0, edge, WIDE)
+    before, used = (before + lost) % sums, (used - lost) % sums
+    if gone < count then
+      head, count = (head + gone) % room, count - gone
+    else
+      margin, tails = string.sub(margin, (gone - count) * width + 1), tails - (gone - count)
+      head, count = 0, 0
+    end
+    refused = refused and used + wanted > limit
+  end
+  local frees = 0
+  if refused then
+    local _
+    _, frees = search(0, WIDE, used - (limit - wanted))
+  end
+  raw = pack('>BI7I7I7', 4, newest, used, frees)
 end
 if used == 0 then
   raw = '\0'
-else
-  local frees, wanted = 0, 0
-  if verb <= CHECK then
-    wanted = cost
-  elseif verb == TAKE then
-    wanted = 1
-  end
-  if wanted > 0 and wanted <= limit and used + wanted > limit then
-    local _
-    _, frees = search(log, gone, gone, lost, WIDE, used + lost - (limit - wanted))
-  end
-  raw = pack('>BI7I7I7', 4, log.newest, used, frees)
 end
 
 --@fits
@@ -163,34 +146,41 @@ fits = used + cost <= limit
 available = limit - used
 
 --@keep
-several[i] = { raw, now, log, used, gone, lost, left }
+several[i] = {
+  raw, now, used, time_bytes, sum_bytes, form, width, times, sums, room, head, count,
+  margin, fronts, tails, newest, oldest, before, total, lives,
+}
 
 --@recall
-raw, now, log, used, gone, lost, left = seen[1], seen[2], seen[3], seen[4], seen[5], seen[6], seen[7]
+raw, now, used, time_bytes, sum_bytes = seen[1], seen[2], seen[3], seen[4], seen[5]
+form, width, times, sums, room, head = seen[6], seen[7], seen[8], seen[9], seen[10], seen[11]
+count, margin, fronts, tails, newest = seen[12], seen[13], seen[14], seen[15], seen[16]
+oldest, before, total, lives = seen[17], seen[18], seen[19], seen[20]
 
 --@take
 moved = nil
 if used == 0 then
   -- Nothing is left of it, or there was nothing.
-  local time_bytes = period < 4294967296 and 4 or period < 1099511627776 and 5 or 6
-  log = {
-    form = form(time_bytes, 2), width = time_bytes + 2, sum_bytes = 2,
-    times = 256 ^ time_bytes, sums = 65536,
-    room = 0, head = 0, count = 0, front = '', tail = '',
-    newest = now, oldest = now, before = 0, total = 0, lives = 0,
-  }
-else
-  drop(log, gone, lost, left)
-  if log.newest ~= now then
-    if log.count + #log.tail / log.width + 1 >= limit + 1000 then
-      -- The two oldest merge into the later.
-      local _, second = search(log, 0, 1, 0, -1, 0)
-      log.front = string.sub(log.front, log.width + 1)
-      drop(log, 1, 0, second)
+  time_bytes, sum_bytes = period < 4294967296 and 4 or period < 1099511627776 and 5 or 6, 2
+  form, width, times, sums = shape(time_bytes, sum_bytes)
+  room, head, count, margin, fronts, tails = 0, 0, 0, '', 0, 0
+  newest, oldest, before, lives = now, now, 0, 0
+elseif newest ~= now then
+  if count + tails + 1 >= limit + 1000 then
+    -- The two oldest merge into the later.
+    local _
+    _, oldest = search(1, -1, 0)
+    if fronts > 0 or count == 0 then
+      margin = string.sub(margin, width + 1)
     end
-    log.tail = log.tail .. pack(log.form, log.newest % log.times, log.total)
-    log.newest = now
+    if count > 0 then
+      head, count, fronts = (head + 1) % room, count - 1, fronts > 0 and fronts - 1 or 0
+    else
+      tails = tails - 1
+    end
   end
+  margin, tails = margin .. pack(form, newest % times, total), tails + 1
+  newest = now
 end
 used = used + grant
 if used > MAX then
@@ -199,102 +189,108 @@ end
 
 --@give_back
 moved = nil
-if used > 0 then
-  drop(log, gone, lost, left)
-  if verb == REFUND then
-    -- The newest units go first.
-    used = used - cost
-    if used > 0 then
-      local at, time = search(log, 0, 0, 0, WIDE, used)
-      if at < log.count then
-        log.count, log.tail, log.front = at, '', string.sub(log.front, 1, at * log.width)
-      else
-        log.tail = string.sub(log.tail, 1, (at - log.count) * log.width)
-      end
-      log.newest = time
+if used > 0 and verb == REFUND then
+  -- The newest units go first.
+  used = used - cost
+  if used > 0 then
+    local at
+    at, newest = search(0, WIDE, used)
+    if at < count then
+      count, fronts, tails = at, math.min(at, fronts), 0
+    else
+      tails = at - count
     end
-  else
-    -- Those of that very instant, if it still counts; the sums after it fall by as much.
-    local at, time, lower = search(log, 0, 0, 0, taken - 1, WIDE)
-    if time == taken then
-      local text = entries(log) .. pack(log.form, log.newest % log.times, log.total)
-      local rest, back = { string.sub(text, 1, at * log.width) }, cost
-      for k = at, #text / log.width - 1 do
-        local time, sum = entry(log, text, k)
-        if k == at and sum - lower < back then
-          back = sum - lower
-        end
-        if k > at or sum - back > lower then
-          rest[#rest + 1] = pack(log.form, time % log.times, (log.before + sum - back) % log.sums)
-        end
+    margin = string.sub(margin, 1, (fronts + tails) * width)
+  end
+elseif used > 0 then
+  -- Those of that very instant, if it still counts; the sums after it fall by as much.
+  local at, time, lower = search(0, taken - 1, WIDE)
+  if time == taken then
+    local text = read(width, room, head, count) .. string.sub(margin, fronts * width + 1)
+    text = text .. pack(form, newest % times, total)
+    local left, back = { string.sub(text, 1, at * width) }, cost
+    for k = at, #text / width - 1 do
+      local cut, sum = unpack(form, text, k * width + 1)
+      sum = (sum - before) % sums
+      if k == at and sum - lower < back then
+        back = sum - lower
       end
-      used = used - back
-      if used > 0 then
-        text = table.concat(rest)
-        moved = string.sub(text, 1, #text - log.width)
-        log.oldest, log.newest = entry(log, text, 0), entry(log, text, #moved / log.width)
+      if k > at or sum - back > lower then
+        left[#left + 1] = pack(form, cut, (before + sum - back) % sums)
       end
+    end
+    used = used - back
+    if used > 0 then
+      text = table.concat(left)
+      moved = string.sub(text, 1, #text - width)
+      local first, last = unpack(form, text), unpack(form, text, #moved + 1)
+      newest = newest - (newest - last) % times
+      oldest = newest - (newest - first) % times
     end
   end
 end
 new = used <= 0
-found[j] = new and '\0' or pack('>BI7I7I7', 4, log.newest, used, 0)
+raw = new and '\0' or pack('>BI7I7I7', 4, newest, used, 0)
+if found then
+  found[j] = raw
+end
 
 --@pack
-log.total = (log.before + used) % log.sums
-local ends = log.newest + period
-if log.lives * 1000 < ends or log.lives * 1000 > ends + period then
-  log.lives = floor((ends + period) / 1000)
-  expires = log.lives
+total = (before + used) % sums
+local ends = newest + period
+if lives * 1000 < ends or lives * 1000 > ends + period then
+  lives = floor((ends + period) / 1000)
+  expires = lives
 end
-local width = log.width
-local tails = #log.tail / width
-local all = log.count + tails
-local wider = used >= log.sums
-if moved or wider or log.room > all * 4 + 16 or #log.tail > 48 and all > log.room then
+local all = count + tails
+if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > room then
   -- Written anew, with room for more.
-  whole, moved = true, moved or entries(log)
-  if wider then
-    local time_bytes, rest = width - log.sum_bytes, {}
-    local sum_bytes = used < 16777216 and 3 or 7
-    local wide = form(time_bytes, sum_bytes)
-    for k = 0, #moved / width - 1 do
-      local time, sum = entry(log, moved, k)
-      rest[k + 1] = pack(wide, time % log.times, sum)
-    end
-    moved, width = table.concat(rest), time_bytes + sum_bytes
-    log.form, log.width, log.sum_bytes = wide, width, sum_bytes
-    log.sums = sum_bytes == 3 and 16777216 or WIDE
-    log.before, log.total = 0, used
+  whole = true
+  if not moved then
+    moved = read(width, room, head, count) .. string.sub(margin, fronts * width + 1)
   end
-  log.room, log.head, log.count, log.front, log.tail = 0, 0, 0, '', moved
-  if #moved > 48 then
-    local count = #moved / width
-    log.room = count + floor(count / 4) + 16
-    if log.room > limit and count <= limit then
-      log.room = limit
+  if used >= sums then
+    -- The sums need more bytes; they begin again.
+    local old, wide, left = form, sums, {}
+    sum_bytes = used < 16777216 and 3 or 7
+    form, width, times, sums = shape(time_bytes, sum_bytes)
+    local from = 1
+    while from < #moved do
+      local cut, sum
+      cut, sum, from = unpack(old, moved, from)
+      left[#left + 1] = pack(form, cut, (sum - before) % wide)
     end
-    log.count, log.front, log.tail = count, string.sub(moved, 1, floor(48 / width) * width), ''
-    moved = moved .. string.rep(string.rep('\0', width), log.room - count)
+    moved, before, total = table.concat(left), 0, used
   end
-elseif #log.tail > 48 then
+  all = #moved / width
+  if #moved <= 48 then
+    room, head, count, margin, fronts, tails, moved = 0, 0, 0, moved, 0, all, ''
+  else
+    room, head, count, fronts, tails = all + floor(all / 4) + 16, 0, all, floor(48 / width), 0
+    if room > limit and all <= limit then
+      room = limit
+    end
+    margin = string.sub(moved, 1, fronts * width)
+    local spare = string.rep(string.rep('\0', width), room - all)
+    moved = string.rep('\0', 96 - #margin) .. moved .. spare
+  end
+elseif tails * width > 48 then
   -- Into the ring, round its end if need be.
-  local from = (log.head + log.count) % log.room
-  local fitting = math.min(tails, log.room - from) * width
-  call('SETRANGE', key, 144 + from * width, string.sub(log.tail, 1, fitting))
-  if fitting < #log.tail then
-    call('SETRANGE', key, '144', string.sub(log.tail, fitting + 1))
+  local from, text = (head + count) % room, string.sub(margin, fronts * width + 1)
+  local fitting = math.min(tails, room - from) * width
+  call('SETRANGE', key, 144 + from * width, string.sub(text, 1, fitting))
+  if fitting < #text then
+    call('SETRANGE', key, '144', string.sub(text, fitting + 1))
   end
-  if log.count == 0 then
-    log.front = string.sub(log.tail, 1, floor(48 / width) * width)
+  if count == 0 then
+    fronts = floor(48 / width)
   end
-  log.count, log.tail = all, ''
+  count, margin, tails = all, string.sub(margin, 1, fronts * width), 0
 end
 value = pack(
-  HEADER, 4, width - log.sum_bytes, log.sum_bytes, log.room, log.head, log.count,
-  #log.front / width, #log.tail / width,
-  log.newest, log.oldest, log.before, log.total, log.lives
-) .. log.front .. log.tail
-if whole and log.room > 0 then
-  value = value .. string.rep('\0', 144 - #value) .. moved
+  HEADER, 4, time_bytes, sum_bytes, room, head, count, fronts, tails,
+  newest, oldest, before, total, lives
+) .. margin
+if whole then
+  value = value .. moved
 end
