@@ -150,7 +150,7 @@ struct Counter {
     quota: Quota,
     state: State,
     /// What happened to it last.
-    path: VecDeque<String>,
+    path: VecDeque<(u64, Verb, u32, Quota)>,
 }
 
 impl Counter {
@@ -259,11 +259,11 @@ impl Both {
         let decisions = decisions.collect();
         for i in call.counters() {
             let Counter { quota, state, .. } = &self.counters[i];
-            let given = stored::shown(&self.scripts.receive(), quota);
-            let right = format!("{state:?}");
+            let value = self.scripts.receive();
             assert!(
-                given == right,
-                "{quota}: stored {given}\nnot {right}\nafter {:#?}",
+                stored::is(&value, quota, state),
+                "{quota}: stored {}\nnot {state:?}\nafter {:#?}",
+                stored::shown(&value, quota),
                 self.counters[i].path
             );
         }
@@ -279,7 +279,7 @@ impl Both {
             if path.len() == 12 {
                 path.pop_front();
             }
-            path.push_back(format!("{t} {verb} {cost} under {quota}"));
+            path.push_back((t, verb, cost, *quota));
         }
         let quotas: Vec<Quota> = request
             .counters

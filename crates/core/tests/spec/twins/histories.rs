@@ -37,7 +37,6 @@ fn go_on(both: &mut Both, letters: &[Letter], length: usize, node: &Node) {
         let counter = &mut both.counters[i];
         counter.state = node.state.clone();
         counter.path.clear();
-        counter.path.push_back(format!("{:?}", node.state));
         let restored = match &node.raw {
             Reply::Bulk(raw) => vec![&b"SET"[..], &counter.key, raw],
             _ => vec![&b"DEL"[..], &counter.key],
