@@ -136,7 +136,7 @@ then
   raw = pack('>BI7I7I7', 4, newest, used, frees)
 end
 if used == 0 then
-  raw = '\0'
+  raw, now = '\0', t
 end
 
 --@fits
