@@ -129,7 +129,7 @@ impl Plan {
     /// The plan of that size.
     pub fn of(size: Size) -> Plan {
         let (rounds, keys, decisions, flight_ms) = match size {
-            Size::Quick => (3, 500, 4_000, 60),
+            Size::Quick => (3, 500, 2_500, 40),
             Size::Usual => (7, 2_000, 12_000, 200),
             Size::Full => (25, 10_000, 30_000, 300),
         };
