@@ -24,7 +24,7 @@ local t = seconds * 1000000 + micros
 
 local KEYS, ARGV, last = KEYS, ARGV, #KEYS
 local found = last > 1 and {} -- each limit's state, if there are several
-local several -- what was found out about each limit of a request that has more than one
+local several -- what was found out about each limit of a request but its last
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.
 local key, raw, now
 local arg, kind, verb, more, cost, limit, period, at
@@ -53,7 +53,7 @@ while i <= last do
           grant = available
         end
       end
-      if more == 1 or first < i then
+      if more == 1 then
         several = several or {}
         --@keep
       end
@@ -73,8 +73,9 @@ while i <= last do
     grant = cost
   end
   if fit and verb ~= PEEK then
-    for j = first, i - 1 do
-      if i - first > 1 then
+    -- From the last, about which all is still known.
+    for j = i - 1, first, -1 do
+      if j < i - 1 then
         key, arg = KEYS[j], ARGV[j + 2]
         kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
         if verb ~= RESET then
