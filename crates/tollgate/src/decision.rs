@@ -151,6 +151,11 @@ impl Decision {
         Duration::from_micros(self.inner.verdict().delay_us())
     }
 
+    /// The figures above in one: the binding limit's, with the largest delay of all.
+    pub fn verdict(&self) -> &Verdict {
+        self.inner.verdict()
+    }
+
     /// The position in the request of the limit that decided: when refused, the refusing one with
     /// the longest retry; when admitted, the one with the least remaining.
     pub fn binding(&self) -> usize {

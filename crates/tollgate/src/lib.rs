@@ -88,9 +88,9 @@ pub use limit::Limit;
 pub use limiter::{AcquireError, Wait};
 pub use limiter::{Limiter, OnFailure, Replicas};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
-pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
 #[cfg(feature = "redis")]
-pub use store::{RedisError, RedisStore, RedisStoreBuilder};
+pub use store::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
+pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
 pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
 
 /// The README's examples are tested too.

@@ -13,7 +13,7 @@ pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
-pub use redis::{RedisError, RedisStore, RedisStoreBuilder};
+pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
 
 use crate::decision::Decision;
 use crate::limit::Limit;

@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod cluster;
 mod error;
+mod inspect;
 mod lane;
 mod link;
 mod name;
@@ -14,6 +15,7 @@ mod script;
 mod settings;
 mod split;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use self::call::{Answer, Call};
 use self::cluster::Cluster;
 pub use self::error::RedisError;
 use self::error::Trouble;
+pub use self::inspect::{Arrangement, RedisServer, Reply};
 use self::lane::Lane;
 use self::link::{Goal, Link};
 use self::name::Names;
@@ -70,7 +73,16 @@ pub struct RedisStore {
 struct Inner {
     names: Names,
     servers: Reached,
+    place: Place,
     replicas: Replicas,
+}
+
+/// What the URL says of the servers, without the password.
+struct Place {
+    name: String,
+    user: Option<String>,
+    arrangement: Arrangement,
+    encrypted: bool,
 }
 
 /// How the servers are reached.
@@ -80,6 +92,7 @@ enum Reached {
 }
 
 /// Settings for a [`RedisStore`].
+#[derive(Clone)]
 pub struct RedisStoreBuilder {
     url: String,
     namespace: String,
@@ -186,6 +199,7 @@ impl RedisStoreBuilder {
             answer_within: self.answer_within,
         });
         settings.check()?;
+        let place = settings.address.place();
         let servers = match settings.address.servers {
             Servers::Cluster(_) => Reached::Many(Cluster::new(settings)),
             Servers::Single(_) | Servers::Socket(_) | Servers::Sentinel { .. } => {
@@ -197,6 +211,7 @@ impl RedisStoreBuilder {
             inner: Arc::new(Inner {
                 names,
                 servers,
+                place,
                 replicas: Replicas::default(),
             }),
         })
@@ -228,13 +243,6 @@ impl RedisStore {
         requests: &[(Request<'_>, u64)],
     ) -> Result<Vec<Decision>, StoreError> {
         let inner = &self.inner;
-        let Reached::One(link) = &inner.servers else {
-            let mut decisions = Vec::with_capacity(requests.len());
-            for (request, at) in requests {
-                decisions.push(self.decide_at(request, *at).await?);
-            }
-            return Ok(decisions);
-        };
         let call = |(request, at): &(Request<'_>, u64)| {
             Arc::new(Call::of(
                 &inner.names,
@@ -243,6 +251,9 @@ impl RedisStore {
             ))
         };
         let calls: Vec<Arc<Call>> = requests.iter().map(call).collect();
+        let Reached::One(link) = &inner.servers else {
+            return Ok(inner.many(requests, &calls).await?);
+        };
         let lane = link.lane().await.map_err(StoreError::from)?;
         let answers = lane.in_order(&calls).await.map_err(StoreError::from)?;
         let decided = requests.iter().zip(&calls).zip(answers);
@@ -280,10 +291,9 @@ async fn clear(lane: &Lane, pattern: &[u8]) -> Result<(), Trouble> {
         let reply = lane.command(&scan).await?;
         let (next, names): (Vec<u8>, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|_| Trouble::Garbled)?;
-        for name in names {
-            // One by one: in a cluster they live in different slots.
-            lane.command(redis::cmd("UNLINK").arg(name)).await?;
-        }
+        // One by one, but in one go: in a cluster they live in different slots.
+        let unlink = |name| redis::cmd("UNLINK").arg(name).take();
+        lane.commands(names.into_iter().map(unlink)).await?;
         if next == b"0" {
             return Ok(());
         }
@@ -300,6 +310,34 @@ impl Inner {
         let call = Arc::new(Call::of(&self.names, request, at));
         let decision = self.answer(call, request.asks()).await?;
         Ok(Decision::new(decision, false))
+    }
+
+    /// Decides many calls of a cluster: those of one slot in their order, slots side by side.
+    async fn many(
+        self: &Arc<Self>,
+        requests: &[(Request<'_>, u64)],
+        calls: &[Arc<Call>],
+    ) -> Result<Vec<Decision>, Trouble> {
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        let scattered = calls.iter().any(|call| call.is_scattered());
+        for (i, call) in calls.iter().enumerate() {
+            // A request over several slots keeps its place among all the others.
+            let slot = if scattered { 0 } else { call.slot() };
+            slots.entry(slot).or_default().push(i);
+        }
+        let one_slot = async |places: Vec<usize>| {
+            let mut decided = Vec::with_capacity(places.len());
+            for i in places {
+                let verb = requests[i].0.asks();
+                let decision = self.answer(Arc::clone(&calls[i]), verb).await?;
+                decided.push((i, Decision::new(decision, false)));
+            }
+            Ok::<_, Trouble>(decided)
+        };
+        let all = try_join_all(slots.into_values().map(one_slot)).await?;
+        let mut all: Vec<(usize, Decision)> = all.into_iter().flatten().collect();
+        all.sort_by_key(|(i, _)| *i);
+        Ok(all.into_iter().map(|(_, decision)| decision).collect())
     }
 
     async fn answer(

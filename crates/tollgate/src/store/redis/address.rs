@@ -8,6 +8,7 @@ use redis::{
 };
 
 use super::error::RedisError;
+use super::{Arrangement, Place};
 
 /// The port of a server that names none.
 const PORT: u16 = 6379;
@@ -164,6 +165,26 @@ impl Address {
             }
         };
         Ok(address)
+    }
+
+    /// What may be told of it: everything but the password.
+    pub(super) fn place(&self) -> Place {
+        let list = |hosts: &[Host]| {
+            let each: Vec<String> = hosts.iter().map(Host::to_string).collect();
+            each.join(",")
+        };
+        let (arrangement, name) = match &self.servers {
+            Servers::Single(host) => (Arrangement::Single, host.to_string()),
+            Servers::Socket(path) => (Arrangement::Socket, path.display().to_string()),
+            Servers::Sentinel { master, .. } => (Arrangement::Sentinel, master.clone()),
+            Servers::Cluster(seeds) => (Arrangement::Cluster, list(seeds)),
+        };
+        Place {
+            name,
+            user: self.username.clone(),
+            arrangement,
+            encrypted: self.tls,
+        }
     }
 
     /// How to connect to one of the servers.

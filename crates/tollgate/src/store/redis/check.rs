@@ -15,8 +15,12 @@ use crate::store::StoreErrorKind;
 const OLDEST: (u32, u32) = (6, 2);
 
 impl RedisStore {
-    /// Checks the version, the arrangement and the rights.
-    pub(super) async fn check(&self) -> Result<(), RedisError> {
+    /// Checks the version, the arrangement and the rights, as [`connect`](RedisStore::connect)
+    /// does.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn check(&self) -> Result<(), RedisError> {
         match &self.inner.servers {
             Reached::One(link) => {
                 let lane = link.lane().await?;
@@ -26,13 +30,14 @@ impl RedisStore {
                         StoreErrorKind::Misconfigured,
                         "this server belongs to a cluster",
                         "use redis-cluster:// with the same hosts",
-                    ));
+                    )
+                    .called("ARRANGEMENT"));
                 }
             }
             Reached::Many(cluster) => {
                 let links = cluster.masters().await;
                 if links.is_empty() {
-                    self.no_cluster().await?;
+                    return Err(self.no_cluster().await);
                 }
                 for link in links {
                     version_and_arrangement(&link.lane().await?).await?;
@@ -47,27 +52,34 @@ impl RedisStore {
     }
 
     /// Why a cluster did not say who its servers are.
-    async fn no_cluster(&self) -> Result<(), RedisError> {
-        let Reached::Many(cluster) = &self.inner.servers else {
-            return Ok(());
-        };
+    pub(super) async fn no_cluster(&self) -> RedisError {
         let mut trouble = Trouble::Down("no server of the cluster answers");
-        for link in cluster.seeds() {
-            match link.lane().await {
-                Ok(lane) => {
-                    if !version_and_arrangement(&lane).await? {
-                        return Err(RedisError::new(
-                            StoreErrorKind::Misconfigured,
-                            "this server belongs to no cluster",
-                            "use redis:// for a single server",
-                        ));
-                    }
-                    trouble = Trouble::NotNow("CLUSTERDOWN");
+        let seeds = match &self.inner.servers {
+            Reached::One(_) => Vec::new(),
+            Reached::Many(cluster) => cluster.seeds(),
+        };
+        for link in seeds {
+            let lane = match link.lane().await {
+                Ok(lane) => lane,
+                Err(other) => {
+                    trouble = other;
+                    continue;
                 }
-                Err(other) => trouble = other,
+            };
+            match version_and_arrangement(&lane).await {
+                Err(error) => return error,
+                Ok(true) => trouble = Trouble::NotNow("CLUSTERDOWN"),
+                Ok(false) => {
+                    return RedisError::new(
+                        StoreErrorKind::Misconfigured,
+                        "this server belongs to no cluster",
+                        "use redis:// for a single server",
+                    )
+                    .called("ARRANGEMENT");
+                }
             }
         }
-        Err(trouble.into())
+        trouble.into()
     }
 }
 
@@ -87,9 +99,18 @@ async fn version_and_arrangement(lane: &Arc<Lane>) -> Result<bool, RedisError> {
             StoreErrorKind::Misconfigured,
             format!("the server's version {version} is older than 6.2"),
             "upgrade it to Redis 6.2 or Valkey 7.2 or later",
-        ));
+        )
+        .called("VERSION"));
     }
     let mode: String = info.get("redis_mode").unwrap_or_default();
+    if mode == "sentinel" {
+        return Err(RedisError::new(
+            StoreErrorKind::Misconfigured,
+            "this server is a sentinel",
+            "use redis-sentinel:// and name the master: redis-sentinel://host:26379/master",
+        )
+        .called("ARRANGEMENT"));
+    }
     Ok(mode == "cluster")
 }
 

@@ -119,15 +119,27 @@ impl Cluster {
 
     /// Every server that holds slots, as far as is known.
     pub(super) async fn masters(self: &Arc<Self>) -> Vec<Arc<Link>> {
+        let holders = self.holders().await.into_iter();
+        holders.map(|(_, link)| link).collect()
+    }
+
+    /// The same, each by its name, in the order of their slots.
+    pub(super) async fn holders(self: &Arc<Self>) -> Vec<(Host, Arc<Link>)> {
         if self.map().drawn.is_none() {
             self.redraw().await;
         }
         let map = self.map();
-        let holds = |link: &&Arc<Link>| {
-            let mut holders = map.slots.iter().flatten();
-            holders.any(|holder| Arc::ptr_eq(holder, link))
-        };
-        map.links.values().filter(holds).cloned().collect()
+        let mut holders: Vec<(Host, Arc<Link>)> = Vec::new();
+        for link in map.slots.iter().flatten() {
+            let same = |other: &Arc<Link>| Arc::ptr_eq(other, link);
+            if holders.iter().any(|(_, known)| same(known)) {
+                continue;
+            }
+            if let Some((host, _)) = map.links.iter().find(|(_, known)| same(known)) {
+                holders.push((host.clone(), Arc::clone(link)));
+            }
+        }
+        holders
     }
 
     /// Connections to the servers that the URL names.

@@ -13,6 +13,7 @@ use crate::store::{StoreError, StoreErrorKind};
 #[derive(Clone, Debug)]
 pub struct RedisError {
     kind: StoreErrorKind,
+    code: Option<&'static str>,
     problem: Cow<'static, str>,
     advice: &'static str,
 }
@@ -25,9 +26,16 @@ impl RedisError {
     ) -> Self {
         RedisError {
             kind,
+            code: None,
             problem: problem.into(),
             advice,
         }
+    }
+
+    /// Gives it a word to be known by.
+    pub(super) fn called(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
     }
 
     pub(super) fn url(why: &str) -> Self {
@@ -42,6 +50,17 @@ impl RedisError {
     /// What went wrong, in a word.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// A word for it, where there is one: the server's own, such as `NOPERM`, or `TLS`, `VERSION`,
+    /// `ARRANGEMENT`.
+    pub fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
+    /// What went wrong.
+    pub fn problem(&self) -> &str {
+        &self.problem
     }
 
     /// What to do about it.
@@ -68,6 +87,14 @@ impl From<RedisError> for StoreError {
         StoreError::of(error.kind, error)
     }
 }
+
+/// Why there is no connection where the certificates are at fault.
+pub(super) const EXPIRED: &str = "the server's certificate has expired";
+pub(super) const UNTRUSTED: &str = "the server's certificate is signed by nobody that is trusted";
+pub(super) const OTHER_NAME: &str = "the server's certificate is for another name";
+pub(super) const NO_CERTIFICATE: &str = "the server wants a client certificate";
+pub(super) const NO_TLS: &str = "the server does not speak TLS";
+pub(super) const PERHAPS_NO_TLS: &str = "no answer to TLS within 500 ms; perhaps it speaks none";
 
 /// What came of a call that was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +177,26 @@ impl Trouble {
         }
     }
 
+    /// The server's word for it; `TLS` where the two could not agree on a connection.
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Trouble::Moved { .. } => Some("MOVED"),
+            Trouble::Ask(_) => Some("ASK"),
+            Trouble::TryAgain => Some("TRYAGAIN"),
+            Trouble::NoScript => Some("NOSCRIPT"),
+            Trouble::ReadOnly => Some("READONLY"),
+            Trouble::Refused("SENTINEL" | "MASTER") => Some("ARRANGEMENT"),
+            Trouble::Refused("HELLO") => Some("VERSION"),
+            Trouble::NotNow(code) | Trouble::Refused(code) => Some(code),
+            Trouble::Down(why) if why.contains("certificate") || why.contains("TLS") => Some("TLS"),
+            Trouble::Down(_)
+            | Trouble::Overloaded
+            | Trouble::Broken
+            | Trouble::Silent
+            | Trouble::Garbled => None,
+        }
+    }
+
     /// Whether it is certain that nothing was counted.
     pub(super) fn not_run(&self) -> bool {
         !matches!(self, Trouble::Broken | Trouble::Silent | Trouble::Garbled)
@@ -158,8 +205,17 @@ impl Trouble {
 
 impl From<Trouble> for RedisError {
     fn from(trouble: Trouble) -> Self {
+        RedisError {
+            code: trouble.code(),
+            ..trouble.in_words()
+        }
+    }
+}
+
+impl Trouble {
+    fn in_words(self) -> RedisError {
         use StoreErrorKind::{Garbled, Misconfigured, Overloaded, Refused, Timeout, Unreachable};
-        match trouble {
+        match self {
             Trouble::Moved { .. } | Trouble::Ask(_) | Trouble::TryAgain => RedisError::new(
                 Refused,
                 "the cluster kept sending the request elsewhere",
@@ -232,6 +288,27 @@ impl From<Trouble> for RedisError {
                 "TLS: a certificate or key cannot be used",
                 "they have to be PEM texts",
             ),
+            Trouble::Refused("HELLO") => RedisError::new(
+                Misconfigured,
+                "the server does not understand the greeting HELLO 3",
+                "upgrade it to Redis 6.2 or Valkey 7.2 or later",
+            ),
+            Trouble::Refused("SENTINEL") => RedisError::new(
+                Misconfigured,
+                "this is no sentinel",
+                "use redis:// for a single server; sentinels listen on port 26379 unless told \
+                 otherwise",
+            ),
+            Trouble::Refused("MASTER") => RedisError::new(
+                Misconfigured,
+                "the sentinels know no master of that name",
+                "mend the name in the URL: redis-sentinel://host:26379/name",
+            ),
+            Trouble::Refused("DB") => RedisError::new(
+                Misconfigured,
+                "the server has no database of that number",
+                "mend the number at the end of the URL; 0 is always there",
+            ),
             Trouble::Refused(code) => RedisError::new(
                 Refused,
                 format!("{code}: the server refuses"),
@@ -240,7 +317,17 @@ impl From<Trouble> for RedisError {
             Trouble::Down(why) => RedisError::new(
                 Unreachable,
                 format!("no connection: {why}"),
-                "is the server up, and are host, port and scheme right?",
+                match why {
+                    EXPIRED => "renew it on the server",
+                    UNTRUSTED => "name the authority that signed it (tollgate: --ca-cert FILE)",
+                    OTHER_NAME => "use a name in the URL that the certificate is for",
+                    NO_CERTIFICATE => "show one (tollgate: --client-cert FILE --client-key FILE)",
+                    NO_TLS => "use the scheme without the second s: redis://",
+                    PERHAPS_NO_TLS => {
+                        "is the server up, and does it speak TLS? Without, it is redis://"
+                    }
+                    _ => "is the server up, and are host, port and scheme right?",
+                },
             ),
             Trouble::Overloaded => RedisError::new(
                 Overloaded,

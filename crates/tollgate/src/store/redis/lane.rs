@@ -151,6 +151,23 @@ impl Lane {
         checked(sent.map_err(|error| Trouble::from(&error))?)
     }
 
+    /// Asks the server several other things in one go.
+    pub(super) async fn commands(
+        &self,
+        commands: impl ExactSizeIterator<Item = Cmd>,
+    ) -> Result<Vec<Value>, Trouble> {
+        let count = commands.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(count);
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let values = self.send(&pipeline, count).await?;
+        values.into_iter().map(checked).collect()
+    }
+
     /// Runs groups of calls, each group in one script call, and sends again only those that
     /// certainly did not run because the server did not know the script.
     async fn run(&self, by: By, groups: Vec<Vec<Arc<Call>>>) -> Vec<Result<Answer, Trouble>> {

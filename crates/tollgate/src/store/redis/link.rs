@@ -189,7 +189,11 @@ impl Keeper {
         let lane = Lane::new(connection, Arc::default(), false, false);
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        match lane.command(&command).await? {
+        let reply = match lane.command(&command).await {
+            Err(Trouble::Refused("ERR")) => return Err(Trouble::Refused("SENTINEL")),
+            other => other?,
+        };
+        match reply {
             Value::Array(parts) => {
                 let mut text = parts.into_iter().map(redis::from_redis_value::<String>);
                 let (Some(Ok(name)), Some(Ok(port))) = (text.next(), text.next()) else {
@@ -198,7 +202,7 @@ impl Keeper {
                 let port = port.parse().map_err(|_| Trouble::Garbled)?;
                 Ok(Host { name, port })
             }
-            Value::Nil => Err(Trouble::Down("the sentinels know no master of that name")),
+            Value::Nil => Err(Trouble::Refused("MASTER")),
             _ => Err(Trouble::Garbled),
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::error::{RedisError, Trouble};
+use super::error::{self, RedisError, Trouble};
 use super::script::Scripts;
 
 /// How long connecting may take, signing in included.
@@ -34,6 +34,10 @@ impl Settings {
         info: ConnectionInfo,
         lost: Arc<Notify>,
     ) -> Result<MultiplexedConnection, Trouble> {
+        let late = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => error::PERHAPS_NO_TLS,
+            _ => "no answer within 500 ms",
+        };
         let client = self.client(info).map_err(|error| Trouble::from(&error))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
@@ -48,8 +52,8 @@ impl Settings {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         match timeout(CONNECT_WITHIN, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(not_connected(&error)),
-            Err(_) => Err(Trouble::Down("no answer within 500 ms")),
+            Ok(Err(error)) => Err(not_connected(&error, late)),
+            Err(_) => Err(Trouble::Down(late)),
         }
     }
 
@@ -78,39 +82,50 @@ impl Settings {
 }
 
 /// Nothing was sent yet, whatever broke.
-fn not_connected(error: &redis::RedisError) -> Trouble {
+fn not_connected(error: &redis::RedisError, late: &'static str) -> Trouble {
     match Trouble::from(error) {
         Trouble::Broken | Trouble::Garbled => Trouble::Down(why(error)),
-        Trouble::Silent => Trouble::Down("no answer within 500 ms"),
+        Trouble::Silent => Trouble::Down(late),
+        // The client takes a socket that is not there for one.
+        Trouble::Down(_) if error.to_string().contains("No such file") => {
+            Trouble::Down("there is no such socket")
+        }
+        Trouble::Refused("ERR") => Trouble::Refused(unwelcome(error)),
         trouble => trouble,
+    }
+}
+
+/// Which step of signing in the server does not take.
+fn unwelcome(error: &redis::RedisError) -> &'static str {
+    let detail = error.detail().unwrap_or_default().to_lowercase();
+    if detail.contains("unknown command") || detail.contains("noproto") {
+        "HELLO"
+    } else if detail.contains("db index") {
+        "DB"
+    } else {
+        "ERR"
     }
 }
 
 /// Names a failure to connect without repeating what was said.
 fn why(error: &redis::RedisError) -> &'static str {
-    use std::io::ErrorKind as Io;
     let text = error.to_string().to_lowercase();
     let says = |word: &str| text.contains(word);
-    let io = std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .map(std::io::Error::kind);
     if says("expired") {
-        "the server's certificate has expired"
+        error::EXPIRED
     } else if says("unknownissuer") || says("unknown issuer") {
-        "the server's certificate is signed by nobody that is trusted; give its CA"
+        error::UNTRUSTED
     } else if says("notvalidforname") || says("not valid for name") {
-        "the server's certificate is for another name"
+        error::OTHER_NAME
     } else if says("certificaterequired") || says("certificate required") {
-        "the server wants a client certificate"
+        error::NO_CERTIFICATE
     } else if says("certificate") {
         "the server's certificate is not valid"
     } else if says("invalidcontenttype") || says("corrupt message") {
-        "the server does not speak TLS; use redis:// without the second s"
+        error::NO_TLS
     } else if says("lookup") || says("resolve") {
         "the host's name is not known"
-    } else if io == Some(Io::NotFound) {
-        "there is no such socket"
-    } else if io == Some(Io::PermissionDenied) {
+    } else if says("permission denied") {
         "the socket may not be opened"
     } else {
         "the server closed it; does it want TLS (rediss://)?"
