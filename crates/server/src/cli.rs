@@ -68,24 +68,60 @@ Blank lines are skipped. The first malformed line, or one longer than 8 MiB,
 stops the replay: the answers before it are written, standard error names the
 line, exit 2. Keys are kept for the whole run, so memory grows with their number.
 
+Every store gives the same answers to the byte. In Redis each run counts under a
+name of its own (tollgate:1:replay-<random>:*), deletes it at the end, and what
+a killed run leaves behind expires within a day.
+
 Examples:
   tollgate replay --quota 100/min requests.jsonl
   echo '{\"t_us\": 0, \"key\": \"a\"}' | tollgate replay --quota 10/s
   tollgate replay --quota 10/s --quota 'fixed-window 1000/day' < requests.jsonl
+  tollgate replay --quota 10/s --store redis://localhost requests.jsonl
 
 Exit codes:
   0  every line is answered, or whoever reads the answers has gone
   1  reading, writing or the store failed
   2  a malformed line, a bad quota or store, FILE cannot be opened";
 
+/// Where the counters are kept.
+// `Debug` is written by hand: the URL may hold a password.
+#[derive(Args)]
+pub(crate) struct StoreArgs {
+    /// Where the counters are kept: 'memory', or the URL of Redis or Valkey, such as
+    /// redis://user:password@host:6379/0, rediss:// for TLS, unix:///path,
+    /// redis-sentinel://host:26379/master or redis-cluster://host1,host2
+    #[arg(
+        long = "store",
+        value_name = "URL",
+        env = "TOLLGATE_STORE",
+        hide_env_values = true,
+        default_value = "memory"
+    )]
+    pub(crate) url: String,
+    /// Trust the authority in this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca_cert: Option<PathBuf>,
+    /// Show the certificate in this PEM file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_key")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// Prove it with the key in this PEM file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_cert")]
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for StoreArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreArgs").finish_non_exhaustive()
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
     /// A quota, such as '100/min'; give several to apply all of them, all or nothing
     #[arg(long = "quota", value_name = "QUOTA", required = true)]
     pub(crate) quotas: Vec<String>,
-    /// Where the counters are kept: 'memory' is the only store of this build
-    #[arg(long, value_name = "URL", default_value = "memory")]
-    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
     /// The requests, as JSON lines; '-' or nothing for standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use tollgate::{RedisError, StoreError};
 use tollgate_core::QuotaError;
 
 /// A command that stopped early.
@@ -40,6 +41,19 @@ impl Failure {
         } else {
             Failure::Outside(format!("cannot write the output: {error}"))
         }
+    }
+}
+
+impl From<RedisError> for Failure {
+    /// A store that cannot be used; the error says what to do and holds no secret.
+    fn from(error: RedisError) -> Self {
+        Failure::Outside(format!("cannot use the store: {error}"))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::Outside(error.to_string())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `completions` and `man`.
+//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `completions`
+//! and `man`.
 //!
 //! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines
 //! and fuzzers can reach the reader of replay lines. To limit rates in a program, use the
@@ -9,6 +10,8 @@ mod cli;
 mod command;
 mod failure;
 mod figures;
+mod place;
+mod scratch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,11 +1,12 @@
-//! `tollgate replay`: recorded requests answered on their own time. Knows lines, a store and
-//! answers; knows nothing of how a decision is reached.
+//! `tollgate replay`: recorded requests answered on their own time. Knows lines, where counters are
+//! kept, and answers; knows nothing of how a decision is reached.
 
 mod answer;
 mod json;
 pub mod line;
 mod lines;
-mod store;
+mod memory;
+mod remote;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,10 +15,13 @@ use std::path::Path;
 use tollgate_core::Quota;
 
 use self::answer::Answers;
+use self::line::Line;
 use self::lines::{Lines, LinesError};
-use self::store::Store;
+use self::memory::Memory;
+use self::remote::Remote;
 use crate::cli::ReplayArgs;
 use crate::failure::Failure;
+use crate::place::Place;
 
 pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure> {
     let quotas = args
@@ -25,16 +29,28 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure
         .iter()
         .map(|text| text.parse::<Quota>())
         .collect::<Result<Vec<_>, _>>()?;
-    let mut store = Store::open(&args.store, &quotas)?;
-    let mut answers = Answers::new(&quotas, out);
-
-    let replayed = match args.file.as_deref() {
-        Some(path) if path != Path::new("-") => replay(open(path)?, &mut store, &mut answers),
-        Some(_) | None => replay(io::stdin().lock(), &mut store, &mut answers),
+    let place = Place::of(&args.store)?;
+    let input: Box<dyn Read> = match args.file.as_deref() {
+        Some(path) if path != Path::new("-") => Box::new(open(path)?),
+        Some(_) | None => Box::new(io::stdin().lock()),
     };
-    // Answers already given stand, whatever stopped the rest.
-    let flushed = answers.flush().map_err(Failure::writing);
-    replayed.and(flushed)
+    let mut lines = Lines::new(input);
+    let mut answers = Answers::new(&quotas, out);
+    match place {
+        Place::Memory => {
+            let replayed = in_memory(&mut lines, Memory::new(&quotas), &mut answers);
+            // Answers already given stand, whatever stopped the rest.
+            let flushed = answers.flush().map_err(Failure::writing);
+            replayed.and(flushed)
+        }
+        Place::Redis(builder) => {
+            let mut remote = Remote::connect(builder, &quotas)?;
+            let replayed = in_redis(&mut lines, &mut remote, &mut answers);
+            let flushed = answers.flush().map_err(Failure::writing);
+            let cleared = remote.clear();
+            replayed.and(flushed).and(cleared)
+        }
+    }
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -49,34 +65,75 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-fn replay(
-    input: impl Read,
-    store: &mut Store,
+fn in_memory(
+    lines: &mut Lines<impl Read>,
+    mut memory: Memory,
     answers: &mut Answers<impl Write>,
 ) -> Result<(), Failure> {
-    let mut lines = Lines::new(input);
     loop {
         // About to wait for input: whoever types the lines wants to see what came of them.
         if !lines.ready() {
             answers.flush().map_err(Failure::writing)?;
         }
-        let (number, text) = match lines.next() {
-            Ok(Some(line)) => line,
-            Ok(None) => return Ok(()),
-            Err(LinesError::TooLong { number, bound }) => {
-                let text = format!("line {number}: longer than {bound} bytes");
-                return Err(Failure::Input(text));
+        match next(lines)? {
+            Next::Request(line) => {
+                let decision = memory.decide(&line);
+                answers
+                    .write(&line, decision.verdict(), decision.verdicts())
+                    .map_err(Failure::writing)?;
             }
-            Err(LinesError::Read(error)) => {
-                return Err(Failure::Outside(format!("cannot read the input: {error}")));
-            }
-        };
-        if json::is_blank(text) {
-            continue;
+            Next::Blank => {}
+            Next::End => return Ok(()),
         }
-        let line =
-            line::parse(text).map_err(|error| Failure::Input(format!("line {number}: {error}")))?;
-        let decision = store.decide(&line)?;
-        answers.write(&line, &decision).map_err(Failure::writing)?;
     }
+}
+
+fn in_redis(
+    lines: &mut Lines<impl Read>,
+    remote: &mut Remote,
+    answers: &mut Answers<impl Write>,
+) -> Result<(), Failure> {
+    loop {
+        if !lines.ready() {
+            remote.decide(answers)?;
+            answers.flush().map_err(Failure::writing)?;
+        }
+        match next(lines) {
+            Ok(Next::Request(line)) => remote.take(line),
+            Ok(Next::Blank) => {}
+            Ok(Next::End) => return remote.decide(answers),
+            // What came before it is answered.
+            Err(failure) => return remote.decide(answers).and(Err(failure)),
+        }
+        if remote.is_full() {
+            remote.decide(answers)?;
+        }
+    }
+}
+
+/// What the next line is.
+enum Next<'a> {
+    Request(Line<'a>),
+    Blank,
+    End,
+}
+
+fn next<R: Read>(lines: &mut Lines<R>) -> Result<Next<'_>, Failure> {
+    let (number, text) = match lines.next() {
+        Ok(Some(line)) => line,
+        Ok(None) => return Ok(Next::End),
+        Err(LinesError::TooLong { number, bound }) => {
+            let text = format!("line {number}: longer than {bound} bytes");
+            return Err(Failure::Input(text));
+        }
+        Err(LinesError::Read(error)) => {
+            return Err(Failure::Outside(format!("cannot read the input: {error}")));
+        }
+    };
+    if json::is_blank(text) {
+        return Ok(Next::Blank);
+    }
+    let line = line::parse(text);
+    let line = line.map_err(|error| Failure::Input(format!("line {number}: {error}")))?;
+    Ok(Next::Request(line))
 }

@@ -9,6 +9,7 @@
 mod malformed;
 mod pages;
 mod replay;
+mod replay_stores;
 mod streams;
 mod vectors;
 
@@ -22,6 +23,7 @@ fn tollgate(args: &[&str]) -> Command {
     command
         .args(args)
         .env_remove("NO_COLOR")
+        .env_remove("TOLLGATE_STORE")
         .env("COLUMNS", "80");
     command
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::run;
 
 /// Compares with `tests/golden/<name>`, or writes it anew with `UPDATE_GOLDEN=1`.
-fn golden(name: &str, page: &str) {
+pub(crate) fn golden(name: &str, page: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);
@@ -113,6 +113,10 @@ fn wrong_usage_is_exit_2() {
         &["nonsense"],
         &["explain"],
         &["demo", "--color", "pink"],
+        &["--clients", "0"],
+        &["--limit", "100001"],
+        &["--client-cert", "half.pem"],
+        &["--ca-cert", "ca.pem"],
     ] {
         assert_eq!(run(args, "").code, 2, "{args:?}");
     }
@@ -123,7 +127,9 @@ fn completions_exist_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = page(&["completions", shell]);
         assert!(
-            script.contains("tollgate") && script.contains("replay"),
+            ["tollgate", "replay", "ca-cert"]
+                .iter()
+                .all(|word| script.contains(word)),
             "{shell}"
         );
     }

@@ -36,7 +36,7 @@ fn every_golden_trace_is_answered_field_by_field() {
     assert!(steps_seen > 400, "only {steps_seen} steps were read");
 }
 
-fn request(step: &Value) -> String {
+pub(crate) fn request(step: &Value) -> String {
     let mut line = serde_json::json!({ "t_us": step["t_us"], "key": "k" });
     for field in ["cost", "verb"] {
         if let Some(value) = step.get(field) {

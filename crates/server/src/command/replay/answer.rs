@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollgate_core::{Decision, Quota, Verdict};
+use tollgate_core::{Quota, Verdict};
 
 use super::line::Line;
 
@@ -31,18 +31,23 @@ impl<W: Write> Answers<W> {
         }
     }
 
-    pub(super) fn write(&mut self, line: &Line<'_>, decision: &Decision) -> io::Result<()> {
+    /// Answers a line with the figures of all together and of each quota.
+    pub(super) fn write(
+        &mut self,
+        line: &Line<'_>,
+        together: &Verdict,
+        each: &[Verdict],
+    ) -> io::Result<()> {
         let to = &mut self.buffer;
         to.extend(b"{\"t_us\":");
         number(to, line.t_us);
         to.extend(b",\"key\":");
         serde_json::to_writer(&mut *to, line.key.as_ref())?;
         to.extend(b",\"allowed\":");
-        figures(to, decision.verdict());
+        figures(to, together);
         if !self.openings.is_empty() {
             to.extend(b",\"quotas\":[");
-            for (i, (opening, verdict)) in self.openings.iter().zip(decision.verdicts()).enumerate()
-            {
+            for (i, (opening, verdict)) in self.openings.iter().zip(each).enumerate() {
                 if i > 0 {
                     to.push(b',');
                 }

@@ -1,43 +1,11 @@
-//! Where a replay keeps its counters. Knows keys and quotas; knows nothing of lines or answers.
-//!
-//! A further store is a further variant of [`Store`]: the rest of replay asks only `open` and
-//! `decide`.
+//! Counters of a replay in this process. Knows keys and quotas; knows nothing of lines' text or
+//! answers.
 
 use std::collections::HashMap;
 
 use tollgate_core::{Decision, Quota, State, apply, apply_all};
 
 use super::line::Line;
-use crate::failure::Failure;
-
-/// The store that `--store` names.
-pub(super) enum Store {
-    Memory(Memory),
-}
-
-impl Store {
-    /// Opens a store for counters under these quotas, told apart by position.
-    pub(super) fn open(url: &str, quotas: &[Quota]) -> Result<Self, Failure> {
-        if url == "memory" {
-            return Ok(Store::Memory(Memory::new(quotas)));
-        }
-        // The URL itself is not repeated: it may carry a password.
-        let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-        let redis = scheme.is_some_and(|s| s.starts_with("redis") || s.starts_with("valkey"));
-        Err(Failure::Input(if redis {
-            "--store: this build has no Redis store; use --store memory".into()
-        } else {
-            "--store: not a store that is known; use --store memory".into()
-        }))
-    }
-
-    /// Decides one request, all quotas or none.
-    pub(super) fn decide(&mut self, line: &Line<'_>) -> Result<Decision, Failure> {
-        match self {
-            Store::Memory(memory) => Ok(memory.decide(line)),
-        }
-    }
-}
 
 /// Counters in this process, kept for the whole run: a plain map that never evicts.
 // The map's hasher is the standard library's, keyed at random: a trace may be hostile.
@@ -49,14 +17,15 @@ pub(super) enum Memory {
 }
 
 impl Memory {
-    fn new(quotas: &[Quota]) -> Self {
+    pub(super) fn new(quotas: &[Quota]) -> Self {
         match quotas {
             [quota] => Memory::One(*quota, HashMap::new()),
             _ => Memory::Several(quotas.to_vec(), HashMap::new()),
         }
     }
 
-    fn decide(&mut self, line: &Line<'_>) -> Decision {
+    /// Decides one request, all quotas or none.
+    pub(super) fn decide(&mut self, line: &Line<'_>) -> Decision {
         let key = line.key.as_ref();
         match self {
             Memory::One(quota, counters) => {

@@ -1,0 +1,319 @@
+//! Replay on real servers: the same bytes as memory, nothing left behind, exit codes.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate_testkit::poll;
+use tollgate_testkit::redis::{Cluster, Flavour, Sentinel, Server};
+use tollgate_testkit::{any, with_each_seed};
+
+use crate::vectors::request;
+use crate::{Ran, run, tollgate};
+
+/// Replays in memory and in a store, and compares.
+fn same(quotas: &[&str], input: &str, url: &str) {
+    let mut args = vec!["replay"];
+    args.extend(quotas.iter().flat_map(|quota| ["--quota", quota]));
+    let memory = run(&args, input);
+    args.extend(["--store", url]);
+    let store = run(&args, input);
+    assert_eq!((store.code, store.err.as_str()), (0, ""), "{quotas:?}");
+    for (i, (a, b)) in memory.out.lines().zip(store.out.lines()).enumerate() {
+        assert_eq!(a, b, "{quotas:?} line {}", i + 1);
+    }
+    assert_eq!(memory.out.len(), store.out.len(), "{quotas:?}");
+}
+
+/// The golden traces, many at once under keys of their own where their quotas are the same.
+fn golden_traces(url: &str) {
+    let mut by_quotas: Vec<(Vec<String>, String)> = Vec::new();
+    for (i, line) in include_str!("../../../core/tests/vectors.jsonl")
+        .lines()
+        .enumerate()
+    {
+        let trace: Value = serde_json::from_str(line).unwrap();
+        let quotas: Vec<String> = match trace.get("quota") {
+            Some(quota) => vec![quota.as_str().unwrap().to_owned()],
+            None => {
+                let quotas = trace["quotas"].as_array().unwrap().iter();
+                quotas.map(|q| q.as_str().unwrap().to_owned()).collect()
+            }
+        };
+        let steps = trace["steps"].as_array().unwrap().iter();
+        let key = format!("\"key\":\"k{i}\"");
+        let input: String = steps
+            .map(|step| request(step).replace("\"key\":\"k\"", &key))
+            .collect();
+        match by_quotas.iter_mut().find(|(known, _)| *known == quotas) {
+            Some((_, all)) => all.push_str(&input),
+            None => by_quotas.push((quotas, input)),
+        }
+    }
+    for (quotas, input) in by_quotas {
+        let quotas: Vec<&str> = quotas.iter().map(String::as_str).collect();
+        same(&quotas, &input, url);
+    }
+}
+
+const QUOTAS: [&[&str]; 8] = [
+    &["5/s"],
+    &["fixed-window 5/s"],
+    &["sliding-window-log 5/s"],
+    &["token-bucket 7/s burst 3"],
+    &["leaky-bucket 7/s burst 3"],
+    &["leaky-bucket 7/s queue 3"],
+    &["5/s", "5/s"],
+    &[
+        "token-bucket 7/s burst 3",
+        "sliding-window-log 9/2s",
+        "fixed-window 20/min",
+    ],
+];
+
+/// Random lines around the edges, time stepping back now and then.
+fn random_trace(rng: &mut fastrand::Rng, lines: usize) -> String {
+    let keys = ["", "a", "b{c}", "\\u0000", "d|e:f%", "😀"];
+    let verbs = [
+        "check", "check", "peek", "take", "charge", "refund", "reset",
+    ];
+    let mut t_us: u64 = 1_700_000_000_000_000;
+    let mut trace = String::new();
+    for _ in 0..lines {
+        t_us = t_us.saturating_add_signed(any(
+            rng,
+            &[
+                0, 1, 999, 100_000, 142_857, 142_858, 500_000, 1_000_000, -1, -300_000, -5_000_000,
+            ],
+        ));
+        let (key, verb) = (any(rng, &keys), any(rng, &verbs));
+        let cost = any(rng, &[0, 1, 1, 1, 2, 3, 4, 9]);
+        writeln!(
+            trace,
+            "{{\"t_us\":{t_us},\"key\":\"{key}\",\"cost\":{cost},\"verb\":\"{verb}\"}}"
+        )
+        .unwrap();
+    }
+    trace
+}
+
+fn random_traces(url: &str, lines: usize) {
+    with_each_seed(|rng| {
+        for quotas in QUOTAS {
+            same(quotas, &random_trace(rng, lines), url);
+        }
+    });
+}
+
+fn is_empty(server: &Server) -> bool {
+    server.command(&["DBSIZE"]).integer() == 0
+}
+
+#[test]
+fn one_server_answers_as_memory_does_and_keeps_nothing() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_as(flavour, &[]);
+        golden_traces(&server.url());
+        random_traces(&server.url(), 2_500);
+        random_traces(&server.unix_url(), 100);
+        assert!(is_empty(&server));
+    }
+}
+
+#[test]
+fn a_cluster_answers_as_memory_does_and_keeps_nothing() {
+    let cluster = Cluster::start();
+    golden_traces(&cluster.url());
+    random_traces(&cluster.url(), 500);
+    for node in cluster.masters() {
+        assert!(is_empty(cluster.node(node)));
+    }
+}
+
+#[test]
+fn the_master_of_sentinels_answers_as_memory_does_and_keeps_nothing() {
+    let group = Sentinel::start();
+    golden_traces(&group.url());
+    random_traces(&group.url(), 500);
+    assert!(is_empty(group.master()));
+}
+
+#[test]
+fn other_counters_on_the_server_are_left_alone() {
+    let server = Server::start();
+    for key in ["tollgate:1:{a}cmin", "tollgate:1:replay-0:{a}cmin", "other"] {
+        server.command(&["SET", key, "x"]);
+    }
+    random_traces(&server.url(), 20);
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 3);
+}
+
+#[test]
+fn a_malformed_line_stops_it_after_the_answers_before() {
+    let server = Server::start();
+    let good = "{\"t_us\":0,\"key\":\"a\"}\n";
+    let input = good.repeat(1_500) + "nonsense\n" + good;
+    let args = ["replay", "--quota", "10/s", "--store", &server.url()];
+    let ran = run(&args, input);
+    assert_eq!(ran.code, 2);
+    assert_eq!(ran.out.lines().count(), 1_500);
+    assert!(ran.err.starts_with("tollgate: line 1501: "), "{}", ran.err);
+    assert!(is_empty(&server));
+}
+
+#[test]
+fn a_store_that_dies_is_exit_1() {
+    let server = Server::start();
+    let mut typed = Typed::start(&server.url());
+    assert!(
+        typed
+            .answer("{\"t_us\":0,\"key\":\"a\"}\n")
+            .contains("\"remaining\":9")
+    );
+    server.kill();
+    typed.write("{\"t_us\":0,\"key\":\"a\"}\n");
+    let ran = typed.end();
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    assert!(ran.err.contains("the store did not answer"), "{}", ran.err);
+    assert!(!ran.err.contains(&server.port().to_string()), "{}", ran.err);
+}
+
+#[test]
+fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
+    let server = Server::start();
+    let mut typed = Typed::start(&server.url());
+    for remaining in [9, 8, 7] {
+        // Blank lines and half a line do not hold the answer back.
+        typed.write("{\"t_us\":0,\"key\":\"a\"}\n\n \n{\"t_us\"");
+        let answer = typed.answer(":0,\"key\":\"b\"}\n");
+        assert!(answer.contains(&format!("\"remaining\":{remaining}")));
+        assert!(typed.answer("").contains("\"key\":\"b\""));
+    }
+    assert!(!is_empty(&server), "the counters are there while it runs");
+    assert_eq!(typed.end().code, 0);
+    assert!(is_empty(&server));
+}
+
+#[test]
+fn a_signal_ends_it_and_the_counters_go() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let server = Server::start();
+        let mut typed = Typed::start(&server.url());
+        typed.answer("{\"t_us\":0,\"key\":\"a\"}\n");
+        assert!(!is_empty(&server));
+        let pid = typed.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(typed.child.wait().unwrap().code(), Some(code));
+        assert!(is_empty(&server));
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_counters_that_expire_within_a_day() {
+    let server = Server::start();
+    let mut typed = Typed::start(&server.url());
+    typed.answer("{\"t_us\":0,\"key\":\"a\"}\n");
+    typed.child.kill().unwrap();
+    typed.child.wait().unwrap();
+    let names = server.command(&["KEYS", "*"]);
+    let name = names.array()[0].text();
+    assert!(name.starts_with("tollgate:1:replay-"), "{name}");
+    let left = server.command(&["PTTL", name]).integer();
+    assert!((1..=86_400_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly_and_the_counters_go() {
+    let server = Server::start();
+    let args = ["replay", "--quota", "10/s", "--store", &server.url()];
+    let mut child = tollgate(&args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    // Whether all of it is read depends on when it notices.
+    let _ = stdin.write_all("{\"t_us\":0,\"key\":\"a\"}\n".repeat(5_000).as_bytes());
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    poll::until(Duration::from_secs(10), "nothing is left", || {
+        is_empty(&server)
+    });
+}
+
+#[test]
+fn the_environment_may_name_the_store() {
+    let server = Server::start_with(&["--requirepass", "hunter2"]);
+    let output = tollgate(&["replay", "--quota", "10/s", "/dev/null"])
+        .env("TOLLGATE_STORE", server.url())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let help = tollgate(&["replay", "--help"])
+        .env("TOLLGATE_STORE", server.url())
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8(help.stdout).unwrap().contains("hunter2"));
+}
+
+/// A replay that is fed by hand.
+struct Typed {
+    child: std::process::Child,
+    stdin: Option<std::process::ChildStdin>,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Typed {
+    fn start(url: &str) -> Self {
+        let mut child = tollgate(&["replay", "--quota", "10/s", "--store", url])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Typed {
+            child,
+            stdin,
+            stdout,
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        self.stdin
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+
+    /// Writes, and waits for one line.
+    fn answer(&mut self, text: &str) -> String {
+        self.write(text);
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn end(mut self) -> Ran {
+        drop(self.stdin.take());
+        let mut out = String::new();
+        std::io::Read::read_to_string(&mut self.stdout, &mut out).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        Ran {
+            code: output.status.code().unwrap(),
+            out,
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
