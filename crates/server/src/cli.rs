@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Send the same bursty traffic through all six behaviours
     #[command(after_long_help = ABOUT_DEMO)]
     Demo(DemoArgs),
+    /// Show how counting by read, check and write lets too many in at once
+    #[command(after_long_help = ABOUT_RACE)]
+    Race(RaceArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = ABOUT_COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -169,6 +172,43 @@ pub(crate) enum Color {
     Auto,
     Always,
     Never,
+}
+
+const ABOUT_RACE: &str = "\
+Clients that ask all at once, each over a connection of its own, are counted
+twice: by reading the count, checking it and writing it back, as most limiters
+in articles do, and by Tollgate's one atomic step. The first lets too many in.
+With --store memory the clients are threads.
+
+Examples:
+  tollgate race
+  tollgate race --store redis://localhost --clients 100 --limit 5
+  tollgate race --store redis-cluster://host1,host2 --json
+
+Exit codes:
+  0  shown
+  1  the store failed
+  2  the arguments are wrong";
+
+#[derive(Args, Debug)]
+pub(crate) struct RaceArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// How many ask at once
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) clients: u32,
+    /// How many may be let in
+    #[arg(long, value_name = "L", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) limit: u32,
+    /// How often it is tried
+    #[arg(long, value_name = "R", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const ABOUT_COMPLETIONS: &str = "\

@@ -4,6 +4,7 @@ mod completions;
 mod demo;
 mod explain;
 mod man;
+mod race;
 pub(crate) mod replay;
 
 use std::io;
@@ -18,6 +19,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Replay(args) => replay::run(&args, &mut out),
         Command::Explain(args) => explain::run(&args, &mut out),
         Command::Demo(args) => demo::run(&args, &mut out),
+        Command::Race(args) => race::run(&args, &mut out),
         Command::Completions(args) => completions::run(&args, &mut out),
         Command::Man(args) => man::run(&args, &mut out),
     }

@@ -67,6 +67,10 @@ impl Scratch {
         &self.store
     }
 
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Works until done; once told to end, the process ends and this does not come back.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut told = self.told_to_end.clone();

@@ -8,6 +8,7 @@
 
 mod malformed;
 mod pages;
+mod race;
 mod replay;
 mod replay_stores;
 mod streams;

@@ -98,7 +98,7 @@ fn the_demo_is_as_its_golden_copies() {
 #[test]
 fn every_command_helps_with_examples() {
     golden("help.txt", &page(&["--help"]));
-    for command in ["replay", "explain", "demo", "completions", "man"] {
+    for command in ["replay", "explain", "demo", "race", "completions", "man"] {
         let help = page(&[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}");
         golden(&format!("help-{command}.txt"), &help);
@@ -113,8 +113,8 @@ fn wrong_usage_is_exit_2() {
         &["nonsense"],
         &["explain"],
         &["demo", "--color", "pink"],
-        &["--clients", "0"],
-        &["--limit", "100001"],
+        &["race", "--clients", "0"],
+        &["race", "--limit", "100001"],
         &["--client-cert", "half.pem"],
         &["--ca-cert", "ca.pem"],
     ] {
@@ -127,7 +127,7 @@ fn completions_exist_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = page(&["completions", shell]);
         assert!(
-            ["tollgate", "replay", "ca-cert"]
+            ["tollgate", "replay", "race", "ca-cert"]
                 .iter()
                 .all(|word| script.contains(word)),
             "{shell}"
@@ -141,7 +141,15 @@ fn the_manual_has_a_page_for_every_command() {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     fs::create_dir_all(&dir).unwrap();
     assert_eq!(page(&["man", "--dir", dir.to_str().unwrap()]), "");
-    for command in ["", "-replay", "-explain", "-demo", "-completions", "-man"] {
+    for command in [
+        "",
+        "-replay",
+        "-explain",
+        "-demo",
+        "-race",
+        "-completions",
+        "-man",
+    ] {
         let text = fs::read_to_string(dir.join(format!("tollgate{command}.1"))).unwrap();
         assert!(text.contains(".TH"), "{command}");
     }

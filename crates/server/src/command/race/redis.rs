@@ -1,0 +1,134 @@
+//! The race on real servers: every client has a connection of its own. Cleans up behind it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tollgate::{
+    Limit, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply, Request, Store,
+};
+
+use super::{Field, Round};
+use crate::failure::Failure;
+use crate::scratch::Scratch;
+
+/// How long a count lives at most, should nobody delete it.
+const LIVES_MS: &str = "60000";
+
+pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Round>, Failure> {
+    let scratch = Scratch::connect(builder.clone(), "race")?;
+    let naive = format!("tollgate:{}", scratch.namespace());
+    let raced = scratch.run(async {
+        let mut clients = Vec::new();
+        for _ in 0..field.clients {
+            let builder = builder.clone().namespace(scratch.namespace());
+            clients.push(Client::connect(builder, &naive).await?);
+        }
+        let clients: Arc<[Client]> = clients.into();
+        let mut rounds = Vec::new();
+        for round in 0..field.rounds {
+            rounds.push(one_round(field, &clients, &naive, round).await?);
+        }
+        Ok(rounds)
+    });
+    let cleared = scratch.clear();
+    raced.and_then(|rounds| cleared.map(|()| rounds))
+}
+
+async fn one_round(
+    field: &Field,
+    clients: &Arc<[Client]>,
+    naive: &str,
+    round: u32,
+) -> Result<Round, Failure> {
+    let limit = field.limit;
+    let name = naive.to_owned();
+    let read_check_write = all_at_once(clients, move |clients, i| {
+        let name = name.clone();
+        async move { Ok(read_check_write(&clients[i].server, &name, limit).await?) }
+    });
+    let read_check_write = read_check_write.await;
+    if let Some(client) = clients.first() {
+        client.server.command(&["UNLINK", naive]).await?;
+    }
+    let read_check_write = read_check_write?;
+    let limit = Limit::from(field.quota());
+    let atomic = all_at_once(clients, move |clients, i| {
+        let limit = limit.clone();
+        async move {
+            let key = format!("round {round}");
+            let request = Request::new(key.as_str(), &limit);
+            Ok(clients[i].store.decide(&request).await?.allowed())
+        }
+    });
+    Ok(Round {
+        read_check_write,
+        atomic: atomic.await?,
+    })
+}
+
+/// One who asks.
+struct Client {
+    store: RedisStore,
+    /// Where the count by read, check and write is.
+    server: RedisServer,
+}
+
+impl Client {
+    async fn connect(builder: RedisStoreBuilder, naive: &str) -> Result<Self, RedisError> {
+        let store = builder.open()?;
+        let mut trouble = None;
+        for server in store.servers().await? {
+            match server.command(&["GET", naive]).await {
+                Ok(_) => return Ok(Client { store, server }),
+                // Another server of the cluster has it.
+                Err(error) => trouble = Some(error),
+            }
+        }
+        Err(trouble.expect("there is at least one server"))
+    }
+}
+
+/// Lets every client ask at the same moment and counts those that got in.
+async fn all_at_once<F>(
+    clients: &Arc<[Client]>,
+    ask: impl Fn(Arc<[Client]>, usize) -> F,
+) -> Result<u32, Failure>
+where
+    F: Future<Output = Result<bool, Failure>> + Send + 'static,
+{
+    let start = Arc::new(Barrier::new(clients.len()));
+    let mut asking = JoinSet::new();
+    for i in 0..clients.len() {
+        let start = Arc::clone(&start);
+        let ask = ask(Arc::clone(clients), i);
+        asking.spawn(async move {
+            start.wait().await;
+            ask.await
+        });
+    }
+    let mut got_in = 0;
+    for asked in asking.join_all().await {
+        got_in += u32::from(asked?);
+    }
+    Ok(got_in)
+}
+
+/// What most limiters in articles do.
+async fn read_check_write(
+    server: &RedisServer,
+    name: &str,
+    limit: u32,
+) -> Result<bool, RedisError> {
+    let count: u32 = match server.command(&["GET", name]).await? {
+        Reply::Text(count) => count.parse().unwrap_or_default(),
+        _ => 0,
+    };
+    if count >= limit {
+        return Ok(false);
+    }
+    server.command(&["INCR", name]).await?;
+    server.command(&["PEXPIRE", name, LIVES_MS]).await?;
+    Ok(true)
+}

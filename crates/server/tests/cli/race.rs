@@ -1,0 +1,60 @@
+//! The race: the atomic step is exact, in memory and on real servers, and nothing is left behind.
+
+use serde_json::Value;
+use tollgate_testkit::redis::{Cluster, Server};
+
+use crate::pages::golden;
+use crate::run;
+
+/// Races and checks the figures: reading, checking and writing lets in at least what is allowed.
+fn race(args: &[&str], allowed: u64) {
+    let ran = run(&[&["race", "--json"], args].concat(), "");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
+    let shown: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(shown["allowed"], allowed);
+    let rounds = shown["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 5);
+    for round in rounds {
+        assert_eq!(round["atomic"], allowed, "{round}");
+        assert!(
+            round["read_check_write"].as_u64().unwrap() >= allowed,
+            "{round}"
+        );
+    }
+}
+
+#[test]
+fn threads_race_in_memory() {
+    race(&[], 10);
+    race(&["--clients", "20", "--limit", "1"], 1);
+    race(&["--clients", "3", "--limit", "10"], 3);
+}
+
+#[test]
+fn clients_race_on_one_server_and_leave_nothing() {
+    let server = Server::start();
+    race(&["--store", &server.url()], 10);
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn clients_race_on_a_cluster_and_leave_nothing() {
+    let cluster = Cluster::start();
+    let url = cluster.url();
+    race(&["--store", &url, "--clients", "20"], 10);
+    for node in cluster.masters() {
+        assert_eq!(cluster.node(node).command(&["DBSIZE"]).integer(), 0);
+    }
+}
+
+#[test]
+fn the_page_is_as_its_golden_copy() {
+    // With room for everybody the figures are always the same.
+    let ran = run(&["race", "--clients", "4", "--rounds", "2"], "");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    golden("race-room.txt", &ran.out);
+    let ran = run(&["race"], "");
+    let masked: Vec<String> = ran.out.lines().take(4).map(str::to_owned).collect();
+    golden("race-head.txt", &(masked.join("\n") + "\n"));
+    assert!(ran.out.lines().all(|line| line.chars().count() <= 80));
+}
