@@ -25,7 +25,7 @@ Quotas:
 
 Exit codes:
   0  done
-  1  something outside failed: a full disk, a store
+  1  something outside failed: a full disk, a store; for doctor: not healthy
   2  the input is wrong: arguments, a quota, FILE, a line to replay
 
 Start here:
@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// Show how counting by read, check and write lets too many in at once
     #[command(after_long_help = ABOUT_RACE)]
     Race(RaceArgs),
+    /// Check a store and say plainly what is wrong with it and what to do
+    #[command(after_long_help = ABOUT_DOCTOR)]
+    Doctor(DoctorArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = ABOUT_COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -207,6 +210,31 @@ pub(crate) struct RaceArgs {
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
     /// Print the figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const ABOUT_DOCTOR: &str = "\
+Connects as a limiter would, tries everything one needs, and looks at what may
+surprise one later. Each finding is ok, info, warn or fail; what is not ok says
+what to do. Nothing is changed: what it counts goes under a name of its own
+(tollgate:1:doctor-<random>:*) and is deleted. What it may not look at, it says.
+
+Examples:
+  tollgate doctor --store redis://user:password@host:6379
+  tollgate doctor --store rediss://host --ca-cert ca.pem
+  TOLLGATE_STORE=redis-cluster://host1,host2 tollgate doctor --json
+
+Exit codes:
+  0  healthy; warnings are allowed
+  1  not healthy
+  2  the arguments are wrong";
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

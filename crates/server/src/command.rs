@@ -1,7 +1,8 @@
-//! The commands. Each takes its arguments and a place to write; none reads a clock.
+//! The commands. Each takes its arguments and a place to write; only doctor reads a clock.
 
 mod completions;
 mod demo;
+mod doctor;
 mod explain;
 mod man;
 mod race;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args, &mut out),
         Command::Demo(args) => demo::run(&args, &mut out),
         Command::Race(args) => race::run(&args, &mut out),
+        Command::Doctor(args) => doctor::run(&args, &mut out),
         Command::Completions(args) => completions::run(&args, &mut out),
         Command::Man(args) => man::run(&args, &mut out),
     }

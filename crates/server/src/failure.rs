@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Input(String),
     /// Something outside failed, such as a full disk or a store: exit 1.
     Outside(String),
+    /// The answer is no, and it is on standard output already: exit 1.
+    No,
     /// Whoever read the answers has gone; they have what they wanted: exit 0.
     ReaderGone,
 }
@@ -22,14 +24,14 @@ impl Failure {
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Failure::Input(text) | Failure::Outside(text) => Some(text),
-            Failure::ReaderGone => None,
+            Failure::No | Failure::ReaderGone => None,
         }
     }
 
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Input(_) => ExitCode::from(2),
-            Failure::Outside(_) => ExitCode::from(1),
+            Failure::Outside(_) | Failure::No => ExitCode::from(1),
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }

@@ -1,4 +1,4 @@
-//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `race`, `completions`
+//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `race`, `doctor`, `completions`
 //! and `man`.
 //!
 //! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines

@@ -6,6 +6,8 @@
 // A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
 
+mod bad_stores;
+mod doctor;
 mod malformed;
 mod pages;
 mod race;

@@ -98,7 +98,15 @@ fn the_demo_is_as_its_golden_copies() {
 #[test]
 fn every_command_helps_with_examples() {
     golden("help.txt", &page(&["--help"]));
-    for command in ["replay", "explain", "demo", "race", "completions", "man"] {
+    for command in [
+        "replay",
+        "explain",
+        "demo",
+        "race",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         let help = page(&[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}");
         golden(&format!("help-{command}.txt"), &help);
@@ -115,8 +123,8 @@ fn wrong_usage_is_exit_2() {
         &["demo", "--color", "pink"],
         &["race", "--clients", "0"],
         &["race", "--limit", "100001"],
-        &["--client-cert", "half.pem"],
-        &["--ca-cert", "ca.pem"],
+        &["doctor", "--client-cert", "half.pem"],
+        &["doctor", "--ca-cert", "ca.pem"],
     ] {
         assert_eq!(run(args, "").code, 2, "{args:?}");
     }
@@ -127,7 +135,7 @@ fn completions_exist_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = page(&["completions", shell]);
         assert!(
-            ["tollgate", "replay", "race", "ca-cert"]
+            ["tollgate", "replay", "race", "doctor", "ca-cert"]
                 .iter()
                 .all(|word| script.contains(word)),
             "{shell}"
@@ -147,6 +155,7 @@ fn the_manual_has_a_page_for_every_command() {
         "-explain",
         "-demo",
         "-race",
+        "-doctor",
         "-completions",
         "-man",
     ] {

@@ -1,0 +1,129 @@
+//! `tollgate doctor`: what is wrong with a store and what to do. Puts the findings on the page;
+//! knows nothing of how they are found.
+
+mod finding;
+mod look;
+mod place;
+mod rights;
+mod server;
+mod work;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tollgate::Arrangement;
+
+use self::finding::{Finding, Level};
+use crate::cli::DoctorArgs;
+use crate::failure::Failure;
+use crate::figures::wrap;
+use crate::place::Place;
+use crate::scratch::Scratch;
+
+/// How wide the page is.
+const WIDTH: usize = 80;
+/// Where the text of a finding begins.
+const INDENT: usize = 22;
+
+pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let report = match Place::of(&args.store)? {
+        Place::Memory => Report {
+            store: "memory",
+            findings: place::memory(),
+        },
+        Place::Redis(builder) => match Scratch::open(builder, "doctor")? {
+            Err(error) => Report {
+                store: "unknown",
+                findings: vec![place::bad_url(&error)],
+            },
+            Ok(scratch) => examine(&scratch),
+        },
+    };
+    let written = if args.json {
+        report.write_json(out)
+    } else {
+        report.page(out)
+    };
+    written
+        .and_then(|()| out.flush())
+        .map_err(Failure::writing)?;
+    if report.is_healthy() {
+        Ok(())
+    } else {
+        Err(Failure::No)
+    }
+}
+
+fn examine(scratch: &Scratch) -> Report {
+    let store = scratch.store();
+    let findings = scratch.run(place::examine(store, scratch.namespace()));
+    Report {
+        store: match store.arrangement() {
+            Arrangement::Single => "single",
+            Arrangement::Socket => "socket",
+            Arrangement::Sentinel => "sentinel",
+            Arrangement::Cluster => "cluster",
+        },
+        findings,
+    }
+}
+
+/// Everything that was found.
+struct Report {
+    store: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    fn count(&self, level: Level) -> usize {
+        let found = self.findings.iter().filter(|found| found.level == level);
+        found.count()
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.count(Level::Fail) == 0
+    }
+
+    fn page(&self, out: &mut impl Write) -> io::Result<()> {
+        for finding in &self.findings {
+            let mut head = format!("{:<4}  {:<14}", finding.level.word(), finding.check);
+            let text = match &finding.server {
+                Some(server) => format!("{server}: {}", finding.text),
+                None => finding.text.clone(),
+            };
+            let advice = finding.advice.iter().map(|advice| format!("> {advice}"));
+            for paragraph in std::iter::once(text).chain(advice) {
+                for line in wrap(&paragraph, WIDTH - INDENT) {
+                    writeln!(out, "{head:INDENT$}{line}")?;
+                    head.clear();
+                }
+            }
+        }
+        let warnings = match self.count(Level::Warn) {
+            0 => String::new(),
+            1 => ", 1 warning".to_owned(),
+            n => format!(", {n} warnings"),
+        };
+        match self.count(Level::Fail) {
+            0 => writeln!(out, "\nHealthy{warnings}."),
+            1 => writeln!(out, "\nNot healthy: 1 failure{warnings}."),
+            n => writeln!(out, "\nNot healthy: {n} failures{warnings}."),
+        }
+    }
+
+    fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            healthy: bool,
+            store: &'a str,
+            findings: &'a [Finding],
+        }
+        let shown = Shown {
+            healthy: self.is_healthy(),
+            store: self.store,
+            findings: &self.findings,
+        };
+        serde_json::to_writer_pretty(&mut *out, &shown)?;
+        writeln!(out)
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether the user may do what limits need: every command is tried, on a key that is then deleted.
+
+use tollgate::{Arrangement, RedisServer, RedisStore};
+
+use super::finding::Finding;
+use super::look::is_right_missing;
+
+/// A script that nobody has.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+
+/// Tries everything and names what is missing. A refusal of another kind is not about rights.
+pub(super) async fn examine(
+    server: &RedisServer,
+    store: &RedisStore,
+    namespace: &str,
+) -> Vec<Finding> {
+    // As scripts run, on a key of the form that counters have.
+    let key = &*format!("tollgate:1:{namespace}:{{rights}}");
+    let mut needed = vec![
+        ("eval", vec!["EVAL", "return 1", "0"]),
+        ("evalsha", vec!["EVALSHA", NO_SCRIPT, "0"]),
+        ("ping", vec!["PING"]),
+        ("time", vec!["TIME"]),
+        ("set", vec!["SET", key, "", "PX", "60000"]),
+        ("get", vec!["GET", key]),
+        ("getrange", vec!["GETRANGE", key, "0", "1"]),
+        ("setrange", vec!["SETRANGE", key, "0", "0"]),
+        ("pexpireat", vec!["PEXPIREAT", key, "1"]),
+        ("del", vec!["DEL", key]),
+    ];
+    match store.arrangement() {
+        Arrangement::Single | Arrangement::Socket => {}
+        Arrangement::Sentinel => needed.push(("role", vec!["ROLE"])),
+        Arrangement::Cluster => needed.push(("cluster|slots", vec!["CLUSTER", "SLOTS"])),
+    }
+    let useful = [
+        ("scan", vec!["SCAN", "0", "MATCH", key, "COUNT", "1"]),
+        ("unlink", vec!["UNLINK", key]),
+        ("info", vec!["INFO", "server"]),
+        ("config|get", vec!["CONFIG", "GET", "save"]),
+    ];
+    let user = store.user().unwrap_or("default");
+    let missing = missing(server, &needed).await;
+    let mut found = if missing.is_empty() {
+        vec![Finding::ok("rights", "all that limits need")]
+    } else {
+        let text = format!("user {user} may not call {}", missing.join(", "));
+        vec![Finding::fail("rights", text, grant(user, &missing))]
+    };
+    let missing = self::missing(server, &useful).await;
+    if !missing.is_empty() {
+        let text = format!(
+            "without {} limits are kept, but replay and race cannot clean up (scan, unlink) and \
+             doctor sees less (info, config|get); {} grants it",
+            missing.join(", "),
+            grant(user, &missing)
+        );
+        found.push(Finding::info("rights", text));
+    }
+    found
+}
+
+async fn missing(server: &RedisServer, tries: &[(&'static str, Vec<&str>)]) -> Vec<&'static str> {
+    let mut missing = Vec::new();
+    for (right, words) in tries {
+        if let Err(error) = server.command(words).await
+            && is_right_missing(&error)
+        {
+            missing.push(*right);
+        }
+    }
+    missing
+}
+
+fn grant(user: &str, missing: &[&str]) -> String {
+    let rights: Vec<String> = missing.iter().map(|right| format!("+{right}")).collect();
+    format!("ACL SETUSER {user} ~tollgate:* {}", rights.join(" "))
+}

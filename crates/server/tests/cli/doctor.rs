@@ -1,0 +1,227 @@
+//! Doctor before healthy servers and before such as will surprise somebody.
+
+use serde_json::Value;
+use tollgate_testkit::redis::{
+    ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
+};
+
+use crate::pages::golden;
+use crate::{Ran, run};
+
+fn doctor(url: &str, more: &[&str]) -> Ran {
+    run(&[&["doctor", "--store", url], more].concat(), "")
+}
+
+/// What depends on the machine and the run, made the same everywhere.
+fn masked(page: &str) -> String {
+    let mut shown = String::new();
+    for line in page.lines() {
+        let mut parts = Vec::new();
+        for part in line.split(' ') {
+            let host = part.starts_with("127.0.0.1:");
+            let end = if part.ends_with(',') { "," } else { "" };
+            parts.push(match host {
+                true => format!("127.0.0.1:<port>{end}"),
+                false => part.to_owned(),
+            });
+        }
+        shown += &(parts.join(" ") + "\n");
+    }
+    let mut out = String::new();
+    let mut hidden = false;
+    for line in shown.lines().filter(|line| !line.starts_with("Healthy")) {
+        let check = line.get(6..20).unwrap_or_default().trim_end();
+        hidden = match check {
+            "" => hidden && line.starts_with(' '),
+            // Its text changes length, and with it the line ends.
+            // On a busy machine it is slow, which is a warning.
+            "latency" | "eviction" | "version" => {
+                out += &format!("      {}<varies>\n", &line[6..22]);
+                true
+            }
+            _ => false,
+        };
+        if !hidden {
+            out += line;
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn healthy(ran: &Ran) {
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(
+        ran.out.lines().all(|line| line.chars().count() <= 80),
+        "{}",
+        ran.out
+    );
+}
+
+/// The finding of a check, as JSON has it.
+fn finding(url: &str, check: &str) -> Value {
+    let ran = doctor(url, &["--json"]);
+    let shown: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(shown["healthy"], ran.code == 0);
+    let findings = shown["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["check"] == check);
+    found
+        .unwrap_or_else(|| panic!("no {check}: {}", ran.out))
+        .clone()
+}
+
+#[test]
+fn memory_is_healthy() {
+    let ran = run(&["doctor"], "");
+    healthy(&ran);
+    golden("doctor-memory.txt", &ran.out);
+}
+
+#[test]
+fn healthy_servers_are_found_healthy_and_left_as_they_were() {
+    let server = Server::start();
+    let ran = doctor(&server.url(), &[]);
+    healthy(&ran);
+    assert!(
+        ran.out.contains("ok    version         Redis "),
+        "{}",
+        ran.out
+    );
+    golden("doctor-single.txt", &masked(&ran.out));
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+    healthy(&doctor(&server.unix_url(), &[]));
+    let valkey = Server::start_as(Flavour::Valkey, &[]);
+    let ran = doctor(&valkey.url(), &[]);
+    healthy(&ran);
+    assert!(
+        ran.out.contains("ok    version         Valkey "),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn a_group_under_sentinels_is_found_healthy_with_its_replicas() {
+    let group = Sentinel::start();
+    let ran = doctor(&group.url(), &[]);
+    healthy(&ran);
+    assert!(ran.out.contains("mymaster answers"), "{}", ran.out);
+    assert!(ran.out.contains("2 replicas"), "{}", ran.out);
+}
+
+#[test]
+fn a_cluster_is_found_healthy_until_slots_are_lost() {
+    let cluster = Cluster::start();
+    let ran = doctor(&cluster.url(), &[]);
+    healthy(&ran);
+    assert!(
+        ran.out.contains("all 16384 slots are served, by 3 masters"),
+        "{}",
+        ran.out
+    );
+    for node in cluster.masters() {
+        assert_eq!(cluster.node(node).command(&["DBSIZE"]).integer(), 0);
+    }
+    // A slot that nobody has.
+    let owner = cluster.node_for_slot(0);
+    for node in cluster.nodes() {
+        node.command(&["CLUSTER", "DELSLOTS", "0"]);
+    }
+    let found = finding(
+        &cluster
+            .node(owner)
+            .url()
+            .replace("redis://", "redis-cluster://"),
+        "cluster",
+    );
+    assert_eq!(found["level"], "fail", "{found}");
+    assert!(
+        found["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("16383 of 16384"),
+        "{found}"
+    );
+}
+
+#[test]
+fn tls_and_a_user_with_just_the_rights_are_enough() {
+    let secured = Secured::start(ClientCertificate::Required);
+    let certificates = secured.certificates();
+    let (authority, client) = (certificates.authority(), certificates.client());
+    let certificates = [
+        "--ca-cert",
+        authority.to_str().unwrap(),
+        "--client-cert",
+        client.certificate.to_str().unwrap(),
+        "--client-key",
+        client.key.to_str().unwrap(),
+    ];
+    let ran = doctor(&secured.url(User::Admin), &certificates);
+    healthy(&ran);
+    assert!(
+        ran.out.contains("ok    tls             encrypted"),
+        "{}",
+        ran.out
+    );
+    let user = "ACL SETUSER narrow on >narrow-secret ~tollgate:* +@connection +eval +evalsha +time \
+                +set +get +getrange +setrange +pexpireat +del";
+    let words: Vec<&str> = user.split_whitespace().collect();
+    assert_eq!(secured.server().command(&words).error(), None);
+    let url = secured.url(User::Admin);
+    let url = url.replace("admin:admin-secret", "narrow:narrow-secret");
+    let ran = doctor(&url, &certificates);
+    healthy(&ran);
+    golden("doctor-narrow-user.txt", &masked(&ran.out));
+    assert_eq!(secured.server().command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_server_that_evicts_is_a_warning() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", policy]);
+        healthy(&doctor(&server.url(), &[]));
+        let found = finding(&server.url(), "eviction");
+        assert_eq!(found["level"], "warn");
+        assert!(
+            found["advice"].as_str().unwrap().contains("noeviction"),
+            "{found}"
+        );
+    }
+    let server = Server::start_with(&["--maxmemory", "100mb"]);
+    assert_eq!(finding(&server.url(), "eviction")["level"], "ok");
+    // Full to the brim.
+    let server = Server::start_with(&["--maxmemory", "1"]);
+    let ran = doctor(&server.url(), &[]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.contains("OOM"), "{}", ran.out);
+}
+
+#[test]
+fn a_key_of_ours_without_an_end_is_a_warning() {
+    let server = Server::start();
+    server.command(&["SET", "tollgate:1:{a}cmin", "x", "PX", "60000"]);
+    assert_eq!(finding(&server.url(), "expiry")["level"], "ok");
+    server.command(&["SET", "tollgate:1:{b}cmin", "x"]);
+    let found = finding(&server.url(), "expiry");
+    assert_eq!(found["level"], "warn");
+    assert!(
+        found["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("1 without an end"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_a_restart_forgets_is_told() {
+    let server = Server::start();
+    let text = |server: &Server| finding(&server.url(), "persistence")["text"].clone();
+    assert!(text(&server).as_str().unwrap().starts_with("none"));
+    server.command(&["CONFIG", "SET", "save", "3600 1"]);
+    assert!(text(&server).as_str().unwrap().starts_with("snapshots"));
+    server.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    assert!(text(&server).as_str().unwrap().starts_with("append-only"));
+}
