@@ -202,9 +202,12 @@ impl Cluster {
 
     /// Told by hand: the usual tool pauses a second between steps.
     fn assemble(&self) {
+        // All of them first: a node that has been met takes no epoch any more.
         for (place, node) in self.nodes.iter().enumerate() {
             let epoch = (place + 1).to_string();
             good(&node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
+        }
+        for (place, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[place + 1..] {
                 let (port, bus) = (other.port(), other.port() + BUS_OFFSET);
                 let (port, bus) = (port.to_string(), bus.to_string());
