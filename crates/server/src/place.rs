@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tollgate::{RedisStore, RedisStoreBuilder};
 
 use crate::cli::StoreArgs;
 use crate::failure::Failure;
+
+/// Nobody waits behind a command line: a slow server is given its time.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What `--store` names.
 pub(crate) enum Place {
@@ -26,7 +31,9 @@ impl Place {
             }
             return Ok(Place::Memory);
         }
-        let mut builder = RedisStore::builder(&args.url);
+        let mut builder = RedisStore::builder(&args.url)
+            .connect_within(CONNECT_WITHIN)
+            .answer_within(ANSWER_WITHIN);
         if let Some(path) = &args.ca_cert {
             builder = builder.root_certificate(read(path)?);
         }

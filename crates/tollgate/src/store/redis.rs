@@ -35,7 +35,7 @@ use self::link::{Goal, Link};
 use self::name::Names;
 pub(crate) use self::name::suffix;
 use self::replicas::Replicas;
-use self::settings::Settings;
+use self::settings::{CONNECT_WITHIN, Settings};
 use super::{Store, StoreError};
 use crate::decision::Decision;
 use crate::request::Request;
@@ -98,6 +98,7 @@ pub struct RedisStoreBuilder {
     namespace: String,
     certificates: TlsCertificates,
     batching: bool,
+    connect_within: Duration,
     answer_within: Duration,
 }
 
@@ -126,6 +127,7 @@ impl RedisStore {
                 root_cert: None,
             },
             batching: true,
+            connect_within: CONNECT_WITHIN,
             answer_within: ANSWER_WITHIN,
         }
     }
@@ -168,6 +170,13 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets how long connecting may take, signing in included: 500 ms unless told otherwise.
+    #[must_use]
+    pub fn connect_within(mut self, wait: Duration) -> Self {
+        self.connect_within = wait;
+        self
+    }
+
     /// Sets how long an answer may take before it counts as lost: 1 s unless told otherwise.
     #[must_use]
     pub fn answer_within(mut self, wait: Duration) -> Self {
@@ -196,6 +205,7 @@ impl RedisStoreBuilder {
             certificates: self.certificates,
             scripts: Arc::default(),
             batching: self.batching,
+            connect_within: self.connect_within,
             answer_within: self.answer_within,
         });
         settings.check()?;

@@ -94,7 +94,7 @@ pub(super) const UNTRUSTED: &str = "the server's certificate is signed by nobody
 pub(super) const OTHER_NAME: &str = "the server's certificate is for another name";
 pub(super) const NO_CERTIFICATE: &str = "the server wants a client certificate";
 pub(super) const NO_TLS: &str = "the server does not speak TLS";
-pub(super) const PERHAPS_NO_TLS: &str = "no answer to TLS within 500 ms; perhaps it speaks none";
+pub(super) const PERHAPS_NO_TLS: &str = "no answer to TLS in time; perhaps it speaks none";
 
 /// What came of a call that was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::address::Address;
 use super::error::{self, RedisError, Trouble};
 use super::script::Scripts;
 
-/// How long connecting may take, signing in included.
+/// How long connecting may take, signing in included, unless told otherwise.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) struct Settings {
@@ -23,6 +23,7 @@ pub(super) struct Settings {
     pub(super) certificates: TlsCertificates,
     pub(super) scripts: Arc<Scripts>,
     pub(super) batching: bool,
+    pub(super) connect_within: Duration,
     /// How long an answer may take before it counts as lost.
     pub(super) answer_within: Duration,
 }
@@ -36,11 +37,11 @@ impl Settings {
     ) -> Result<MultiplexedConnection, Trouble> {
         let late = match info.addr() {
             ConnectionAddr::TcpTls { .. } => error::PERHAPS_NO_TLS,
-            _ => "no answer within 500 ms",
+            _ => "no answer in time",
         };
         let client = self.client(info).map_err(|error| Trouble::from(&error))?;
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_connection_timeout(Some(self.connect_within))
             .set_response_timeout(Some(self.answer_within))
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
@@ -50,7 +51,7 @@ impl Settings {
             });
         // The client's own limit does not cover all it does.
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(CONNECT_WITHIN, connecting).await {
+        match timeout(self.connect_within, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(not_connected(&error, late)),
             Err(_) => Err(Trouble::Down(late)),
