@@ -9,6 +9,7 @@ mod behaviours;
 mod capacity;
 mod changed_quota;
 mod concurrency;
+#[path = "../conformance/suite.rs"]
 mod conformance;
 mod failing;
 mod memory;

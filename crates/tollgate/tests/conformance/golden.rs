@@ -8,7 +8,7 @@ use super::Decides;
 /// Runs every golden trace, each on a store of its own.
 pub(crate) fn golden_traces_are_answered_exactly<D: Decides>(mut fresh: impl FnMut() -> D) {
     let mut steps = 0;
-    for line in include_str!("../../../../core/tests/vectors.jsonl").lines() {
+    for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let limits = limits(&trace);
         let mut store = fresh();

@@ -17,6 +17,11 @@ pub(crate) use traces::{
 pub(crate) trait Decides {
     /// Decides one request.
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision;
+
+    /// How long a random trace is: as long as the store's speed allows.
+    fn steps(&self) -> usize {
+        6_000
+    }
 }
 
 impl<F: FnMut(&Request<'_>, u64) -> Decision> Decides for F {

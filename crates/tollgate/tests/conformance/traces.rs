@@ -4,10 +4,11 @@ use tollgate::{Decision, Key, Limit, Request, RetryAfter, Verb};
 
 use super::Decides;
 use super::oracle::{Oracle, difference};
-use crate::behaviours::{SECOND, T0};
 use tollgate_testkit::{any, with_each_seed};
 
-const STEPS: usize = 6_000;
+/// Some time in 2023, the start of an hour, a minute and a second alike.
+const T0: u64 = 1_699_999_200_000_000;
+const SECOND: u64 = 1_000_000;
 /// With 15 limits, 360 counters.
 const KEYS: u32 = 24;
 /// Small, slow, fast and awkward ones; no two of one behaviour and period.
@@ -133,7 +134,9 @@ pub(crate) fn random_traces_are_answered_exactly<D: Decides>(fresh: impl Fn() ->
     with_each_seed(|rng| {
         let next =
             |last: Option<&Decision>, now| (any_request(rng, &limits), later(rng, now, last));
-        run(&mut fresh(), STEPS, next);
+        let mut store = fresh();
+        let steps = store.steps();
+        run(&mut store, steps, next);
     });
 }
 
@@ -154,7 +157,9 @@ pub(crate) fn steps_back_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D)
             };
             (request, now)
         };
-        run(&mut fresh(), STEPS, next);
+        let mut store = fresh();
+        let steps = store.steps();
+        run(&mut store, steps, next);
     });
 }
 
@@ -184,7 +189,9 @@ pub(crate) fn the_ends_of_time_are_answered_exactly<D: Decides>(fresh: impl Fn()
                 let at = times[i].max(if now == T0 { 0 } else { now });
                 (any_request(rng, &limits), at)
             };
-            run(&mut fresh(), 2_000, next);
+            let mut store = fresh();
+            let steps = store.steps() / 3;
+            run(&mut store, steps, next);
         }
     });
 }
