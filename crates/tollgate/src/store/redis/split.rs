@@ -47,9 +47,7 @@ async fn in_parts(
     verb: Verb,
     apart: Apart,
 ) -> Result<Decision, Trouble> {
-    let parts = parts(call, apart);
-    let sent = parts.iter().map(|part| inner.send(Arc::clone(&part.call)));
-    let answers: Vec<Result<Answer, Trouble>> = join_all(sent).await;
+    let (parts, answers): (Vec<Part>, Vec<_>) = ask(inner, call, apart).await.into_iter().unzip();
     let mut failure = None;
     let mut decided = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
@@ -62,8 +60,11 @@ async fn in_parts(
     let taken: Vec<(&Part, u32, Vec<u64>)> = decided
         .iter_mut()
         .map(|(part, found)| {
-            let granted = decide_found(found, verb, call.cost()).verdict().granted();
             let moments = found.iter_mut().map(Found::moment_us).collect();
+            let mut alone = copies(found);
+            let granted = decide_found(&mut alone, verb, call.cost())
+                .verdict()
+                .granted();
             (*part, granted, moments)
         })
         .collect();
@@ -83,6 +84,30 @@ async fn in_parts(
     together
 }
 
+/// Asks every part, all at once.
+async fn ask(inner: &Inner, call: &Call, apart: Apart) -> Vec<(Part, Result<Answer, Trouble>)> {
+    let (mut answered, mut halves) = (Vec::new(), Vec::new());
+    for (part, answer) in send(inner, parts(call, apart)).await {
+        match answer {
+            // Not run: its counters are on their way, and each is at one of two servers.
+            Err(Trouble::TryAgain) if part.places.len() > 1 => {
+                halves.extend(part.places.iter().map(|&i| Part::of(call, vec![i])));
+            }
+            answer => answered.push((part, answer)),
+        }
+    }
+    if !halves.is_empty() {
+        answered.extend(send(inner, halves).await);
+    }
+    answered
+}
+
+async fn send(inner: &Inner, parts: Vec<Part>) -> Vec<(Part, Result<Answer, Trouble>)> {
+    let sent = parts.iter().map(|part| inner.send(Arc::clone(&part.call)));
+    let answers = join_all(sent).await;
+    parts.into_iter().zip(answers).collect()
+}
+
 fn parts(call: &Call, apart: Apart) -> Vec<Part> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     for (i, limit) in call.limits().iter().enumerate() {
@@ -95,7 +120,12 @@ fn parts(call: &Call, apart: Apart) -> Vec<Part> {
             None => groups.push((group, vec![i])),
         }
     }
-    let part = |places: Vec<usize>| {
+    let groups = groups.into_iter();
+    groups.map(|(_, places)| Part::of(call, places)).collect()
+}
+
+impl Part {
+    fn of(call: &Call, places: Vec<usize>) -> Self {
         let limits = places.iter().map(|&i| {
             let limit = &call.limits()[i];
             (limit.name.clone(), limit.quota)
@@ -105,11 +135,8 @@ fn parts(call: &Call, apart: Apart) -> Vec<Part> {
             call: Arc::new(part),
             places,
         }
-    };
-    groups.into_iter().map(|(_, places)| part(places)).collect()
-}
+    }
 
-impl Part {
     /// Takes back units of every limit, each as of the moment it took them.
     fn undo(&self, units: u32, moments: &[u64]) -> Vec<Arc<Call>> {
         let each = self.call.limits().iter().zip(moments);
@@ -132,4 +159,13 @@ fn in_order<'a>(decided: Vec<(&Part, Vec<Found<'a>>)>) -> Vec<Found<'a>> {
     let mut all: Vec<(usize, Found<'a>)> = places.into_iter().zip(found).collect();
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, found)| found).collect()
+}
+
+/// Deciding changes what was found; the parts are decided by themselves, and then together.
+fn copies<'a>(found: &[Found<'a>]) -> Vec<Found<'a>> {
+    let copy = |found: &Found<'a>| Found {
+        state: found.state.clone(),
+        ..*found
+    };
+    found.iter().map(copy).collect()
 }
