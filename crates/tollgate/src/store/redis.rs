@@ -178,6 +178,7 @@ impl RedisStoreBuilder {
     }
 
     /// Sets how long an answer may take before it counts as lost: 1 s unless told otherwise.
+    /// Connecting may take half as long; servers that are far away may want more.
     #[must_use]
     pub fn answer_within(mut self, wait: Duration) -> Self {
         self.answer_within = wait;
@@ -281,7 +282,7 @@ impl RedisStore {
     /// When a server cannot be reached.
     pub async fn clear(&self) -> Result<(), StoreError> {
         let pattern = self.inner.names.pattern();
-        for link in self.inner.links().await {
+        for link in self.inner.links().await.map_err(StoreError::from)? {
             let lane = link.lane().await.map_err(StoreError::from)?;
             clear(&lane, &pattern).await.map_err(StoreError::from)?;
         }
@@ -384,24 +385,19 @@ impl Inner {
     }
 
     /// The connections to every server that holds counters.
-    async fn links(&self) -> Vec<Arc<Link>> {
+    async fn links(&self) -> Result<Vec<Arc<Link>>, Trouble> {
         match &self.servers {
-            Reached::One(link) => vec![Arc::clone(link)],
+            Reached::One(link) => Ok(vec![Arc::clone(link)]),
             Reached::Many(cluster) => cluster.masters().await,
         }
     }
 
-    /// Asks every server for a sign of life, and replaces the connections that give none.
+    /// Finds out whether calls are worth sending, and replaces connections that are not.
     async fn probe(&self) -> Result<(), Trouble> {
-        if let Reached::Many(cluster) = &self.servers {
-            cluster.redraw().await;
+        match &self.servers {
+            Reached::One(link) => link.probe().await,
+            Reached::Many(cluster) => cluster.probe().await,
         }
-        let links = self.links().await;
-        if links.is_empty() {
-            return Err(Trouble::Down("no server of the cluster answers"));
-        }
-        try_join_all(links.iter().map(|link| link.probe())).await?;
-        Ok(())
     }
 }
 

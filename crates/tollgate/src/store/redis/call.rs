@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 use tollgate_core::lua::{self, Ask, Kinds};
 use tollgate_core::{Decision, Found, Quota, State, Verb, decide_found};
 
-use super::error::Trouble;
 use super::name::{self, Names};
 use crate::request::Request;
 
@@ -137,26 +136,19 @@ impl Call {
     }
 
     /// Reads this call's states off the front of a script's answer.
-    pub(super) fn read(&self, now_us: u64, text: &mut &[u8]) -> Result<Answer, Trouble> {
+    pub(super) fn read(&self, now_us: u64, text: &mut &[u8]) -> Option<Answer> {
         let each = self.limits.iter();
-        let states: Option<SmallVec<[State; 1]>> = each
-            .map(|limit| lua::read_state(&limit.quota, text))
-            .collect();
-        let states = states.ok_or(Trouble::Garbled)?;
-        Ok(Answer { now_us, states })
+        let states = each.map(|limit| lua::read_state(&limit.quota, text));
+        let states = states.collect::<Option<_>>()?;
+        Some(Answer { now_us, states })
     }
 }
 
 /// Reads when a script decided, and where its states begin.
-pub(super) fn read_time(text: &[u8]) -> Result<(u64, &[u8]), Trouble> {
+pub(super) fn read_time(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut parts = text.splitn(3, |&byte| byte == b' ');
     let mut number = || str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
-    let (Some(seconds), Some(micros)) = (number(), number()) else {
-        return Err(Trouble::Garbled);
-    };
-    let now = seconds
-        .checked_mul(1_000_000)
-        .and_then(|us| us.checked_add(micros));
-    let now = now.ok_or(Trouble::Garbled)?;
-    Ok((now, parts.next().ok_or(Trouble::Garbled)?))
+    let (seconds, micros) = (number()?, number()?);
+    let now_us = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    Some((now_us, parts.next()?))
 }

@@ -6,6 +6,7 @@ use redis::{InfoDict, Value};
 
 use super::error::{RedisError, Trouble};
 use super::lane::Lane;
+use super::link::takes_writes;
 use super::{Reached, RedisStore};
 use crate::limit::Limit;
 use crate::request::Request;
@@ -15,7 +16,7 @@ use crate::store::StoreErrorKind;
 const OLDEST: (u32, u32) = (6, 2);
 
 impl RedisStore {
-    /// Checks the version, the arrangement and the rights, as [`connect`](RedisStore::connect)
+    /// Checks the version, the arrangement, whether writes are taken, and the rights, as [`connect`](RedisStore::connect)
     /// does.
     ///
     /// # Errors
@@ -24,8 +25,7 @@ impl RedisStore {
         match &self.inner.servers {
             Reached::One(link) => {
                 let lane = link.lane().await?;
-                let clustered = version_and_arrangement(&lane).await?;
-                if clustered {
+                if version_and_arrangement(&lane).await? {
                     return Err(RedisError::new(
                         StoreErrorKind::Misconfigured,
                         "this server belongs to a cluster",
@@ -33,14 +33,13 @@ impl RedisStore {
                     )
                     .called("ARRANGEMENT"));
                 }
+                takes_writes(&lane).await?;
             }
             Reached::Many(cluster) => {
-                let links = cluster.masters().await;
-                if links.is_empty() {
-                    return Err(self.no_cluster().await);
-                }
-                for link in links {
-                    version_and_arrangement(&link.lane().await?).await?;
+                for link in cluster.masters().await.map_err(no_cluster)? {
+                    let lane = link.lane().await?;
+                    version_and_arrangement(&lane).await?;
+                    takes_writes(&lane).await?;
                 }
             }
         }
@@ -50,36 +49,19 @@ impl RedisStore {
         self.inner.decide(&request, None).await?;
         Ok(())
     }
+}
 
-    /// Why a cluster did not say who its servers are.
-    pub(super) async fn no_cluster(&self) -> RedisError {
-        let mut trouble = Trouble::Down("no server of the cluster answers");
-        let seeds = match &self.inner.servers {
-            Reached::One(_) => Vec::new(),
-            Reached::Many(cluster) => cluster.seeds(),
-        };
-        for link in seeds {
-            let lane = match link.lane().await {
-                Ok(lane) => lane,
-                Err(other) => {
-                    trouble = other;
-                    continue;
-                }
-            };
-            match version_and_arrangement(&lane).await {
-                Err(error) => return error,
-                Ok(true) => trouble = Trouble::NotNow("CLUSTERDOWN"),
-                Ok(false) => {
-                    return RedisError::new(
-                        StoreErrorKind::Misconfigured,
-                        "this server belongs to no cluster",
-                        "use redis:// for a single server",
-                    )
-                    .called("ARRANGEMENT");
-                }
-            }
-        }
-        trouble.into()
+/// Why a cluster did not say who its servers are.
+pub(super) fn no_cluster(trouble: Trouble) -> RedisError {
+    match trouble {
+        // A server of no cluster does not know the question.
+        Trouble::Refused("ERR") => RedisError::new(
+            StoreErrorKind::Misconfigured,
+            "this server belongs to no cluster",
+            "use redis:// for a single server",
+        )
+        .called("ARRANGEMENT"),
+        other => other.into(),
     }
 }
 

@@ -2,14 +2,14 @@
 //! call again only when it certainly did not run.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::address::{Host, Servers};
 use super::call::{Answer, Call};
@@ -23,16 +23,19 @@ const SLOTS: usize = 16_384;
 const TRIED_FOR: Duration = Duration::from_secs(2);
 /// The pause before trying again where waiting is all that helps.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The map is not asked for more often than this.
+/// So often a call is sent on at once; then the servers disagree, and need time.
+const MOST_SENT_ON: u32 = 4;
+/// The map is not asked for more often than this, whether somebody answers or not.
 const MAP_PAUSE: Duration = Duration::from_millis(50);
 /// How long a server may take to say what it knows of the map.
 const MAP_WITHIN: Duration = Duration::from_millis(400);
 
+const NOBODY: Trouble = Trouble::Down("no server of the cluster answers");
+
 pub(super) struct Cluster {
     settings: Arc<Settings>,
     map: RwLock<Map>,
-    /// Whether somebody is asking for the map, and how often that has ended.
-    asking: AtomicBool,
+    /// Counts how often the map was asked for, to the end.
     asked: watch::Sender<u64>,
 }
 
@@ -40,7 +43,17 @@ pub(super) struct Cluster {
 struct Map {
     links: HashMap<Host, Arc<Link>>,
     slots: Vec<Option<Arc<Link>>>,
-    drawn: Option<Instant>,
+    asking: Asking,
+    /// Why there is no map yet.
+    trouble: Option<Trouble>,
+}
+
+/// Whether somebody asks for the map.
+#[derive(Clone, Copy)]
+enum Asking {
+    Never,
+    Now,
+    Last(Instant),
 }
 
 impl Cluster {
@@ -48,12 +61,12 @@ impl Cluster {
         let map = Map {
             links: HashMap::new(),
             slots: vec![None; SLOTS],
-            drawn: None,
+            asking: Asking::Never,
+            trouble: Some(NOBODY),
         };
         Arc::new(Cluster {
             settings,
             map: RwLock::new(map),
-            asking: AtomicBool::new(false),
             asked: watch::Sender::new(0),
         })
     }
@@ -63,6 +76,7 @@ impl Cluster {
         let slot = call.slot();
         let began = Instant::now();
         let mut target = None;
+        let mut sent_on = 0;
         loop {
             let trouble = match self.once(slot, target.take(), Arc::clone(&call)).await {
                 Ok(answer) => return Ok(answer),
@@ -71,24 +85,31 @@ impl Cluster {
             if began.elapsed() > TRIED_FOR {
                 return Err(trouble);
             }
+            if let Trouble::Moved { .. } | Trouble::Ask(_) = trouble {
+                sent_on += 1;
+                if sent_on > MOST_SENT_ON {
+                    sleep(PAUSE).await;
+                }
+            }
             match trouble {
                 Trouble::Moved { slot, to } => {
                     self.put(slot, &to);
-                    self.redraw_soon();
+                    // More may have moved; this one has been told the way.
+                    self.begin_redraw();
                 }
                 Trouble::Ask(to) => target = Some(to),
                 // One counter is here or there; several may be in both places until the move ends.
                 Trouble::TryAgain if call.len() > 1 => return Err(Trouble::TryAgain),
-                Trouble::TryAgain => tokio::time::sleep(PAUSE).await,
+                Trouble::TryAgain => sleep(PAUSE).await,
                 Trouble::Down(_)
                 | Trouble::ReadOnly
                 | Trouble::NotNow("CLUSTERDOWN" | "LOADING" | "MASTERDOWN") => {
                     self.redraw().await;
-                    tokio::time::sleep(PAUSE).await;
+                    sleep(PAUSE).await;
                 }
                 other => {
-                    if other == Trouble::Broken {
-                        self.redraw_soon();
+                    if !other.not_run() {
+                        self.begin_redraw();
                     }
                     return Err(other);
                 }
@@ -118,17 +139,26 @@ impl Cluster {
     }
 
     /// Every server that holds slots, as far as is known.
-    pub(super) async fn masters(self: &Arc<Self>) -> Vec<Arc<Link>> {
-        let holders = self.holders().await.into_iter();
-        holders.map(|(_, link)| link).collect()
+    ///
+    /// # Errors
+    /// Why none is known.
+    pub(super) async fn masters(self: &Arc<Self>) -> Result<Vec<Arc<Link>>, Trouble> {
+        let holders = self.holders().await?.into_iter();
+        Ok(holders.map(|(_, link)| link).collect())
     }
 
     /// The same, each by its name, in the order of their slots.
-    pub(super) async fn holders(self: &Arc<Self>) -> Vec<(Host, Arc<Link>)> {
-        if self.map().drawn.is_none() {
+    ///
+    /// # Errors
+    /// Why none is known.
+    pub(super) async fn holders(self: &Arc<Self>) -> Result<Vec<(Host, Arc<Link>)>, Trouble> {
+        if self.map().trouble.is_some() {
             self.redraw().await;
         }
         let map = self.map();
+        if let Some(trouble) = &map.trouble {
+            return Err(trouble.clone());
+        }
         let mut holders: Vec<(Host, Arc<Link>)> = Vec::new();
         for link in map.slots.iter().flatten() {
             let same = |other: &Arc<Link>| Arc::ptr_eq(other, link);
@@ -139,13 +169,27 @@ impl Cluster {
                 holders.push((host.clone(), Arc::clone(link)));
             }
         }
-        holders
+        Ok(holders)
     }
 
-    /// Connections to the servers that the URL names.
-    pub(super) fn seeds(&self) -> Vec<Arc<Link>> {
-        let hosts = self.seed_hosts().iter();
-        hosts.map(|host| self.link(host)).collect()
+    /// Asks for the map, and whether most of the servers in it take writes. Calls for the rest
+    /// find out by themselves.
+    pub(super) async fn probe(self: &Arc<Self>) -> Result<(), Trouble> {
+        self.redraw().await;
+        let links = self.masters().await?;
+        let mut well = 0;
+        let mut trouble = Trouble::NotNow("CLUSTERDOWN");
+        for answer in join_all(links.iter().map(|link| link.probe())).await {
+            match answer {
+                Ok(()) => well += 1,
+                Err(other) => trouble = other,
+            }
+        }
+        if well * 2 > links.len() {
+            Ok(())
+        } else {
+            Err(trouble)
+        }
     }
 
     fn seed_hosts(&self) -> &[Host] {
@@ -167,61 +211,73 @@ impl Cluster {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the map if the last one is not brand-new; one asks for all, and goes on also if
-    /// nobody waits for it any longer.
-    pub(super) async fn redraw(self: &Arc<Self>) {
-        let drawn = self.map().drawn;
-        if drawn.is_some_and(|drawn| drawn.elapsed() < MAP_PAUSE) {
-            return;
+    /// Asks for the map, unless that was just done, and waits for it.
+    async fn redraw(self: &Arc<Self>) {
+        let mut asked = self.asked.subscribe();
+        if self.begin_redraw() {
+            // It fails only if the store is gone.
+            let _ = asked.changed().await;
         }
-        let mut ended = self.asked.subscribe();
-        if !self.asking.swap(true, Ordering::AcqRel) {
-            let cluster = Arc::clone(self);
-            tokio::spawn(async move {
-                if let Some(ranges) = cluster.ask().await {
-                    cluster.draw(ranges);
-                }
-                cluster.asking.store(false, Ordering::Release);
-                cluster.asked.send_modify(|times| *times += 1);
-            });
+    }
+
+    /// Asks for the map in the background, so that it gets done also if nobody waits so long; one
+    /// asks for all. Says whether somebody is at it.
+    fn begin_redraw(self: &Arc<Self>) -> bool {
+        {
+            let mut map = self.map_mut();
+            match map.asking {
+                Asking::Now => return true,
+                Asking::Last(when) if when.elapsed() < MAP_PAUSE => return false,
+                Asking::Last(_) | Asking::Never => map.asking = Asking::Now,
+            }
         }
-        let _ = ended.changed().await;
+        let done = Done(Arc::clone(self));
+        tokio::spawn(async move {
+            match done.0.ask().await {
+                Ok(ranges) => done.0.draw(ranges),
+                Err(trouble) => done.0.do_without(trouble),
+            }
+        });
+        true
     }
 
     /// Asks every server at once: the first good answer will do, and one that hangs holds nobody
     /// up.
-    async fn ask(&self) -> Option<Vec<Range>> {
+    async fn ask(&self) -> Result<Vec<Range>, Trouble> {
         let mut hosts: HashSet<Host> = self.map().links.keys().cloned().collect();
         hosts.extend(self.seed_hosts().iter().cloned());
         let mut answers: FuturesUnordered<_> = hosts
             .into_iter()
             .map(|host| async move {
                 let answer = timeout(MAP_WITHIN, self.ask_one(&host)).await;
-                if answer.is_err() {
-                    self.link(&host).distrust();
-                }
-                answer.ok().flatten()
+                answer.unwrap_or(Err(Trouble::Silent))
             })
             .collect();
+        let mut trouble = NOBODY;
         while let Some(answer) = answers.next().await {
-            if answer.is_some() {
-                return answer;
+            match answer {
+                Ok(ranges) => return Ok(ranges),
+                // Somebody who is there knows more than those who are not.
+                Err(Trouble::Down(_)) if trouble != NOBODY => {}
+                Err(other) => trouble = other,
             }
         }
-        None
+        Err(trouble)
     }
 
-    async fn ask_one(&self, host: &Host) -> Option<Vec<Range>> {
-        let lane = self.link(host).lane().await.ok()?;
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
-        ranges(lane.command(&command).await.ok()?, host)
+    async fn ask_one(&self, host: &Host) -> Result<Vec<Range>, Trouble> {
+        let lane = self.link(host).lane().await?;
+        let reply = lane.command(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        // A server of a cluster to be knows no slots.
+        ranges(reply, host).ok_or(Trouble::NotNow("CLUSTERDOWN"))
     }
 
-    fn redraw_soon(&self) {
-        // Whoever runs into trouble next waits for the map; this one has been told the way.
+    /// Keeps the old map; notes why there is no first one.
+    fn do_without(&self, trouble: Trouble) {
         let mut map = self.map_mut();
-        map.drawn = map.drawn.map(|drawn| drawn - MAP_PAUSE);
+        if map.trouble.is_some() {
+            map.trouble = Some(trouble);
+        }
     }
 
     fn draw(&self, ranges: Vec<Range>) {
@@ -239,11 +295,9 @@ impl Cluster {
                 places.fill(Some(Arc::clone(link)));
             }
         }
-        *map = Map {
-            links,
-            slots,
-            drawn: Some(Instant::now()),
-        };
+        map.links = links;
+        map.slots = slots;
+        map.trouble = None;
     }
 
     fn put(&self, slot: u16, host: &Host) {
@@ -268,6 +322,16 @@ impl Cluster {
 
     fn connect(&self, host: &Host) -> Arc<Link> {
         Link::keep(Arc::clone(&self.settings), Goal::Node(host.clone()))
+    }
+}
+
+/// Lets the next one ask, also when this one was dropped.
+struct Done(Arc<Cluster>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.map_mut().asking = Asking::Last(Instant::now());
+        self.0.asked.send_modify(|times| *times += 1);
     }
 }
 

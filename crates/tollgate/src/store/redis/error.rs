@@ -135,6 +135,7 @@ impl From<&redis::RedisError> for Trouble {
             ErrorKind::Io => Trouble::Broken,
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Trouble::Garbled,
             ErrorKind::InvalidClientConfig => Trouble::Refused("TLS"),
+            ErrorKind::RESP3NotSupported => Trouble::Refused("HELLO"),
             ErrorKind::Extension => Self::from_code(error.code().unwrap_or_default()),
             _ => Trouble::Broken,
         }
@@ -145,7 +146,10 @@ impl Trouble {
     fn from_server(kind: ServerErrorKind, error: &redis::RedisError) -> Self {
         let target = || {
             let (to, slot) = error.redirect_node()?;
-            Some((Host::parse(to, 6379)?, slot))
+            // Without brackets, also around an address that has colons of its own.
+            let (name, port) = to.rsplit_once(':')?;
+            let (name, port) = (name.to_owned(), port.parse().ok()?);
+            Some((Host { name, port }, slot)).filter(|(to, _)| !to.name.is_empty())
         };
         match kind {
             ServerErrorKind::Moved => {
@@ -160,6 +164,7 @@ impl Trouble {
             ServerErrorKind::MasterDown => Trouble::NotNow("MASTERDOWN"),
             ServerErrorKind::NoPerm => Trouble::Refused("NOPERM"),
             ServerErrorKind::CrossSlot => Trouble::Refused("CROSSSLOT"),
+            _ if lacks_right(error.detail().unwrap_or_default()) => Trouble::Refused("NOPERM"),
             _ => Trouble::Refused("ERR"),
         }
     }
@@ -201,6 +206,16 @@ impl Trouble {
     pub(super) fn not_run(&self) -> bool {
         !matches!(self, Trouble::Broken | Trouble::Silent | Trouble::Garbled)
     }
+}
+
+/// What a script that lacks a right fails with has a code that says nothing.
+fn lacks_right(text: &str) -> bool {
+    let said = [
+        "ACL failure in script",
+        "can't run this command",
+        "can't access",
+    ];
+    said.iter().any(|said| text.contains(said))
 }
 
 impl From<Trouble> for RedisError {
@@ -265,8 +280,9 @@ impl Trouble {
             Trouble::Refused("NOPERM") => RedisError::new(
                 Misconfigured,
                 "NOPERM: the user lacks a right",
-                "ACL SETUSER name ~tollgate:* +@read +@write +@scripting +@connection +time +info \
-                 +cluster",
+                "ACL SETUSER name ~tollgate:* +eval +evalsha +time +get +getrange +set +setrange \
+                 +del +pexpireat +info +ping, for Sentinel +role, for a cluster +cluster|slots \
+                 +asking, to clear a namespace +scan +unlink",
             ),
             Trouble::Refused("NOAUTH") => RedisError::new(
                 Misconfigured,

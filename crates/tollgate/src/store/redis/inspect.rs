@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use super::check::no_cluster;
 use super::error::{RedisError, Trouble};
 use super::link::Link;
 use super::{Reached, RedisStore};
@@ -75,10 +76,7 @@ impl RedisStore {
                 }])
             }
             Reached::Many(cluster) => {
-                let holders = cluster.holders().await;
-                if holders.is_empty() {
-                    return Err(self.no_cluster().await);
-                }
+                let holders = cluster.holders().await.map_err(no_cluster)?;
                 let server = |(host, link): (super::address::Host, _)| RedisServer {
                     address: host.to_string(),
                     link,

@@ -4,12 +4,14 @@
 //! A request that finds the connection idle is sent at once. While some are under way, the rest
 //! gather, and go together as soon as an answer is back: one script call decides them all.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
-use tokio::sync::oneshot;
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
 
 use super::call::{Answer, Call, read_time};
 use super::error::Trouble;
@@ -22,6 +24,8 @@ const MOST_TOGETHER: usize = 128;
 /// How many requests may wait; the next one is told that the store is overloaded.
 const MOST_WAITING: usize = 16_384;
 
+const REPLACED: &str = "the last one was just given up";
+
 /// A connection to one server.
 pub(super) struct Lane {
     connection: MultiplexedConnection,
@@ -30,12 +34,18 @@ pub(super) struct Lane {
     /// Whether only requests of one slot may share a script call.
     by_slot: bool,
     queue: Mutex<Queue>,
+    /// Notified when the connection has ended, or is no good any more.
+    doubt: Arc<Notify>,
+    sent: AtomicU64,
+    heard: AtomicU64,
 }
 
 #[derive(Default)]
 struct Queue {
     sending: usize,
     waiting: VecDeque<Waiting>,
+    /// Whether the connection has been replaced.
+    closed: bool,
 }
 
 struct Waiting {
@@ -49,6 +59,7 @@ impl Lane {
         scripts: Arc<Scripts>,
         batching: bool,
         by_slot: bool,
+        doubt: Arc<Notify>,
     ) -> Self {
         Lane {
             connection,
@@ -56,20 +67,25 @@ impl Lane {
             batching,
             by_slot,
             queue: Mutex::default(),
+            doubt,
+            sent: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
         }
     }
 
     /// Decides one call, alone or with others.
     pub(super) async fn decide(self: &Arc<Self>, call: Arc<Call>) -> Result<Answer, Trouble> {
-        if !self.batching || call.at_us().is_some() {
-            return self.alone(call).await;
-        }
+        let alone = !self.batching || call.at_us().is_some();
+        let most = if alone { MOST_WAITING } else { MOST_SENDING };
         let answer = {
             let mut queue = self.queue();
-            if queue.sending < MOST_SENDING && queue.waiting.is_empty() {
+            if queue.closed {
+                return Err(Trouble::Down(REPLACED));
+            }
+            if queue.sending < most && (alone || queue.waiting.is_empty()) {
                 queue.sending += 1;
                 None
-            } else if queue.waiting.len() < MOST_WAITING {
+            } else if !alone && queue.waiting.len() < MOST_WAITING {
                 let (answer, receiver) = oneshot::channel();
                 queue.waiting.push_back(Waiting {
                     call: Arc::clone(&call),
@@ -89,6 +105,34 @@ impl Lane {
         }
     }
 
+    /// Says that the connection is no good any more.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Waits until somebody has said so, or the connection has ended.
+    pub(super) async fn doubted(&self) {
+        self.doubt.notified().await;
+    }
+
+    /// How many commands went out and how many replies came in.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        let sent = self.sent.load(Ordering::Relaxed);
+        (sent, self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Sends nothing more: what still waits goes back, and was not sent.
+    pub(super) fn close(&self) {
+        let waiting = {
+            let mut queue = self.queue();
+            queue.closed = true;
+            std::mem::take(&mut queue.waiting)
+        };
+        for each in waiting {
+            let _ = each.answer.send(Err(Trouble::Down(REPLACED)));
+        }
+    }
+
     async fn alone(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
         let mut answers = self.run(By::Hash, vec![vec![call]]).await;
         answers.pop().unwrap_or(Err(Trouble::Garbled))
@@ -100,36 +144,32 @@ impl Lane {
     /// The first trouble; how many of the later calls ran is not known then.
     pub(super) async fn in_order(&self, mut calls: &[Arc<Call>]) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::with_capacity(calls.len());
-        let mut by = By::Hash;
         while !calls.is_empty() {
             let mut pipeline = Pipeline::with_capacity(calls.len());
+            let mut brought = HashSet::new();
             for call in calls {
-                // The first one brings the script along if it was lost.
-                let by = std::mem::replace(&mut by, By::Hash);
+                // The first call of each script brings it along: were it not known there, later
+                // calls of another script would overtake it.
+                let by = if brought.insert(call.kinds()) {
+                    By::Text
+                } else {
+                    By::Hash
+                };
                 pipeline.add_command(self.scripts.command(by, std::slice::from_ref(call)));
             }
             let mut lost = None;
-            for (i, value) in self
-                .send(&pipeline, calls.len())
-                .await?
-                .into_iter()
-                .enumerate()
-            {
+            let values = self.send(&pipeline, calls.len()).await?;
+            for (i, value) in values.into_iter().enumerate() {
                 let one = std::slice::from_ref(&calls[i]);
-                match (read(one, value), lost) {
+                match (self.read(one, value), lost) {
                     (Err(Trouble::NoScript), _) => lost = lost.or(Some(i)),
                     (Err(trouble), _) => return Err(trouble),
                     // Somebody else brought the script back in the middle: the order is broken.
                     (Ok(_), Some(_)) => return Err(Trouble::NoScript),
-                    (Ok(read), None) => {
-                        for answer in read {
-                            answers.push(answer?);
-                        }
-                    }
+                    (Ok(read), None) => answers.extend(read),
                 }
             }
             calls = lost.map_or(&[], |lost| &calls[lost..]);
-            by = By::Text;
         }
         Ok(answers)
     }
@@ -142,13 +182,14 @@ impl Lane {
         pipeline.add_command(self.scripts.command(By::Text, std::slice::from_ref(&call)));
         let mut values = self.send(&pipeline, 2).await?;
         let value = values.pop().ok_or(Trouble::Garbled)?;
-        read(&[call], value)?.pop().unwrap_or(Err(Trouble::Garbled))
+        self.read(&[call], value)?.pop().ok_or(Trouble::Garbled)
     }
 
     /// Asks the server anything else.
     pub(super) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
-        let sent = self.connection.clone().send_packed_command(command).await;
-        checked(sent.map_err(|error| Trouble::from(&error))?)
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let reply = self.connection.clone().send_packed_command(command).await;
+        checked(self.heard(reply)?)
     }
 
     /// Asks the server several other things in one go.
@@ -169,25 +210,34 @@ impl Lane {
     }
 
     /// Runs groups of calls, each group in one script call, and sends again only those that
-    /// certainly did not run because the server did not know the script.
+    /// certainly did not run: the server did not know the script, or some of a group's counters
+    /// are on their way to another server, but not those of each call.
     async fn run(&self, by: By, groups: Vec<Vec<Arc<Call>>>) -> Vec<Result<Answer, Trouble>> {
         let values = self.groups(by, &groups).await;
         let mut answers = Vec::new();
-        let mut lost = Vec::new();
+        let (mut lost, mut apart) = (Vec::new(), Vec::new());
         for (group, value) in groups.into_iter().zip(values) {
-            match value.and_then(|value| read(&group, value)) {
-                Ok(read) => answers.extend(read),
-                Err(Trouble::NoScript) if by == By::Hash => {
-                    lost.push((answers.len(), group.clone()));
-                    answers.extend(group.iter().map(|_| Err(Trouble::NoScript)));
+            let place = answers.len();
+            match value.and_then(|value| self.read(&group, value)) {
+                Ok(read) => answers.extend(read.into_iter().map(Ok)),
+                Err(trouble) => {
+                    answers.extend(group.iter().map(|_| Err(trouble.clone())));
+                    if trouble == Trouble::NoScript && by == By::Hash {
+                        lost.push((place, group));
+                    } else if trouble == Trouble::TryAgain && group.len() > 1 {
+                        let each = group.into_iter().map(|call| vec![call]);
+                        apart.extend(each.enumerate().map(|(i, call)| (place + i, call)));
+                    }
                 }
-                Err(trouble) => answers.extend(group.iter().map(|_| Err(trouble.clone()))),
             }
         }
-        if !lost.is_empty() {
-            let (places, groups): (Vec<usize>, Vec<_>) = lost.into_iter().unzip();
+        for (by, again) in [(By::Text, lost), (By::Hash, apart)] {
+            if again.is_empty() {
+                continue;
+            }
+            let (places, groups): (Vec<usize>, Vec<_>) = again.into_iter().unzip();
             let lens: Vec<usize> = groups.iter().map(Vec::len).collect();
-            let mut again = Box::pin(self.run(By::Text, groups)).await.into_iter();
+            let mut again = Box::pin(self.run(by, groups)).await.into_iter();
             for (place, len) in places.into_iter().zip(lens) {
                 for answer in &mut answers[place..place + len] {
                     *answer = again.next().unwrap_or(Err(Trouble::Garbled));
@@ -212,23 +262,49 @@ impl Lane {
     }
 
     async fn send(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, Trouble> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let mut connection = self.connection.clone();
-        let sent = connection.send_packed_commands(pipeline, 0, count).await;
-        let values = sent.map_err(|error| Trouble::from(&error))?;
+        let replies = connection.send_packed_commands(pipeline, 0, count).await;
+        let values = self.heard(replies)?;
         if values.len() == count {
             Ok(values)
         } else {
-            Err(Trouble::Garbled)
+            Err(self.garbled())
         }
+    }
+
+    /// Takes note of a reply.
+    fn heard<T>(&self, reply: RedisResult<T>) -> Result<T, Trouble> {
+        let reply = reply.map_err(|error| Trouble::from(&error));
+        if reply.as_ref().err().is_none_or(Trouble::not_run) {
+            self.heard.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Err(Trouble::Garbled) = reply {
+            self.doubt();
+        }
+        reply
+    }
+
+    /// After an answer that makes no sense the next one may be to another question.
+    fn garbled(&self) -> Trouble {
+        self.doubt();
+        Trouble::Garbled
+    }
+
+    /// Reads the answers to calls that one script decided.
+    fn read(&self, calls: &[Arc<Call>], value: Value) -> Result<Vec<Answer>, Trouble> {
+        let Value::BulkString(text) = checked(value)? else {
+            return Err(self.garbled());
+        };
+        read(calls, &text).ok_or_else(|| self.garbled())
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next requests that still have somebody waiting; none gives the turn up.
-    fn gathered(&self) -> Option<Vec<Waiting>> {
-        let mut queue = self.queue();
+    /// The next requests that still have somebody waiting.
+    fn gathered(queue: &mut Queue) -> Vec<Waiting> {
         let mut together = Vec::new();
         while together.len() < MOST_TOGETHER
             && let Some(waiting) = queue.waiting.pop_front()
@@ -237,32 +313,27 @@ impl Lane {
                 together.push(waiting);
             }
         }
-        if together.is_empty() {
-            queue.sending -= 1;
-            return None;
-        }
-        Some(together)
+        together
     }
 
-    async fn go_on(self: Arc<Self>) {
-        while let Some(mut together) = self.gathered() {
-            if self.by_slot {
-                together.sort_by_key(|waiting| waiting.call.slot());
-            }
-            let (calls, waiting): (Vec<_>, Vec<_>) = together
-                .into_iter()
-                .map(|each| (each.call, each.answer))
-                .unzip();
-            let groups = if self.by_slot {
-                let same = |a: &Arc<Call>, b: &Arc<Call>| a.slot() == b.slot();
-                calls.chunk_by(same).map(<[_]>::to_vec).collect()
-            } else {
-                vec![calls]
-            };
-            for (waiting, answer) in waiting.into_iter().zip(self.run(By::Hash, groups).await) {
-                // Whoever has stopped waiting has got an answer elsewhere.
-                let _ = waiting.send(answer);
-            }
+    /// Decides together what gathered.
+    async fn batch(&self, mut together: Vec<Waiting>) {
+        if self.by_slot {
+            together.sort_by_key(|waiting| waiting.call.slot());
+        }
+        let (calls, waiting): (Vec<_>, Vec<_>) = together
+            .into_iter()
+            .map(|each| (each.call, each.answer))
+            .unzip();
+        let groups = if self.by_slot {
+            let same = |a: &Arc<Call>, b: &Arc<Call>| a.slot() == b.slot();
+            calls.chunk_by(same).map(<[_]>::to_vec).collect()
+        } else {
+            vec![calls]
+        };
+        for (waiting, answer) in waiting.into_iter().zip(self.run(By::Hash, groups).await) {
+            // Whoever has stopped waiting has got an answer elsewhere.
+            let _ = waiting.send(answer);
         }
     }
 }
@@ -279,10 +350,53 @@ impl Drop for Turn<'_> {
             return;
         }
         drop(queue);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(Arc::clone(lane).go_on())),
-            // The runtime is gone, and with it whoever waited.
-            Err(_) => lane.queue().waiting.clear(),
+        let turns = Turns {
+            lane: Arc::clone(lane),
+            over: false,
+        };
+        // Without a runtime nobody is left who waits.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(turns.go_on());
+        }
+    }
+}
+
+/// The right to send for as long as somebody gathers.
+struct Turns {
+    lane: Arc<Lane>,
+    over: bool,
+}
+
+impl Turns {
+    async fn go_on(mut self) {
+        while let Some(together) = self.next() {
+            self.lane.batch(together).await;
+        }
+    }
+
+    /// Those who go next; if there are none, the right is given up in the same moment.
+    fn next(&mut self) -> Option<Vec<Waiting>> {
+        let mut queue = self.lane.queue();
+        let together = Lane::gathered(&mut queue);
+        if together.is_empty() {
+            queue.sending -= 1;
+            self.over = true;
+            return None;
+        }
+        Some(together)
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // The runtime it ran on ends. The connection may still serve others.
+        let mut queue = self.lane.queue();
+        queue.sending -= 1;
+        if queue.sending == 0 {
+            queue.waiting.clear();
         }
     }
 }
@@ -294,19 +408,10 @@ fn checked(value: Value) -> Result<Value, Trouble> {
     }
 }
 
-/// Reads the answers to calls that one script decided.
-fn read(calls: &[Arc<Call>], value: Value) -> Result<Vec<Result<Answer, Trouble>>, Trouble> {
-    let Value::BulkString(text) = checked(value)? else {
-        return Err(Trouble::Garbled);
-    };
-    let (now_us, mut rest) = read_time(&text)?;
-    let answers = calls
-        .iter()
-        .map(|call| call.read(now_us, &mut rest))
-        .collect();
-    if rest.is_empty() {
-        Ok(answers)
-    } else {
-        Err(Trouble::Garbled)
-    }
+/// The answers to calls that one script decided; none if the text is something else.
+fn read(calls: &[Arc<Call>], text: &[u8]) -> Option<Vec<Answer>> {
+    let (now_us, mut rest) = read_time(text)?;
+    let answers = calls.iter().map(|call| call.read(now_us, &mut rest));
+    let answers = answers.collect::<Option<Vec<_>>>()?;
+    rest.is_empty().then_some(answers)
 }

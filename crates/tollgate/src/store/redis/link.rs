@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{ConnectionInfo, Value};
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::address::{Host, Servers};
 use super::error::Trouble;
@@ -17,8 +17,16 @@ use super::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// A connection that did not last so long counts as a failure to connect.
+const LASTING: Duration = Duration::from_secs(1);
+
 /// How long a sign of life may take.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
+/// How often it is looked whether what was sent is answered.
+const WATCHED_EVERY: Duration = Duration::from_millis(250);
+/// Refused wherever a script that writes would be; changes nothing. Before version 7 the first
+/// line is no Lua, and the error it makes is a sign of life.
+const PROBE: &str = "#!lua\nreturn 1";
 
 /// Which server is wanted.
 #[derive(Clone, Debug)]
@@ -32,8 +40,6 @@ pub(super) enum Goal {
 /// A connection that is kept up.
 pub(super) struct Link {
     state: watch::Receiver<State>,
-    /// Tells the keeper that the connection is no good.
-    suspect: Arc<Notify>,
 }
 
 #[derive(Clone)]
@@ -47,16 +53,11 @@ impl Link {
     /// Begins to connect. Must be called within a runtime.
     pub(super) fn keep(settings: Arc<Settings>, goal: Goal) -> Arc<Self> {
         let (sender, state) = watch::channel(State::Connecting);
-        let suspect = Arc::new(Notify::new());
-        let link = Arc::new(Link {
-            state,
-            suspect: Arc::clone(&suspect),
-        });
+        let link = Arc::new(Link { state });
         let keeper = Keeper {
             settings,
             goal,
             state: sender,
-            suspect,
             alive: Arc::downgrade(&link),
         };
         tokio::spawn(keeper.run());
@@ -79,28 +80,53 @@ impl Link {
         }
     }
 
-    /// Asks for a sign of life, and replaces the connection if there is none.
+    /// Asks whether the server would take a write, and replaces the connection if it says nothing
+    /// or leads to the wrong server.
     pub(super) async fn probe(&self) -> Result<(), Trouble> {
         let lane = self.lane().await?;
-        let ping = redis::cmd("PING");
-        match timeout(PROBE_WITHIN, lane.command(&ping)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(trouble)) => {
-                if !trouble.not_run() {
-                    self.distrust();
-                }
-                Err(trouble)
-            }
-            Err(_) => {
-                self.distrust();
-                Err(Trouble::Silent)
-            }
+        let answer = probe(&lane, PROBE_WITHIN).await;
+        if let Err(Trouble::Broken | Trouble::Silent | Trouble::Garbled | Trouble::ReadOnly) =
+            answer
+        {
+            lane.doubt();
         }
+        answer
     }
 
     /// Replaces the connection: it does not answer, or leads to the wrong server.
     pub(super) fn distrust(&self) {
-        self.suspect.notify_one();
+        if let State::Up(lane) = &*self.state.borrow() {
+            lane.doubt();
+        }
+    }
+}
+
+async fn probe(lane: &Lane, within: Duration) -> Result<(), Trouble> {
+    let answer = timeout(within, takes_writes(lane)).await;
+    answer.unwrap_or(Err(Trouble::Silent))
+}
+
+/// Asks whether the server would take a write.
+pub(super) async fn takes_writes(lane: &Lane) -> Result<(), Trouble> {
+    let mut command = redis::cmd("EVAL");
+    command.arg(PROBE).arg(0);
+    match lane.command(&command).await {
+        Ok(_) | Err(Trouble::Refused("ERR")) => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Waits until a connection falls silent: something was sent, nothing came back, and it gives no
+/// sign of life. Callers do not find out: they have stopped waiting long before.
+async fn silence(lane: &Lane, within: Duration) {
+    let (mut sent, mut heard) = lane.traffic();
+    loop {
+        sleep(WATCHED_EVERY).await;
+        let now = lane.traffic();
+        if now.0 > sent && now.1 == heard && probe(lane, within).await == Err(Trouble::Silent) {
+            return;
+        }
+        (sent, heard) = lane.traffic();
     }
 }
 
@@ -109,7 +135,6 @@ struct Keeper {
     settings: Arc<Settings>,
     goal: Goal,
     state: watch::Sender<State>,
-    suspect: Arc<Notify>,
     alive: Weak<Link>,
 }
 
@@ -117,31 +142,43 @@ impl Keeper {
     async fn run(self) {
         let mut pause = FIRST_PAUSE;
         while self.alive.strong_count() > 0 {
-            let lost = Arc::new(Notify::new());
-            match self.connect(&lost).await {
+            let trouble = match self.connect().await {
                 Ok(lane) => {
-                    pause = FIRST_PAUSE;
-                    self.state.send_replace(State::Up(Arc::new(lane)));
-                    tokio::select! {
-                        () = lost.notified() => {}
-                        () = self.suspect.notified() => {}
+                    let (lane, since) = (Arc::new(lane), Instant::now());
+                    self.state.send_replace(State::Up(Arc::clone(&lane)));
+                    let is_silent = tokio::select! {
+                        () = lane.doubted() => false,
+                        () = silence(&lane, self.settings.answer_within) => true,
                         () = self.state.closed() => return,
+                    };
+                    let lasted = since.elapsed() >= LASTING;
+                    if lasted {
+                        pause = FIRST_PAUSE;
                     }
-                    self.state.send_replace(State::Connecting);
-                }
-                Err(trouble) => {
-                    self.state.send_replace(State::Down(trouble));
-                    tokio::select! {
-                        () = tokio::time::sleep(jittered(pause)) => {}
-                        () = self.state.closed() => return,
+                    // Whoever comes now may wait for the next one, unless that may take long.
+                    self.state.send_replace(if is_silent || !lasted {
+                        State::Down(Trouble::Down("the last one is no good any more"))
+                    } else {
+                        State::Connecting
+                    });
+                    lane.close();
+                    if lasted {
+                        continue;
                     }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    Trouble::Down("the last one was lost at once")
                 }
+                Err(trouble) => trouble,
+            };
+            self.state.send_replace(State::Down(trouble));
+            tokio::select! {
+                () = sleep(jittered(pause)) => {}
+                () = self.state.closed() => return,
             }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    async fn connect(&self, lost: &Arc<Notify>) -> Result<Lane, Trouble> {
+    async fn connect(&self) -> Result<Lane, Trouble> {
         let address = &self.settings.address;
         let info = match (&self.goal, &address.servers) {
             (Goal::Node(host), _) | (Goal::Named, Servers::Single(host)) => address.info(host),
@@ -155,13 +192,15 @@ impl Keeper {
             }
         };
         let info = info.map_err(|_| Trouble::Refused("ERR"))?;
-        let connection = self.settings.connect(info, Arc::clone(lost)).await?;
+        let doubt = Arc::new(Notify::new());
+        let connection = self.settings.connect(info, Arc::clone(&doubt)).await?;
         let settings = &self.settings;
         let lane = Lane::new(
             connection,
             Arc::clone(&settings.scripts),
             settings.batching,
             matches!(self.goal, Goal::Node(_)),
+            doubt,
         );
         if matches!(address.servers, Servers::Sentinel { .. }) {
             master_only(&lane).await?;
@@ -186,7 +225,7 @@ impl Keeper {
 
     async fn ask_sentinel(&self, info: ConnectionInfo, name: &str) -> Result<Host, Trouble> {
         let connection = self.settings.connect(info, Arc::default()).await?;
-        let lane = Lane::new(connection, Arc::default(), false, false);
+        let lane = Lane::new(connection, Arc::default(), false, false, Arc::default());
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
         let reply = match lane.command(&command).await {

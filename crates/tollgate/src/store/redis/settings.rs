@@ -8,6 +8,8 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind,
     TlsCertificates,
 };
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -71,26 +73,37 @@ impl Settings {
 
     /// Checks what can be checked without connecting.
     pub(super) fn check(&self) -> Result<(), RedisError> {
-        if !self.address.tls
-            && (self.certificates.root_cert.is_some() || self.certificates.client_tls.is_some())
-        {
+        let TlsCertificates {
+            client_tls,
+            root_cert,
+        } = &self.certificates;
+        if !self.address.tls && (root_cert.is_some() || client_tls.is_some()) {
             return Err(RedisError::url(
                 "certificates are given, but the scheme has no TLS",
             ));
         }
-        Ok(())
+        let certified = |pem: &[u8]| {
+            let mut found = CertificateDer::pem_slice_iter(pem).peekable();
+            found.peek().is_some() && found.all(|certificate| certificate.is_ok())
+        };
+        let keyed = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).is_ok();
+        let rooted = root_cert.as_deref().is_none_or(certified);
+        let shown = client_tls
+            .as_ref()
+            .is_none_or(|client| certified(&client.client_cert) && keyed(&client.client_key));
+        if rooted && shown {
+            Ok(())
+        } else {
+            Err(Trouble::Refused("TLS").into())
+        }
     }
 }
 
 /// Nothing was sent yet, whatever broke.
 fn not_connected(error: &redis::RedisError, late: &'static str) -> Trouble {
     match Trouble::from(error) {
-        Trouble::Broken | Trouble::Garbled => Trouble::Down(why(error)),
+        Trouble::Broken | Trouble::Garbled | Trouble::Down(_) => Trouble::Down(why(error)),
         Trouble::Silent => Trouble::Down(late),
-        // The client takes a socket that is not there for one.
-        Trouble::Down(_) if error.to_string().contains("No such file") => {
-            Trouble::Down("there is no such socket")
-        }
         Trouble::Refused("ERR") => Trouble::Refused(unwelcome(error)),
         trouble => trouble,
     }
@@ -112,7 +125,13 @@ fn unwelcome(error: &redis::RedisError) -> &'static str {
 fn why(error: &redis::RedisError) -> &'static str {
     let text = error.to_string().to_lowercase();
     let says = |word: &str| text.contains(word);
-    if says("expired") {
+    if says("no such file") {
+        "there is no such socket"
+    } else if says("permission denied") {
+        "the socket may not be opened"
+    } else if error.is_connection_refusal() {
+        "connection refused"
+    } else if says("expired") {
         error::EXPIRED
     } else if says("unknownissuer") || says("unknown issuer") {
         error::UNTRUSTED
@@ -126,8 +145,6 @@ fn why(error: &redis::RedisError) -> &'static str {
         error::NO_TLS
     } else if says("lookup") || says("resolve") {
         "the host's name is not known"
-    } else if says("permission denied") {
-        "the socket may not be opened"
     } else {
         "the server closed it; does it want TLS (rediss://)?"
     }
