@@ -28,6 +28,8 @@ pub(super) struct Breaker {
     /// In a row.
     failures: AtomicU32,
     open: AtomicBool,
+    /// Whether it was said that the store does not answer, and not yet that it does again.
+    said: AtomicBool,
 }
 
 impl Breaker {
@@ -51,7 +53,7 @@ impl Breaker {
         match &result {
             Ok(_) => {
                 if self.failures.load(Ordering::Relaxed) > 0 {
-                    self.failures.store(0, Ordering::Relaxed);
+                    self.succeed();
                 }
             }
             Err(error) => {
@@ -64,7 +66,19 @@ impl Breaker {
         result
     }
 
-    /// Leaves the store alone until a probe finds it well. Said once, however many noticed.
+    fn succeed(&self) {
+        if self.is_open() {
+            // A late answer from before.
+            return;
+        }
+        self.failures.store(0, Ordering::Relaxed);
+        if self.said.swap(false, Ordering::Relaxed) {
+            tracing::info!("the store answers again");
+        }
+    }
+
+    /// Leaves the store alone until a probe finds it well. Said once, however many noticed, and
+    /// not again until it has really answered: a probe may well be while requests fail.
     fn open<S: Store>(self: &Arc<Self>, store: &Arc<S>, error: &StoreError) {
         // Without a runtime nobody could probe: then every request goes on asking.
         let Ok(runtime) = Handle::try_current() else {
@@ -73,27 +87,40 @@ impl Breaker {
         if self.open.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(
-            kind = error.kind().name(),
-            %error,
-            "the store does not answer: requests are decided without it"
-        );
-        runtime.spawn(Arc::clone(self).probe(Arc::downgrade(store)));
+        if !self.said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                kind = error.kind().name(),
+                %error,
+                "the store does not answer: requests are decided without it"
+            );
+        }
+        let probing = Probing(Arc::clone(self));
+        runtime.spawn(probing.until_well(Arc::downgrade(store)));
     }
+}
 
-    async fn probe<S: Store>(self: Arc<Self>, store: Weak<S>) {
+/// While somebody probes, the store is left alone; also a runtime that ends must not leave it so.
+struct Probing(Arc<Breaker>);
+
+impl Probing {
+    async fn until_well<S: Store>(self, store: Weak<S>) {
         loop {
             sleep(PROBED_EVERY / 2 + PROBED_EVERY * fastrand::u32(..1_000) / 1_000).await;
             let Some(store) = store.upgrade() else {
                 return;
             };
             if let Ok(Ok(())) = timeout(PROBE_WITHIN, store.probe()).await {
-                self.failures.store(0, Ordering::Relaxed);
-                self.open.store(false, Ordering::Relaxed);
-                tracing::info!("the store answers again");
+                // One more failure, and it is left alone again.
+                self.0.failures.store(FAILURES - 1, Ordering::Relaxed);
                 return;
             }
         }
+    }
+}
+
+impl Drop for Probing {
+    fn drop(&mut self) {
+        self.0.open.store(false, Ordering::Relaxed);
     }
 }
 
