@@ -335,7 +335,7 @@ impl Trouble {
                 format!("no connection: {why}"),
                 match why {
                     EXPIRED => "renew it on the server",
-                    UNTRUSTED => "name the authority that signed it (tollgate: --ca-cert FILE)",
+                    UNTRUSTED => "name the CA that signed it (tollgate: --ca-cert FILE)",
                     OTHER_NAME => "use a name in the URL that the certificate is for",
                     NO_CERTIFICATE => "show one (tollgate: --client-cert FILE --client-key FILE)",
                     NO_TLS => "use the scheme without the second s: redis://",
