@@ -144,6 +144,6 @@ fn a_right_withdrawn_is_said_so_once_each() {
         let reply = server.command(&["ACL", "SETUSER", "default", rule]);
         assert_eq!(reply.text(), "OK");
     };
-    let lines = broken_twice(&server, || right("-set"), || right("+set"));
+    let lines = broken_twice(&server, || right("-setrange"), || right("+setrange"));
     each_change_is_said_once(&lines, "NOPERM");
 }
