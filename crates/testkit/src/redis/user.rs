@@ -53,12 +53,16 @@ impl User {
                 "+pexpireat",
                 "+info",
                 "+ping",
-                // With Sentinel; in a cluster; to clear a namespace.
+                // With Sentinel; in a cluster; to clear a namespace; to count replicas.
                 "+role",
                 "+cluster|slots",
                 "+asking",
                 "+scan",
                 "+unlink",
+                "+zadd",
+                "+zremrangebyscore",
+                "+zcard",
+                "+pexpire",
             ],
             Self::Powerless => &["~tollgate:*", "+@connection", "+info", "+time", "+get"],
         }

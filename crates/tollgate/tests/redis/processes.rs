@@ -1,13 +1,17 @@
 //! Many processes with many tasks each: together they get what one would, to the unit.
 
 use std::env;
+use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tollgate::{Limiter, RedisStore};
+use tollgate::{Limiter, OnFailure, RedisStore, Replicas, Store};
+use tollgate_testkit::poll;
+use tollgate_testkit::redis::User;
 
 use crate::ground::{
-    LONG, UNHARMED, connected, every_key_expires, namespace, patient, quota, runtime, used, wait,
+    LONG, PATIENCE, UNHARMED, connected, every_key_expires, namespace, patient, quota, runtime,
+    used, wait,
 };
 
 const PROCESSES: u32 = 4;
@@ -122,4 +126,26 @@ fn nobody_is_refused_what_fits() {
         let roomy: Vec<&str> = roomy.iter().map(String::as_str).collect();
         assert_eq!(admitted(batching, &roomy), ALL);
     }
+}
+
+#[test]
+fn stores_that_share_counters_count_one_another() {
+    UNHARMED.add_user(User::Limited);
+    let account = format!("//{}:{}@", User::Limited.name(), User::Limited.password());
+    let url = UNHARMED.url().replace("//", &account);
+    let namespace = namespace() + "shared";
+    let counted = OnFailure::Local(Replicas::Counted {
+        at_least: NonZeroU32::MIN,
+    });
+    let stores = [(); 3].map(|()| connect(&url, &namespace, "true"));
+    let _in_runtime = runtime().enter();
+    for store in &stores {
+        let _counting = limiter(store, &["10/min"]).on_failure(counted);
+    }
+    for store in &stores {
+        poll::until(PATIENCE, "three are counted", || {
+            store.replicas() == Some(3)
+        });
+    }
+    every_key_expires(&UNHARMED);
 }

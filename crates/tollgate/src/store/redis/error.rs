@@ -282,7 +282,8 @@ impl Trouble {
                 "NOPERM: the user lacks a right",
                 "ACL SETUSER name ~tollgate:* +eval +evalsha +time +get +getrange +set +setrange \
                  +del +pexpireat +info +ping, for Sentinel +role, for a cluster +cluster|slots \
-                 +asking, to clear a namespace +scan +unlink",
+                 +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
+                 +zremrangebyscore +zcard +pexpire",
             ),
             Trouble::Refused("NOAUTH") => RedisError::new(
                 Misconfigured,
