@@ -373,7 +373,11 @@ impl Inner {
     async fn send(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
         match &self.servers {
             Reached::One(link) => {
-                let answer = link.lane().await?.decide(call).await;
+                let mut answer = link.lane().await?.decide(Arc::clone(&call)).await;
+                if let Err(Trouble::Down(_)) = answer {
+                    // Not sent: the connection was just replaced.
+                    answer = link.lane().await?.decide(call).await;
+                }
                 if let Err(Trouble::ReadOnly) = answer {
                     // The master has become a replica.
                     link.distrust();

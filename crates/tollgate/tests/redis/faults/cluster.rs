@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tollgate::{Decision, Limiter, OnFailure, RedisStore, Request};
+use tollgate::{Decision, Limit, Limiter, OnFailure, RedisStore, Request, Store};
 use tollgate_testkit::poll;
 use tollgate_testkit::redis::{Cluster, Flavour};
 
 use crate::ground::{
-    LONG, PATIENCE, builder, connected, every_key_expires, limiter, patient, quota, runtime, store,
-    wait,
+    LONG, PATIENCE, builder, connected, every_key_expires, limiter, namespace, patient, quota,
+    runtime, store, wait,
 };
 use crate::load::{Data, Load, PLENTY, SHORT};
 
@@ -167,8 +167,21 @@ fn many_keys_of_a_slot_that_moves_are_all_answered() {
     for limiter in &limits {
         assert!(wait(limiter.decide(&limiter.request("b"))).allowed());
     }
+    // Counters that are nowhere yet are made where the slot is going.
+    let new = || {
+        let limits = ["token-bucket 1/d burst 5", "leaky-bucket 1/d burst 5"]
+            .map(|text| Limit::named(namespace(), quota(text)));
+        for left in (0..5).rev() {
+            let request = Request::of("b", &limits).unwrap();
+            let decision = wait(store.decide(&request)).unwrap();
+            assert_eq!((decision.allowed(), decision.remaining()), (true, left));
+        }
+    };
     for _ in 0..3 {
-        moves(&cluster, "b", all_at_once);
+        moves(&cluster, "b", || {
+            all_at_once();
+            new();
+        });
         all_at_once();
     }
 }
