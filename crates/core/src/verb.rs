@@ -212,17 +212,17 @@ impl Found<'_> {
 /// looked at in a script of its own.
 #[cfg(feature = "lua")]
 pub fn decide_found(found: &mut [Found<'_>], verb: Verb, cost: u32) -> Decision {
-    let mut turns: Vec<Turn<'_, AnyLevel<'_>>> = found
-        .iter_mut()
-        .map(|found| {
-            let opened = found.state.open(found.quota, found.now_us.min(MAX_TIME_US));
-            Turn::new(found.quota, opened, verb, cost)
-        })
-        .collect();
-    let verdicts = settle_all(&mut turns)
-        .into_iter()
-        .map(|(verdict, _)| verdict);
-    Decision::all(verdicts.collect())
+    let mut turns = found.iter_mut().map(|found| {
+        let opened = found.state.open(found.quota, found.now_us.min(MAX_TIME_US));
+        Turn::new(found.quota, opened, verb, cost)
+    });
+    if turns.len() == 1
+        && let Some(mut turn) = turns.next()
+    {
+        return Decision::one(turn.decide().0);
+    }
+    let settled = settle_all(&mut turns.collect::<Vec<Turn<'_, AnyLevel<'_>>>>());
+    Decision::all(settled.into_iter().map(|(verdict, _)| verdict).collect())
 }
 
 impl Change<()> {

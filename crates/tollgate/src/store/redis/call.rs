@@ -95,7 +95,7 @@ impl Call {
 
     /// The decision that a script came to.
     pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
-        let mut found: Vec<Found<'_>> = self.found(answer).collect();
+        let mut found: SmallVec<[Found<'_>; 1]> = self.found(answer).collect();
         decide_found(&mut found, verb, self.cost)
     }
 
