@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::{ClientTlsConfig, TlsCertificates};
+use tokio::runtime::Handle;
 use tollgate_core::{MAX_TIME_US, Verb};
 
 use self::address::{Address, Servers};
@@ -196,10 +197,11 @@ impl RedisStoreBuilder {
     }
 
     /// Makes the store at once and connects in the background, also if no server answers yet: for
-    /// services that have to start without it. Must be called within a tokio runtime.
+    /// services that have to start without it. The connections live on the tokio runtime that
+    /// this is called within.
     ///
     /// # Errors
-    /// When the URL or a certificate is no good.
+    /// When the URL or a certificate is no good, or there is no runtime.
     pub fn open(self) -> Result<RedisStore, RedisError> {
         let settings = Arc::new(Settings {
             address: Address::parse(&self.url)?,
@@ -208,6 +210,7 @@ impl RedisStoreBuilder {
             batching: self.batching,
             connect_within: self.connect_within,
             answer_within: self.answer_within,
+            runtime: Handle::try_current().map_err(|_| RedisError::no_runtime())?,
         });
         settings.check()?;
         let place = settings.address.place();
@@ -414,7 +417,7 @@ impl Store for RedisStore {
         let inner = Arc::clone(&self.inner);
         let call = Arc::new(Call::of(&inner.names, request, None));
         let verb = request.asks();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Ok(runtime) = Handle::try_current() {
             // Nobody waits for it, and what is lost is not sent again.
             runtime.spawn(async move { inner.answer(call, verb).await });
         }

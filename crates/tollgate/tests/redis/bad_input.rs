@@ -211,3 +211,10 @@ fn something_else_than_redis_is_said() {
         refused(at(&proxy.url()));
     }
 }
+
+#[test]
+fn a_missing_runtime_is_said() {
+    let error = at("redis://127.0.0.1").open().unwrap_err();
+    assert_eq!(error.kind(), Misconfigured);
+    assert!(error.to_string().contains("runtime"), "{error}");
+}

@@ -12,5 +12,6 @@ mod ground;
 mod load;
 mod processes;
 mod queue;
+mod runtimes;
 mod secrets;
 mod stores;

@@ -232,7 +232,7 @@ impl Cluster {
             }
         }
         let done = Done(Arc::clone(self));
-        tokio::spawn(async move {
+        self.settings.runtime.spawn(async move {
             match done.0.ask().await {
                 Ok(ranges) => done.0.draw(ranges),
                 Err(trouble) => done.0.do_without(trouble),

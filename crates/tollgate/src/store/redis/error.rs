@@ -47,6 +47,14 @@ impl RedisError {
         )
     }
 
+    pub(super) fn no_runtime() -> Self {
+        Self::new(
+            StoreErrorKind::Misconfigured,
+            "there is no tokio runtime here",
+            "make the store within one, as in #[tokio::main]",
+        )
+    }
+
     /// What went wrong, in a word.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind

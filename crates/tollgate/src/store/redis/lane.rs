@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use super::call::{Answer, Call, read_time};
 use super::error::Trouble;
 use super::script::{By, Scripts};
+use super::settings::Settings;
 
 /// How many script calls may be under way before requests gather.
 const MOST_SENDING: usize = 2;
@@ -30,6 +31,7 @@ const REPLACED: &str = "the last one was just given up";
 pub(super) struct Lane {
     connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
+    runtime: Handle,
     batching: bool,
     /// Whether only requests of one slot may share a script call.
     by_slot: bool,
@@ -56,15 +58,15 @@ struct Waiting {
 impl Lane {
     pub(super) fn new(
         connection: MultiplexedConnection,
-        scripts: Arc<Scripts>,
-        batching: bool,
+        settings: &Settings,
         by_slot: bool,
         doubt: Arc<Notify>,
     ) -> Self {
         Lane {
             connection,
-            scripts,
-            batching,
+            scripts: Arc::clone(&settings.scripts),
+            runtime: settings.runtime.clone(),
+            batching: settings.batching,
             by_slot,
             queue: Mutex::default(),
             doubt,
@@ -354,10 +356,8 @@ impl Drop for Turn<'_> {
             lane: Arc::clone(lane),
             over: false,
         };
-        // Without a runtime nobody is left who waits.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(turns.go_on());
-        }
+        // Not where the caller lives: that may end before those who gathered are served.
+        lane.runtime.spawn(turns.go_on());
     }
 }
 
@@ -392,7 +392,7 @@ impl Drop for Turns {
         if self.over {
             return;
         }
-        // The runtime it ran on ends. The connection may still serve others.
+        // The runtime ends, and the connection with it.
         let mut queue = self.lane.queue();
         queue.sending -= 1;
         if queue.sending == 0 {

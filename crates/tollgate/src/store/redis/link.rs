@@ -50,17 +50,18 @@ enum State {
 }
 
 impl Link {
-    /// Begins to connect. Must be called within a runtime.
+    /// Begins to connect.
     pub(super) fn keep(settings: Arc<Settings>, goal: Goal) -> Arc<Self> {
         let (sender, state) = watch::channel(State::Connecting);
         let link = Arc::new(Link { state });
+        let runtime = settings.runtime.clone();
         let keeper = Keeper {
             settings,
             goal,
             state: sender,
             alive: Arc::downgrade(&link),
         };
-        tokio::spawn(keeper.run());
+        runtime.spawn(keeper.run());
         link
     }
 
@@ -194,14 +195,8 @@ impl Keeper {
         let info = info.map_err(|_| Trouble::Refused("ERR"))?;
         let doubt = Arc::new(Notify::new());
         let connection = self.settings.connect(info, Arc::clone(&doubt)).await?;
-        let settings = &self.settings;
-        let lane = Lane::new(
-            connection,
-            Arc::clone(&settings.scripts),
-            settings.batching,
-            matches!(self.goal, Goal::Node(_)),
-            doubt,
-        );
+        let by_slot = matches!(self.goal, Goal::Node(_));
+        let lane = Lane::new(connection, &self.settings, by_slot, doubt);
         if matches!(address.servers, Servers::Sentinel { .. }) {
             master_only(&lane).await?;
         }
@@ -225,7 +220,7 @@ impl Keeper {
 
     async fn ask_sentinel(&self, info: ConnectionInfo, name: &str) -> Result<Host, Trouble> {
         let connection = self.settings.connect(info, Arc::default()).await?;
-        let lane = Lane::new(connection, Arc::default(), false, false, Arc::default());
+        let lane = Lane::new(connection, &self.settings, false, Arc::default());
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
         let reply = match lane.command(&command).await {

@@ -10,6 +10,7 @@ use redis::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -28,6 +29,9 @@ pub(super) struct Settings {
     pub(super) connect_within: Duration,
     /// How long an answer may take before it counts as lost.
     pub(super) answer_within: Duration,
+    /// Where connections live: the runtime that the store was made on. Those who call may come and
+    /// go with others.
+    pub(super) runtime: Handle,
 }
 
 impl Settings {

@@ -1,6 +1,8 @@
 //! One call goes wrong, at the one moment: whether it was counted is known to the unit.
 
-use tollgate::OnFailure;
+use std::time::Duration;
+
+use tollgate::{Algorithm, Limit, OnFailure, Quota, Request, Verb};
 use tollgate_testkit::poll;
 use tollgate_testkit::proxy::{Mode, Proxy};
 use tollgate_testkit::redis::Server;
@@ -66,4 +68,38 @@ fn a_call_whose_script_was_lost_is_sent_once_more_and_counted_once() {
         assert!(!decision.degraded());
         assert_eq!(used(&limiter, "lost"), counted);
     }
+}
+
+#[test]
+fn calls_in_one_go_keep_their_order_when_every_script_was_lost() {
+    let server = Server::start();
+    let store = store(&server.url());
+    // Each behaviour has a script of its own, and several together have another.
+    let limits: Vec<Limit> = Algorithm::ALL
+        .iter()
+        .map(|&algorithm| Quota::new(algorithm, 1_000, Duration::from_secs(60)).unwrap())
+        .map(Limit::from)
+        .collect();
+    let mut seen = 0;
+    for round in 0..5 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let requests: Vec<(Request<'_>, u64)> = (0..60)
+            .map(|i| match i % 7 {
+                6 => Request::of("order", &limits).unwrap(),
+                one => Request::new("order", &limits[one]),
+            })
+            .map(|request| (request, 1_000_000_000 + round))
+            .collect();
+        for decision in wait(store.decide_many_at(&requests)).unwrap() {
+            assert!(decision.allowed());
+            seen += decision.verdicts().len();
+        }
+    }
+    let left: u32 = limits
+        .iter()
+        .map(|limit| Request::new("order", limit).verb(Verb::Peek))
+        .map(|peek| wait(store.decide_at(&peek, 1_000_000_005)).unwrap())
+        .map(|decision| decision.limit() - decision.remaining())
+        .sum();
+    assert_eq!(usize::try_from(left).unwrap(), seen);
 }
