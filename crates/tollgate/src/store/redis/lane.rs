@@ -1,8 +1,9 @@
 //! One connection, and the requests that travel over it together. Knows scripts and calls; knows
 //! nothing of other servers, and never sends anything again that may have run.
 //!
-//! A request that finds the connection idle is sent at once. While some are under way, the rest
-//! gather, and go together as soon as an answer is back: one script call decides them all.
+//! A request that finds the connection idle is sent at once, together with those that are ready
+//! at the same moment. While some are under way, the rest gather, and go as soon as an answer is
+//! back: one script call decides them all.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 
 use super::call::{Answer, Call, read_time};
 use super::error::Trouble;
@@ -98,13 +100,38 @@ impl Lane {
                 return Err(Trouble::Overloaded);
             }
         };
-        match answer {
-            Some(answer) => answer.await.unwrap_or(Err(Trouble::Broken)),
+        let answer = match answer {
+            Some(answer) => answer,
             None => {
-                let _turn = Turn(self);
-                self.alone(call).await
+                let turn = Turn(self);
+                if !alone {
+                    // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
+                    yield_now().await;
+                }
+                match self.joined(&call) {
+                    None => return self.alone(call).await,
+                    Some(answer) => {
+                        drop(turn);
+                        answer
+                    }
+                }
             }
+        };
+        answer.await.unwrap_or(Err(Trouble::Broken))
+    }
+
+    /// Puts a call before those who have gathered, if there are any.
+    fn joined(&self, call: &Arc<Call>) -> Option<oneshot::Receiver<Result<Answer, Trouble>>> {
+        let mut queue = self.queue();
+        if queue.waiting.is_empty() {
+            return None;
         }
+        let (answer, receiver) = oneshot::channel();
+        queue.waiting.push_front(Waiting {
+            call: Arc::clone(call),
+            answer,
+        });
+        Some(receiver)
     }
 
     /// Says that the connection is no good any more.
@@ -305,9 +332,19 @@ impl Lane {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Serves those who gathered, by a right to send that was had already.
+    fn take_turns(self: &Arc<Self>) {
+        let turns = Turns {
+            lane: Arc::clone(self),
+            over: false,
+        };
+        // Not where the caller lives: that may end before those who gathered are served.
+        self.runtime.spawn(turns.go_on());
+    }
+
     /// The next requests that still have somebody waiting.
     fn gathered(queue: &mut Queue) -> Vec<Waiting> {
-        let mut together = Vec::new();
+        let mut together = Vec::with_capacity(MOST_TOGETHER.min(queue.waiting.len()));
         while together.len() < MOST_TOGETHER
             && let Some(waiting) = queue.waiting.pop_front()
         {
@@ -352,12 +389,7 @@ impl Drop for Turn<'_> {
             return;
         }
         drop(queue);
-        let turns = Turns {
-            lane: Arc::clone(lane),
-            over: false,
-        };
-        // Not where the caller lives: that may end before those who gathered are served.
-        lane.runtime.spawn(turns.go_on());
+        lane.take_turns();
     }
 }
 
@@ -371,6 +403,8 @@ impl Turns {
     async fn go_on(mut self) {
         while let Some(together) = self.next() {
             self.lane.batch(together).await;
+            // Those who were answered may well ask again at once.
+            yield_now().await;
         }
     }
 
