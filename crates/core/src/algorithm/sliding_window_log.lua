@@ -270,7 +270,7 @@ if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > 
   if #moved <= 48 then
     room, head, count, margin, fronts, tails, moved = 0, 0, 0, moved, 0, all, ''
   else
-    room, head, count, fronts, tails = all + floor(all / 4) + 16, 0, all, floor(48 / width), 0
+    room, head, count, fronts, tails = all + floor(all / 8) + 8, 0, all, floor(48 / width), 0
     if room > limit and all <= limit then
       room = limit
     end
