@@ -11,8 +11,10 @@ use tollgate_testkit::proxy::{Mode, Proxy};
 use crate::ground::{PATIENCE, UNHARMED, builder, connected, patient, quota, runtime, used, wait};
 use crate::load::PLENTY;
 
-/// What may wait, and what is under way besides.
-const ROOM: u64 = 16_384 + 2;
+/// How many may be under way while others wait: two calls of so many.
+const UNDER_WAY: u64 = 2 * 128;
+/// What may wait, and what may be under way besides.
+const ROOM: u64 = 16_384 + UNDER_WAY;
 const MORE: u64 = 500;
 
 fn the_queue_is_bounded(batching: bool) {
@@ -47,7 +49,7 @@ fn the_queue_is_bounded(batching: bool) {
         wait(call).unwrap();
     }
     let turned_away = turned_away.load(Relaxed);
-    assert!(turned_away <= MORE + 2, "{turned_away} turned away");
+    assert!(turned_away <= MORE + UNDER_WAY, "{turned_away} turned away");
     // The others all got their answer, and those alone were counted.
     let counted = used(&patient(&store, PLENTY), "queue");
     assert_eq!(counted, 1 + ROOM + MORE - turned_away);
@@ -61,4 +63,29 @@ fn too_many_calls_together_are_turned_away() {
 #[test]
 fn too_many_calls_each_by_itself_are_turned_away() {
     the_queue_is_bounded(false);
+}
+
+#[test]
+fn a_call_at_a_time_of_its_own_travels_with_nobody() {
+    let store = connected(builder(&UNHARMED.url()));
+    let limit = Limit::from(quota("fixed-window 5/s"));
+    let calls: Vec<_> = (0..2_000_u64)
+        .map(|i| {
+            let (store, limit) = (Arc::clone(&store), limit.clone());
+            runtime().spawn(async move {
+                let key = i.to_string();
+                let request = Request::new(&key, &limit);
+                if i % 2 == 0 {
+                    assert!(store.decide(&request).await.unwrap().allowed());
+                    return;
+                }
+                let decision = store.decide_at(&request, 7_000_000 + i).await.unwrap();
+                let left = Duration::from_micros(1_000_000 - i);
+                assert_eq!(decision.reset_after(), left);
+            })
+        })
+        .collect();
+    for call in calls {
+        wait(call).unwrap();
+    }
 }

@@ -104,17 +104,16 @@ impl Lane {
             Some(answer) => answer,
             None => {
                 let turn = Turn(self);
-                if !alone {
-                    // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
-                    yield_now().await;
+                if alone {
+                    return self.alone(call).await;
                 }
-                match self.joined(&call) {
-                    None => return self.alone(call).await,
-                    Some(answer) => {
-                        drop(turn);
-                        answer
-                    }
-                }
+                // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
+                yield_now().await;
+                let Some(answer) = self.joined(&call) else {
+                    return self.alone(call).await;
+                };
+                drop(turn);
+                answer
             }
         };
         answer.await.unwrap_or(Err(Trouble::Broken))
