@@ -4,13 +4,15 @@
 //! `cargo bench -p tollgate-bench --bench faults`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
-use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tollgate::{Limiter, Quota, RedisStore};
+use tollgate_bench::entry;
+use tollgate_bench::options::Options;
 use tollgate_testkit::proxy::{Mode, Proxy};
 use tollgate_testkit::redis::Server;
 
@@ -67,12 +69,11 @@ const FAULTS: [Fault; 7] = [
     },
 ];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo test --all-targets` comes by here too and is not to wait.
-    if !env::args().any(|argument| argument == "--bench") {
-        println!("not asked to measure: run `cargo bench -p tollgate-bench --bench faults`");
-        return Ok(());
-    }
+fn main() -> ExitCode {
+    entry::run("faults", measure_all)
+}
+
+fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     println!(
         "Deadline {DEADLINE:?}; {CLIENTS} clients ask for {BROKEN_FOR:?} while it is broken.\n"
     );
@@ -85,6 +86,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     for fault in FAULTS {
+        if !options.wants_scenario(fault.name) {
+            continue;
+        }
         eprintln!("measuring {}", fault.name);
         runtime.block_on(measure(&fault))?;
     }

@@ -3,47 +3,24 @@
 //! `cargo bench -p tollgate-bench --bench memory -- --help` tells the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
-use std::env;
 use std::io;
 use std::process::ExitCode;
 
 use tollgate_bench::child;
+use tollgate_bench::entry;
 use tollgate_bench::figure::Figure;
 use tollgate_bench::machine;
 use tollgate_bench::memory::contender;
 use tollgate_bench::memory::scenario::Plan;
 use tollgate_bench::memory::target;
-use tollgate_bench::options::{Options, USAGE};
+use tollgate_bench::options::Options;
 use tollgate_bench::table::Table;
 
 fn main() -> ExitCode {
-    let options = match Options::from_args(env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    if options.help {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let done = match &options.child {
-        Some(task) => work(&options, task),
-        // `cargo test --all-targets` comes by here too and is not to wait for minutes.
-        None if !options.bench => {
-            println!("not asked to measure: run `cargo bench -p tollgate-bench`");
-            Ok(())
-        }
-        None => measure(&options),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    entry::run("memory", |options| match &options.child {
+        Some(task) => work(options, task),
+        None => measure(options),
+    })
 }
 
 /// Measures everything, each part in a child process, and prints the table.

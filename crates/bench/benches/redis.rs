@@ -3,15 +3,15 @@
 //! `cargo bench -p tollgate-bench --bench redis -- --help` tells the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
-use std::env;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
+use tollgate_bench::entry;
 use tollgate_bench::figure::Figure;
 use tollgate_bench::machine;
-use tollgate_bench::options::{Options, USAGE};
+use tollgate_bench::options::Options;
 use tollgate_bench::redis::client;
 use tollgate_bench::redis::flight::{self, Flight, Lane, Load};
 use tollgate_bench::redis::scenario::Plan;
@@ -22,29 +22,7 @@ use tollgate_bench::setting::Setting;
 use tollgate_bench::table::Table;
 
 fn main() -> ExitCode {
-    let options = match Options::from_args(env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    if options.help {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    // `cargo test --all-targets` comes by here too and is not to wait for minutes.
-    if !options.bench {
-        println!("not asked to measure: run `cargo bench -p tollgate-bench --bench redis`");
-        return ExitCode::SUCCESS;
-    }
-    match measure(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    entry::run("redis", measure)
 }
 
 /// Measures everything in turns and prints the table.

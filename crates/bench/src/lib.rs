@@ -6,6 +6,7 @@
 #![allow(clippy::float_arithmetic, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod child;
+pub mod entry;
 pub mod figure;
 pub mod keys;
 pub mod machine;
