@@ -74,6 +74,8 @@
 
 mod clock;
 mod decision;
+#[cfg(feature = "http")]
+pub mod http;
 mod key;
 mod limit;
 mod limiter;

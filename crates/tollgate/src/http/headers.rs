@@ -1,0 +1,185 @@
+//! What a client is told in headers. Knows decisions and limits; knows nothing of who asked.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+
+use crate::decision::Decision;
+use crate::limit::Limit;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Which headers a client is told by.
+///
+/// ```
+/// use tollgate::http::{Draft, Headers};
+///
+/// let headers = Headers::default().x_ratelimit(false).draft(Some(Draft::Latest));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    retry_after: bool,
+    draft: Option<Draft>,
+    x_ratelimit: bool,
+    jitter: Duration,
+}
+
+/// Which version of the IETF's draft "RateLimit header fields for HTTP" is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Draft {
+    /// The version of this release: `RateLimit-Policy: "name";q=100;w=60` for every limit and
+    /// `RateLimit: "name";r=50;t=30` for the binding one.
+    #[default]
+    Latest,
+    /// Version 07: `RateLimit: limit=100, remaining=50, reset=30` and
+    /// `RateLimit-Policy: 100;w=60`.
+    Seven,
+}
+
+impl Default for Headers {
+    /// All of them, without jitter.
+    fn default() -> Self {
+        Headers {
+            retry_after: true,
+            draft: Some(Draft::Latest),
+            x_ratelimit: true,
+            jitter: Duration::ZERO,
+        }
+    }
+}
+
+impl Headers {
+    /// None at all.
+    pub fn none() -> Self {
+        Headers {
+            retry_after: false,
+            draft: None,
+            x_ratelimit: false,
+            jitter: Duration::ZERO,
+        }
+    }
+
+    /// Sets whether a refusal says when to come back.
+    #[must_use]
+    pub fn retry_after(mut self, on: bool) -> Self {
+        self.retry_after = on;
+        self
+    }
+
+    /// Sets which version of the IETF's fields is spoken, if any.
+    #[must_use]
+    pub fn draft(mut self, draft: Option<Draft>) -> Self {
+        self.draft = draft;
+        self
+    }
+
+    /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are told.
+    #[must_use]
+    pub fn x_ratelimit(mut self, on: bool) -> Self {
+        self.x_ratelimit = on;
+        self
+    }
+
+    /// Adds a random bit of up to this to `Retry-After`, so that those who were refused together
+    /// do not come back together. Never less than the truth.
+    #[must_use]
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// Writes what a decision says; `limits` are those of its request, in order. What was decided
+    /// without counting says nothing of counts.
+    pub fn write(&self, headers: &mut HeaderMap, decision: &Decision, limits: &[&Limit]) {
+        if self.retry_after
+            && let Some(wait) = decision.retry_after().and_then(|retry| retry.duration())
+        {
+            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
+        }
+        let (Some(binding), false) = (
+            limits.get(decision.binding()),
+            decision.verdicts().is_empty(),
+        ) else {
+            return;
+        };
+        let reset = seconds(decision.reset_after());
+        match self.draft {
+            Some(Draft::Latest) => {
+                let policy = |limit: &&Limit| {
+                    let q = limit.quota().capacity();
+                    format!("{};q={q};w={}", quoted(limit.name()), window(limit))
+                };
+                insert(headers, RATELIMIT_POLICY, &list(limits, policy));
+                let name = quoted(binding.name());
+                let text = format!("{name};r={};t={reset}", decision.remaining());
+                insert(headers, RATELIMIT, &text);
+            }
+            Some(Draft::Seven) => {
+                let policy =
+                    |limit: &&Limit| format!("{};w={}", limit.quota().capacity(), window(limit));
+                insert(headers, RATELIMIT_POLICY, &list(limits, policy));
+                let (limit, remaining) = (decision.limit(), decision.remaining());
+                let text = format!("limit={limit}, remaining={remaining}, reset={reset}");
+                insert(headers, RATELIMIT, &text);
+            }
+            None => {}
+        }
+        if self.x_ratelimit {
+            headers.insert(X_LIMIT, decision.limit().into());
+            headers.insert(X_REMAINING, decision.remaining().into());
+            headers.insert(X_RESET, reset.into());
+        }
+    }
+
+    fn whole_wait(&self, wait: Duration) -> u64 {
+        let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        let bit = Duration::from_micros(fastrand::u64(0..=most));
+        seconds(wait.saturating_add(bit)).max(1)
+    }
+}
+
+/// Whole seconds, rounded up.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// How long a quota's state matters: a window's period, a bucket's full drain; at least 1 s.
+fn window(limit: &Limit) -> u64 {
+    seconds(Duration::from_micros(limit.quota().span_us())).max(1)
+}
+
+fn list(limits: &[&Limit], each: impl Fn(&&Limit) -> String) -> String {
+    let texts: Vec<String> = limits.iter().map(each).collect();
+    texts.join(", ")
+}
+
+/// A name as a structured field's string, which holds printable ASCII only: the rest is
+/// percent-encoded.
+fn quoted(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    text.push('"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => write!(text, "%{byte:02X}").expect("a text takes what is written to it"),
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
+    }
+}

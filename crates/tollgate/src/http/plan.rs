@@ -1,0 +1,124 @@
+//! What a request has to pass, as rules work it out before any store is asked. Knows rules by
+//! their terms only; knows nothing of how they matched.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{HeaderMap, StatusCode};
+use smallvec::SmallVec;
+
+use super::{Head, Headers};
+use crate::key::Key;
+use crate::limit::Limit;
+
+/// Turns requests into plans: rules in Rust, or from a file.
+pub trait Policy: Send + Sync + 'static {
+    /// Works out what a request has to pass.
+    fn plan(&self, head: &Head<'_>) -> Plan;
+}
+
+/// What one request has to pass: the limits of every rule that applies, or a rule that stops it.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    charges: SmallVec<[Charge; 2]>,
+    stop: Option<Stop>,
+}
+
+/// One limit that a request has to fit.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// The rule it is of.
+    pub terms: Arc<Terms>,
+    /// Who is limited.
+    pub key: Key<'static>,
+    /// How much is allowed; it carries the rule's failure policy.
+    pub limit: Limit,
+    /// How much this request takes.
+    pub cost: u32,
+}
+
+/// A rule that stops a request whatever the counts.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// The rule.
+    pub terms: Arc<Terms>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a rule stops a request whatever the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The client is on the rule's list of those it turns away.
+    Denied,
+    /// The request does not say who is to be limited, and the rule refuses such.
+    NoKey,
+}
+
+/// What holds for all limits of a rule.
+#[derive(Clone)]
+pub struct Terms {
+    /// The rule's name.
+    pub name: Arc<str>,
+    /// Which headers tell the client.
+    pub headers: Headers,
+    /// Whether it only watches: it counts, and what it would refuse passes.
+    pub shadow: bool,
+    /// The longest that a request may be held back by shaping; a longer delay is refused.
+    pub longest_delay: Option<Duration>,
+    /// Which answers count: what was taken for any other is given back. None: all count.
+    pub counts: Option<Counts>,
+}
+
+/// Tells by the answer's status and headers whether a request counts.
+pub type Counts = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+
+impl Plan {
+    /// A plan that lets everything pass.
+    pub fn new() -> Self {
+        Plan::default()
+    }
+
+    /// Adds a limit.
+    pub fn charge(&mut self, charge: Charge) {
+        self.charges.push(charge);
+    }
+
+    /// Stops the request; the first rule that does so counts.
+    pub fn stop(&mut self, stop: Stop) {
+        self.stop.get_or_insert(stop);
+    }
+
+    /// The limits, in order.
+    pub fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+
+    /// The rule that stops the request, if any does.
+    pub fn stopped(&self) -> Option<&Stop> {
+        self.stop.as_ref()
+    }
+}
+
+impl Terms {
+    /// Terms of a rule that enforces, counts every answer and tells all.
+    pub fn new(name: impl AsRef<str>) -> Self {
+        Terms {
+            name: name.as_ref().into(),
+            headers: Headers::default(),
+            shadow: false,
+            longest_delay: None,
+            counts: None,
+        }
+    }
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms")
+            .field("name", &self.name)
+            .field("shadow", &self.shadow)
+            .finish_non_exhaustive()
+    }
+}
