@@ -4,9 +4,11 @@
 mod client;
 mod head;
 mod headers;
+mod limits;
 mod plan;
 
 pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
 pub use head::{Head, Peer};
 pub use headers::{Draft, Headers};
+pub use limits::Limits;
 pub use plan::{Charge, Counts, Plan, Policy, Stop, Terms, Why};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use crate::decision::Decision;
+use super::Limits;
+use crate::decision::{Decision, RetryAfter};
 use crate::limit::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -94,46 +95,49 @@ impl Headers {
         self
     }
 
-    /// Writes what a decision says; `limits` are those of its request, in order. What was decided
-    /// without counting says nothing of counts.
-    pub fn write(&self, headers: &mut HeaderMap, decision: &Decision, limits: &[&Limit]) {
-        if self.retry_after
-            && let Some(wait) = decision.retry_after().and_then(|retry| retry.duration())
-        {
-            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
+    /// Writes what a decision says; `limits` are those of its request, rule by rule, in order. What
+    /// was decided without counting says nothing of counts.
+    pub fn write(&self, headers: &mut HeaderMap, decision: &Decision, limits: &[&Limits]) {
+        if let Some(wait) = decision.retry_after().and_then(RetryAfter::duration) {
+            self.write_retry_after(headers, wait);
         }
-        let (Some(binding), false) = (
-            limits.get(decision.binding()),
-            decision.verdicts().is_empty(),
-        ) else {
+        if decision.verdicts().is_empty() {
+            return;
+        }
+        let mut each = limits.iter().flat_map(|limits| limits.iter());
+        let Some(binding) = each.nth(decision.binding()) else {
             return;
         };
-        let reset = seconds(decision.reset_after());
+        let (remaining, reset) = (decision.remaining(), seconds(decision.reset_after()));
         match self.draft {
             Some(Draft::Latest) => {
-                let policy = |limit: &&Limit| {
-                    let q = limit.quota().capacity();
-                    format!("{};q={q};w={}", quoted(limit.name()), window(limit))
-                };
-                insert(headers, RATELIMIT_POLICY, &list(limits, policy));
+                join(headers, limits.iter().map(|limits| &limits.policy));
                 let name = quoted(binding.name());
-                let text = format!("{name};r={};t={reset}", decision.remaining());
-                insert(headers, RATELIMIT, &text);
+                insert(
+                    headers,
+                    RATELIMIT,
+                    format!("{name};r={remaining};t={reset}"),
+                );
             }
             Some(Draft::Seven) => {
-                let policy =
-                    |limit: &&Limit| format!("{};w={}", limit.quota().capacity(), window(limit));
-                insert(headers, RATELIMIT_POLICY, &list(limits, policy));
-                let (limit, remaining) = (decision.limit(), decision.remaining());
+                join(headers, limits.iter().map(|limits| &limits.policy_seven));
+                let limit = decision.limit();
                 let text = format!("limit={limit}, remaining={remaining}, reset={reset}");
-                insert(headers, RATELIMIT, &text);
+                insert(headers, RATELIMIT, text);
             }
             None => {}
         }
         if self.x_ratelimit {
             headers.insert(X_LIMIT, decision.limit().into());
-            headers.insert(X_REMAINING, decision.remaining().into());
+            headers.insert(X_REMAINING, remaining.into());
             headers.insert(X_RESET, reset.into());
+        }
+    }
+
+    /// Writes when to come back, if that is told at all.
+    pub(crate) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) {
+        if self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
         }
     }
 
@@ -154,9 +158,38 @@ fn window(limit: &Limit) -> u64 {
     seconds(Duration::from_micros(limit.quota().span_us())).max(1)
 }
 
-fn list(limits: &[&Limit], each: impl Fn(&&Limit) -> String) -> String {
+/// What `RateLimit-Policy` says of some limits.
+pub(super) fn policy(limits: &[Limit]) -> HeaderValue {
+    list(limits, |limit| {
+        let q = limit.quota().capacity();
+        format!("{};q={q};w={}", quoted(limit.name()), window(limit))
+    })
+}
+
+/// The same in the form of draft 07.
+pub(super) fn policy_seven(limits: &[Limit]) -> HeaderValue {
+    list(limits, |limit| {
+        format!("{};w={}", limit.quota().capacity(), window(limit))
+    })
+}
+
+fn list(limits: &[Limit], each: impl Fn(&Limit) -> String) -> HeaderValue {
     let texts: Vec<String> = limits.iter().map(each).collect();
-    texts.join(", ")
+    HeaderValue::try_from(texts.join(", ")).expect("names are quoted, numbers are digits")
+}
+
+/// Writes the policies of several rules as one list.
+fn join<'v>(headers: &mut HeaderMap, mut each: impl ExactSizeIterator<Item = &'v HeaderValue>) {
+    let value = match each.len() {
+        0 | 1 => each.next().cloned(),
+        2.. => {
+            let texts: Vec<&[u8]> = each.map(HeaderValue::as_bytes).collect();
+            HeaderValue::from_maybe_shared(texts.join(&b", "[..])).ok()
+        }
+    };
+    if let Some(value) = value {
+        headers.insert(RATELIMIT_POLICY, value);
+    }
 }
 
 /// A name as a structured field's string, which holds printable ASCII only: the rest is
@@ -178,8 +211,8 @@ fn quoted(name: &str) -> String {
     text
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
-    if let Ok(value) = HeaderValue::from_str(text) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: String) {
+    if let Ok(value) = HeaderValue::try_from(text) {
         headers.insert(name, value);
     }
 }

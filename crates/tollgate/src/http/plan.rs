@@ -8,9 +8,8 @@ use std::time::Duration;
 use ::http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::{Head, Headers};
+use super::{Head, Headers, Limits};
 use crate::key::Key;
-use crate::limit::Limit;
 
 /// Turns requests into plans: rules in Rust, or from a file.
 pub trait Policy: Send + Sync + 'static {
@@ -18,23 +17,23 @@ pub trait Policy: Send + Sync + 'static {
     fn plan(&self, head: &Head<'_>) -> Plan;
 }
 
-/// What one request has to pass: the limits of every rule that applies, or a rule that stops it.
+/// What one request has to pass: every rule that applies, or one that stops it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     charges: SmallVec<[Charge; 2]>,
     stop: Option<Stop>,
 }
 
-/// One limit that a request has to fit.
+/// One rule that a request has to pass.
 #[derive(Clone, Debug)]
 pub struct Charge {
-    /// The rule it is of.
+    /// The rule.
     pub terms: Arc<Terms>,
     /// Who is limited.
     pub key: Key<'static>,
-    /// How much is allowed; it carries the rule's failure policy.
-    pub limit: Limit,
-    /// How much this request takes.
+    /// How much is allowed; each limit carries the rule's failure policy.
+    pub limits: Arc<Limits>,
+    /// How much this request takes of each.
     pub cost: u32,
 }
 
@@ -80,7 +79,7 @@ impl Plan {
         Plan::default()
     }
 
-    /// Adds a limit.
+    /// Adds a rule.
     pub fn charge(&mut self, charge: Charge) {
         self.charges.push(charge);
     }
@@ -90,7 +89,7 @@ impl Plan {
         self.stop.get_or_insert(stop);
     }
 
-    /// The limits, in order.
+    /// The rules and what they take, in order.
     pub fn charges(&self) -> &[Charge] {
         &self.charges
     }

@@ -1,0 +1,41 @@
+//! The limits of a rule, and the part of what clients are told that never changes. Knows nothing of
+//! who is limited.
+
+use ::http::HeaderValue;
+
+use super::headers;
+use crate::limit::Limit;
+use crate::request::{Request, RequestError};
+
+/// The limits that a rule holds a key to, all or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    list: Box<[Limit]>,
+    /// What `RateLimit-Policy` says of them, in the latest form and in that of draft 07.
+    pub(super) policy: HeaderValue,
+    pub(super) policy_seven: HeaderValue,
+}
+
+impl Limits {
+    /// Checks limits and puts them together.
+    ///
+    /// # Errors
+    /// When there is none, there are too many, or two have one name.
+    pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, RequestError> {
+        let list: Box<[Limit]> = limits.into_iter().collect();
+        Request::of("", &*list)?;
+        Ok(Limits {
+            policy: headers::policy(&list),
+            policy_seven: headers::policy_seven(&list),
+            list,
+        })
+    }
+}
+
+impl std::ops::Deref for Limits {
+    type Target = [Limit];
+
+    fn deref(&self) -> &[Limit] {
+        &self.list
+    }
+}
