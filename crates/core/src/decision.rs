@@ -112,7 +112,8 @@ impl Verdict {
 /// The answer to one request over all its limits: admitted by all or charged to none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The binding limit's figures, with the largest delay of all when admitted.
+    /// The binding limit's figures, with the largest delay and the least grant of all when
+    /// admitted.
     verdict: Verdict,
     /// None when there is only one limit: nearly every decision, which stays small that way.
     several: Option<Box<Several>>,
@@ -138,12 +139,17 @@ impl Decision {
 
     /// Combines the verdicts of several limits, in their order, and finds the binding one: when
     /// refused, the refusing one with the longest retry; when admitted, the one with the smallest
-    /// remaining; ties go to the first. No verdicts at all admit.
+    /// remaining; ties go to the first. Granted is what the least of those granted that were
+    /// charged at all. No verdicts at all admit.
     pub fn all(verdicts: Vec<Verdict>) -> Self {
         let mut binding = 0;
         let mut delay = 0;
+        let mut least = None;
         for (i, verdict) in verdicts.iter().enumerate() {
             delay = delay.max(verdict.delay_us());
+            if let units @ 1.. = verdict.granted() {
+                least = Some(least.map_or(units, |least: u32| least.min(units)));
+            }
             if i == 0 {
                 continue;
             }
@@ -169,14 +175,16 @@ impl Decision {
                 reset_after_us: 0,
             });
         };
-        if let Outcome::Admitted { delay_us, .. } = &mut verdict.outcome {
+        if let Outcome::Admitted { granted, delay_us } = &mut verdict.outcome {
+            *granted = least.unwrap_or(0);
             *delay_us = delay;
         }
         let several = (verdicts.len() > 1).then(|| Box::new(Several { binding, verdicts }));
         Decision { verdict, several }
     }
 
-    /// The figures a client is told: the binding limit's, with the largest delay of all.
+    /// The figures a client is told: the binding limit's, with the largest delay and, of the
+    /// limits that were charged, the least grant.
     #[inline]
     pub fn verdict(&self) -> &Verdict {
         &self.verdict

@@ -49,9 +49,13 @@ while i <= last do
       elseif verb == TAKE then
         local available
         --@available
+        if cost < available then
+          available = cost
+        end
         if available < grant then
           grant = available
         end
+        fit = grant > 0
       end
       if more == 1 then
         several = several or {}
@@ -64,15 +68,7 @@ while i <= last do
     i = i + 1
   until more == 0
 
-  if verb == TAKE then
-    if cost < grant then
-      grant = cost
-    end
-    fit = grant > 0
-  else
-    grant = cost
-  end
-  if fit and verb ~= PEEK then
+  if fit then
     -- From the last, about which all is still known.
     for j = i - 1, first, -1 do
       if j < i - 1 then
@@ -86,9 +82,12 @@ while i <= last do
       -- What to store, whether its length differs from what is there, and until which millisecond
       -- if that changes; nothing if it is as new.
       local value, whole, expires
-      if verb == RESET then
+      if verb == RESET or verb == PEEK then
         value = nil
       elseif verb <= CHARGE then
+        if verb ~= TAKE then
+          grant = cost
+        end
         --@take
         --@pack
       else
@@ -101,7 +100,9 @@ while i <= last do
         end
       end
       expires = expires and not supplied and string.format('%d', expires)
-      if not value then
+      if verb == PEEK then
+        -- A cost of 0 beside others: stays as it is.
+      elseif not value then
         call('DEL', key)
       elseif expires and (whole or raw == '\0') then
         call('SET', key, value, 'PXAT', expires)

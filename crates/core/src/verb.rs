@@ -147,17 +147,14 @@ pub fn apply_packed(
     with_packed(quota, packed, now_us.min(MAX_TIME_US), decide)
 }
 
-/// Decides one request against several counters at once: if any refuses, none is charged.
-pub fn apply_all(
-    limits: &mut [(&Quota, &mut State)],
-    verb: Verb,
-    cost: u32,
-    now_us: u64,
-) -> Decision {
+/// Decides one request against several counters at once, each with a cost of its own: if any
+/// refuses, none is charged. A take grants the same to each whose cost is not 0: the least that
+/// any of them would grant.
+pub fn apply_all(limits: &mut [(&Quota, &mut State, u32)], verb: Verb, now_us: u64) -> Decision {
     let t = now_us.min(MAX_TIME_US);
     let mut turns: Vec<Turn<'_, AnyLevel<'_>>> = limits
         .iter_mut()
-        .map(|(quota, state)| Turn::new(quota, state.open(quota, t), verb, cost))
+        .map(|(quota, state, cost)| Turn::new(quota, state.open(quota, t), verb, *cost))
         .collect();
     let settled = settle_all(&mut turns);
     let next: Vec<Option<State>> = turns
@@ -165,7 +162,7 @@ pub fn apply_all(
         .map(|turn| turn.level.into_state())
         .collect();
     let mut verdicts = Vec::with_capacity(limits.len());
-    for (((_, state), next), (verdict, change)) in limits.iter_mut().zip(next).zip(settled) {
+    for (((_, state, _), next), (verdict, change)) in limits.iter_mut().zip(next).zip(settled) {
         change.write(state, next);
         verdicts.push(verdict);
     }
@@ -183,8 +180,15 @@ fn settle_all<L: Level>(turns: &mut [Turn<'_, L>]) -> Vec<(Verdict, Change<()>)>
         let each = turns.iter().zip(refusals);
         each.map(|(turn, refusal)| spared(turn, refusal)).collect()
     } else {
-        let granted = turns.iter().map(Turn::grant).min().unwrap_or(0);
-        turns.iter_mut().map(|turn| turn.settle(granted)).collect()
+        let charged = turns.iter().filter(|turn| turn.cost > 0);
+        let least = charged.map(Turn::grant).min().unwrap_or(0);
+        let settle = |turn: &mut Turn<'_, _>| match turn.verb {
+            Verb::Take => turn.settle(least),
+            Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => {
+                turn.settle(turn.grant())
+            }
+        };
+        turns.iter_mut().map(settle).collect()
     }
 }
 
@@ -196,6 +200,8 @@ pub struct Found<'a> {
     pub quota: &'a Quota,
     /// What was there.
     pub state: State,
+    /// How many units were asked of it.
+    pub cost: u32,
     /// When it was looked at.
     pub now_us: u64,
 }
@@ -211,10 +217,10 @@ impl Found<'_> {
 /// Derives the decision that scripts came to from what they found; each counter may have been
 /// looked at in a script of its own.
 #[cfg(feature = "lua")]
-pub fn decide_found(found: &mut [Found<'_>], verb: Verb, cost: u32) -> Decision {
+pub fn decide_found(found: &mut [Found<'_>], verb: Verb) -> Decision {
     let mut turns = found.iter_mut().map(|found| {
         let opened = found.state.open(found.quota, found.now_us.min(MAX_TIME_US));
-        Turn::new(found.quota, opened, verb, cost)
+        Turn::new(found.quota, opened, verb, found.cost)
     });
     if turns.len() == 1
         && let Some(mut turn) = turns.next()

@@ -46,13 +46,10 @@ fn decide(quotas: &[Quota], states: &mut [State], step: &Value) -> Decision {
         None => Verb::Check,
     };
     let cost = step.get("cost").map_or(1, |cost| cost.as_u64().unwrap());
-    let mut limits: Vec<_> = quotas.iter().zip(states).collect();
-    apply_all(
-        &mut limits,
-        verb,
-        cost.try_into().unwrap(),
-        step["t_us"].as_u64().unwrap(),
-    )
+    let cost = cost.try_into().unwrap();
+    let each = quotas.iter().zip(states);
+    let mut limits: Vec<_> = each.map(|(quota, state)| (quota, state, cost)).collect();
+    apply_all(&mut limits, verb, step["t_us"].as_u64().unwrap())
 }
 
 fn compare(verdict: &Verdict, expected: &Value, place: &str) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::{Outcome, Retry, Verb, Verdict};
 
-use crate::request::Request;
+use crate::request::{Asked, Request};
 
 /// The answer to one request over all its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,10 @@ impl Decision {
     /// Admits without having counted.
     pub(crate) fn open(request: &Request<'_>) -> Self {
         let granted = match request.asks() {
-            Verb::Check | Verb::Take | Verb::Charge => request.units(),
+            Verb::Check | Verb::Take | Verb::Charge => {
+                let units = request.asked().iter().map(Asked::units);
+                units.filter(|units| *units > 0).min().unwrap_or(0)
+            }
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
         };
         let outcome = Outcome::Admitted {
@@ -114,7 +117,7 @@ impl Decision {
         self.inner.verdict().allowed()
     }
 
-    /// Units taken.
+    /// Units taken; where limits have costs of their own, the least of those that are not 0.
     pub fn granted(&self) -> u32 {
         self.inner.verdict().granted()
     }
@@ -151,7 +154,8 @@ impl Decision {
         Duration::from_micros(self.inner.verdict().delay_us())
     }
 
-    /// The figures above in one: the binding limit's, with the largest delay of all.
+    /// The figures above in one: the binding limit's, with the largest delay and the least grant
+    /// of all.
     pub fn verdict(&self) -> &Verdict {
         self.inner.verdict()
     }

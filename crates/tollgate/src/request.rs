@@ -11,7 +11,8 @@ use crate::limit::Limit;
 /// The most limits one request may carry.
 pub const MAX_LIMITS: usize = 64;
 
-/// One request: a verb and a cost against one or several limits, all or nothing.
+/// One request: a verb and a cost against one or several limits, all or nothing. A limit may have
+/// [a cost of its own](Request::and_cost).
 ///
 /// ```
 /// use tollgate::{Limit, Quota, Request};
@@ -37,6 +38,17 @@ pub struct Asked<'a> {
     pub key: Key<'a>,
     /// Against what.
     pub limit: &'a Limit,
+    cost: u32,
+    /// Whether that is its own, whatever the request's.
+    own: bool,
+}
+
+impl Asked<'_> {
+    /// How many units are asked of this limit: its own cost, or the request's.
+    #[inline]
+    pub fn units(&self) -> u32 {
+        self.cost
+    }
 }
 
 impl<'a> Request<'a> {
@@ -46,6 +58,8 @@ impl<'a> Request<'a> {
             asked: smallvec![Asked {
                 key: key.into(),
                 limit,
+                cost: 1,
+                own: false,
             }],
             verb: Verb::Check,
             cost: 1,
@@ -73,9 +87,54 @@ impl<'a> Request<'a> {
     /// # Errors
     /// When the same key is already asked against a limit of that name, or there are more than
     /// [`MAX_LIMITS`].
-    pub fn and(mut self, key: impl Into<Key<'a>>, limit: &'a Limit) -> Result<Self, RequestError> {
-        let key = key.into();
-        let same = |asked: &Asked<'_>| asked.limit.name() == limit.name() && asked.key == key;
+    pub fn and(self, key: impl Into<Key<'a>>, limit: &'a Limit) -> Result<Self, RequestError> {
+        let cost = self.cost;
+        self.push(Asked {
+            key: key.into(),
+            limit,
+            cost,
+            own: false,
+        })
+    }
+
+    /// Adds a limit that must admit too, at a cost of its own instead of the request's. One whose
+    /// cost is 0 admits and is left as it is, as a request of cost 0 would leave it.
+    ///
+    /// A check, a charge and a refund move each limit by its own cost. A take grants the same to
+    /// every limit, those of cost 0 left out: the least that any of them would grant.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limiter, Quota, Request};
+    ///
+    /// let requests = Limit::named("requests", Quota::per_minute(60));
+    /// let tokens = Limit::named("tokens", Quota::per_minute(10_000));
+    /// let limiter = Limiter::new(requests.clone());
+    /// let request = Request::new("user:42", &requests).and_cost("user:42", &tokens, 1_200)?;
+    /// let decision = limiter.decide_now(&request);
+    /// assert_eq!(decision.verdicts()[0].remaining, 59);
+    /// assert_eq!(decision.verdicts()[1].remaining, 8_800);
+    /// # Ok::<(), tollgate::RequestError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`and`](Request::and).
+    pub fn and_cost(
+        self,
+        key: impl Into<Key<'a>>,
+        limit: &'a Limit,
+        cost: u32,
+    ) -> Result<Self, RequestError> {
+        self.push(Asked {
+            key: key.into(),
+            limit,
+            cost,
+            own: true,
+        })
+    }
+
+    fn push(mut self, added: Asked<'a>) -> Result<Self, RequestError> {
+        let (key, limit) = (&added.key, added.limit);
+        let same = |asked: &Asked<'_>| asked.limit.name() == limit.name() && asked.key == *key;
         if self.asked.iter().any(same) {
             return Err(RequestError::SameCounterTwice {
                 name: limit.name().to_owned(),
@@ -84,14 +143,16 @@ impl<'a> Request<'a> {
         if self.asked.len() == MAX_LIMITS {
             return Err(RequestError::TooManyLimits);
         }
-        self.asked.push(Asked { key, limit });
+        self.asked.push(added);
         Ok(self)
     }
 
-    /// Sets how many units the request takes.
+    /// Sets how many units the request takes, of every limit without a cost of its own.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
+        let others = self.asked.iter_mut().filter(|asked| !asked.own);
+        others.for_each(|asked| asked.cost = cost);
         self
     }
 
@@ -114,7 +175,8 @@ impl<'a> Request<'a> {
         self.verb
     }
 
-    /// How many units it takes.
+    /// How many units it takes of every limit without a cost of its own; what each takes is
+    /// [its own to say](Asked::units).
     #[inline]
     pub fn units(&self) -> u32 {
         self.cost

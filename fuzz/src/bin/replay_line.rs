@@ -123,8 +123,9 @@ fn all_together(lines: &[Line<'_>]) {
             .iter()
             .map(Limit::quota)
             .zip(states.iter_mut())
+            .map(|(quota, state)| (quota, state, line.cost))
             .collect();
-        let decision = apply_all(&mut limits, line.verb, line.cost, line.t_us);
+        let decision = apply_all(&mut limits, line.verb, line.t_us);
         check_decision(line, &decision, *states == before);
 
         let request = Request::of(&*line.key, LIMITS.iter())

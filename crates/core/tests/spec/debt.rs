@@ -119,7 +119,7 @@ fn a_log_in_debt_never_admits_early() {
     for i in 0..60 {
         let t = begin + 3_600_000_000 + i * 420;
         let peek: Verdict = apply(&quota, &mut state, Verb::Peek, 2, t);
-        let exact = decide(&mut [(terms, &mut memory)], Verb::Peek, 2, t)[0];
+        let exact = decide(&mut [(terms, &mut memory, 2)], Verb::Peek, t)[0];
         assert!(
             !peek.allowed() || exact.retry.is_none(),
             "admitted early at {t}"

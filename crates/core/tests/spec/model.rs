@@ -140,44 +140,45 @@ pub(crate) fn earliest(holds: impl Fn(u128) -> bool) -> u128 {
     yes
 }
 
-/// Decides one request over several counters: each one's answer.
-pub(crate) fn decide(
-    limits: &mut [(Terms, &mut Memory)],
-    verb: Verb,
-    cost: u32,
-    t: u64,
-) -> Vec<Answer> {
+/// Decides one request over several counters, each with a cost of its own: each one's answer.
+pub(crate) fn decide(limits: &mut [(Terms, &mut Memory, u32)], verb: Verb, t: u64) -> Vec<Answer> {
     let t = u128::from(t).min(TOP);
-    let cost = u128::from(cost);
-    let sights = limits.iter().map(|(terms, m)| Sight::new(*terms, m, t));
+    let costs: Vec<u128> = limits.iter().map(|(.., cost)| (*cost).into()).collect();
+    let sights = limits.iter().map(|(terms, m, _)| Sight::new(*terms, m, t));
     let mut sights: Vec<Sight> = sights.collect();
 
-    if cost == 0 && verb != Verb::Reset {
-        return sights.iter().map(|s| s.answer(None, 0, 0)).collect();
-    }
-    let refusal = |s: &Sight| match verb {
+    let refusal = |(s, &cost): (&Sight, &u128)| match verb {
+        _ if cost == 0 => None,
         Verb::Check | Verb::Peek if cost > s.terms.capacity => Some(Retry::Never),
         Verb::Check | Verb::Peek if !s.memory.fits(&s.terms, cost, s.now) => Some(s.retry(cost)),
         Verb::Take if !s.memory.fits(&s.terms, 1, s.now) => Some(s.retry(1)),
         _ => None,
     };
-    let refusals: Vec<Option<Retry>> = sights.iter().map(refusal).collect();
+    let refusals: Vec<Option<Retry>> = sights.iter().zip(&costs).map(refusal).collect();
     if verb == Verb::Peek || refusals.iter().any(Option::is_some) {
-        let untouched = |(s, &retry): (&Sight, &Option<Retry>)| {
-            let delay = if retry.is_none() { s.delay() } else { 0 };
-            s.answer(retry, 0, delay)
+        let untouched = |((s, &retry), &cost): ((&Sight, &Option<Retry>), &u128)| {
+            let waits = retry.is_none() && cost > 0;
+            s.answer(retry, 0, if waits { s.delay() } else { 0 })
         };
-        return sights.iter().zip(&refusals).map(untouched).collect();
+        let each = sights.iter().zip(&refusals).zip(&costs);
+        return each.map(untouched).collect();
     }
 
-    let rooms = sights.iter().map(|s| s.memory.room(&s.terms, s.now));
-    let granted = match verb {
-        Verb::Check | Verb::Charge => cost,
-        Verb::Take => rooms.min().unwrap_or(cost).min(cost),
-        Verb::Peek | Verb::Refund | Verb::Reset => 0,
-    };
+    // What a take gives to each: what every limit that is charged at all can give.
+    let charged = sights.iter().zip(&costs).filter(|(_, cost)| **cost > 0);
+    let least = charged.map(|(s, &cost)| s.memory.room(&s.terms, s.now).min(cost));
+    let least = least.min().unwrap_or(0);
     let mut answers = Vec::new();
-    for (sight, (_, stored)) in sights.iter_mut().zip(limits) {
+    for ((sight, (_, stored, _)), cost) in sights.iter_mut().zip(limits).zip(costs) {
+        if cost == 0 && verb != Verb::Reset {
+            answers.push(sight.answer(None, 0, 0));
+            continue;
+        }
+        let granted = match verb {
+            Verb::Check | Verb::Charge => cost,
+            Verb::Take => least,
+            Verb::Peek | Verb::Refund | Verb::Reset => 0,
+        };
         let delay = match verb {
             Verb::Check | Verb::Take | Verb::Charge => sight.delay(),
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
@@ -223,6 +224,8 @@ pub(crate) fn bind(answers: &[Answer]) -> (usize, Answer) {
     let mut whole = answers[binding];
     if !refused {
         whole.delay = answers.iter().map(|a| a.delay).max().unwrap();
+        let charged = answers.iter().map(|a| a.granted).filter(|units| *units > 0);
+        whole.granted = charged.min().unwrap_or(0);
     }
     (binding, whole)
 }

@@ -3,7 +3,7 @@
 use tollgate_core::{Quota, State, Verb, apply, apply_all};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use crate::side_by_side::{Pair, Step, step_all};
+use crate::side_by_side::{Pair, step_all};
 use tollgate_testkit::{any, with_each_seed};
 
 const TINY: [&str; 8] = [
@@ -17,27 +17,39 @@ const TINY: [&str; 8] = [
     "leaky-bucket 7/2ms queue 5",
 ];
 
+/// Each limit's cost: half the time the same for all, as of the quota at `i`; otherwise each its
+/// own, some of them 0.
+pub(crate) fn any_costs(rng: &mut fastrand::Rng, quotas: &[Quota], i: usize) -> Vec<u32> {
+    if rng.bool() {
+        return vec![next_cost(rng, &quotas[i]); quotas.len()];
+    }
+    let cost = |quota| match rng.u8(..3) {
+        0 => 0,
+        1 => rng.u32(1..4),
+        _ => next_cost(rng, quota),
+    };
+    quotas.iter().map(cost).collect()
+}
+
 fn run(rng: &mut fastrand::Rng, quotas: &[Quota], steps: usize) {
     let mut pairs = vec![Pair::new(); quotas.len()];
     let mut last = Last::begin(rng);
     let mut path = Vec::new();
     for _ in 0..steps {
         let i = rng.usize(..quotas.len());
-        let step = Step {
-            t: next_time(rng, &quotas[i], &last),
-            verb: any(rng, &VERBS),
-            cost: next_cost(rng, &quotas[i]),
-        };
-        path.push(step);
-        match step_all(quotas, &mut pairs, step) {
+        let t = next_time(rng, &quotas[i], &last);
+        let verb = any(rng, &VERBS);
+        let costs = any_costs(rng, quotas, i);
+        path.push(format!("t={t} {verb} {costs:?}"));
+        match step_all(quotas, &mut pairs, &costs, verb, t) {
             Ok(decision) => {
-                last.answered(step.t, decision.verdict());
-                last.mark = pairs[i].mark().unwrap_or(step.t);
+                last.answered(t, decision.verdict());
+                last.mark = pairs[i].mark().unwrap_or(t);
             }
             Err(difference) => {
                 let texts: Vec<String> = quotas.iter().map(Quota::to_string).collect();
                 let tail = &path[path.len().saturating_sub(12)..];
-                panic!("{texts:?}: {difference}\nafter {tail:?}");
+                panic!("{texts:?}: {difference}\nafter {tail:#?}");
             }
         }
     }
@@ -77,7 +89,7 @@ fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
                 let t = next_time(rng, &quota, &last);
                 let (verb, cost) = (any(rng, &Verb::ALL), next_cost(rng, &quota));
                 let verdict = apply(&quota, &mut alone, verb, cost, t);
-                let decision = apply_all(&mut [(&quota, &mut listed)], verb, cost, t);
+                let decision = apply_all(&mut [(&quota, &mut listed, cost)], verb, t);
                 assert_eq!(decision.verdict(), &verdict, "{quota} {verb} {cost} at {t}");
                 assert_eq!(decision.verdicts(), [verdict]);
                 assert_eq!(alone, listed);
@@ -89,7 +101,7 @@ fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
 
 #[test]
 fn no_limits_at_all_admit() {
-    let decision = apply_all(&mut [], Verb::Check, 1, 0);
+    let decision = apply_all(&mut [], Verb::Check, 0);
     assert!(decision.verdict().allowed());
     assert_eq!(decision.binding(), 0);
 }
@@ -101,9 +113,8 @@ fn a_refusal_by_the_last_limit_leaves_every_state_as_it_was() {
     let (mut a, mut b) = (State::New, State::New);
     let mut both = |cost| {
         let decision = apply_all(
-            &mut [(&wide, &mut a), (&narrow, &mut b)],
+            &mut [(&wide, &mut a, cost), (&narrow, &mut b, cost)],
             Verb::Check,
-            cost,
             5_000_000,
         );
         (decision, a.clone(), b.clone())
@@ -114,4 +125,48 @@ fn a_refusal_by_the_last_limit_leaves_every_state_as_it_was() {
     assert!(!second.verdict().allowed());
     assert_eq!(second.binding(), 1);
     assert_eq!((a1, b1), (a2, b2));
+}
+
+/// Answers of two limits, 5 and 3 wide, with costs of their own.
+fn two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
+    let wide: Quota = "fixed-window 5/s".parse().unwrap();
+    let narrow: Quota = "token-bucket 1/s burst 3".parse().unwrap();
+    let (mut a, mut b) = (State::New, State::New);
+    let mut limits = [(&wide, &mut a, costs[0]), (&narrow, &mut b, costs[1])];
+    let decision = apply_all(&mut limits, verb, 5_000_000);
+    let remaining = decision.verdicts().iter().map(|v| v.remaining).collect();
+    (remaining, decision.verdict().granted(), [a, b])
+}
+
+#[test]
+fn each_limit_is_charged_its_own_cost() {
+    assert_eq!(two(Verb::Check, [4, 1]).0, [1, 2]);
+    assert_eq!(two(Verb::Check, [4, 1]).1, 1);
+    assert_eq!(two(Verb::Charge, [7, 3]).0, [0, 0]);
+    assert_eq!(two(Verb::Charge, [7, 3]).1, 3);
+}
+
+#[test]
+fn a_limit_of_cost_0_is_unchanged_and_grants_nothing_away() {
+    let (remaining, granted, [_, narrow]) = two(Verb::Check, [4, 0]);
+    assert_eq!((remaining, granted), (vec![1, 3], 4));
+    assert_eq!(narrow, State::New);
+    let (remaining, granted, [wide, _]) = two(Verb::Take, [0, 9]);
+    assert_eq!((remaining, granted), (vec![5, 0], 3));
+    assert_eq!(wide, State::New);
+    assert_eq!(two(Verb::Take, [0, 0]).1, 0);
+}
+
+#[test]
+fn a_take_grants_the_same_to_every_limit() {
+    assert_eq!(two(Verb::Take, [9, 9]).0, [2, 0]);
+    assert_eq!(two(Verb::Take, [2, 9]).0, [3, 1]);
+    assert_eq!(two(Verb::Take, [9, 1]).0, [4, 2]);
+}
+
+#[test]
+fn a_limit_that_cannot_bear_its_own_cost_refuses_for_all() {
+    let (remaining, granted, states) = two(Verb::Check, [1, 4]);
+    assert_eq!((remaining, granted), (vec![5, 3], 0));
+    assert_eq!(states, [State::New, State::New]);
 }

@@ -175,15 +175,13 @@ fn the_models_waits_are_those_of_trying_every_microsecond() {
         for (charged, again) in [(1, 1), (2, 1), (3, 0), (5, 2), (4, 7)] {
             let mut memory = Memory::New;
             decide(
-                &mut [(terms, &mut memory)],
+                &mut [(terms, &mut memory, charged)],
                 Verb::Charge,
-                charged,
                 BEGIN + 300,
             );
             decide(
-                &mut [(terms, &mut memory)],
+                &mut [(terms, &mut memory, again)],
                 Verb::Charge,
-                again,
                 BEGIN + 977,
             );
             let mut state = State::New;
@@ -193,7 +191,7 @@ fn the_models_waits_are_those_of_trying_every_microsecond() {
                 let verdict = apply(&quota, &mut state, Verb::Peek, cost, BEGIN + 977);
                 let fits = |d: &u64| {
                     let t = BEGIN + 977 + d;
-                    let peek = decide(&mut [(terms, &mut memory.clone())], Verb::Peek, cost, t);
+                    let peek = decide(&mut [(terms, &mut memory.clone(), cost)], Verb::Peek, t);
                     peek[0].retry.is_none()
                 };
                 let first = (0..).find(fits).unwrap();

@@ -40,7 +40,7 @@ impl Pair {
     pub(crate) fn step(&mut self, quota: &Quota, step: Step) -> Result<Verdict, String> {
         let Step { t, verb, cost } = step;
         let verdict = apply(quota, &mut self.state, verb, cost, t);
-        let answers = decide(&mut [(Terms::from(quota), &mut self.memory)], verb, cost, t);
+        let answers = decide(&mut [(Terms::from(quota), &mut self.memory, cost)], verb, t);
         same(&verdict, &answers[0])?;
         self.both_new_or_neither()?;
         Ok(verdict)
@@ -61,20 +61,22 @@ impl Pair {
     }
 }
 
-/// Asks both about several counters at once and compares every verdict and the whole.
+/// Asks both about several counters at once, each with a cost of its own, and compares every
+/// verdict and the whole.
 pub(crate) fn step_all(
     quotas: &[Quota],
     pairs: &mut [Pair],
-    step: Step,
+    costs: &[u32],
+    verb: Verb,
+    t: u64,
 ) -> Result<Decision, String> {
-    let Step { t, verb, cost } = step;
     let (mut states, mut memories) = (Vec::new(), Vec::new());
-    for (quota, pair) in quotas.iter().zip(pairs.iter_mut()) {
-        states.push((quota, &mut pair.state));
-        memories.push((Terms::from(quota), &mut pair.memory));
+    for ((quota, pair), &cost) in quotas.iter().zip(pairs.iter_mut()).zip(costs) {
+        states.push((quota, &mut pair.state, cost));
+        memories.push((Terms::from(quota), &mut pair.memory, cost));
     }
-    let decision = apply_all(&mut states, verb, cost, t);
-    let answers = decide(&mut memories, verb, cost, t);
+    let decision = apply_all(&mut states, verb, t);
+    let answers = decide(&mut memories, verb, t);
     for (i, (verdict, answer)) in decision.verdicts().iter().zip(&answers).enumerate() {
         same(verdict, answer).map_err(|e| format!("limit {i}: {e}"))?;
     }
@@ -120,13 +122,13 @@ fn the_model_answers_every_golden_trace_too() {
             let place = format!("{} step {i}", trace["id"]);
             let verb = step.get("verb").map_or("check", |v| v.as_str().unwrap());
             let cost = step.get("cost").map_or(1, |c| c.as_u64().unwrap());
-            let mut limits: Vec<_> = quotas.iter().map(Terms::from).zip(&mut memories).collect();
-            let answers = decide(
-                &mut limits,
-                verb.parse().unwrap(),
-                cost.try_into().unwrap(),
-                step["t_us"].as_u64().unwrap(),
-            );
+            let cost = cost.try_into().unwrap();
+            let counters = quotas.iter().zip(&mut memories);
+            let mut limits: Vec<_> = counters
+                .map(|(quota, memory)| (Terms::from(quota), memory, cost))
+                .collect();
+            let t = step["t_us"].as_u64().unwrap();
+            let answers = decide(&mut limits, verb.parse().unwrap(), t);
             assert_golden(&bind(&answers).1, step, &place);
             for (k, expected) in step.get("quotas").into_iter().flat_map(each).enumerate() {
                 assert_golden(&answers[k], expected, &format!("{place} quota {k}"));

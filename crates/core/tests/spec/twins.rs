@@ -138,9 +138,10 @@ impl Scripts {
         let found = Found {
             quota,
             state: answer.states.remove(0),
+            cost,
             now_us: answer.t,
         };
-        decide_found(&mut [found], verb, cost)
+        decide_found(&mut [found], verb)
     }
 }
 
@@ -173,7 +174,8 @@ impl Counter {
 struct Request {
     counters: Vec<usize>,
     verb: Verb,
-    cost: u32,
+    /// Each counter's own.
+    costs: Vec<u32>,
 }
 
 /// Requests that one call of a script decides, in order.
@@ -189,7 +191,7 @@ impl Call {
         let request = Request {
             counters: vec![counter],
             verb,
-            cost,
+            costs: vec![cost],
         };
         Call {
             t: t.min(1 << 52),
@@ -238,7 +240,7 @@ impl Both {
                     key: &self.counters[i].key,
                     quota: &self.counters[i].quota,
                     ask: Ask::Verb(request.verb),
-                    cost: request.cost,
+                    cost: request.costs[n],
                     more: n + 1 < request.counters.len(),
                 });
             }
@@ -273,8 +275,8 @@ impl Both {
     /// Decides as the script did and as the Rust does.
     #[track_caller]
     fn decide(&mut self, request: &Request, found: Vec<State>, t: u64) -> Decision {
-        let Request { verb, cost, .. } = *request;
-        for &i in &request.counters {
+        let verb = request.verb;
+        for (&i, &cost) in request.counters.iter().zip(&request.costs) {
             let Counter { quota, path, .. } = &mut self.counters[i];
             if path.len() == 12 {
                 path.pop_front();
@@ -286,20 +288,25 @@ impl Both {
             .iter()
             .map(|&i| self.counters[i].quota)
             .collect();
-        let found = found.into_iter().zip(&quotas).map(|(state, quota)| Found {
+        let found = found.into_iter().zip(&quotas).zip(&request.costs);
+        let found = found.map(|((state, quota), &cost)| Found {
             quota,
             state,
+            cost,
             now_us: t,
         });
         let mut found: Vec<Found<'_>> = found.collect();
-        let given = decide_found(&mut found, verb, cost);
+        let given = decide_found(&mut found, verb);
         let mut states: Vec<State> = request
             .counters
             .iter()
             .map(|&i| std::mem::take(&mut self.counters[i].state))
             .collect();
-        let mut limits: Vec<_> = quotas.iter().zip(&mut states).collect();
-        let right = apply_all(&mut limits, verb, cost, t);
+        let each = quotas.iter().zip(&mut states).zip(&request.costs);
+        let mut limits: Vec<_> = each
+            .map(|((quota, state), &cost)| (quota, state, cost))
+            .collect();
+        let right = apply_all(&mut limits, verb, t);
         for (&i, state) in request.counters.iter().zip(states) {
             self.counters[i].state = state;
         }

@@ -130,15 +130,16 @@ impl Guard {
         let asked = request.asked();
         let limits: Option<Vec<Limit>> = asked.iter().map(|asked| share(asked.limit)).collect();
         let limits = limits?;
-        let mut pairs = asked.iter().map(|asked| &asked.key).zip(&limits);
-        let (key, limit) = pairs.next()?;
+        let mut pairs = asked.iter().zip(&limits);
+        let (first, limit) = pairs.next()?;
+        let request = Request::new(&first.key, limit)
+            .cost(first.units())
+            .verb(request.asks());
         let request = pairs
-            .try_fold(Request::new(key, limit), |request, (key, limit)| {
-                request.and(key, limit)
+            .try_fold(request, |request, (asked, limit)| {
+                request.and_cost(&asked.key, limit, asked.units())
             })
-            .ok()?
-            .verb(request.asks())
-            .cost(request.units());
+            .ok()?;
         let store = self.local.get_or_init(MemoryStore::new);
         Some(store.decide(&request).counted_here())
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::Verb;
@@ -43,10 +44,11 @@ struct Seat {
 }
 
 /// How much of the schedule a seat takes up.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Place {
     lasts: Duration,
-    units: u32,
+    /// Of each limit that shapes.
+    units: SmallVec<[u32; 2]>,
     /// How long one unit lasts: where less than that is in between, nobody is.
     one: Duration,
 }
@@ -55,19 +57,25 @@ impl Place {
     fn of(request: &Request<'_>) -> Self {
         let mut place = Place {
             lasts: Duration::ZERO,
-            units: request.units(),
+            units: shaping(request).map(Asked::units).collect(),
             one: Duration::MAX,
         };
-        for quota in shaping(request).map(|asked| asked.limit.quota()) {
+        for asked in shaping(request).filter(|asked| asked.units() > 0) {
+            let quota = asked.limit.quota();
             let lasts = |units: u32| {
                 let limit = u128::from(quota.limit());
                 let nanos = quota.period().as_nanos() * u128::from(units) / limit;
                 Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             };
-            place.lasts = place.lasts.max(lasts(place.units));
+            place.lasts = place.lasts.max(lasts(asked.units()));
             place.one = place.one.min(lasts(1));
         }
         place
+    }
+
+    /// Whether it is the same of every schedule, so that a seat can be had for another.
+    fn is_even(&self) -> bool {
+        self.units.windows(2).all(|pair| pair[0] == pair[1])
     }
 }
 
@@ -154,13 +162,13 @@ impl Row {
     }
 
     /// Takes a seat away and lets those behind it move up; gives the units left at the tail.
-    fn give_up(&mut self, number: u64) -> u32 {
+    fn give_up(&mut self, number: u64) -> SmallVec<[u32; 2]> {
         let place = self.seats.binary_search_by_key(&number, |seat| seat.number);
         let Some(left) = place
             .ok()
             .and_then(|at| self.seats.remove(at).zip(Some(at)))
         else {
-            return 0;
+            return SmallVec::new();
         };
         let (Seat { gap, place, .. }, left) = left;
         let units = self.fill(left, gap, place);
@@ -171,8 +179,13 @@ impl Row {
     }
 
     /// Fills a hole that begins `before` after the seat ahead of `at`.
-    fn fill(&mut self, mut at: usize, mut before: Duration, mut hole: Place) -> u32 {
+    fn fill(&mut self, mut at: usize, mut before: Duration, mut hole: Place) -> SmallVec<[u32; 2]> {
         while let Some(seat) = self.seats.get_mut(at) {
+            if !(hole.is_even() && seat.place.is_even()) {
+                // One schedule would let it move up and another not: it stays.
+                seat.gap += before + hole.lasts;
+                return SmallVec::new();
+            }
             if seat.gap < seat.place.one {
                 // Nobody is in between: it moves up by the whole hole, which is behind it now.
                 seat.gap += before;
@@ -183,13 +196,13 @@ impl Row {
             if seat.place.lasts > hole.lasts {
                 // Too large for the hole: it stays, and so do all behind it.
                 seat.gap += before + hole.lasts;
-                return 0;
+                return SmallVec::new();
             }
             // It fits into the hole, and its own place is the hole for the next.
             let between = seat.gap + hole.lasts - seat.place.lasts;
             seat.gap = before;
             before = between;
-            hole = seat.place;
+            hole = seat.place.clone();
             at += 1;
         }
         self.shorten(before + hole.lasts);
@@ -224,14 +237,17 @@ impl<S: Store> Drop for TakenSeat<'_, '_, S> {
         let units = self.row.lock().give_up(self.number);
         // The schedule only: what windows and other buckets counted may be of the past by now,
         // and giving it back would let others have more than their limit.
-        let mut asked = shaping(self.request);
-        let Some(first) = asked.next().filter(|_| units > 0) else {
+        let asked = shaping(self.request).zip(units);
+        let mut asked = asked.filter(|(_, units)| *units > 0);
+        let Some((first, units)) = asked.next() else {
             return;
         };
-        let refund = Request::new(&first.key, first.limit);
-        let refund = asked.try_fold(refund, |refund, asked| refund.and(&asked.key, asked.limit));
+        let refund = Request::new(&first.key, first.limit).cost(units);
+        let refund = asked.try_fold(refund, |refund, (asked, units)| {
+            refund.and_cost(&asked.key, asked.limit, units)
+        });
         if let Ok(refund) = refund {
-            self.store.carry_out(&refund.verb(Verb::Refund).cost(units));
+            self.store.carry_out(&refund.verb(Verb::Refund));
         }
     }
 }

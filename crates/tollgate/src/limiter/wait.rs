@@ -160,7 +160,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         wait: Wait,
     ) -> Result<Decision, AcquireError> {
-        let fits = |asked: &Asked<'_>| request.units() <= asked.limit.quota().capacity();
+        let fits = |asked: &Asked<'_>| asked.units() <= asked.limit.quota().capacity();
         if !request.asked().iter().all(fits) {
             return Err(AcquireError::Never);
         }

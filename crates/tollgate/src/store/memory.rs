@@ -23,6 +23,7 @@ use self::flat::{Flat, FlatBucket};
 use self::logs::LogBucket;
 use self::shared::Shared;
 use self::table::{Id, Table};
+use self::together::Wanted;
 use super::{Store, StoreError};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -151,7 +152,7 @@ impl Counter<'_> {
     }
 }
 
-/// What is asked of all of them.
+/// What is asked of one of them.
 #[derive(Clone, Copy)]
 struct Ask {
     verb: Verb,
@@ -179,12 +180,18 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
-        let ask = Ask::new(request.asks(), request.units(), now_us);
+        if let [asked] = request.asked() {
+            let ask = Ask::new(request.asks(), asked.units(), now_us);
+            return self.one(self.counter(&asked.key, asked.limit), ask);
+        }
         let asked = request.asked().iter();
-        let counters: SmallVec<[Counter<'_>; 4]> = asked
-            .map(|asked| self.counter(&asked.key, asked.limit))
+        let wanted: SmallVec<[Wanted<'_>; 4]> = asked
+            .map(|asked| Wanted {
+                counter: self.counter(&asked.key, asked.limit),
+                cost: asked.units(),
+            })
             .collect();
-        self.any(&counters, ask)
+        self.together(&wanted, request.asks(), now_us.min(MAX_TIME_US))
     }
 
     /// Decides one key against one limit.
@@ -260,13 +267,6 @@ impl<C: Clock> MemoryStore<C> {
         Counter { id, limit }
     }
 
-    fn any(&self, counters: &[Counter<'_>], ask: Ask) -> Decision {
-        match counters {
-            [one] => self.one(*one, ask),
-            several => self.together(several, ask),
-        }
-    }
-
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
         if counter.logs() {
             self.log(counter, ask)
@@ -304,14 +304,14 @@ impl<C: Clock> MemoryStore<C> {
         let flat = self.flat();
         match flat.decide_elsewhere(home, counter, ask, &self.shared) {
             Some(verdict) => Decision::one(verdict),
-            None => self.together(&[counter], ask),
+            None => self.alone(counter, verb, cost, now),
         }
     }
 
     /// Decides in the general way.
     #[cold]
     fn alone(&self, counter: Counter<'_>, verb: Verb, cost: u32, now: u64) -> Decision {
-        self.together(&[counter], Ask { verb, cost, now })
+        self.together(&[Wanted { counter, cost }], verb, now)
     }
 
     /// Decides on a log; its memory comes while the clock is read.
@@ -322,12 +322,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn log(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        if matches!(ask.verb, Verb::Refund | Verb::Reset) && self.shared.any_live(ask.now) {
-            return self.together(&[counter], ask);
+        let Ask { verb, cost, now } = ask;
+        if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
+            return self.alone(counter, verb, cost, now);
         }
         match self.logs().decide(counter, ask, &self.shared) {
             Some(verdict) => Decision::one(verdict),
-            None => self.together(&[counter], ask),
+            None => self.alone(counter, verb, cost, now),
         }
     }
 }

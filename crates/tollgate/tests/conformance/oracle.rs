@@ -19,6 +19,8 @@ type Identity = (Key<'static>, String, Algorithm, u64);
 struct Counter {
     state: State,
     forget_at: u64,
+    /// The latest time seen when a request last fitted here that another limit refused.
+    spared_at: u64,
 }
 
 fn identities(request: &Request<'_>) -> Vec<Identity> {
@@ -45,14 +47,19 @@ impl Oracle {
             .collect();
         let mut after = before.clone();
         let quotas = request.asked().iter().map(|asked| asked.limit.quota());
-        let mut limits: Vec<_> = quotas
-            .clone()
-            .zip(after.iter_mut().map(|counter| &mut counter.state))
+        let mut limits: Vec<_> = request
+            .asked()
+            .iter()
+            .zip(&mut after)
+            .map(|(asked, counter)| (asked.limit.quota(), &mut counter.state, asked.units()))
             .collect();
-        let decision = apply_all(&mut limits, request.asks(), request.units(), now);
-        for (((identity, quota), before), mut after) in
-            identities.into_iter().zip(quotas).zip(before).zip(after)
-        {
+        let decision = apply_all(&mut limits, request.asks(), now);
+        let each = identities.into_iter().zip(decision.verdicts());
+        let each = each.zip(quotas).zip(before).zip(after);
+        for ((((identity, verdict), quota), before), mut after) in each {
+            if verdict.allowed() && !decision.verdict().allowed() {
+                after.spared_at = self.latest;
+            }
             if after.state != before.state {
                 let untouched = apply(quota, &mut after.state.clone(), Verb::Peek, 0, now);
                 after.forget_at = now.saturating_add(untouched.reset_after_us);
@@ -60,6 +67,16 @@ impl Oracle {
             self.counters.insert(identity, after);
         }
         decision
+    }
+
+    /// Whether one of these counters had no part in a refusal, and the clock has stepped back
+    /// since or had before: a store that took from it and gave back has another state of it.
+    pub(crate) fn was_spared_later(&self, request: &Request<'_>, now: u64) -> bool {
+        let spared_later = |identity: &Identity| {
+            let counter = self.counters.get(identity);
+            counter.is_some_and(|counter| now < counter.spared_at)
+        };
+        identities(request).iter().any(spared_later)
     }
 
     /// Whether a store may have forgotten one of these counters at some later time already, and

@@ -18,6 +18,12 @@ pub(crate) trait Decides {
     /// Decides one request.
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision;
 
+    /// Whether a limit that a request fits may be taken from before another one refuses, and given
+    /// back: a clock that steps back finds another state then than if nothing had happened.
+    fn gives_back(&self) -> bool {
+        false
+    }
+
     /// How long a random trace is: as long as the store's speed allows.
     fn steps(&self) -> usize {
         6_000

@@ -52,15 +52,8 @@ fn any_key(rng: &mut fastrand::Rng) -> Key<'static> {
     }
 }
 
-/// A request of one to four limits, mostly one.
+/// A request of one to four limits, mostly one; of several, some have costs of their own.
 fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> {
-    let mut request = Request::new(any_key(rng), &limits[rng.usize(..limits.len())]);
-    let more = any(rng, &[0, 0, 0, 1, 2, 3]);
-    for _ in 0..more {
-        let (key, limit) = (any_key(rng), &limits[rng.usize(..limits.len())]);
-        // The same counter twice cannot be asked for.
-        request = request.clone().and(key, limit).unwrap_or(request);
-    }
     let verbs = [
         Verb::Check,
         Verb::Check,
@@ -75,11 +68,24 @@ fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> 
         _ => Verb::Reset,
     };
     // A debt of years would silence a key for the rest of the trace.
-    let cost = match verb {
-        Verb::Charge => any(rng, &COSTS[..8]),
-        _ => any(rng, &COSTS),
+    let costs = match verb {
+        Verb::Charge => &COSTS[..8],
+        _ => &COSTS[..],
     };
-    request.verb(verb).cost(cost)
+    let mut request = Request::new(any_key(rng), &limits[rng.usize(..limits.len())]);
+    let more = any(rng, &[0, 0, 0, 1, 2, 3]);
+    let own_costs = rng.bool();
+    for _ in 0..more {
+        let (key, limit) = (any_key(rng), &limits[rng.usize(..limits.len())]);
+        let longer = if own_costs && rng.u8(..4) > 0 {
+            request.clone().and_cost(key, limit, any(rng, costs))
+        } else {
+            request.clone().and(key, limit)
+        };
+        // The same counter twice cannot be asked for.
+        request = longer.unwrap_or(request);
+    }
+    request.verb(verb).cost(any(rng, costs))
 }
 
 /// The same instant, a little later, and the edges that the last answer named.
@@ -115,7 +121,8 @@ fn run<'a>(
     for step in 0..steps {
         let (mut request, at) = next(last.as_ref(), now);
         now = at;
-        if oracle.is_open(&request, now) {
+        let given_back = store.gives_back() && oracle.was_spared_later(&request, now);
+        if given_back || oracle.is_open(&request, now) {
             // Forgotten for good, in both.
             request = request.verb(Verb::Reset);
         }

@@ -13,6 +13,7 @@ mod concurrency;
 mod conformance;
 mod failing;
 mod memory;
+mod own_costs;
 mod public_api;
 mod secrets;
 mod sharing;

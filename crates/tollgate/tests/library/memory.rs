@@ -31,12 +31,13 @@ fn on_a_set_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
     }
 }
 
-/// Asks with the limiter's own methods where the request has one key for all its limits.
+/// Asks with the limiter's own methods where the request has one key and one cost for all its
+/// limits.
 fn ask_by_name(store: &Arc<Store>, request: &Request<'_>) -> Decision {
     let (first, rest) = request.asked().split_first().unwrap();
     let mut limiter = Limiter::over(Arc::clone(store), first.limit.clone());
     for asked in rest {
-        if asked.key != first.key {
+        if asked.key != first.key || asked.units() != request.units() {
             return limiter.decide_now(request);
         }
         limiter = limiter.and(asked.limit.clone()).unwrap();

@@ -6,5 +6,6 @@ mod dropped;
 mod jitter;
 mod line;
 mod order;
+mod own_costs;
 mod threads;
 mod unequal;

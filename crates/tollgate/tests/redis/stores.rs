@@ -13,11 +13,26 @@ use crate::conformance::{self, Decides};
 use crate::ground::{LONG, UNHARMED, builder, connected, wait};
 
 /// A store on supplied time.
-struct Supplied(Arc<RedisStore>);
+struct Supplied {
+    store: Arc<RedisStore>,
+    slots: Slots,
+}
+
+/// Where the counters of one request are.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Slots {
+    #[default]
+    One,
+    Many,
+}
 
 impl Decides for Supplied {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
-        wait(self.0.decide_at(request, now_us)).unwrap()
+        wait(self.store.decide_at(request, now_us)).unwrap()
+    }
+
+    fn gives_back(&self) -> bool {
+        self.slots == Slots::Many
     }
 
     fn steps(&self) -> usize {
@@ -27,42 +42,57 @@ impl Decides for Supplied {
 
 /// Runs the whole suite, each trace in a namespace of its own.
 fn conforms(builder: impl Fn() -> RedisStoreBuilder) {
-    let fresh = || Supplied(connected(builder()));
+    conforms_over(Slots::One, builder);
+}
+
+fn conforms_over(slots: Slots, builder: impl Fn() -> RedisStoreBuilder) {
+    let fresh = || Supplied {
+        store: connected(builder()),
+        slots,
+    };
     conformance::golden_traces_are_answered_exactly(fresh);
     conformance::random_traces_are_answered_exactly(fresh);
     conformance::steps_back_are_answered_exactly(fresh);
     conformance::the_ends_of_time_are_answered_exactly(fresh);
-    many_in_one_go_are_answered_exactly(&connected(builder()));
+    many_in_one_go_are_answered_exactly(&connected(builder()), slots);
 }
 
 /// One step of a trace, kept for later.
 struct Step {
-    asked: Vec<(Key<'static>, Limit)>,
+    asked: Vec<(Key<'static>, Limit, u32)>,
     verb: Verb,
-    cost: u32,
     now_us: u64,
     right: tollgate_core::Decision,
 }
 
 /// Writes a trace down, answering as the oracle does.
 #[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<(Oracle, Vec<Step>)>>);
+struct Recorder {
+    trace: Arc<Mutex<(Oracle, Vec<Step>)>>,
+    slots: Slots,
+}
 
 impl Decides for Recorder {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
-        let (oracle, steps) = &mut *self.0.lock().unwrap();
+        let (oracle, steps) = &mut *self.trace.lock().unwrap();
         let right = oracle.decide(request, now_us);
         let asked = request.asked().iter();
         steps.push(Step {
             asked: asked
-                .map(|asked| (asked.key.clone().into_owned(), asked.limit.clone()))
+                .map(|asked| {
+                    let key = asked.key.clone().into_owned();
+                    (key, asked.limit.clone(), asked.units())
+                })
                 .collect(),
             verb: request.asks(),
-            cost: request.units(),
             now_us,
             right: right.clone(),
         });
         Decision::from(right.verdicts().to_vec())
+    }
+
+    fn gives_back(&self) -> bool {
+        self.slots == Slots::Many
     }
 
     fn steps(&self) -> usize {
@@ -70,15 +100,18 @@ impl Decides for Recorder {
     }
 }
 
-fn many_in_one_go_are_answered_exactly(store: &RedisStore) {
+fn many_in_one_go_are_answered_exactly(store: &RedisStore, slots: Slots) {
     let traces = Mutex::new(Vec::new());
     conformance::steps_back_are_answered_exactly(|| {
-        let recorder = Recorder::default();
+        let recorder = Recorder {
+            slots,
+            ..Recorder::default()
+        };
         traces.lock().unwrap().push(recorder.clone());
         recorder
     });
     for trace in traces.into_inner().unwrap() {
-        let (_, steps) = &*trace.0.lock().unwrap();
+        let (_, steps) = &*trace.trace.lock().unwrap();
         wait(store.clear()).unwrap();
         let requests: Vec<(Request<'_>, u64)> = steps.iter().map(request).collect();
         for (part, steps) in requests.chunks(100).zip(steps.chunks(100)) {
@@ -92,12 +125,12 @@ fn many_in_one_go_are_answered_exactly(store: &RedisStore) {
 }
 
 fn request(step: &Step) -> (Request<'_>, u64) {
-    let (key, limit) = &step.asked[0];
-    let mut request = Request::new(key, limit);
-    for (key, limit) in &step.asked[1..] {
-        request = request.and(key, limit).unwrap();
+    let (key, limit, cost) = &step.asked[0];
+    let mut request = Request::new(key, limit).cost(*cost);
+    for (key, limit, cost) in &step.asked[1..] {
+        request = request.and_cost(key, limit, *cost).unwrap();
     }
-    (request.verb(step.verb).cost(step.cost), step.now_us)
+    (request.verb(step.verb), step.now_us)
 }
 
 #[test]
@@ -126,7 +159,7 @@ fn a_group_with_sentinels_conforms() {
 fn a_cluster_conforms_also_across_its_slots() {
     // The traces ask several keys at once: their counters live on different servers.
     let cluster = Cluster::start();
-    conforms(|| builder(&cluster.url()));
+    conforms_over(Slots::Many, || builder(&cluster.url()));
 }
 
 #[test]

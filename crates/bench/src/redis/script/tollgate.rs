@@ -60,6 +60,7 @@ impl Tollgate {
             found.push(Found {
                 quota: &self.quota,
                 state: lua::read_state(&self.quota, &mut rest)?,
+                cost: 1,
                 now_us,
             });
         }
@@ -90,7 +91,7 @@ impl Script for Tollgate {
         let found = self.read(answer).unwrap_or_default();
         found
             .into_iter()
-            .map(|found| decide_found(&mut [found], Verb::Check, 1))
+            .map(|found| decide_found(&mut [found], Verb::Check))
             .filter(|decision| decision.verdict().allowed())
             .count()
     }

@@ -6,17 +6,18 @@ use tollgate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter, Request};
 use crate::changed_quota::changed;
-use crate::long_traces::{Last, VERBS, any_quota, next_cost, next_time};
+use crate::long_traces::{Last, VERBS, any_quota, next_time};
+use crate::several::any_costs;
 
 /// A request before some of these counters, each at most once.
 fn any_request(rng: &mut Rng, both: &Both, counters: usize) -> Request {
     let mut all: Vec<usize> = (0..both.counters.len()).collect();
     rng.shuffle(&mut all);
     all.truncate(counters);
-    let quota = &both.counters[all[0]].quota;
+    let quotas: Vec<Quota> = all.iter().map(|&i| both.counters[i].quota).collect();
     Request {
         verb: any(rng, &VERBS),
-        cost: next_cost(rng, quota),
+        costs: any_costs(rng, &quotas, 0),
         counters: all,
     }
 }
@@ -77,7 +78,10 @@ fn twins_agree_over_limits_that_often_refuse() {
             let some = |rng: &mut Rng, both: &Both| {
                 let counters = rng.usize(2..=both.counters.len());
                 let mut request = any_request(rng, both, counters);
-                request.cost = rng.u32(..7);
+                // Often the same for all, often 0 for some.
+                let same = rng.bool().then(|| rng.u32(..7));
+                let cost = |_| same.unwrap_or_else(|| rng.u32(..7).saturating_sub(1));
+                request.costs = (0..counters).map(cost).collect();
                 vec![request]
             };
             run(rng, &mut both, 200, some);

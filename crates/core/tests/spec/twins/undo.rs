@@ -37,6 +37,7 @@ impl Story {
         let mut found = Found {
             quota: &self.quota,
             state: answer.states.into_iter().next().unwrap(),
+            cost,
             now_us: t,
         };
         let moment = found.moment_us();

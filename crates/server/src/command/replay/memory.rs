@@ -45,8 +45,11 @@ impl Memory {
             }
             Memory::Several(quotas, counters) => {
                 let decide = |states: &mut [State]| {
-                    let mut limits: Vec<_> = quotas.iter().zip(states).collect();
-                    apply_all(&mut limits, line.verb, line.cost, line.t_us)
+                    let each = quotas.iter().zip(states);
+                    let mut limits: Vec<_> = each
+                        .map(|(quota, state)| (quota, state, line.cost))
+                        .collect();
+                    apply_all(&mut limits, line.verb, line.t_us)
                 };
                 if let Some(states) = counters.get_mut(key) {
                     return decide(states);

@@ -2,12 +2,13 @@
 //! nothing of how one is decided.
 
 use smallvec::SmallVec;
-use tollgate_core::Verb;
+use tollgate_core::{MAX_TIME_US, Verb};
 
 use super::bucket::Bucket;
 use super::flat::FlatBucket;
 use super::logs::LogBucket;
 use super::table::{Id, Table};
+use super::together::Wanted;
 use super::{Ask, Counter, MemoryStore, at_home};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -38,11 +39,28 @@ impl<C: Clock> MemoryStore<C> {
             for request in batch {
                 let (counters, after) = rest.split_at(request.asked().len());
                 rest = after;
-                let ask = Ask::new(request.asks(), request.units(), now);
-                decisions.push(self.any(counters, ask));
+                decisions.push(self.prepared(request, counters, now));
             }
         }
         decisions
+    }
+
+    /// Decides a request whose counters are known.
+    fn prepared(&self, request: &Request<'_>, counters: &[Counter<'_>], now: u64) -> Decision {
+        let verb = request.asks();
+        if let ([asked], [counter]) = (request.asked(), counters) {
+            return self.one(*counter, Ask::new(verb, asked.units(), now));
+        }
+        let wanted: SmallVec<[Wanted<'_>; 4]> = request
+            .asked()
+            .iter()
+            .zip(counters)
+            .map(|(asked, &counter)| Wanted {
+                counter,
+                cost: asked.units(),
+            })
+            .collect();
+        self.together(&wanted, verb, now.min(MAX_TIME_US))
     }
 
     /// Checks many keys against one limit, at one time.

@@ -7,9 +7,15 @@ use tollgate_core::{Outcome, Retry, State, Verb, Verdict, apply, apply_all};
 
 use super::shared::{HeldStripes, Offer};
 use super::table::Claim;
-use super::{Ask, Counter, MemoryStore};
+use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::Decision;
+
+/// A counter, and how many units are asked of it.
+pub(super) struct Wanted<'a> {
+    pub(super) counter: Counter<'a>,
+    pub(super) cost: u32,
+}
 
 /// Where a counter's state came from and goes back to.
 #[derive(Clone, Copy)]
@@ -27,6 +33,7 @@ enum Place {
 /// A counter with its state in hand.
 struct Held<'a> {
     counter: Counter<'a>,
+    cost: u32,
     place: Place,
     state: State,
     /// What it would start from once forgotten: new, or a budget that it may have taken from.
@@ -45,16 +52,16 @@ impl Held<'_> {
 
     /// Gives back or forgets, unless that would have it start from a budget that others took from
     /// too: then it changes nothing, and says so.
-    fn give_back(&mut self, ask: Ask) -> Verdict {
+    fn give_back(&mut self, verb: Verb, now: u64) -> Verdict {
         if self.is_own() && self.inherited == State::New {
-            return self.apply(ask.verb, ask.cost, ask.now);
+            return self.apply(verb, self.cost, now);
         }
         let mut state = self.state.clone();
         let quota = self.counter.limit.quota();
-        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
+        let verdict = apply(quota, &mut state, verb, self.cost, now);
         self.shares = !self.is_own() || state == State::New;
         if self.shares {
-            return self.apply(Verb::Peek, 0, ask.now);
+            return self.apply(Verb::Peek, 0, now);
         }
         self.state = state;
         verdict
@@ -67,10 +74,11 @@ impl Held<'_> {
 
 impl<C: Clock> MemoryStore<C> {
     /// Decides over any counters anywhere.
-    pub(super) fn together(&self, counters: &[Counter<'_>], ask: Ask) -> Decision {
+    pub(super) fn together(&self, wanted: &[Wanted<'_>], verb: Verb, now: u64) -> Decision {
+        let counters = || wanted.iter().map(|wanted| wanted.counter);
         let ids = |logs: bool| {
-            let of = move |counter: &&Counter<'_>| counter.logs() == logs;
-            counters.iter().filter(of).map(|counter| counter.id)
+            let of = move |counter: &Counter<'_>| counter.logs() == logs;
+            counters().filter(of).map(|counter| counter.id)
         };
         // Only where there are any: asking for a table makes it.
         let mut flat = ids(false).next().map(|_| self.flat().hold(ids(false)));
@@ -78,7 +86,7 @@ impl<C: Clock> MemoryStore<C> {
 
         // Those that are there first: making room for one that is not must not move them.
         let mut found: SmallVec<[Option<(Place, State)>; 4]> = SmallVec::new();
-        for counter in counters {
+        for counter in counters() {
             let (id, quota) = (counter.id, counter.limit.quota());
             let (flat, logs) = (flat.as_mut(), logs.as_mut());
             found.push(if counter.logs() {
@@ -89,30 +97,29 @@ impl<C: Clock> MemoryStore<C> {
                 found.map(|(claim, state)| (Place::Flat(claim), state))
             });
         }
-        for (found, counter) in found.iter_mut().zip(counters) {
+        for (found, counter) in found.iter_mut().zip(counters()) {
             if found.is_none() {
                 let (id, quota) = (counter.id, counter.limit.quota());
                 let (flat, logs) = (flat.as_mut(), logs.as_mut());
                 let place = if counter.logs() {
-                    let claim = logs.and_then(|logs| logs.place(id, quota, ask.now));
+                    let claim = logs.and_then(|logs| logs.place(id, quota, now));
                     claim.map(Place::Log)
                 } else {
-                    let claim = flat.and_then(|flat| flat.place(id, quota, ask.now));
+                    let claim = flat.and_then(|flat| flat.place(id, quota, now));
                     claim.map(Place::Flat)
                 };
                 *found = place.map(|place| {
-                    let inherited = self.shared.inherited(id, counter.limit, ask.now);
+                    let inherited = self.shared.inherited(id, counter.limit, now);
                     (place, inherited)
                 });
             }
         }
 
-        let gives_back = matches!(ask.verb, Verb::Refund | Verb::Reset);
-        let inherited: SmallVec<[State; 4]> = counters
-            .iter()
+        let gives_back = matches!(verb, Verb::Refund | Verb::Reset);
+        let inherited: SmallVec<[State; 4]> = counters()
             .map(|counter| {
                 if gives_back {
-                    self.shared.inherited(counter.id, counter.limit, ask.now)
+                    self.shared.inherited(counter.id, counter.limit, now)
                 } else {
                     State::New
                 }
@@ -120,20 +127,22 @@ impl<C: Clock> MemoryStore<C> {
             .collect();
         let homeless = found
             .iter()
-            .zip(counters)
+            .zip(counters())
             .filter(|(found, _)| found.is_none());
         let stripes = homeless.map(|(_, counter)| self.shared.stripe(counter.id));
         let mut budgets = self.shared.hold(stripes.collect());
         let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
-        for ((found, &counter), inherited) in found.into_iter().zip(counters).zip(inherited) {
+        for ((found, wanted), inherited) in found.into_iter().zip(wanted).zip(inherited) {
+            let &Wanted { counter, cost } = wanted;
             let shares = found.is_none();
             let (place, state) =
-                found.unwrap_or_else(|| match budgets.offer(counter.id, counter.limit, ask.now) {
+                found.unwrap_or_else(|| match budgets.offer(counter.id, counter.limit, now) {
                     Offer::State(state) => (Place::Shared, state),
                     Offer::FullUntil(until) => (Place::Full { until }, State::New),
                 });
             held.push(Held {
                 counter,
+                cost,
                 place,
                 state,
                 inherited,
@@ -141,7 +150,7 @@ impl<C: Clock> MemoryStore<C> {
             });
         }
 
-        let decision = decide(&mut held, ask);
+        let decision = decide(&mut held, verb, now);
 
         let shared = held.iter().any(|held| held.shares);
         for (held, verdict) in held.into_iter().zip(decision.verdicts()) {
@@ -155,7 +164,7 @@ impl<C: Clock> MemoryStore<C> {
                     let logs = logs.as_mut().expect("a log is held where it was found");
                     logs.store(claim, quota, held.state);
                 }
-                Place::Shared => take_from_budget(&mut budgets, held.counter, verdict, ask.now),
+                Place::Shared => take_from_budget(&mut budgets, held.counter, verdict, now),
                 Place::Full { .. } => {}
             }
         }
@@ -164,38 +173,38 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 /// Decides over states, wherever they are from.
-fn decide(held: &mut [Held<'_>], ask: Ask) -> tollgate_core::Decision {
-    let full = |held: &Held<'_>| matches!(held.place, Place::Full { .. });
-    match ask.verb {
+fn decide(held: &mut [Held<'_>], verb: Verb, now: u64) -> tollgate_core::Decision {
+    let full = |held: &Held<'_>| held.cost > 0 && matches!(held.place, Place::Full { .. });
+    match verb {
         Verb::Refund | Verb::Reset => {
-            let each = held.iter_mut().map(|held| held.give_back(ask));
+            let each = held.iter_mut().map(|held| held.give_back(verb, now));
             return tollgate_core::Decision::all(each.collect());
         }
-        Verb::Check | Verb::Peek | Verb::Take if ask.cost > 0 && held.iter().any(full) => {
-            return refuse(held, ask);
+        Verb::Check | Verb::Peek | Verb::Take if held.iter().any(full) => {
+            return refuse(held, verb, now);
         }
         Verb::Check | Verb::Peek | Verb::Take | Verb::Charge => {}
     }
     let mut limits: SmallVec<[_; 4]> = held
         .iter_mut()
-        .map(|held| (held.counter.limit.quota(), &mut held.state))
+        .map(|held| (held.counter.limit.quota(), &mut held.state, held.cost))
         .collect();
-    apply_all(&mut limits, ask.verb, ask.cost, ask.now)
+    apply_all(&mut limits, verb, now)
 }
 
 /// Refuses because some counter cannot be had at all for now.
-fn refuse(held: &mut [Held<'_>], ask: Ask) -> tollgate_core::Decision {
-    let wanted = match ask.verb {
-        Verb::Take => 1,
-        Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => ask.cost,
-    };
+fn refuse(held: &mut [Held<'_>], verb: Verb, now: u64) -> tollgate_core::Decision {
     let each = held.iter_mut().map(|held| {
-        let mut verdict = held.apply(Verb::Peek, wanted, ask.now);
+        let wanted = match verb {
+            Verb::Take => held.cost.min(1),
+            Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => held.cost,
+        };
+        let mut verdict = held.apply(Verb::Peek, wanted, now);
         if let Place::Full { until } = held.place {
-            let wait = until.saturating_sub(ask.now);
+            let wait = until.saturating_sub(now);
             verdict.remaining = 0;
             verdict.reset_after_us = wait;
-            if verdict.allowed() {
+            if wanted > 0 && verdict.allowed() {
                 verdict.outcome = Outcome::Refused {
                     retry: Retry::after_us(wait),
                 };

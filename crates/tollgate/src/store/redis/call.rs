@@ -14,7 +14,6 @@ pub(super) struct Call {
     limits: SmallVec<[Limited; 1]>,
     kinds: Kinds,
     ask: Ask,
-    cost: u32,
     /// When to decide, instead of at the server's own time.
     at_us: Option<u64>,
 }
@@ -24,6 +23,7 @@ pub(super) struct Call {
 pub(super) struct Limited {
     pub(super) name: Vec<u8>,
     pub(super) quota: Quota,
+    pub(super) cost: u32,
     argument: Vec<u8>,
 }
 
@@ -42,26 +42,26 @@ impl Call {
         let asked = request.asked().iter();
         let limits = asked.map(|asked| {
             let name = names.counter(&asked.key, asked.limit);
-            (name, *asked.limit.quota())
+            (name, *asked.limit.quota(), asked.units())
         });
-        Self::new(limits, Ask::Verb(request.asks()), request.units(), at_us)
+        Self::new(limits, Ask::Verb(request.asks()), at_us)
     }
 
     pub(super) fn new(
-        limits: impl ExactSizeIterator<Item = (Vec<u8>, Quota)>,
+        limits: impl ExactSizeIterator<Item = (Vec<u8>, Quota, u32)>,
         ask: Ask,
-        cost: u32,
         at_us: Option<u64>,
     ) -> Self {
         let last = limits.len().saturating_sub(1);
         let mut kinds = Kinds::default();
-        let limits = limits.enumerate().map(|(i, (name, quota))| {
+        let limits = limits.enumerate().map(|(i, (name, quota, cost))| {
             let mut argument = Vec::with_capacity(48);
             lua::write_argument(&mut argument, &quota, ask, cost, i < last);
             kinds = kinds.and(Kinds::of(&quota));
             Limited {
                 name,
                 quota,
+                cost,
                 argument,
             }
         });
@@ -69,7 +69,6 @@ impl Call {
             limits: limits.collect(),
             kinds,
             ask,
-            cost,
             at_us,
         }
     }
@@ -82,10 +81,6 @@ impl Call {
         self.ask
     }
 
-    pub(super) fn cost(&self) -> u32 {
-        self.cost
-    }
-
     /// Whether its counters live in different slots of a cluster.
     pub(super) fn is_scattered(&self) -> bool {
         let mut slots = self.names().map(name::slot);
@@ -96,7 +91,7 @@ impl Call {
     /// The decision that a script came to.
     pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
         let mut found: SmallVec<[Found<'_>; 1]> = self.found(answer).collect();
-        decide_found(&mut found, verb, self.cost)
+        decide_found(&mut found, verb)
     }
 
     /// What a script found of each counter, to derive its decision from.
@@ -106,6 +101,7 @@ impl Call {
         each.map(move |(limit, state)| Found {
             quota: &limit.quota,
             state,
+            cost: limit.cost,
             now_us,
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tollgate_core::lua::Ask;
-use tollgate_core::{Decision, Found, Verb, decide_found};
+use tollgate_core::{Decision, Found, Verb, Verdict, decide_found};
 
 use super::Inner;
 use super::call::{Answer, Call};
@@ -26,6 +26,14 @@ pub(super) enum Apart {
 struct Part {
     places: Vec<usize>,
     call: Arc<Call>,
+}
+
+/// What one limit took.
+struct Taken {
+    place: usize,
+    units: u32,
+    /// As at which moment.
+    taken_us: u64,
 }
 
 /// Decides a request in parts. Goes on to the end also if nobody waits any longer: what was taken
@@ -56,28 +64,29 @@ async fn in_parts(
             Err(trouble) => failure = failure.or(Some(trouble)),
         }
     }
-    // What each part took by itself, and as at which moment.
-    let taken: Vec<(&Part, u32, Vec<u64>)> = decided
-        .iter_mut()
-        .map(|(part, found)| {
-            let moments = found.iter_mut().map(Found::moment_us).collect();
-            let mut alone = copies(found);
-            let granted = decide_found(&mut alone, verb, call.cost())
-                .verdict()
-                .granted();
-            (*part, granted, moments)
-        })
-        .collect();
-    let together = failure.map_or_else(
-        || Ok(decide_found(&mut in_order(decided), verb, call.cost())),
-        Err,
-    );
-    let granted = together.as_ref().map_or(0, |all| all.verdict().granted());
+    // What each limit took while its part was by itself.
+    let mut taken = Vec::new();
+    for (part, found) in &mut decided {
+        let moments: Vec<u64> = found.iter_mut().map(Found::moment_us).collect();
+        let alone = decide_found(&mut copies(found), verb);
+        let units = alone.verdicts().iter().map(Verdict::granted);
+        let each = part.places.iter().zip(units).zip(moments);
+        taken.extend(each.map(|((&place, units), taken_us)| Taken {
+            place,
+            units,
+            taken_us,
+        }));
+    }
+    let together = failure.map_or_else(|| Ok(decide_found(&mut in_order(decided), verb)), Err);
     if matches!(verb, Verb::Check | Verb::Take) {
-        let back = taken
-            .iter()
-            .filter(|(_, took, _)| *took > granted)
-            .flat_map(|(part, took, moments)| part.undo(*took - granted, moments));
+        let kept = |place: usize| match &together {
+            Ok(all) => all.verdicts()[place].granted(),
+            Err(_) => 0,
+        };
+        let back = taken.iter().filter_map(|taken| {
+            let units = taken.units.checked_sub(kept(taken.place))?;
+            (units > 0).then(|| taken.undo(call, units))
+        });
         // A refund that is lost is not repeated: it might give back twice.
         join_all(back.map(|undo| async move { inner.send(undo).await })).await;
     }
@@ -128,24 +137,25 @@ impl Part {
     fn of(call: &Call, places: Vec<usize>) -> Self {
         let limits = places.iter().map(|&i| {
             let limit = &call.limits()[i];
-            (limit.name.clone(), limit.quota)
+            (limit.name.clone(), limit.quota, limit.cost)
         });
-        let part = Call::new(limits, call.ask(), call.cost(), call.at_us());
+        let part = Call::new(limits, call.ask(), call.at_us());
         Part {
             call: Arc::new(part),
             places,
         }
     }
+}
 
-    /// Takes back units of every limit, each as of the moment it took them.
-    fn undo(&self, units: u32, moments: &[u64]) -> Vec<Arc<Call>> {
-        let each = self.call.limits().iter().zip(moments);
-        each.map(|(limit, &taken_us)| {
-            let limit = std::iter::once((limit.name.clone(), limit.quota));
-            let ask = Ask::Undo { taken_us };
-            Arc::new(Call::new(limit, ask, units, self.call.at_us()))
-        })
-        .collect()
+impl Taken {
+    /// Takes units back, as of the moment they were taken.
+    fn undo(&self, call: &Call, units: u32) -> Arc<Call> {
+        let limit = &call.limits()[self.place];
+        let limit = std::iter::once((limit.name.clone(), limit.quota, units));
+        let ask = Ask::Undo {
+            taken_us: self.taken_us,
+        };
+        Arc::new(Call::new(limit, ask, call.at_us()))
     }
 }
 

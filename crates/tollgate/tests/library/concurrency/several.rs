@@ -33,14 +33,27 @@ fn what_is_left_used_is_what_admitted_requests_took() {
                 counters.truncate(rng.usize(1..=8));
                 let asked = |&at: &usize| (KEYS[at % 5], &limits[at / 5]);
                 let (key, limit) = asked(&counters[0]);
-                let mut request = Request::new(key, limit);
-                for (key, limit) in counters[1..].iter().map(asked) {
-                    request = request.and(key, limit).unwrap();
-                }
                 let verb = if rng.bool() { Verb::Check } else { Verb::Take };
-                let decision = store.decide(&request.verb(verb).cost(rng.u32(1..=4)));
-                for (&at, verdict) in counters.iter().zip(decision.verdicts()) {
-                    assert_eq!(verdict.granted(), decision.granted(), "all or nothing");
+                let mut request = Request::new(key, limit).verb(verb).cost(rng.u32(1..=4));
+                let own_costs = rng.bool();
+                for (key, limit) in counters[1..].iter().map(asked) {
+                    let cost = if own_costs {
+                        rng.u32(..=4)
+                    } else {
+                        request.units()
+                    };
+                    request = request.and_cost(key, limit, cost).unwrap();
+                }
+                let decision = store.decide(&request);
+                let each = request.asked().iter().zip(decision.verdicts());
+                for (&at, (asked, verdict)) in counters.iter().zip(each) {
+                    let all = match verb {
+                        _ if asked.units() == 0 => 0,
+                        Verb::Check => asked.units(),
+                        _ => decision.granted(),
+                    };
+                    let right = if decision.allowed() { all } else { 0 };
+                    assert_eq!(verdict.granted(), right, "all or nothing");
                     took[at].fetch_add(verdict.granted(), SeqCst);
                 }
             }
