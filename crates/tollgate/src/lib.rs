@@ -74,6 +74,7 @@
 
 mod clock;
 mod decision;
+mod failure;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
@@ -84,11 +85,12 @@ mod store;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};
+pub use failure::{OnFailure, Replicas};
 pub use key::Key;
 pub use limit::Limit;
+pub use limiter::Limiter;
 #[cfg(feature = "tokio")]
 pub use limiter::{AcquireError, Wait};
-pub use limiter::{Limiter, OnFailure, Replicas};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
 #[cfg(feature = "redis")]
 pub use store::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};

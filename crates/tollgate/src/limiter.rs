@@ -15,12 +15,12 @@ use tollgate_core::Verb;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
+use crate::failure::{OnFailure, Replicas};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
 use crate::store::{MemoryStore, Store};
 use fail::{Guard, Plan};
-pub use fail::{OnFailure, Replicas};
 #[cfg(feature = "tokio")]
 pub use wait::{AcquireError, Wait};
 

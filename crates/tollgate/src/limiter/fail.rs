@@ -1,56 +1,19 @@
 //! What to answer when the store does not: after a deadline, by a policy. Errors stop here. Knows
 //! nothing of why a store fails.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 #[cfg(feature = "tokio")]
 use super::breaker::Breaker;
 use crate::decision::Decision;
+use crate::failure::OnFailure;
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::store::{MemoryStore, Store, StoreError};
 
 /// How long a store may take unless told otherwise.
 const DEADLINE: Duration = Duration::from_millis(50);
-
-/// What to answer when the store does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFailure {
-    /// Admits: the limit is there to keep order, and order can wait.
-    #[default]
-    Open,
-    /// Refuses: what is protected must not be had without a count, such as a login.
-    Closed,
-    /// Counts in this process, each of several replicas its share of the limit.
-    Local(Replicas),
-}
-
-/// Among how many processes a limit is shared while each counts by itself.
-///
-/// Each takes `floor(limit / n)` and `floor(burst / n)`; where that is less than one, one in a
-/// period longer by as much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replicas {
-    /// So many.
-    Fixed(NonZeroU32),
-    /// As many as the store last counted, and no fewer than this: what it takes until a store
-    /// that counts has answered.
-    Counted {
-        /// The least number.
-        at_least: NonZeroU32,
-    },
-}
-
-impl Replicas {
-    fn number(self, counted: Option<u32>) -> u32 {
-        match self {
-            Replicas::Fixed(number) => number.get(),
-            Replicas::Counted { at_least } => counted.unwrap_or(0).max(at_least.get()),
-        }
-    }
-}
 
 /// How a limiter meets failure.
 #[derive(Clone, Copy, Debug)]
