@@ -22,10 +22,13 @@ enum How {
     Shared,
     /// No counter: the store failed, and the policy admits.
     Open,
-    /// No counter: the store failed, and the policy refuses.
-    Closed,
+    /// No counter: the store failed, and the policy of the limit at that place refuses.
+    Closed { at: u8 },
     /// Counters of this process: the store failed.
     Local,
+    /// Counters of this process for some limits, among them the binding one, at that place, and
+    /// none for the others, whose policy admits.
+    Partly { at: u8 },
 }
 
 /// When a refused request would be admitted.
@@ -71,8 +74,7 @@ impl Decision {
     pub(crate) fn open(request: &Request<'_>) -> Self {
         let granted = match request.asks() {
             Verb::Check | Verb::Take | Verb::Charge => {
-                let units = request.asked().iter().map(Asked::units);
-                units.filter(|units| *units > 0).min().unwrap_or(0)
+                least(request.asked().iter().map(Asked::units))
             }
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
         };
@@ -80,19 +82,19 @@ impl Decision {
             granted,
             delay_us: 0,
         };
-        Self::uncounted(request, outcome, How::Open)
+        Self::uncounted(request, 0, outcome, How::Open)
     }
 
-    /// Refuses without having counted.
-    pub(crate) fn closed(request: &Request<'_>) -> Self {
+    /// Refuses without having counted, because of the limit at that place.
+    pub(crate) fn closed(request: &Request<'_>, at: usize) -> Self {
         let outcome = Outcome::Refused {
             retry: Retry::Never,
         };
-        Self::uncounted(request, outcome, How::Closed)
+        Self::uncounted(request, at, outcome, How::Closed { at: narrow(at) })
     }
 
-    fn uncounted(request: &Request<'_>, outcome: Outcome, how: How) -> Self {
-        let limit = request.asked()[0].limit.quota().capacity();
+    fn uncounted(request: &Request<'_>, at: usize, outcome: Outcome, how: How) -> Self {
+        let limit = request.asked()[at].limit.quota().capacity();
         let verdict = Verdict {
             outcome,
             limit,
@@ -108,6 +110,20 @@ impl Decision {
         Decision {
             how: How::Local,
             ..self
+        }
+    }
+
+    /// The same, made on counters of this process for the limits at these places, while others,
+    /// with these costs, admit without a count.
+    pub(crate) fn partly_counted_here(self, places: &[usize], uncounted: &[u32]) -> Self {
+        let at = places.get(self.binding()).copied().unwrap_or(0);
+        let mut verdict = *self.inner.verdict();
+        if let Outcome::Admitted { granted, .. } = &mut verdict.outcome {
+            *granted = least(uncounted.iter().copied().chain([*granted]));
+        }
+        Decision {
+            inner: tollgate_core::Decision::one(verdict),
+            how: How::Partly { at: narrow(at) },
         }
     }
 
@@ -161,30 +177,37 @@ impl Decision {
     }
 
     /// The position in the request of the limit that decided: when refused, the refusing one with
-    /// the longest retry; when admitted, the one with the least remaining.
+    /// the longest retry; when admitted, the one with the least remaining. When the store failed,
+    /// the one whose policy refuses, or of those that were counted.
     pub fn binding(&self) -> usize {
-        self.inner.binding()
+        match self.how {
+            How::Own | How::Shared | How::Local | How::Open => self.inner.binding(),
+            How::Closed { at } | How::Partly { at } => at.into(),
+        }
     }
 
-    /// Every limit's own verdict, in the request's order; none if the store failed and nothing
-    /// was counted.
+    /// Every limit's own verdict, in the request's order; none if the store failed and not every
+    /// limit was counted.
     pub fn verdicts(&self) -> &[Verdict] {
         match self.how {
             How::Own | How::Shared | How::Local => self.inner.verdicts(),
-            How::Open | How::Closed => &[],
+            How::Open | How::Closed { .. } | How::Partly { .. } => &[],
         }
     }
 
     /// Whether it was made without the store, which failed: see
     /// [`Limiter::on_failure`](crate::Limiter::on_failure).
     pub fn degraded(&self) -> bool {
-        matches!(self.how, How::Open | How::Closed | How::Local)
+        match self.how {
+            How::Own | How::Shared => false,
+            How::Open | How::Closed { .. } | How::Local | How::Partly { .. } => true,
+        }
     }
 
     /// Whether it was refused only because the store failed: not the caller's fault, and nothing
     /// that a quota says.
     pub fn unavailable(&self) -> bool {
-        self.how == How::Closed
+        matches!(self.how, How::Closed { .. })
     }
 
     /// Whether a limit had no counter of its own because the store is full, and shared a budget
@@ -192,4 +215,14 @@ impl Decision {
     pub fn shared(&self) -> bool {
         self.how == How::Shared
     }
+}
+
+/// The least of those that are not 0; 0 if none is.
+fn least(units: impl Iterator<Item = u32>) -> u32 {
+    units.filter(|units| *units > 0).min().unwrap_or(0)
+}
+
+/// A place in a request, which has room for [`MAX_LIMITS`](crate::MAX_LIMITS).
+fn narrow(at: usize) -> u8 {
+    u8::try_from(at).unwrap_or(u8::MAX)
 }

@@ -30,6 +30,16 @@ pub enum Replicas {
     },
 }
 
+impl OnFailure {
+    /// Whether a store has to count replicas for it.
+    pub(crate) fn counts_replicas(self) -> bool {
+        match self {
+            OnFailure::Local(Replicas::Counted { .. }) => true,
+            OnFailure::Local(Replicas::Fixed(_)) | OnFailure::Open | OnFailure::Closed => false,
+        }
+    }
+}
+
 impl Replicas {
     pub(crate) fn number(self, counted: Option<u32>) -> u32 {
         match self {

@@ -2,8 +2,11 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::Quota;
+
+use crate::failure::OnFailure;
 
 /// A quota and the name its counters go by.
 ///
@@ -24,6 +27,9 @@ pub struct Limit {
     quota: Quota,
     name: Arc<str>,
     fingerprint: u64,
+    /// None: the limiter's.
+    on_failure: Option<OnFailure>,
+    deadline: Option<Duration>,
     /// What a counter's name in a store outside this process ends with.
     #[cfg(feature = "redis")]
     suffix: Arc<[u8]>,
@@ -43,9 +49,46 @@ impl Limit {
             quota,
             name: name.into(),
             fingerprint: hasher.finish(),
+            on_failure: None,
+            deadline: None,
             #[cfg(feature = "redis")]
             suffix: crate::store::suffix(name, &quota),
         }
+    }
+
+    /// Says what this limit answers when the store does not, whatever the limiter's policy. It
+    /// changes no counter.
+    ///
+    /// Where the limits of one request differ, one that is closed refuses; those that are local
+    /// are counted together in this process, all or nothing; those that are open admit.
+    ///
+    /// ```
+    /// use tollgate::{Limit, OnFailure, Quota};
+    ///
+    /// let login = Limit::named("login", Quota::per_minute(5)).on_failure(OnFailure::Closed);
+    /// ```
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.on_failure = Some(policy);
+        self
+    }
+
+    /// Sets how long the store may take to answer a request with this limit, whatever the
+    /// limiter's deadline. The least of a request's limits holds.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The policy of its own, if it has one.
+    pub fn own_policy(&self) -> Option<OnFailure> {
+        self.on_failure
+    }
+
+    /// The deadline of its own, if it has one.
+    pub fn own_deadline(&self) -> Option<Duration> {
+        self.deadline
     }
 
     /// The quota.

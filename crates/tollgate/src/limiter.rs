@@ -15,7 +15,7 @@ use tollgate_core::Verb;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::failure::{OnFailure, Replicas};
+use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
@@ -80,15 +80,28 @@ impl Limiter {
 impl<S: Store> Limiter<S> {
     /// Limits each key, counting in a store, or in one that others use too (an [`Arc`]).
     pub fn over(store: impl Into<Arc<S>>, limit: impl Into<Limit>) -> Self {
-        let (store, limit) = (store.into(), limit.into());
-        store.prepare(&limit);
-        Limiter {
-            store,
-            limits: Arc::new([limit]),
+        let limiter = Limiter {
+            store: store.into(),
+            limits: Arc::new([limit.into()]),
             plan: Plan::default(),
             guard: Arc::default(),
             #[cfg(feature = "tokio")]
             waiting: Arc::default(),
+        };
+        limiter
+            .limits
+            .iter()
+            .for_each(|limit| limiter.prepare(limit));
+        limiter
+    }
+
+    /// Makes a limit known before the first request that carries it: the store makes room, and
+    /// begins to count replicas if the limit's [policy](Limit::on_failure) needs to know them.
+    /// The limiter's own limits are known already.
+    pub fn prepare(&self, limit: &Limit) {
+        self.store.prepare(limit);
+        if limit.own_policy().is_some_and(OnFailure::counts_replicas) {
+            self.store.count_replicas();
         }
     }
 
@@ -108,7 +121,7 @@ impl<S: Store> Limiter<S> {
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Self, RequestError> {
         let limits: Vec<Limit> = self.limits.iter().cloned().chain([limit.into()]).collect();
         Request::of("", &limits)?;
-        limits.iter().for_each(|limit| self.store.prepare(limit));
+        limits.iter().for_each(|limit| self.prepare(limit));
         Ok(self.under(limits.into()))
     }
 
@@ -126,7 +139,7 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn with(&self, limit: impl Into<Limit>) -> Self {
         let limit = limit.into();
-        self.store.prepare(&limit);
+        self.prepare(&limit);
         self.under(Arc::new([limit]))
     }
 
@@ -156,7 +169,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// The same limiter with another answer for when the store does not give one:
-    /// [`OnFailure::Open`] unless told otherwise.
+    /// [`OnFailure::Open`] unless told otherwise. A limit may have [its own](Limit::on_failure).
     ///
     /// ```
     /// use tollgate::{Limiter, OnFailure, Quota};
@@ -165,7 +178,7 @@ impl<S: Store> Limiter<S> {
     /// ```
     #[must_use]
     pub fn on_failure(&self, policy: OnFailure) -> Self {
-        if let OnFailure::Local(Replicas::Counted { .. }) = policy {
+        if policy.counts_replicas() {
             self.store.count_replicas();
         }
         let mut limiter = self.clone();
@@ -173,8 +186,8 @@ impl<S: Store> Limiter<S> {
         limiter
     }
 
-    /// The same limiter with another deadline for the store: 50 ms unless told otherwise. It
-    /// needs the feature `tokio`; without it a store has to keep its own.
+    /// The same limiter with another deadline for the store: 50 ms unless told otherwise. A limit
+    /// may have [its own](Limit::deadline). It needs the feature `tokio`; without it a store has to keep its own.
     #[must_use]
     pub fn deadline(&self, deadline: Duration) -> Self {
         let mut limiter = self.clone();

@@ -43,7 +43,7 @@ impl Breaker {
         self: &Arc<Self>,
         store: &Arc<S>,
         request: &Request<'_>,
-        deadline: Duration,
+        deadline: impl FnOnce() -> Duration,
     ) -> Result<Decision, StoreError> {
         if self.is_open() {
             let text = "it has not answered lately";
@@ -128,7 +128,7 @@ impl Drop for Probing {
 /// and no runtime.
 async fn in_time(
     answer: impl Future<Output = Result<Decision, StoreError>>,
-    deadline: Duration,
+    deadline: impl FnOnce() -> Duration,
 ) -> Result<Decision, StoreError> {
     let mut answer = pin!(answer);
     let at_once = poll_fn(|context| {
@@ -140,6 +140,7 @@ async fn in_time(
     if let Some(answer) = at_once.await {
         return answer;
     }
+    let deadline = deadline();
     timeout(deadline, answer).await.unwrap_or_else(|_| {
         let text = format!("no answer within {deadline:?}");
         Err(StoreError::of(StoreErrorKind::Timeout, text))

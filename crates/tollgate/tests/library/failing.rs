@@ -2,6 +2,8 @@
 //! than it takes to find out that it is well again.
 #![cfg(feature = "tokio")]
 
+mod own_policy;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,6 +22,7 @@ struct Moody {
     asked: AtomicU32,
     probed: AtomicU32,
     counted: AtomicU32,
+    counts: AtomicU32,
 }
 
 const WELL: u32 = 0;
@@ -45,6 +48,10 @@ impl Store for Moody {
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         let _ = self.counters.decide(request);
+    }
+
+    fn count_replicas(&self) {
+        self.counts.fetch_add(1, Relaxed);
     }
 
     fn replicas(&self) -> Option<u32> {
