@@ -164,8 +164,28 @@ impl<S: Store> Limiter<S> {
     /// Decides a request, whichever limits it carries. A store that does not answer in time, or
     /// has not answered lately, is decided without, as [`on_failure`](Limiter::on_failure) says;
     /// such a decision is [degraded](Decision::degraded).
+    #[inline]
     pub async fn decide(&self, request: &Request<'_>) -> Decision {
-        self.guard.decide(&self.store, request, self.plan).await
+        match self.decide_at_once(request) {
+            Some(decision) => decision,
+            None => self.guard.decide(&self.store, request, self.plan).await,
+        }
+    }
+
+    /// Decides a request without waiting, where the counters are in this process; gives nothing,
+    /// and has decided nothing, where they are not. For those who would rather not make a future
+    /// for what is known at once.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(100));
+    /// let decision = limiter.decide_at_once(&limiter.request("user:42"));
+    /// assert!(decision.is_some_and(|decision| decision.allowed()));
+    /// ```
+    #[inline]
+    pub fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+        self.store.decide_at_once(request)
     }
 
     /// The same limiter with another answer for when the store does not give one:

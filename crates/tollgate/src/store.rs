@@ -30,6 +30,14 @@ pub trait Store: Send + Sync + 'static {
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
+    /// Decides one request at once, if the counters are in this process and cannot fail; whoever
+    /// gets nothing has to [wait](Store::decide) for the answer, and nothing was decided.
+    #[inline]
+    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+        let _ = request;
+        None
+    }
+
     /// Hears of a limit to come, before the first request does. Nothing need be done.
     fn prepare(&self, limit: &Limit) {
         let _ = limit;

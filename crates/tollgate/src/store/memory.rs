@@ -175,7 +175,10 @@ impl Ask {
 impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
-        self.decide_at(request, self.clock.now_us())
+        match request.asked() {
+            [asked] => self.decide_one(&asked.key, asked.limit, request.asks(), asked.units()),
+            _ => self.decide_at(request, self.clock.now_us()),
+        }
     }
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
@@ -359,6 +362,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
         ready(Ok(MemoryStore::decide(self, request)))
+    }
+
+    #[inline]
+    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+        Some(MemoryStore::decide(self, request))
     }
 
     fn prepare(&self, limit: &Limit) {

@@ -202,6 +202,15 @@ async fn a_store_that_fails_is_left_alone_and_asked_again_when_it_is_well() {
     assert_eq!(decision.remaining(), 998, "nothing was counted meanwhile");
 }
 
+#[tokio::test]
+async fn a_store_outside_this_process_is_not_asked_at_once() {
+    let limiter = moody(WELL, "100/min");
+    let request = limiter.request("a");
+    assert_eq!(limiter.decide_at_once(&request), None);
+    assert_eq!(limiter.store().asked.load(Relaxed), 0);
+    assert_eq!(limiter.decide(&request).await.remaining(), 99);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_now_and_then_is_no_reason_to_stop_asking() {
     let limiter = moody(WELL, "100/min");

@@ -38,7 +38,7 @@ fn ask_by_name(store: &Arc<Store>, request: &Request<'_>) -> Decision {
     let mut limiter = Limiter::over(Arc::clone(store), first.limit.clone());
     for asked in rest {
         if asked.key != first.key || asked.units() != request.units() {
-            return limiter.decide_now(request);
+            return limiter.decide_at_once(request).unwrap();
         }
         limiter = limiter.and(asked.limit.clone()).unwrap();
     }
