@@ -80,6 +80,8 @@ pub mod http;
 mod key;
 mod limit;
 mod limiter;
+#[cfg(feature = "tower")]
+pub mod outbound;
 mod request;
 mod store;
 

@@ -1,0 +1,107 @@
+//! Which host a request goes to. Knows the forms of a request's target; knows no limits.
+
+use ::http::Uri;
+use ::http::header::HOST;
+use ::http::uri::{Authority, Scheme};
+
+use crate::http::Head;
+use crate::key::Key;
+
+/// The host and port of a request as a key: from its target, or else from its `Host` field. All
+/// requests that name none share a key.
+pub(super) fn host_key(head: Head<'_>) -> Key<'_> {
+    let uri = head.uri();
+    let Some(authority) = uri.authority().cloned().or_else(|| host_field(head)) else {
+        return Key::from_parts(["", ""]);
+    };
+    // Names are told apart by neither case nor the root's dot.
+    let host = authority.host().to_ascii_lowercase();
+    let host = host.strip_suffix('.').unwrap_or(&host);
+    let port = authority.port_u16().or_else(|| usual_port(uri));
+    let port = port.map(|port| port.to_string()).unwrap_or_default();
+    Key::from_parts([host, &port])
+}
+
+fn host_field(head: Head<'_>) -> Option<Authority> {
+    let mut lines = head.headers().get_all(HOST).iter();
+    let line = lines.next().filter(|_| lines.next().is_none())?;
+    Authority::try_from(line.as_bytes()).ok()
+}
+
+fn usual_port(uri: &Uri) -> Option<u16> {
+    let scheme = uri.scheme()?;
+    if *scheme == Scheme::HTTPS {
+        Some(443)
+    } else if *scheme == Scheme::HTTP {
+        Some(80)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(uri: &str, hosts: &[&[u8]]) -> Key<'static> {
+        let mut request = ::http::Request::new(());
+        *request.uri_mut() = uri.parse().unwrap();
+        for host in hosts {
+            let value = ::http::HeaderValue::from_bytes(host).unwrap();
+            request.headers_mut().append(HOST, value);
+        }
+        host_key(Head::from(&request)).into_owned()
+    }
+
+    #[test]
+    fn a_host_is_the_same_however_it_is_written() {
+        let same = key("https://api.example.com/a", &[]);
+        for uri in [
+            "https://API.example.COM/b?c",
+            "https://api.example.com:443/",
+            "https://user:password@api.example.com/",
+            "https://api.example.com./",
+        ] {
+            assert!(key(uri, &[]) == same, "{uri}");
+        }
+    }
+
+    #[test]
+    fn another_host_or_port_is_another_key() {
+        let uris = [
+            "https://a.example/",
+            "http://a.example/",
+            "https://a.example:8443/",
+            "https://b.example/",
+            "http://[::1]:80/",
+            "/",
+        ];
+        for (i, a) in uris.iter().enumerate() {
+            for (j, b) in uris.iter().enumerate() {
+                assert_eq!(key(a, &[]) == key(b, &[]), i == j, "{a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_target_without_a_host_has_it_in_its_field() {
+        let named = key("/path", &[b"A.example:8080"]);
+        assert!(named == key("http://a.example:8080/", &[]));
+        assert!(named == key("http://a.example:8080/", &[b"other.example"]));
+    }
+
+    #[test]
+    fn requests_that_name_no_host_share_a_key() {
+        let none = key("/", &[]);
+        let bad: [&[&[u8]]; 5] = [
+            &[b""],
+            &[b"a b"],
+            &[b"\xff\xfe"],
+            &[b"http://x"],
+            &[b"a", b"b"],
+        ];
+        for hosts in bad {
+            assert!(key("/", hosts) == none, "{hosts:?}");
+        }
+    }
+}
