@@ -62,6 +62,11 @@
 //! With the feature `tokio`, [`Limiter::acquire`](Limiter#method.acquire) waits until a request
 //! fits, first come, first served.
 //!
+//! # Calling others
+//!
+//! With the feature `tower`, `outbound::Outbound` is a tower layer for HTTP clients: calls wait in
+//! order for a third party's limit, and obey what its responses say.
+//!
 //! # One limit for many servers
 //!
 //! With the feature `redis`, a `RedisStore` keeps the counters in Redis or Valkey. What to answer

@@ -71,7 +71,8 @@
 //! First come, first served for each key. A pause also calls those back who were waiting for the
 //! limiter: they keep their order, give back the places they had in a shaping queue, and ask again
 //! when the pause is over. So they do not all rush at once then, but leave as the quota spaces them.
-//! Calls that are out already when the remote asks for a pause are out.
+//! Calls that are out already when the remote asks for a pause are out. Over a store outside this
+//! process, the call that was just asking it may have taken its cost for nothing.
 //!
 //! A call that is dropped while it waits leaves its place to the next. One that would wait longer
 //! than [`at_most`](Outbound::at_most), that can never fit, or that is one too many (100,000 may
@@ -144,18 +145,16 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// lines, pauses and the limiter. Needs a tokio runtime with timers.
 pub struct Outbound<S = MemoryStore> {
     limiter: Limiter<S>,
-    by: Arc<dyn KeyOf>,
-    cost: Arc<dyn CostOf>,
+    by: Arc<KeyOf>,
+    cost: Arc<CostOf>,
     at_most: Option<Duration>,
     believed: Duration,
     jitter: Duration,
     lines: Arc<Lines>,
 }
 
-trait KeyOf: for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync {}
-impl<F: for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync> KeyOf for F {}
-trait CostOf: Fn(Head<'_>) -> u32 + Send + Sync {}
-impl<F: Fn(Head<'_>) -> u32 + Send + Sync> CostOf for F {}
+type KeyOf = dyn for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync;
+type CostOf = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 
 impl<S: Store> Outbound<S> {
     /// A gate before which all calls stand in one line, each of cost 1, as long as it takes.
@@ -274,7 +273,8 @@ impl<S: Store> Outbound<S> {
             let acquire = self
                 .limiter
                 .acquire_with(&request, wait.jitter(self.jitter));
-            // A first look that tokio cuts short would lose the place in the limiter's line.
+            // Where tokio's budget cuts a first look short, as some of its versions do, the place
+            // in the limiter's line would be lost to the next one.
             let acquire = pin!(tokio::task::unconstrained(acquire));
             if let Some(outcome) = place.ask(acquire).await {
                 outcome?;

@@ -252,3 +252,50 @@ impl fmt::Debug for Lines {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// On another thread, a pause may come between a turn and the limiter.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_stays_at_the_limiter_during_a_pause() {
+        let lines = Lines::default();
+        let id = lines.id(&"k".into());
+        let place = lines.enter(id).unwrap();
+        place.turn(None).await.unwrap();
+        lines.pause(id, HOUR);
+        let waits = pin!(pending::<()>());
+        let called_back = timeout(HOUR / 2, place.ask(waits)).await;
+        assert_eq!(called_back, Ok(None));
+        assert!(!place.may_go());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_calls_back_whoever_waits_at_the_limiter() {
+        let lines = Arc::new(Lines::default());
+        let id = lines.id(&"k".into());
+        let inside = Arc::clone(&lines);
+        let asking = tokio::spawn(async move {
+            let place = inside.enter(id).unwrap();
+            place.turn(None).await.unwrap();
+            place.ask(pin!(pending::<()>())).await
+        });
+        let other = Arc::clone(&lines);
+        let behind = tokio::spawn(async move {
+            let place = other.enter(id).unwrap();
+            place.turn(None).await.is_ok()
+        });
+        // It is let by as soon as the first one waits at the limiter.
+        assert!(timeout(HOUR, behind).await.unwrap().unwrap());
+        assert!(!asking.is_finished());
+        lines.pause(id, HOUR);
+        assert_eq!(timeout(HOUR / 2, asking).await.unwrap().unwrap(), None);
+    }
+}

@@ -1,5 +1,8 @@
 //! Calls leave in order of arrival, as the quota spaces them.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use tollgate::Quota;
 use tollgate::outbound::Outbound;
 
@@ -48,7 +51,29 @@ async fn whatever_the_quota_the_first_to_come_is_the_first_to_leave() {
     }
 }
 
-/// A task that polls many calls by itself uses up what tokio lets it poll at once.
+/// Tokio lets a task look only so often at what it waits for, before others have their turn.
+#[tokio::test(start_paused = true)]
+async fn one_that_tokio_cuts_short_keeps_its_place() {
+    let calls = Calls::under("token-bucket 1/s burst 1");
+    calls.call("a").await;
+    calls.call("b").await;
+    let mut third = Box::pin(calls.calling("c"));
+    let mut used_up = false;
+    let third = poll_fn(move |context| {
+        while !used_up {
+            let look = std::pin::pin!(tokio::task::coop::consume_budget());
+            used_up = look.poll(context).is_pending();
+        }
+        third.as_mut().poll(context)
+    });
+    let third = tokio::spawn(third);
+    let fourth = tokio::spawn(calls.calling("d"));
+    assert_eq!(third.await.unwrap().unwrap(), 200);
+    assert_eq!(fourth.await.unwrap().unwrap(), 200);
+    let right = [("a", 0), ("b", 1_000), ("c", 2_000), ("d", 3_000)];
+    calls.remote.assert_arrived(&right);
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_task_are_in_order_too() {
     let calls = Calls::under("token-bucket 100/s burst 1");
@@ -57,13 +82,13 @@ async fn calls_of_one_task_are_in_order_too() {
         set.push(Box::pin(calls.calling(&n.to_string())));
     }
     while !set.is_empty() {
-        std::future::poll_fn(|context| {
+        poll_fn(|context| {
             let before = set.len();
             set.retain_mut(|call| call.as_mut().poll(context).is_pending());
             if set.len() < before {
-                std::task::Poll::Ready(())
+                Poll::Ready(())
             } else {
-                std::task::Poll::Pending
+                Poll::Pending
             }
         })
         .await;

@@ -1,5 +1,6 @@
 //! The remote's word is kept: by those who come, and by those who wait already.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tollgate::Verb;
@@ -156,15 +157,15 @@ async fn a_pause_is_lengthened_and_never_shortened() {
     let calls = Calls::under("token-bucket 100/s burst 100");
     calls.call("a?429&after=1000&retry-after=5").await;
     calls.call("b?429&after=2000&retry-after=1").await;
-    calls.call("c?429&after=3000&retry-after=7").await;
-    calls.call("d?200&after=3500").await;
-    calls.remote.until_ms(1_500).await;
+    calls.call("c?200&after=2500").await;
+    calls.call("d?429&after=5000&retry-after=7").await;
+    calls.remote.until_ms(4_000).await;
     calls.call("e").await;
     calls.call("f").await;
     calls.remote.until_ms(50_000).await;
-    let arrived = calls.remote.arrived();
-    let late: Vec<(String, u64)> = arrived[4..].to_vec();
-    assert_eq!(late, [("e".into(), 10_000), ("f".into(), 10_000)]);
+    let right = ["a", "b", "c", "d"].map(|name| (name, 0));
+    let right = [&right[..], &[("e", 12_000), ("f", 12_000)]].concat();
+    calls.remote.assert_arrived(&right);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,25 +186,24 @@ async fn who_hangs_up_during_a_pause_holds_nobody_up() {
     assert_eq!(calls.lines(), (0, 0));
 }
 
-/// Its turn comes at the very moment of the pause: it is out, or it keeps what it took.
+/// Its turn came, but nobody looked before the pause did: it stays, and keeps what it took.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_with_the_pause_is_not_lost() {
+async fn a_turn_that_comes_together_with_a_pause_is_kept_for_later() {
     let limiter = limiter("leaky-bucket 1/s queue 10");
     let calls = Calls::through(&Outbound::new(limiter.clone()));
-    calls.call("a?429&after=1000&retry-after=3").await;
-    calls.call("b").await;
-    calls.call("c").await;
-    calls.remote.until_ms(2_000).await;
-    let went = calls.remote.arrived();
-    calls.remote.until_ms(50_000).await;
-    let arrived = calls.remote.arrived();
-    assert_eq!(arrived.len(), 3);
-    assert!(
-        arrived[1].1 == 1_000 || arrived[1].1 == 4_000,
-        "{arrived:?}"
-    );
-    assert!(arrived[2].1 >= 4_000, "{arrived:?}");
-    assert!(went.iter().all(|(_, at)| *at <= 1_000), "{went:?}");
+    calls.call("a?429&after=1200&retry-after=5").await;
+    let mut b = Box::pin(calls.calling("b"));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(b.as_mut().poll(&mut context).is_pending());
+    calls.remote.until_ms(1_300).await;
+    let b = tokio::spawn(b);
+    calls.remote.until_ms(6_199).await;
+    calls.remote.assert_arrived(&[("a", 0)]);
+    let before = limiter.peek("", 1);
+    assert_eq!(b.await.unwrap().unwrap(), 200);
+    calls.remote.assert_arrived(&[("a", 0), ("b", 6_200)]);
+    assert_eq!(limiter.peek("", 1).remaining(), before.remaining());
+    assert_eq!(calls.lines(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
