@@ -4,6 +4,8 @@
 mod breaker;
 mod fail;
 #[cfg(feature = "tokio")]
+mod line;
+#[cfg(feature = "tokio")]
 mod seats;
 #[cfg(feature = "tokio")]
 mod wait;
@@ -47,7 +49,7 @@ pub struct Limiter<S = MemoryStore> {
     plan: Plan,
     guard: Arc<Guard>,
     #[cfg(feature = "tokio")]
-    waiting: Arc<wait::Waiting>,
+    waiting: Arc<line::Waiting>,
 }
 
 impl<S> Limiter<S> {
