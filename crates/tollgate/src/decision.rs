@@ -127,6 +127,25 @@ impl Decision {
         }
     }
 
+    /// The same as a refusal by every limit whose delay is longer than that, until it no longer
+    /// is; none if there is no such limit.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn refused_beyond(&self, longest: Duration) -> Option<Self> {
+        let longest = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+        if self.verdict().delay_us() <= longest {
+            return None;
+        }
+        let verdicts = self.inner.verdicts().iter().map(|&(mut verdict)| {
+            if verdict.delay_us() > longest {
+                let retry = Retry::after_us(verdict.delay_us() - longest);
+                verdict.outcome = Outcome::Refused { retry };
+            }
+            verdict
+        });
+        let inner = tollgate_core::Decision::all(verdicts.collect());
+        Some(Decision { inner, ..*self })
+    }
+
     /// Whether the request may go ahead, after its [`delay`](Decision::delay).
     #[inline]
     pub fn allowed(&self) -> bool {

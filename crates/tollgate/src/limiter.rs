@@ -1,6 +1,8 @@
 //! What callers hold: limits over a store. Knows nothing of where the counters are.
 
 #[cfg(feature = "tokio")]
+mod admit;
+#[cfg(feature = "tokio")]
 mod breaker;
 mod fail;
 #[cfg(feature = "tokio")]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::seats::Seats;
 use super::wait::AcquireError;
-use crate::request::Request;
+use crate::request::Asked;
 
 /// How many requests of a limiter may wait at once; more are turned away.
 pub(super) const MOST_WAITING: usize = 100_000;
@@ -41,6 +41,9 @@ struct Members {
 pub(super) struct Line {
     /// Whoever holds it is first; it is handed over in order of arrival.
     pub(super) gate: tokio::sync::Mutex<()>,
+    /// Whoever holds it asks and is seated if need be, so that seats are in the order of the
+    /// schedule; nobody holds it while waiting for room or for a turn.
+    pub(super) seating: tokio::sync::Mutex<()>,
     pub(super) seats: Seats,
 }
 
@@ -52,12 +55,13 @@ pub(super) struct Ticket<'a> {
 }
 
 impl Waiting {
-    pub(super) fn enter(&self, request: &Request<'_>) -> Result<Ticket<'_>, AcquireError> {
+    /// Enters the line of some counters.
+    pub(super) fn enter<'r, 'a: 'r>(
+        &self,
+        counters: impl Iterator<Item = &'r Asked<'a>>,
+    ) -> Result<Ticket<'_>, AcquireError> {
         // Two keys of one hash would stand in one line: they would wait longer, no more.
-        let names = request
-            .asked()
-            .iter()
-            .map(|asked| (&asked.key, asked.limit.name()));
+        let names = counters.map(|asked| (&asked.key, asked.limit.name()));
         let key = self.seed.hash_one(names.collect::<Vec<_>>());
         let mut lines = self.lines.lock();
         if lines.waiting == MOST_WAITING {
@@ -71,6 +75,11 @@ impl Waiting {
             key,
             line: Arc::clone(&members.line),
         })
+    }
+
+    /// How many stand in all lines together.
+    pub(super) fn count(&self) -> usize {
+        self.lines.lock().waiting
     }
 }
 
@@ -90,7 +99,7 @@ impl Drop for Ticket<'_> {
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting")
-            .field("waiting", &self.lines.lock().waiting)
+            .field("waiting", &self.count())
             .finish_non_exhaustive()
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::Verb;
 
+use crate::decision::Decision;
 use crate::request::{Asked, Request};
 use crate::store::Store;
 
@@ -60,7 +61,7 @@ impl Place {
             units: shaping(request).map(Asked::units).collect(),
             one: Duration::MAX,
         };
-        for asked in shaping(request).filter(|asked| asked.units() > 0) {
+        for asked in charged(request) {
             let quota = asked.limit.quota();
             let lasts = |units: u32| {
                 let limit = u128::from(quota.limit());
@@ -79,6 +80,11 @@ impl Place {
     }
 }
 
+/// The limits that may make a request wait for its turn.
+pub(super) fn charged<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = &'r Asked<'a>> {
+    shaping(request).filter(|asked| asked.units() > 0)
+}
+
 fn shaping<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = &'r Asked<'a>> {
     let shapes = |asked: &&Asked<'_>| asked.limit.quota().algorithm().shapes();
     request.asked().iter().filter(shapes)
@@ -93,19 +99,21 @@ pub(super) struct TakenSeat<'a, 'r, S: Store> {
     first: Arc<Notify>,
     store: &'a Arc<S>,
     request: &'a Request<'r>,
+    /// Whether the store has it: a decision made without it took nothing there.
+    stored: bool,
 }
 
 impl Seats {
-    /// Takes the last seat, its turn coming after `delay`.
+    /// Takes the last seat, its turn coming after the delay of the request's decision.
     pub(super) fn take<'a, 'r, S: Store>(
         &'a self,
         store: &'a Arc<S>,
         request: &'a Request<'r>,
-        delay: Duration,
+        decision: &Decision,
     ) -> TakenSeat<'a, 'r, S> {
         let first = Arc::new(Notify::new());
         let mut row = self.row.lock();
-        let (number, at) = row.push(Place::of(request), delay, Arc::clone(&first));
+        let (number, at) = row.push(Place::of(request), decision.delay(), Arc::clone(&first));
         TakenSeat {
             row: &self.row,
             number,
@@ -113,6 +121,7 @@ impl Seats {
             first,
             store,
             request,
+            stored: !decision.degraded(),
         }
     }
 }
@@ -235,6 +244,9 @@ impl<S: Store> Drop for TakenSeat<'_, '_, S> {
     fn drop(&mut self) {
         // Whoever was served has no seat any more.
         let units = self.row.lock().give_up(self.number);
+        if !self.stored {
+            return;
+        }
         // The schedule only: what windows and other buckets counted may be of the past by now,
         // and giving it back would let others have more than their limit.
         let asked = shaping(self.request).zip(units);

@@ -39,7 +39,7 @@ impl Wait {
         Wait::default()
     }
 
-    /// No longer than this; a request that cannot make it fails at once.
+    /// No longer than this; a request that cannot make it fails, or is refused, at once.
     pub fn at_most(longest: Duration) -> Self {
         Wait {
             at_most: Some(longest),
@@ -54,6 +54,12 @@ impl Wait {
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
+    }
+
+    /// When it ends, if begun now; an end beyond that of time is none.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let longest = self.at_most?;
+        Instant::now().checked_add(longest)
     }
 
     fn random_bit(&self) -> Duration {
@@ -98,6 +104,12 @@ impl Error for AcquireError {}
 
 /// Waiting needs the feature `tokio` and a runtime with timers.
 impl<S: Store> Limiter<S> {
+    /// How many requests of this limiter and its clones wait at the moment: for room, or for
+    /// their turn in a shaping queue.
+    pub fn waiting(&self) -> usize {
+        self.waiting.count()
+    }
+
     /// Waits until 1 is taken: until a window or bucket has room, or through a shaping delay.
     /// First come, first served for each key of this limiter and its clones.
     ///
@@ -156,22 +168,20 @@ impl<S: Store> Limiter<S> {
         if !request.asked().iter().all(fits) {
             return Err(AcquireError::Never);
         }
-        // A deadline beyond the end of time is none.
-        let deadline = wait
-            .at_most
-            .and_then(|longest| Instant::now().checked_add(longest));
-        let ticket = self.waiting.enter(request)?;
+        let deadline = wait.deadline();
+        let ticket = self.waiting.enter(request.asked().iter())?;
         let turn = self.wait_for_turn(&ticket.line, request, deadline).await?;
         let check = request.clone().verb(Verb::Check);
         loop {
             self.foresee(request, deadline).await?;
+            let seating = ticket.line.seating.lock().await;
             let decision = self.asked(&check).await?;
             let pause = match decision.retry_after() {
                 None if decision.delay().is_zero() => return Ok(decision),
                 None => {
                     let seats = &ticket.line.seats;
-                    let seat = seats.take(&self.store, request, decision.delay());
-                    drop(turn);
+                    let seat = seats.take(&self.store, request, &decision);
+                    drop((seating, turn));
                     // Others may have come between foreseeing and taking, and nobody is seated
                     // before those who wait already; leaving the seat passes it on.
                     in_time(seat.wait(), deadline)?;
@@ -181,6 +191,7 @@ impl<S: Store> Limiter<S> {
                 Some(RetryAfter::Never) => return Err(AcquireError::Never),
                 Some(RetryAfter::After(pause)) => pause,
             };
+            drop(seating);
             in_time(pause, deadline)?;
             let again = Instant::now() + pause + wait.random_bit();
             sleep_until(deadline.map_or(again, |deadline| again.min(deadline))).await;

@@ -70,6 +70,11 @@ fn moody(mood: u32, quota: &str) -> Limiter<Moody> {
     Limiter::over(store, quota.parse::<Quota>().unwrap())
 }
 
+/// A limiter whose store fails.
+pub(crate) fn broken(quota: Quota) -> Limiter<impl Store> {
+    moody(FAILS, &quota.to_string())
+}
+
 async fn check<S: Store>(limiter: &Limiter<S>, key: &str) -> Decision {
     limiter.decide(&limiter.request(key)).await
 }

@@ -1,6 +1,7 @@
 //! Waiting for real, on virtual time: the store's clock and the runtime's timers are the same, and
 //! both move only when everybody waits.
 
+mod admit;
 mod deadline;
 mod dropped;
 mod jitter;
