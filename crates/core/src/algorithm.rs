@@ -3,6 +3,7 @@
 //! An algorithm is six small questions: *advance* the state to a moment, and there, how much is
 //! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*.
 
+mod any;
 mod bucket;
 mod entries;
 mod fixed_window;
@@ -13,6 +14,7 @@ mod sliding_window_counter;
 mod sliding_window_log;
 mod whole_bucket;
 
+pub(crate) use any::AnyLevel;
 pub(crate) use bucket::Bucket;
 pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]
@@ -293,65 +295,6 @@ impl<'a> Opened<LogAt<'a>> {
             level,
             now,
             behind: now - t,
-        }
-    }
-}
-
-/// A level of whichever algorithm.
-pub(crate) enum AnyLevel<'a> {
-    Window(Window),
-    Counter(Counter),
-    Bucket(Bucket),
-    Log(LogAt<'a>),
-    #[cfg(feature = "lua")]
-    Glimpse(Glimpse),
-}
-
-macro_rules! ask {
-    ($any:expr, $level:ident => $answer:expr) => {
-        match $any {
-            AnyLevel::Window($level) => $answer,
-            AnyLevel::Counter($level) => $answer,
-            AnyLevel::Bucket($level) => $answer,
-            AnyLevel::Log($level) => $answer,
-            #[cfg(feature = "lua")]
-            AnyLevel::Glimpse($level) => $answer,
-        }
-    };
-}
-
-impl Level for AnyLevel<'_> {
-    fn available(&self, quota: &Quota, now: u64) -> u32 {
-        ask!(self, level => level.available(quota, now))
-    }
-
-    fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        ask!(self, level => level.until_fits(quota, units, now))
-    }
-
-    fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        ask!(self, level => level.until_new(quota, now))
-    }
-
-    fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        ask!(self, level => level.take(quota, units, now));
-    }
-
-    fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        ask!(self, level => level.give_back(quota, units, now));
-    }
-}
-
-impl AnyLevel<'_> {
-    /// The state to write down; none for a log, which was changed in its place.
-    pub(crate) fn into_state(self) -> Option<State> {
-        match self {
-            AnyLevel::Window(state) => Some(State::Window(state)),
-            AnyLevel::Counter(state) => Some(State::Counter(state)),
-            AnyLevel::Bucket(state) => Some(State::Bucket(state)),
-            AnyLevel::Log(_) => None,
-            #[cfg(feature = "lua")]
-            AnyLevel::Glimpse(state) => Some(State::Glimpse(state)),
         }
     }
 }
