@@ -1,7 +1,8 @@
 //! The algorithms and what a counter remembers: the only place that tells them apart.
 //!
 //! An algorithm is six small questions: *advance* the state to a moment, and there, how much is
-//! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*.
+//! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*. And
+//! one that is seldom asked: *undo* n that were taken at some moment.
 
 mod any;
 mod bucket;
@@ -16,6 +17,8 @@ mod whole_bucket;
 
 pub(crate) use any::AnyLevel;
 pub(crate) use bucket::Bucket;
+#[cfg(feature = "lua")]
+pub(crate) use bucket::saturated;
 pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]
 pub(crate) use glimpse::Glimpse;
@@ -24,6 +27,7 @@ pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;
 use whole_bucket::WholeBucket;
 
+use crate::MAX_TIME_US;
 #[cfg(feature = "lua")]
 use crate::lua::Twin;
 use crate::math::mul_div;
@@ -345,6 +349,22 @@ impl State {
                 }
             }
         }
+    }
+
+    /// The moment that a request at `now_us` is decided as at, and takes at: later than that if the
+    /// clock has stepped back.
+    pub fn moment_us(&self, quota: &Quota, now_us: u64) -> u64 {
+        let t = now_us.min(MAX_TIME_US);
+        let mark = match self {
+            State::New => None,
+            State::Window(window) => Some(window.mark()),
+            State::Counter(counter) => Some(counter.mark()),
+            State::Bucket(bucket) => Some(bucket.mark()),
+            State::Log(log) => return log.moment_us(quota, t),
+            #[cfg(feature = "lua")]
+            State::Glimpse(glimpse) => return t.max(glimpse.newest),
+        };
+        mark.and_then(|mark| moment(mark, quota, t)).unwrap_or(t)
     }
 
     fn as_log(&mut self) -> &mut Log {

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{Bucket, Counter, Glimpse, State, Window};
+use crate::algorithm::{Bucket, Counter, Glimpse, State, Window, saturated};
 use crate::math::narrow;
 use crate::quota::Quota;
 use crate::verb::Verb;
@@ -165,6 +165,7 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
         Ask::Verb(Verb::Take) => 2,
         Ask::Verb(Verb::Charge) => 3,
         Ask::Verb(Verb::Refund) => 4,
+        Ask::Undo { .. } if cost == 0 => 0,
         Ask::Undo { .. } => 6,
     };
     let twin = quota.algorithm().twin();
@@ -173,14 +174,19 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
     out.extend_from_slice(&quota.limit().to_be_bytes());
     write_seven(out, quota.period_us());
     if twin == Twin::Bucket {
-        for drain in [quota.full(), quota.drain(cost)] {
+        let drains = match ask {
+            Ask::Verb(_) => quota.drain(cost),
+            // No more was taken.
+            Ask::Undo { .. } => saturated(quota.drain(cost)),
+        };
+        for drain in [quota.full(), drains] {
             // Nothing takes longer: what would never fits, or saturates.
             write_seven(out, drain.us.min(MAX_TIME_US + 1));
             out.extend_from_slice(&drain.part.to_be_bytes());
         }
     }
     if let Ask::Undo { taken_us } = ask {
-        write_seven(out, taken_us);
+        write_seven(out, taken_us.min(MAX_TIME_US));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The six verbs, written once over the algorithms' few questions. Knows no algorithm by name.
 
+mod undo;
+
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
@@ -8,6 +10,7 @@ use crate::MAX_TIME_US;
 use crate::algorithm::{AnyLevel, Flat, Level, Log, Opened, Packed, State, WithFlat, with_packed};
 use crate::decision::{Decision, Outcome, Retry, Verdict};
 use crate::quota::Quota;
+pub use undo::undo;
 
 /// What a request asks of its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -209,8 +212,8 @@ pub struct Found<'a> {
 #[cfg(feature = "lua")]
 impl Found<'_> {
     /// The moment it was decided as at: later than `now_us` if the clock had stepped back.
-    pub fn moment_us(&mut self) -> u64 {
-        self.state.open(self.quota, self.now_us).now
+    pub fn moment_us(&self) -> u64 {
+        self.state.moment_us(self.quota, self.now_us)
     }
 }
 
@@ -337,12 +340,7 @@ impl<'a, L: Level> Turn<'a, L> {
             }
             Verb::Refund => {
                 self.level.give_back(quota, self.cost, now);
-                let verdict = self.verdict(GIVEN_BACK, self.level.available(quota, now));
-                let change = match verdict.reset_after_us {
-                    0 => Change::Forget,
-                    1.. => Change::Keep(()),
-                };
-                (verdict, change)
+                self.given_back()
             }
             Verb::Reset => {
                 let verdict = Verdict {
@@ -354,6 +352,17 @@ impl<'a, L: Level> Turn<'a, L> {
                 (verdict, Change::Forget)
             }
         }
+    }
+
+    /// The answer after units were given back.
+    #[inline(always)]
+    fn given_back(&self) -> (Verdict, Change<()>) {
+        let verdict = self.verdict(GIVEN_BACK, self.level.available(self.quota, self.now));
+        let change = match verdict.reset_after_us {
+            0 => Change::Forget,
+            1.. => Change::Keep(()),
+        };
+        (verdict, change)
     }
 
     /// The shaping delay of a request that takes something: until the queue ahead has drained.

@@ -51,6 +51,11 @@ impl Level for AnyLevel<'_> {
 }
 
 impl AnyLevel<'_> {
+    /// Gives back what units taken at some moment still weigh, and never more.
+    pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+        ask!(self, level => level.undo(quota, units, taken, now));
+    }
+
     /// The state to write down; none for a log, which was changed in its place.
     pub(crate) fn into_state(self) -> Option<State> {
         match self {

@@ -137,18 +137,35 @@ impl Level for Bucket {
 
     #[inline]
     fn give_back(&mut self, quota: &Quota, units: u32, _: u64) {
-        let back = quota.drain(units);
+        self.lower(quota.drain(units), quota.limit());
+    }
+}
+
+impl Bucket {
+    /// Gives back what units taken at some moment still weigh, and never more.
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+        // Some of it has drained since; the rest of it is still in the level, unless that is older.
+        let taken_then = saturated(quota.drain(units));
+        let elapsed = now.checked_sub(taken);
+        let left = elapsed.and_then(|elapsed| taken_then.us.checked_sub(elapsed));
+        if let Some(us) = left {
+            self.lower(Drain { us, ..taken_then }, quota.limit());
+        }
+    }
+
+    #[inline]
+    fn lower(&mut self, back: Drain, limit: u32) {
         self.level = if back >= self.level {
             Drain::default()
         } else {
-            minus(self.level, back, quota.limit())
+            minus(self.level, back, limit)
         };
     }
 }
 
 /// A level never takes more than 2^52 microseconds to drain.
 #[inline]
-fn saturated(level: Drain) -> Drain {
+pub(crate) fn saturated(level: Drain) -> Drain {
     level.min(Drain {
         us: MAX_TIME_US,
         part: 0,

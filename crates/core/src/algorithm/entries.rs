@@ -124,6 +124,22 @@ impl Entries {
         }
     }
 
+    /// Takes units out of an entry, which must exist, as far as it has them; without any left it
+    /// is gone.
+    pub(super) fn lower(&mut self, at: usize, units: u64) {
+        match self {
+            Entries::Few(one) => {
+                let left = (*one & MOST_UNITS).saturating_sub(units);
+                *one = if left == 0 {
+                    0
+                } else {
+                    *one & !MOST_UNITS | left
+                };
+            }
+            Entries::Many(ring) => ring.lower(at, units),
+        }
+    }
+
     /// Forgets the oldest `n` entries and their units.
     pub(super) fn drop_front(&mut self, n: usize) {
         match self {

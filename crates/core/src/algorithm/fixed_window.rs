@@ -91,3 +91,12 @@ impl Level for Window {
         self.count = self.count.saturating_sub(units.into());
     }
 }
+
+impl Window {
+    /// Gives back what units taken at some moment still weigh, and never more.
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+        if self.start <= taken && taken < self.start + quota.period_us() {
+            self.give_back(quota, units, now);
+        }
+    }
+}

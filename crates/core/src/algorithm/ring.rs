@@ -106,6 +106,26 @@ impl Ring {
         self.words[LEN] -= 1;
     }
 
+    /// Takes units out of an entry, which must exist, as far as it has them; without any left it
+    /// is gone. The sums after it fall by as much.
+    pub(super) fn lower(&mut self, at: usize, units: u64) {
+        let before = at.checked_sub(1).map_or(0, |i| self.get(i).sum);
+        let had = self.get(at).sum - before;
+        let back = units.min(had);
+        let gone = usize::from(back == had);
+        for i in at..self.len() - gone {
+            let Entry { time, sum } = self.get(i + gone);
+            self.put(
+                i,
+                Entry {
+                    time,
+                    sum: sum - back,
+                },
+            );
+        }
+        self.words[LEN] -= u32::from(gone > 0);
+    }
+
     /// Forgets the oldest `n` entries and their units.
     pub(super) fn drop_front(&mut self, n: usize) {
         if n > 0 {

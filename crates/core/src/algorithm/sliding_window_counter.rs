@@ -128,6 +128,18 @@ impl Level for Counter {
     }
 }
 
+impl Counter {
+    /// Gives back what units taken at some moment still weigh, and never more.
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+        let period = quota.period_us();
+        if self.start <= taken && taken < self.start + period {
+            self.give_back(quota, units, now);
+        } else if self.start <= taken + period && taken < self.start {
+            self.previous = self.previous.saturating_sub(units.into());
+        }
+    }
+}
+
 /// How far into the window after it a count weighs at most `room`: the least `e` with
 /// `floor(count x (period - e) / period) <= room`, at most one period.
 #[inline]

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
-use super::Level;
 use super::entries::Entries;
 use super::ring::Entry;
-use crate::MAX_UNITS;
+use super::{Level, moment};
 use crate::math::narrow;
 use crate::quota::Quota;
+use crate::{MAX_TIME_US, MAX_UNITS};
 
 /// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
 /// into the later one: nothing fits earlier than it should, and no log grows for ever.
@@ -139,12 +139,36 @@ impl Level for LogAt<'_> {
     }
 }
 
+impl LogAt<'_> {
+    /// Gives back what units taken at some moment still weigh, and never more.
+    pub(super) fn undo(&mut self, _: &Quota, units: u32, taken: u64, _: u64) {
+        self.drop_expired();
+        let entries = &mut self.log.entries;
+        let at = entries.first(0, |entry| entry.time >= taken);
+        // Those of that very instant, if it still counts.
+        if at < entries.len() && entries.get(at).time == taken {
+            entries.lower(at, units.into());
+        }
+        self.newest = entries.last();
+    }
+}
+
 impl Log {
     /// From this time on the log may be forgotten.
     #[inline]
     pub fn forget_at_us(&self, quota: &Quota) -> u64 {
         self.newest()
             .map_or(0, |newest| newest.time + quota.period_us())
+    }
+
+    /// The moment that a request at `now_us` is decided as at: see [`State::moment_us`](super::State::moment_us).
+    #[inline]
+    pub fn moment_us(&self, quota: &Quota, now_us: u64) -> u64 {
+        let t = now_us.min(MAX_TIME_US);
+        let newest = self.newest();
+        newest
+            .and_then(|newest| moment(newest.time, quota, t))
+            .unwrap_or(t)
     }
 
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {

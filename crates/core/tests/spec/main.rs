@@ -18,5 +18,6 @@ mod text;
 mod text_errors;
 #[cfg(feature = "lua")]
 mod twins;
+mod undo;
 mod waits;
 mod worst_case;

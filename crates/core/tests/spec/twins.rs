@@ -9,6 +9,7 @@ mod several;
 mod stored;
 mod traces;
 mod undo;
+mod undone;
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;

@@ -34,7 +34,7 @@ impl Story {
         let answer = self
             .scripts
             .ask(&self.with, &self.quota, Ask::Verb(Verb::Peek), 0, Some(t));
-        let mut found = Found {
+        let found = Found {
             quota: &self.quota,
             state: answer.states.into_iter().next().unwrap(),
             cost,

@@ -66,8 +66,8 @@ async fn in_parts(
     }
     // What each limit took while its part was by itself.
     let mut taken = Vec::new();
-    for (part, found) in &mut decided {
-        let moments: Vec<u64> = found.iter_mut().map(Found::moment_us).collect();
+    for (part, found) in &decided {
+        let moments: Vec<u64> = found.iter().map(Found::moment_us).collect();
         let alone = decide_found(&mut copies(found), verb);
         let units = alone.verdicts().iter().map(Verdict::granted);
         let each = part.places.iter().zip(units).zip(moments);
