@@ -37,7 +37,9 @@ mod verb;
 pub use algorithm::{Algorithm, Log, Packed, State};
 pub use decision::{Decision, Outcome, Retry, Verdict};
 pub use quota::{MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError};
-pub use verb::{Change, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, undo};
+pub use verb::{
+    Change, Decided, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, undo,
+};
 #[cfg(feature = "lua")]
 pub use verb::{Found, decide_found};
 

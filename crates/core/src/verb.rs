@@ -116,6 +116,17 @@ pub enum Change<T> {
     Forget,
 }
 
+/// What came of one request before one packed counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided {
+    /// The answer.
+    pub verdict: Verdict,
+    /// What becomes of the state.
+    pub change: Change<Packed>,
+    /// The [moment](State::moment_us) it was decided as at.
+    pub moment_us: u64,
+}
+
 /// Decides one request against one counter that is [packed](State::pack); none under a quota that
 /// [logs](crate::Algorithm::logs), as a log cannot be packed.
 #[inline(always)]
@@ -125,14 +136,14 @@ pub fn apply_packed(
     verb: Verb,
     cost: u32,
     now_us: u64,
-) -> Option<(Verdict, Change<Packed>)> {
+) -> Option<Decided> {
     struct Decide<'a> {
         quota: &'a Quota,
         verb: Verb,
         cost: u32,
     }
     impl WithFlat for Decide<'_> {
-        type Answer = (Verdict, Change<Packed>);
+        type Answer = Decided;
 
         #[inline(always)]
         fn with<F: Flat>(self, opened: Opened<F>) -> Self::Answer {
@@ -143,7 +154,11 @@ pub fn apply_packed(
                 Change::Keep(()) => Change::Keep(turn.level.pack(self.quota)),
                 Change::Forget => Change::Forget,
             };
-            (verdict, change)
+            Decided {
+                verdict,
+                change,
+                moment_us: turn.now,
+            }
         }
     }
     let decide = Decide { quota, verb, cost };

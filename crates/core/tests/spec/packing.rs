@@ -114,15 +114,17 @@ fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
                 let t = next_time(rng, quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let before = state.pack(quota);
+                let moment = state.moment_us(quota, t);
                 let verdict = apply(quota, &mut state, verb, cost, t);
                 if let Some(packed) = before {
-                    let (same, change) = apply_packed(quota, packed, verb, cost, t).unwrap();
-                    let after = match change {
+                    let decided = apply_packed(quota, packed, verb, cost, t).unwrap();
+                    let after = match decided.change {
                         Change::Nothing => before,
                         Change::Keep(packed) => Some(packed),
                         Change::Forget => None,
                     };
-                    assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
+                    assert_eq!(decided.verdict, verdict, "{quota}: {verb} {cost} at {t}");
+                    assert_eq!(decided.moment_us, moment, "{quota}: {verb} {cost} at {t}");
                     assert_eq!(after, state.pack(quota), "{quota}: {verb} {cost} at {t}");
                 }
                 last.answered(t, &verdict);
