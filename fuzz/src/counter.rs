@@ -90,10 +90,10 @@ impl Counter {
         let packed = match self.packed {
             None => self.state.pack(&self.quota),
             Some(before) => {
-                let (verdict, change) = apply_packed(&self.quota, before, verb, cost, t_us)
+                let decided = apply_packed(&self.quota, before, verb, cost, t_us)
                     .expect("only logs cannot be packed");
-                assert_eq!(verdict, told.verdict, "packed, {told}");
-                match change {
+                assert_eq!(decided.verdict, told.verdict, "packed, {told}");
+                match decided.change {
                     Change::Nothing => Some(before),
                     Change::Keep(packed) => Some(packed),
                     Change::Forget => None,

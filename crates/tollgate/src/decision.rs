@@ -1,7 +1,10 @@
 //! The answer a caller gets: the core's decision in durations, and how it was reached.
 
+mod taken;
+
 use std::time::Duration;
 
+pub(crate) use taken::Taken;
 use tollgate_core::{Outcome, Retry, Verb, Verdict};
 
 use crate::request::{Asked, Request};
@@ -14,10 +17,10 @@ pub struct Decision {
 }
 
 /// What a decision was made on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum How {
     /// Counters of its own.
-    Own,
+    Own(Taken),
     /// A budget shared with others, for want of room.
     Shared,
     /// No counter: the store failed, and the policy admits.
@@ -51,22 +54,32 @@ impl RetryAfter {
 }
 
 impl From<Vec<Verdict>> for Decision {
-    /// Combines the verdicts of a request's limits, in their order: for stores.
+    /// Combines the verdicts of a request's limits, in their order: for stores. What it took can
+    /// only be undone if it is told [when](Decision::taken_at_us).
     fn from(verdicts: Vec<Verdict>) -> Self {
-        Decision::new(tollgate_core::Decision::all(verdicts), false)
+        // So long ago that nothing of it is left.
+        Decision::new(tollgate_core::Decision::all(verdicts), Taken::At(0))
     }
 }
 
 impl Decision {
     /// Decides over one limit, on a counter of its own.
     #[inline]
-    pub(crate) fn one(verdict: Verdict) -> Self {
-        Decision::new(tollgate_core::Decision::one(verdict), false)
+    pub(crate) fn one(verdict: Verdict, moment_us: u64) -> Self {
+        let inner = tollgate_core::Decision::one(verdict);
+        Decision::new(inner, Taken::At(moment_us))
     }
 
+    /// Decides on counters of its own.
     #[inline]
-    pub(crate) fn new(inner: tollgate_core::Decision, shared: bool) -> Self {
-        let how = if shared { How::Shared } else { How::Own };
+    pub(crate) fn new(inner: tollgate_core::Decision, taken: Taken) -> Self {
+        let how = How::Own(taken);
+        Decision { inner, how }
+    }
+
+    /// Decides on a budget shared with others.
+    pub(crate) fn on_shared(inner: tollgate_core::Decision) -> Self {
+        let how = How::Shared;
         Decision { inner, how }
     }
 
@@ -143,7 +156,8 @@ impl Decision {
             verdict
         });
         let inner = tollgate_core::Decision::all(verdicts.collect());
-        Some(Decision { inner, ..*self })
+        let how = self.how.clone();
+        Some(Decision { inner, how })
     }
 
     /// Whether the request may go ahead, after its [`delay`](Decision::delay).
@@ -200,7 +214,7 @@ impl Decision {
     /// the one whose policy refuses, or of those that were counted.
     pub fn binding(&self) -> usize {
         match self.how {
-            How::Own | How::Shared | How::Local | How::Open => self.inner.binding(),
+            How::Own(_) | How::Shared | How::Local | How::Open => self.inner.binding(),
             How::Closed { at } | How::Partly { at } => at.into(),
         }
     }
@@ -209,7 +223,7 @@ impl Decision {
     /// limit was counted.
     pub fn verdicts(&self) -> &[Verdict] {
         match self.how {
-            How::Own | How::Shared | How::Local => self.inner.verdicts(),
+            How::Own(_) | How::Shared | How::Local => self.inner.verdicts(),
             How::Open | How::Closed { .. } | How::Partly { .. } => &[],
         }
     }
@@ -218,7 +232,7 @@ impl Decision {
     /// [`Limiter::on_failure`](crate::Limiter::on_failure).
     pub fn degraded(&self) -> bool {
         match self.how {
-            How::Own | How::Shared => false,
+            How::Own(_) | How::Shared => false,
             How::Open | How::Closed { .. } | How::Local | How::Partly { .. } => true,
         }
     }

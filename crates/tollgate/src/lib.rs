@@ -55,7 +55,8 @@
 //!
 //! A request costs 1 unit unless told otherwise, and asks with one of six verbs: *check* takes all
 //! of the cost or nothing, *peek* only looks, *take* takes what fits, *charge* takes whatever fits
-//! or not, *refund* gives back, *reset* forgets the key.
+//! or not, *refund* gives back, *reset* forgets the key. A request that turns out not to count is
+//! [undone](Limiter::undo): what it took is taken back, however late, and never more.
 //!
 //! # Waiting
 //!

@@ -192,6 +192,39 @@ impl<S: Store> Limiter<S> {
         self.store.decide_at_once(request)
     }
 
+    /// Takes back what a decision took, because the request did not count after all: a page that
+    /// had not changed, a failed attempt. Nobody waits for it.
+    ///
+    /// It is taken back as of the moment it was taken, as far as it still weighs, and never more:
+    /// however late, nobody is admitted who would not have been without the request. A
+    /// [refund](Verb::Refund) gives back to whatever is counted now.
+    ///
+    /// The request is the one that was decided, or some of its limits if the others do count.
+    /// Where nothing was taken from the store, because the decision was a refusal,
+    /// [degraded](Decision::degraded) or [shared](Decision::shared), nothing is taken back; nor
+    /// when the store fails meanwhile. To be called once: what is undone twice, or was reset in
+    /// between, is given to others.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(100));
+    /// let request = limiter.request("user:42").cost(5);
+    /// let decision = limiter.decide_now(&request);
+    /// assert_eq!(decision.remaining(), 95);
+    ///
+    /// let status = 304; // whatever answering it came to
+    /// if decision.allowed() && status == 304 {
+    ///     limiter.undo(&request, &decision);
+    /// }
+    /// assert_eq!(limiter.peek("user:42", 1).remaining(), 100);
+    /// ```
+    pub fn undo(&self, request: &Request<'_>, decision: &Decision) {
+        if decision.taken_us().is_some() {
+            self.store.undo(request, decision);
+        }
+    }
+
     /// The same limiter with another answer for when the store does not give one:
     /// [`OnFailure::Open`] unless told otherwise. A limit may have [its own](Limit::on_failure).
     ///

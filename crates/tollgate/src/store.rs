@@ -47,6 +47,12 @@ pub trait Store: Send + Sync + 'static {
     /// dropped can still do. A store that fails forgets it.
     fn carry_out(self: &Arc<Self>, request: &Request<'_>);
 
+    /// Takes back, without anybody waiting, what a decision of this store took for the limits of a
+    /// request, which may be some of those it was made for: as of [then](Decision::taken_us), as
+    /// far as it still weighs, and never more. A store that fails forgets it; it is never sent
+    /// twice.
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision);
+
     /// Begins to count among how many processes the counters are shared. Nothing need be done.
     fn count_replicas(&self) {}
 

@@ -6,9 +6,9 @@ use core::fmt;
 use super::entries::Entries;
 use super::ring::Entry;
 use super::{Level, moment};
+use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::{MAX_TIME_US, MAX_UNITS};
 
 /// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
 /// into the later one: nothing fits earlier than it should, and no log grows for ever.
@@ -161,10 +161,8 @@ impl Log {
             .map_or(0, |newest| newest.time + quota.period_us())
     }
 
-    /// The moment that a request at `now_us` is decided as at: see [`State::moment_us`](super::State::moment_us).
-    #[inline]
-    pub fn moment_us(&self, quota: &Quota, now_us: u64) -> u64 {
-        let t = now_us.min(MAX_TIME_US);
+    /// The moment that a request is decided as at.
+    pub(super) fn moment_us(&self, quota: &Quota, t: u64) -> u64 {
         let newest = self.newest();
         newest
             .and_then(|newest| moment(newest.time, quota, t))

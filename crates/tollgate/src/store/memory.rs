@@ -8,6 +8,7 @@ mod prefetch;
 mod shared;
 mod table;
 mod together;
+mod undo;
 
 use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -172,6 +173,19 @@ impl Ask {
     }
 }
 
+/// What a counter answers, and as at which moment.
+struct Answer {
+    verdict: Verdict,
+    moment_us: u64,
+}
+
+impl Answer {
+    #[inline(always)]
+    fn decision(self) -> Decision {
+        Decision::one(self.verdict, self.moment_us)
+    }
+}
+
 impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
@@ -288,7 +302,7 @@ impl<C: Clock> MemoryStore<C> {
             return self.alone(counter, verb, cost, now);
         }
         match at_home(home, None, counter, ask) {
-            Ok(verdict) => Decision::one(verdict),
+            Ok(answer) => answer.decision(),
             Err(home) => self.elsewhere(home, counter, verb, cost, now),
         }
     }
@@ -306,7 +320,7 @@ impl<C: Clock> MemoryStore<C> {
         let ask = Ask { verb, cost, now };
         let flat = self.flat();
         match flat.decide_elsewhere(home, counter, ask, &self.shared) {
-            Some(verdict) => Decision::one(verdict),
+            Some(answer) => answer.decision(),
             None => self.alone(counter, verb, cost, now),
         }
     }
@@ -330,7 +344,7 @@ impl<C: Clock> MemoryStore<C> {
             return self.alone(counter, verb, cost, now);
         }
         match self.logs().decide(counter, ask, &self.shared) {
-            Some(verdict) => Decision::one(verdict),
+            Some(answer) => answer.decision(),
             None => self.alone(counter, verb, cost, now),
         }
     }
@@ -343,7 +357,7 @@ fn at_home<'t>(
     guess: Option<usize>,
     counter: Counter<'_>,
     ask: Ask,
-) -> Result<Verdict, Flat<'t>> {
+) -> Result<Answer, Flat<'t>> {
     let tag = counter.id.tag();
     let mut slots = home.lock();
     let found = match guess {
@@ -375,6 +389,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         let _ = MemoryStore::decide(self, request);
+    }
+
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+        self.undo_at(request, decision, self.clock.now_us());
     }
 }
 

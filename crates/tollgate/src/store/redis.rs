@@ -14,6 +14,7 @@ mod replicas;
 mod script;
 mod settings;
 mod split;
+mod undo;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -272,8 +273,7 @@ impl RedisStore {
         let answers = lane.in_order(&calls).await.map_err(StoreError::from)?;
         let decided = requests.iter().zip(&calls).zip(answers);
         let decide = |(((request, _), call), answer): ((&(Request<'_>, u64), &Arc<Call>), _)| {
-            let decision = call.decision(request.asks(), answer);
-            Decision::new(decision, false)
+            call.decision(request.asks(), answer)
         };
         Ok(decided.map(decide).collect())
     }
@@ -322,8 +322,7 @@ impl Inner {
         at: Option<u64>,
     ) -> Result<Decision, Trouble> {
         let call = Arc::new(Call::of(&self.names, request, at));
-        let decision = self.answer(call, request.asks()).await?;
-        Ok(Decision::new(decision, false))
+        self.answer(call, request.asks()).await
     }
 
     /// Decides many calls of a cluster: those of one slot in their order, slots side by side.
@@ -344,7 +343,7 @@ impl Inner {
             for i in places {
                 let verb = requests[i].0.asks();
                 let decision = self.answer(Arc::clone(&calls[i]), verb).await?;
-                decided.push((i, Decision::new(decision, false)));
+                decided.push((i, decision));
             }
             Ok::<_, Trouble>(decided)
         };
@@ -354,11 +353,7 @@ impl Inner {
         Ok(all.into_iter().map(|(_, decision)| decision).collect())
     }
 
-    async fn answer(
-        self: &Arc<Self>,
-        call: Arc<Call>,
-        verb: Verb,
-    ) -> Result<tollgate_core::Decision, Trouble> {
+    async fn answer(self: &Arc<Self>, call: Arc<Call>, verb: Verb) -> Result<Decision, Trouble> {
         if matches!(self.servers, Reached::Many(_)) && call.is_scattered() {
             return split::decide(self, call, verb, split::Apart::Slots).await;
         }
@@ -420,6 +415,15 @@ impl Store for RedisStore {
         if let Ok(runtime) = Handle::try_current() {
             // Nobody waits for it, and what is lost is not sent again.
             runtime.spawn(async move { inner.answer(call, verb).await });
+        }
+    }
+
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+        let inner = Arc::clone(&self.inner);
+        let calls = inner.undoing(request, decision, None);
+        if let Ok(runtime) = Handle::try_current() {
+            // Nobody waits for it, and what is lost is not sent again.
+            runtime.spawn(async move { inner.undo(calls).await });
         }
     }
 

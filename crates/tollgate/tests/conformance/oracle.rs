@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use tollgate::{Algorithm, Decision, Key, Request, RetryAfter, Verb};
-use tollgate_core::{State, apply, apply_all};
+use tollgate_core::{State, apply, apply_all, undo};
 
 #[derive(Default)]
 pub(crate) struct Oracle {
@@ -67,6 +67,41 @@ impl Oracle {
             self.counters.insert(identity, after);
         }
         decision
+    }
+
+    /// When a request would take from each of its counters.
+    pub(crate) fn moments(&self, request: &Request<'_>, now: u64) -> Vec<u64> {
+        let each = identities(request).into_iter().zip(request.asked());
+        let moment = |(identity, asked): (Identity, &tollgate::Asked<'_>)| {
+            let counter = self.counters.get(&identity).cloned().unwrap_or_default();
+            counter.state.moment_us(asked.limit.quota(), now)
+        };
+        each.map(moment).collect()
+    }
+
+    /// Takes back what each counter of a request gave, and when.
+    pub(crate) fn undo(
+        &mut self,
+        request: &Request<'_>,
+        taken: impl Iterator<Item = (u64, u32)>,
+        now: u64,
+    ) {
+        self.latest = self.latest.max(now);
+        let each = identities(request).into_iter().zip(request.asked());
+        for ((identity, asked), (taken_us, units)) in each.zip(taken) {
+            let counter = self.counters.entry(identity).or_default();
+            let before = counter.state.clone();
+            let undone = undo(
+                asked.limit.quota(),
+                &mut counter.state,
+                taken_us,
+                units,
+                now,
+            );
+            if counter.state != before {
+                counter.forget_at = now.saturating_add(undone.reset_after_us);
+            }
+        }
     }
 
     /// Whether one of these counters had no part in a refusal, and the clock has stepped back

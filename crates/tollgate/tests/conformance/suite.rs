@@ -4,6 +4,7 @@
 mod golden;
 pub(crate) mod oracle;
 mod traces;
+mod undo;
 
 use tollgate::{Decision, Request};
 
@@ -12,6 +13,7 @@ pub(crate) use traces::{
     random_traces_are_answered_exactly, steps_back_are_answered_exactly,
     the_ends_of_time_are_answered_exactly,
 };
+pub(crate) use undo::undone_decisions_leave_what_they_should;
 
 /// A store, fresh and empty, that decides on supplied time.
 pub(crate) trait Decides {
@@ -28,6 +30,12 @@ pub(crate) trait Decides {
     fn steps(&self) -> usize {
         6_000
     }
+}
+
+/// A store that takes back what it decided.
+pub(crate) trait Undoes: Decides {
+    /// Takes back what a decision took, for all or some of the limits it was made for.
+    fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64);
 }
 
 impl<F: FnMut(&Request<'_>, u64) -> Decision> Decides for F {

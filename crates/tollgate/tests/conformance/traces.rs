@@ -7,7 +7,7 @@ use super::oracle::{Oracle, difference};
 use tollgate_testkit::{any, with_each_seed};
 
 /// Some time in 2023, the start of an hour, a minute and a second alike.
-const T0: u64 = 1_699_999_200_000_000;
+pub(super) const T0: u64 = 1_699_999_200_000_000;
 const SECOND: u64 = 1_000_000;
 /// With 15 limits, 360 counters.
 const KEYS: u32 = 24;
@@ -28,7 +28,7 @@ const QUOTAS: [&str; 12] = [
 ];
 const COSTS: [u32; 10] = [0, 1, 1, 1, 2, 3, 5, 9, 1_000_000, u32::MAX];
 
-fn limits() -> Vec<Limit> {
+pub(super) fn limits() -> Vec<Limit> {
     let plain = QUOTAS.iter().map(|text| Limit::from(quota(text)));
     // The same quota under another name is another counter.
     let named = QUOTAS
@@ -53,7 +53,7 @@ fn any_key(rng: &mut fastrand::Rng) -> Key<'static> {
 }
 
 /// A request of one to four limits, mostly one; of several, some have costs of their own.
-fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> {
+pub(super) fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> {
     let verbs = [
         Verb::Check,
         Verb::Check,
@@ -89,7 +89,7 @@ fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> 
 }
 
 /// The same instant, a little later, and the edges that the last answer named.
-fn later(rng: &mut fastrand::Rng, now: u64, last: Option<&Decision>) -> u64 {
+pub(super) fn later(rng: &mut fastrand::Rng, now: u64, last: Option<&Decision>) -> u64 {
     let (retry, reset) = last.map_or((0, 0), |decision| {
         let retry = decision.retry_after().and_then(RetryAfter::duration);
         (

@@ -17,7 +17,7 @@ use tollgate::{
 /// Counters that can be had or not.
 #[derive(Default)]
 struct Moody {
-    counters: MemoryStore,
+    counters: Arc<MemoryStore>,
     mood: AtomicU32,
     asked: AtomicU32,
     probed: AtomicU32,
@@ -48,6 +48,10 @@ impl Store for Moody {
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         let _ = self.counters.decide(request);
+    }
+
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+        self.counters.undo(request, decision);
     }
 
     fn count_replicas(&self) {

@@ -17,5 +17,6 @@ mod own_costs;
 mod public_api;
 mod secrets;
 mod sharing;
+mod undo;
 #[cfg(feature = "tokio")]
 mod waiting;

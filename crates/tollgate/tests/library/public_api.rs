@@ -46,6 +46,10 @@ impl Store for Watched {
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         self.inner.carry_out(request);
     }
+
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+        self.inner.undo(request, decision);
+    }
 }
 
 async fn may_enter<S: Store>(limiter: &Limiter<S>, who: &str) -> bool {

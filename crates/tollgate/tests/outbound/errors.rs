@@ -134,6 +134,8 @@ impl Store for Down {
     }
 
     fn carry_out(self: &std::sync::Arc<Self>, _: &tollgate::Request<'_>) {}
+
+    fn undo(self: &std::sync::Arc<Self>, _: &tollgate::Request<'_>, _: &Decision) {}
 }
 
 #[tokio::test]

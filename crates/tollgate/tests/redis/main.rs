@@ -15,3 +15,4 @@ mod queue;
 mod runtimes;
 mod secrets;
 mod stores;
+mod undo;

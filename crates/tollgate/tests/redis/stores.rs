@@ -9,7 +9,7 @@ use tollgate_testkit::redis::{
 };
 
 use crate::conformance::oracle::{Oracle, difference};
-use crate::conformance::{self, Decides};
+use crate::conformance::{self, Decides, Undoes};
 use crate::ground::{LONG, UNHARMED, builder, connected, wait};
 
 /// A store on supplied time.
@@ -40,6 +40,12 @@ impl Decides for Supplied {
     }
 }
 
+impl Undoes for Supplied {
+    fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
+        wait(self.store.undo_at(request, decision, now_us)).unwrap();
+    }
+}
+
 /// Runs the whole suite, each trace in a namespace of its own.
 fn conforms(builder: impl Fn() -> RedisStoreBuilder) {
     conforms_over(Slots::One, builder);
@@ -54,6 +60,7 @@ fn conforms_over(slots: Slots, builder: impl Fn() -> RedisStoreBuilder) {
     conformance::random_traces_are_answered_exactly(fresh);
     conformance::steps_back_are_answered_exactly(fresh);
     conformance::the_ends_of_time_are_answered_exactly(fresh);
+    conformance::undone_decisions_leave_what_they_should(fresh);
     many_in_one_go_are_answered_exactly(&connected(builder()), slots);
 }
 

@@ -1,8 +1,8 @@
 //! What a table is made of: a few counters under one lock. Knows nothing of where they belong.
 
-use tollgate_core::{Quota, State, Verdict, apply};
+use tollgate_core::{Quota, State, apply};
 
-use super::Ask;
+use super::{Answer, Ask};
 
 /// Tags have this many bits; no tag is 0.
 const TAG_BITS: u32 = 57;
@@ -49,7 +49,7 @@ pub(super) trait Slots: Sized {
     fn forget_at(&self, at: usize) -> u64;
 
     /// Decides on the counter that is there.
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict;
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer;
 
     /// Decides on a counter that is not there yet, from a state it starts with.
     fn decide_new(
@@ -59,10 +59,11 @@ pub(super) trait Slots: Sized {
         quota: &Quota,
         ask: Ask,
         mut state: State,
-    ) -> Verdict {
+    ) -> Answer {
+        let moment_us = state.moment_us(quota, ask.now);
         let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
         self.store(at, tag, quota, state);
-        verdict
+        Answer { verdict, moment_us }
     }
 
     /// Takes the state out and keeps the slot from being used for another until one is stored.

@@ -8,11 +8,11 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
-use tollgate_core::{Change, Packed, Quota, State, Verdict, apply_packed};
+use tollgate_core::{Change, Packed, Quota, State, apply_packed};
 
-use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
 use super::prefetch::prefetch;
+use super::{Answer, Ask};
 
 /// How often to look for a lock to be free before letting another thread run: a decision under
 /// lock takes some 20 ns, unless its thread was put to sleep.
@@ -186,17 +186,20 @@ impl Slots for Flat<'_> {
     }
 
     #[inline(always)]
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
         let packed = self.packed(at);
         let decided = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
-        let (verdict, change) = decided.expect("logs have buckets of their own");
-        match change {
+        let decided = decided.expect("logs have buckets of their own");
+        match decided.change {
             Change::Nothing => {}
             Change::Keep(next) if next.b == packed.b => self.set_rest(at, next),
             Change::Keep(next) => self.set(at, tag, next),
             Change::Forget => self.vacate(at),
         }
-        verdict
+        Answer {
+            verdict: decided.verdict,
+            moment_us: decided.moment_us,
+        }
     }
 
     fn claim(&mut self, at: usize, tag: u64, quota: &Quota) -> State {

@@ -3,11 +3,11 @@
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::{Log, Quota, State, Verdict, apply_log};
+use tollgate_core::{Log, Quota, State, apply_log};
 
-use super::Ask;
 use super::bucket::{Bucket, CLAIMED, Slots};
 use super::prefetch::prefetch;
+use super::{Answer, Ask};
 
 const LEN: usize = 5;
 
@@ -78,7 +78,7 @@ impl Slots for MutexGuard<'_, Row> {
     }
 
     #[inline]
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Verdict {
+    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
         // Entries of forgotten neighbours are given back on the way.
         for slot in &mut self.slots {
             if slot.forget_at <= ask.now && slot.tag != tag {
@@ -87,12 +87,15 @@ impl Slots for MutexGuard<'_, Row> {
         }
         let slot = &mut self.slots[at];
         let verdict = apply_log(quota, &mut slot.log, ask.verb, ask.cost, ask.now);
-        match slot.log.forget_at_us(quota) {
+        let forget_at = slot.log.forget_at_us(quota);
+        match forget_at {
             // No entry, no counter.
             0 => *slot = Slot::default(),
             time => slot.forget_at = time,
         }
-        verdict
+        // If anything was taken, that is the newest entry.
+        let moment_us = forget_at.saturating_sub(quota.period_us());
+        Answer { verdict, moment_us }
     }
 
     fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {

@@ -132,7 +132,7 @@ impl<C: Clock> MemoryStore<C> {
     ) {
         let ask = Ask::new(Verb::Check, 1, now);
         match at_home(home, Some(guess), counter, ask) {
-            Ok(verdict) => decisions.push(Decision::one(verdict)),
+            Ok(answer) => decisions.push(answer.decision()),
             Err(home) => {
                 let Ask { verb, cost, now } = ask;
                 decisions.push(self.elsewhere(home, counter, verb, cost, now));

@@ -9,11 +9,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
-use tollgate_core::{Quota, State, Verdict};
+use tollgate_core::{Quota, State};
 
 use super::bucket::{self, Bucket, Slots};
 use super::shared::Shared;
-use super::{Ask, Counter};
+use super::{Answer, Ask, Counter};
 
 /// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
 const FULL_PERCENT: usize = 82;
@@ -104,12 +104,7 @@ impl<B: Bucket> Table<B> {
     /// Decides on a lone counter; none when others stand in its way. A new one starts from what it
     /// may have taken of a shared budget.
     #[inline]
-    pub(super) fn decide(
-        &self,
-        counter: Counter<'_>,
-        ask: Ask,
-        shared: &Shared,
-    ) -> Option<Verdict> {
+    pub(super) fn decide(&self, counter: Counter<'_>, ask: Ask, shared: &Shared) -> Option<Answer> {
         let Counter { id, limit } = counter;
         let mut slots = self.home(id).lock();
         match slots.find(id.tag()) {
@@ -125,7 +120,7 @@ impl<B: Bucket> Table<B> {
         counter: Counter<'_>,
         ask: Ask,
         shared: &Shared,
-    ) -> Option<Verdict> {
+    ) -> Option<Answer> {
         let Counter { id, limit } = counter;
         let home = self.home_number(id);
         let quota = limit.quota();
@@ -141,7 +136,7 @@ impl<B: Bucket> Table<B> {
         } else {
             self.buckets[other].try_lock()?
         };
-        let (at, verdict) = if let Some(at) = there.find(id.tag()) {
+        let (at, answer) = if let Some(at) = there.find(id.tag()) {
             (at, there.decide(at, id.tag(), quota, ask))
         } else if let Some(at) = slots.vacancy(ask.now) {
             return Some(slots.decide_new(at, id.tag(), quota, ask, start()));
@@ -150,7 +145,7 @@ impl<B: Bucket> Table<B> {
             (at, there.decide_new(at, id.tag(), quota, ask, start()))
         };
         slots.stray(there.forget_at(at));
-        Some(verdict)
+        Some(answer)
     }
 
     /// Locks both buckets of each counter, in the order that all callers follow.

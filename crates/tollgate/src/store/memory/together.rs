@@ -9,7 +9,7 @@ use super::shared::{HeldStripes, Offer};
 use super::table::Claim;
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, Taken};
 
 /// A counter, and how many units are asked of it.
 pub(super) struct Wanted<'a> {
@@ -150,6 +150,11 @@ impl<C: Clock> MemoryStore<C> {
             });
         }
 
+        let moments: SmallVec<[u64; 4]> = held
+            .iter()
+            .map(|held| held.state.moment_us(held.counter.limit.quota(), now))
+            .collect();
+        let taken = Taken::of(&moments, |i| held[i].counter.id.0);
         let decision = decide(&mut held, verb, now);
 
         let shared = held.iter().any(|held| held.shares);
@@ -168,7 +173,11 @@ impl<C: Clock> MemoryStore<C> {
                 Place::Full { .. } => {}
             }
         }
-        Decision::new(decision, shared)
+        if shared {
+            Decision::on_shared(decision)
+        } else {
+            Decision::new(decision, taken)
+        }
     }
 }
 

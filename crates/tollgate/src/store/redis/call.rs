@@ -1,11 +1,15 @@
 //! One request, or a part of it, as it travels: the names of its counters, what is asked of each,
 //! and what came back. Knows no connection.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use smallvec::SmallVec;
 use tollgate_core::lua::{self, Ask, Kinds};
-use tollgate_core::{Decision, Found, Quota, State, Verb, decide_found};
+use tollgate_core::{Found, Quota, State, Verb, decide_found};
 
 use super::name::{self, Names};
+use crate::decision::{Decision, Taken};
 use crate::request::Request;
 
 /// What is asked of some counters in one atomic step.
@@ -91,7 +95,13 @@ impl Call {
     /// The decision that a script came to.
     pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
         let mut found: SmallVec<[Found<'_>; 1]> = self.found(answer).collect();
-        decide_found(&mut found, verb)
+        let moments: SmallVec<[u64; 1]> = found.iter().map(Found::moment_us).collect();
+        Decision::new(decide_found(&mut found, verb), self.taken(&moments))
+    }
+
+    /// When each of its counters was taken from.
+    pub(super) fn taken(&self, moments: &[u64]) -> Taken {
+        Taken::of(moments, |i| mark(&self.limits[i].name))
     }
 
     /// What a script found of each counter, to derive its decision from.
@@ -138,6 +148,12 @@ impl Call {
         let states = states.collect::<Option<_>>()?;
         Some(Answer { now_us, states })
     }
+}
+
+/// What a decision knows a counter by, without its name.
+pub(super) fn mark(name: &[u8]) -> u64 {
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEYED.hash_one(name)
 }
 
 /// Reads when a script decided, and where its states begin.

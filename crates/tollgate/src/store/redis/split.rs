@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tollgate_core::lua::Ask;
-use tollgate_core::{Decision, Found, Verb, Verdict, decide_found};
+use tollgate_core::{Found, Verb, Verdict, decide_found};
 
 use super::Inner;
 use super::call::{Answer, Call};
 use super::error::Trouble;
 use super::name;
+use crate::decision::Decision;
 
 /// What the parts are.
 #[derive(Clone, Copy)]
@@ -90,7 +91,11 @@ async fn in_parts(
         // A refund that is lost is not repeated: it might give back twice.
         join_all(back.map(|undo| async move { inner.send(undo).await })).await;
     }
-    together
+    let mut moments = vec![0; call.len()];
+    for taken in taken {
+        moments[taken.place] = taken.taken_us;
+    }
+    together.map(|decision| Decision::new(decision, call.taken(&moments)))
 }
 
 /// Asks every part, all at once.
