@@ -67,7 +67,8 @@ impl Decision {
     /// store alone.
     pub fn taken_us(&self) -> Option<u64> {
         match &self.how {
-            How::Own(taken) if self.most_granted() > 0 => Some(taken.earliest()),
+            // A refusal may be made of verdicts that were granted something.
+            How::Own(taken) if self.allowed() && self.most_granted() > 0 => Some(taken.earliest()),
             How::Own(_)
             | How::Shared
             | How::Open
@@ -150,6 +151,12 @@ mod tests {
     #[test]
     fn there_is_nothing_to_undo_where_nothing_was_taken() {
         assert_eq!(Decision::one(admitted(0), 5).taken_us(), None);
+        let mut refused = admitted(0);
+        refused.outcome = Outcome::Refused {
+            retry: tollgate_core::Retry::Never,
+        };
+        let mixed = Decision::from(vec![admitted(1), refused]).taken_at_us(5);
+        assert_eq!(mixed.taken_us(), None);
         assert_eq!(
             Decision::one(admitted(1), 5).counted_here().taken_us(),
             None
