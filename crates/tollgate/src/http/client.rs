@@ -22,14 +22,14 @@ const IPV6_PREFIX: u8 = 64;
 /// let behind_a_proxy = ClientAddress::behind(["10.0.0.0/8".parse()?]);
 /// # Ok::<(), tollgate::http::NetworkError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     trusted: Trusted,
     header: ForwardedBy,
     ipv6_prefix: u8,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Trusted {
     Nobody,
     Networks(Vec<Network>),

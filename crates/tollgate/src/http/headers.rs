@@ -22,7 +22,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 ///
 /// let headers = Headers::default().x_ratelimit(false).draft(Some(Draft::Latest));
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     retry_after: bool,
     draft: Option<Draft>,
