@@ -11,6 +11,8 @@ mod command;
 mod failure;
 mod figures;
 mod place;
+#[doc(hidden)]
+pub mod rules;
 mod scratch;
 
 use std::io::{self, Write};

@@ -1,0 +1,89 @@
+//! Which gRPC methods a rule is about. Knows that a method is a path of two segments.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::path::Path;
+use super::{Glob, TextError};
+
+const EXAMPLE: &str = "shop.v1.Carts/Checkout or shop.v1.Carts/*";
+
+/// A gRPC method, or several: `shop.v1.Carts/Checkout`, `shop.v1.Carts/*`, `shop.v1.*`.
+///
+/// It looks at the path only, so that gRPC-Web and other ways to call the same method are the
+/// same method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcPattern {
+    service: Glob,
+    method: Glob,
+}
+
+impl GrpcPattern {
+    /// Whether a path is that of such a method.
+    pub fn matches(&self, path: &Path<'_>) -> bool {
+        match path.segments() {
+            [service, method] => self.service.matches(service) && self.method.matches(method),
+            _ => false,
+        }
+    }
+
+    /// Whether it is about every method that another one is about.
+    pub fn covers(&self, other: &GrpcPattern) -> bool {
+        self.service.covers(&other.service) && self.method.covers(&other.method)
+    }
+}
+
+impl FromStr for GrpcPattern {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let wrong = |why| TextError::new(text, why, EXAMPLE);
+        let (service, method) = text.split_once('/').unwrap_or((text, "*"));
+        if service.is_empty() || service == "*" {
+            return Err(wrong("names no service"));
+        }
+        if method.is_empty() {
+            return Err(wrong("names no method after the `/`"));
+        }
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'*');
+        if !service.bytes().chain(method.bytes()).all(fits) {
+            return Err(wrong("is no service and method"));
+        }
+        let glob = |text: &str| {
+            text.parse()
+                .map_err(|_| wrong("has more than one `*` in a name"))
+        };
+        Ok(GrpcPattern {
+            service: glob(service)?,
+            method: glob(method)?,
+        })
+    }
+}
+
+impl fmt::Display for GrpcPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.service, self.method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        let pattern: GrpcPattern = pattern.parse().unwrap();
+        pattern.matches(&Path::new(path))
+    }
+
+    #[test]
+    fn a_method_is_a_path_of_two_segments() {
+        assert!(matches("a.B/C", "/a.B/C"));
+        assert!(!matches("a.B/C", "/a.B/D"));
+        assert!(!matches("a.B/C", "/a.B/C/x"));
+        assert!(matches("a.B", "/a.B/Anything") && matches("a.*", "/a.B/C"));
+        assert!(!matches("a.*", "/ab/C") && !matches("a.*", "/a.B"));
+        for wrong in ["", "*", "*/C", "/a.B/C", "a.B/", "a/b/c", "a.*.*", "a b/c"] {
+            assert!(wrong.parse::<GrpcPattern>().is_err(), "{wrong:?}");
+        }
+    }
+}

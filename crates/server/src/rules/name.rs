@@ -1,0 +1,67 @@
+//! What rules, limits and tiers are called. Knows nothing of what is called so.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::TextError;
+
+/// The most characters of a name.
+const LONGEST: usize = 64;
+const EXAMPLE: &str = "login-by-ip";
+
+/// A name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let wrong = |why| Err(TextError::new(text, why, EXAMPLE));
+        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
+        if text.is_empty() {
+            return wrong("is no name");
+        }
+        if !text.bytes().all(fits) {
+            return wrong("has characters other than a-z, 0-9, `.`, `_` and `-`");
+        }
+        if text.len() > LONGEST {
+            return wrong("is longer than 64 characters");
+        }
+        Ok(Name(text.into()))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_no_space_and_an_end() {
+        assert_eq!("a.b_c-9".parse::<Name>().unwrap().as_str(), "a.b_c-9");
+        assert!("x".repeat(64).parse::<Name>().is_ok());
+        for wrong in ["", "a b", "A", "é", "a/b", "a\n", &"x".repeat(65)] {
+            assert!(wrong.parse::<Name>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a key is made of. Knows nothing of limits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderName;
+
+use super::TextError;
+
+/// The most parts of a key, and the most sources of a part.
+pub const MAX_PARTS: usize = 16;
+
+/// Words in a name that make a value a secret.
+const SECRETS: [&str; 7] = [
+    "authorization",
+    "cookie",
+    "api-key",
+    "apikey",
+    "api_key",
+    "token",
+    "secret",
+];
+
+/// One part of a key: where it is found, and where else if it is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    first: Source,
+    or: Vec<Source>,
+}
+
+/// Where a part of a key is found.
+///
+/// A value that is empty is not there. One that is there twice and differs is not there either:
+/// nobody can tell which of them the application will believe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The client's address.
+    Ip,
+    /// A header.
+    Header(HeaderName),
+    /// A cookie.
+    Cookie(String),
+    /// A parameter of the query, decoded.
+    Query(String),
+    /// A parameter of the rule's path, decoded.
+    Path(String),
+    /// A claim of a JWT that whoever is in front of us has verified and passes on in a header:
+    /// as JSON, as base64url of it, or as the whole token. Nothing is verified here.
+    Claim {
+        /// Which header.
+        header: HeaderName,
+        /// Which claim: a text, a whole number, true or false, at the top.
+        name: String,
+    },
+    /// The rule's path as it was written, where it has several; its gRPC method else.
+    Route,
+    /// The method.
+    Method,
+    /// The host, in lower case, without a port.
+    Host,
+    /// Always the same.
+    Constant(String),
+}
+
+impl Part {
+    /// A part found in one place.
+    pub fn new(source: Source) -> Self {
+        Part {
+            first: source,
+            or: Vec::new(),
+        }
+    }
+
+    /// Adds where it is found if it is in none of the places before.
+    #[must_use]
+    pub fn or(mut self, source: Source) -> Self {
+        self.or.push(source);
+        self
+    }
+
+    /// Where it is found, in order.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        std::iter::once(&self.first).chain(&self.or)
+    }
+}
+
+impl Source {
+    /// Whether what is found there may be a secret: cookies, and names such as `authorization` or
+    /// `x-api-key`. Stores keep a hash of it, and nobody is shown it.
+    pub fn is_secret(&self) -> bool {
+        let named = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            SECRETS.iter().any(|word| name.contains(word))
+        };
+        match self {
+            Source::Cookie(_) => true,
+            Source::Header(name) => named(name.as_str()),
+            Source::Query(name) => named(name),
+            Source::Ip
+            | Source::Path(_)
+            | Source::Claim { .. }
+            | Source::Route
+            | Source::Method
+            | Source::Host
+            | Source::Constant(_) => false,
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = TextError;
+
+    /// Reads those that are a word: `ip`, `route`, `method`, `host`.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        match text {
+            "ip" => Ok(Source::Ip),
+            "route" => Ok(Source::Route),
+            "method" => Ok(Source::Method),
+            "host" => Ok(Source::Host),
+            _ => Err(TextError::new(
+                text,
+                "is no part of a key",
+                "ip, or { header: x-user }",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Ip => f.write_str("ip"),
+            Source::Header(name) => write!(f, "header {name}"),
+            Source::Cookie(name) => write!(f, "cookie {name}"),
+            Source::Query(name) => write!(f, "query {name}"),
+            Source::Path(name) => write!(f, "path {name}"),
+            Source::Claim { header, name } => write!(f, "claim {name} of {header}"),
+            Source::Route => f.write_str("route"),
+            Source::Method => f.write_str("method"),
+            Source::Host => f.write_str("host"),
+            Source::Constant(text) => write!(f, "constant {text}"),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Paths and the patterns they are compared with. Knows nothing of hosts and queries.
+//!
+//! A path is compared as what a server may take it for, so that no way of writing it leads around
+//! a rule:
+//! - it is cut at every `/`; after that, each segment is percent-decoded once. `%2F` is a slash
+//!   *within* a segment and never separates; a `%` without two hex digits stays as it is;
+//! - `.` and `..` segments, encoded or not, are resolved as RFC 3986 says (section 5.2.4);
+//! - empty segments do not count: `//login` and `/login/` are `/login`;
+//! - upper and lower case differ.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use smallvec::SmallVec;
+
+use super::{Glob, TextError};
+
+const EXAMPLE: &str = "/users/{id}/files/**";
+/// The most bytes of a pattern.
+const LONGEST: usize = 1024;
+
+/// A pattern for paths, such as `/users/{id}/files/**`.
+///
+/// | segment | matches |
+/// |---|---|
+/// | `users` | itself |
+/// | `*` | any one segment |
+/// | `v*`, `*.json`, `a*z` | one segment that begins and ends so |
+/// | `{id}` | any one segment, and remembers it |
+/// | `**`, at the end only | any number of segments, none included |
+///
+/// Comparing is one pass over the path: there is nothing to try twice.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PathPattern {
+    text: String,
+    segments: Vec<Segment>,
+    /// Whether it ends in `**`.
+    open: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Like(Glob),
+    Parameter(String),
+}
+
+/// A path, cut into segments and decoded.
+#[derive(Clone, Debug)]
+pub struct Path<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
+
+impl<'a> Path<'a> {
+    /// Cuts a path into segments and decodes them.
+    pub fn new(path: &'a str) -> Self {
+        let mut segments = SmallVec::<[Cow<'a, [u8]>; 8]>::new();
+        let mut rest = path.strip_prefix('/').unwrap_or(path).as_bytes();
+        loop {
+            let end = memchr::memchr(b'/', rest);
+            let segment = decoded(&rest[..end.unwrap_or(rest.len())]);
+            match &*segment {
+                b"." => {}
+                b".." => drop(segments.pop()),
+                _ => segments.push(segment),
+            }
+            match end {
+                Some(end) => rest = &rest[end + 1..],
+                None => break,
+            }
+        }
+        segments.retain(|segment| !segment.is_empty());
+        Path(segments)
+    }
+
+    /// The segments, decoded; none is empty.
+    pub fn segments(&self) -> &[Cow<'a, [u8]>] {
+        &self.0
+    }
+}
+
+/// Percent-decodes once; what is no encoding stays.
+pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let Some(first) = memchr::memchr(b'%', bytes) else {
+        return Cow::Borrowed(bytes);
+    };
+    let mut out = Vec::with_capacity(bytes.len());
+    out.extend_from_slice(&bytes[..first]);
+    let mut rest = &bytes[first..];
+    while let Some((&byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'%', &[high, low, ref after @ ..]) if let Some(byte) = hex(high, low) => {
+                out.push(byte);
+                rest = after;
+            }
+            _ => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+impl PathPattern {
+    /// Whether a path is like it.
+    pub fn matches(&self, path: &Path<'_>) -> bool {
+        let segments = path.segments();
+        let enough = match self.open {
+            true => segments.len() >= self.segments.len(),
+            false => segments.len() == self.segments.len(),
+        };
+        enough
+            && self
+                .segments
+                .iter()
+                .zip(segments)
+                .all(|(pattern, segment)| match pattern {
+                    Segment::Like(glob) => glob.matches(segment),
+                    Segment::Parameter(_) => true,
+                })
+    }
+
+    /// What a path that is like it has in a parameter's place, decoded.
+    pub fn parameter<'p>(&self, name: &str, path: &'p Path<'_>) -> Option<&'p [u8]> {
+        let at = self
+            .parameters()
+            .position(|parameter| parameter == Some(name))?;
+        path.segments().get(at).map(|segment| &**segment)
+    }
+
+    /// The names of its parameters, in order.
+    pub fn parameter_names(&self) -> impl Iterator<Item = &str> {
+        self.parameters().flatten()
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = Option<&str>> {
+        self.segments.iter().map(|segment| match segment {
+            Segment::Parameter(name) => Some(name.as_str()),
+            Segment::Like(_) => None,
+        })
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether every path that is like another pattern is like this one.
+    pub fn covers(&self, other: &PathPattern) -> bool {
+        let (own, others) = (self.segments.len(), other.segments.len());
+        let long_enough = match (self.open, other.open) {
+            (true, _) => own <= others,
+            (false, true) => false,
+            (false, false) => own == others,
+        };
+        long_enough
+            && self
+                .segments
+                .iter()
+                .zip(&other.segments)
+                .all(|pair| match pair {
+                    (Segment::Parameter(_), _) => true,
+                    (Segment::Like(glob), Segment::Like(other)) => glob.covers(other),
+                    (Segment::Like(glob), Segment::Parameter(_)) => glob.is_any(),
+                })
+    }
+}
+
+impl FromStr for PathPattern {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let wrong = |why| TextError::new(text, why, EXAMPLE);
+        if text.len() > LONGEST {
+            return Err(wrong("is longer than 1024 bytes"));
+        }
+        let inside = text
+            .strip_prefix('/')
+            .ok_or_else(|| wrong("does not begin with `/`"))?;
+        if inside.contains(['?', '#']) {
+            return Err(wrong("has a query or fragment, which is no part of a path"));
+        }
+        let mut pattern = PathPattern {
+            text: text.to_owned(),
+            segments: Vec::new(),
+            open: false,
+        };
+        // A slash at the end makes no difference, as in a path.
+        let inside = inside.strip_suffix('/').unwrap_or(inside);
+        if inside.is_empty() && text != "//" {
+            return Ok(pattern);
+        }
+        for segment in inside.split('/') {
+            if pattern.open {
+                return Err(wrong("has segments after `**`"));
+            }
+            if segment == "**" {
+                pattern.open = true;
+                continue;
+            }
+            let segment = Segment::read(segment).map_err(wrong)?;
+            if let Segment::Parameter(name) = &segment
+                && pattern.parameter_names().any(|other| other == name)
+            {
+                return Err(wrong("has one parameter twice"));
+            }
+            pattern.segments.push(segment);
+        }
+        Ok(pattern)
+    }
+}
+
+impl Segment {
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() {
+            return Err("has an empty segment");
+        }
+        if text.contains(['{', '}']) {
+            return text
+                .strip_prefix('{')
+                .and_then(|rest| rest.strip_suffix('}'))
+                .filter(|name| is_parameter(name))
+                .map(|name| Segment::Parameter(name.to_owned()))
+                .ok_or("has braces that are not a whole segment such as `{id}`");
+        }
+        let literal = |text: &str| {
+            let percents = text.match_indices('%');
+            let fits = |at: usize| {
+                let digits = text.as_bytes().get(at + 1..at + 3);
+                digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+            };
+            match percents.map(|(at, _)| at).all(fits) {
+                true => Ok(decoded(text.as_bytes()).into_owned()),
+                false => Err("has a `%` without two hex digits"),
+            }
+        };
+        let glob = match text.split_once('*') {
+            None => Glob::literal(literal(text)?),
+            Some((_, end)) if end.contains('*') => {
+                return Err("has more than one `*` in a segment");
+            }
+            Some((start, end)) => Glob::around(literal(start)?, literal(end)?),
+        };
+        if glob == Glob::literal(".") || glob == Glob::literal("..") {
+            return Err("has a `.` or `..` segment, which no path has after it is resolved");
+        }
+        Ok(Segment::Like(glob))
+    }
+}
+
+fn is_parameter(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PathPattern({:?})", self.text)
+    }
+}
