@@ -4,17 +4,26 @@
 //! All enabled rules that match a request apply, in order, until one says `stop`.
 
 mod answers;
+mod asked;
+mod compiled;
 mod cost;
+mod draw;
+mod fault;
+mod find;
 mod glob;
 mod grpc;
 mod list;
+mod live;
 mod name;
 mod part;
 mod path;
 mod quotas;
 mod text;
 mod tier;
+mod trace;
+mod walk;
 mod when;
+mod who;
 
 use std::time::Duration;
 
@@ -23,16 +32,20 @@ use tollgate::http::{ClientAddress, Headers};
 
 pub use answers::{Answers, Statuses};
 pub use cost::Cost;
+pub use fault::{Fault, List};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
 pub use list::{Entry, Instead, KeyText, Override};
+pub use live::Live;
 pub use name::Name;
 pub use part::{MAX_PARTS, Part, Source};
 pub use path::{Path, PathPattern};
 pub use quotas::{Quotas, QuotasError};
 pub use text::TextError;
 pub use tier::{Limits, TierBy, Tiers, TiersError};
-pub use when::{HeaderMatch, HeaderTest, HostPattern, Match};
+pub use trace::{Fate, Looked, Sight, Step, Trace};
+pub use walk::{By, Rules};
+pub use when::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
 
 /// Rules as they were written, checked.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,6 +2,8 @@
 
 use http::{HeaderName, Method};
 
+use super::asked::Asked;
+
 /// How much a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
@@ -34,5 +36,80 @@ impl Default for Cost {
     /// One unit.
     fn default() -> Self {
         Cost::Constant(1)
+    }
+}
+
+impl Cost {
+    pub(super) fn of(&self, asked: &Asked<'_>) -> u32 {
+        match self {
+            Cost::Constant(cost) => *cost,
+            Cost::Header {
+                name,
+                default,
+                least,
+                most,
+            } => {
+                let values = asked.headers().get_all(name).iter();
+                let said = values.filter_map(|value| number(value.as_bytes())).max();
+                said.unwrap_or(*default).min(*most).max(*least)
+            }
+            Cost::Method { costs, default } => {
+                let mut costs = costs.iter();
+                let own = costs.find(|(method, _)| method == asked.method());
+                own.map_or(*default, |(_, cost)| *cost)
+            }
+        }
+    }
+
+    /// The most that it ever is.
+    pub fn most(&self) -> u32 {
+        match self {
+            Cost::Constant(cost) => *cost,
+            Cost::Header { least, most, .. } => *most.max(least),
+            Cost::Method { costs, default } => {
+                let costs = costs.iter().map(|(_, cost)| *cost);
+                costs.fold(*default, u32::max)
+            }
+        }
+    }
+}
+
+/// A whole number in decimal digits; one that is too large is the largest.
+fn number(text: &[u8]) -> Option<u32> {
+    let digits = text.trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |sum: u32, digit: &u8| {
+        sum.saturating_mul(10)
+            .saturating_add(u32::from(digit - b'0'))
+    };
+    Some(digits.iter().fold(0, add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_digits_are_a_number_and_too_many_are_the_largest() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            (" 12 ", Some(12)),
+            ("007", Some(7)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", Some(u32::MAX)),
+            ("99999999999999999999999", Some(u32::MAX)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.5", None),
+            ("1e3", None),
+            ("0x10", None),
+            ("1, 2", None),
+            ("\u{661}", None),
+        ] {
+            assert_eq!(number(text.as_bytes()), expected, "{text}");
+        }
     }
 }

@@ -58,6 +58,10 @@ impl KeyText {
     pub fn parts(&self) -> usize {
         self.0.len()
     }
+
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
 }
 
 impl fmt::Debug for KeyText {

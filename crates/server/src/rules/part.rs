@@ -52,7 +52,8 @@ pub enum Source {
         /// Which claim: a text, a whole number, true or false, at the top.
         name: String,
     },
-    /// The rule's path as it was written, where it has several; its gRPC method else.
+    /// Which of the rule's paths it was, as the rule writes it; without paths its gRPC method,
+    /// and `*` if it has none either.
     Route,
     /// The method.
     Method,

@@ -1,10 +1,12 @@
 //! Which requests a rule is about. Knows nothing of limits.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderName, Method};
 
+use super::asked::Asked;
 use super::{Glob, GrpcPattern, PathPattern, TextError};
 
 /// Which requests a rule is about: all that is given must hold, and of a list any one; nothing
@@ -46,6 +48,85 @@ pub enum HeaderTest {
     Absent,
     /// Like any of these.
     Like(Vec<Glob>),
+}
+
+/// What a request's path was like.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Route<'r> {
+    Path(&'r PathPattern),
+    Grpc(&'r GrpcPattern),
+    /// The rule is about every path.
+    Any,
+}
+
+/// The first thing that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The method.
+    Method,
+    /// The host.
+    Host,
+    /// The path.
+    Path,
+    /// This header.
+    Header(HeaderName),
+    /// The gRPC method.
+    Grpc,
+}
+
+impl Match {
+    /// Whether it is every request.
+    pub fn is_all(&self) -> bool {
+        *self == Match::default()
+    }
+
+    pub(super) fn route(&self, asked: &Asked<'_>) -> Result<Route<'_>, Mismatch> {
+        if !self.methods.is_empty() && !self.methods.contains(asked.method()) {
+            return Err(Mismatch::Method);
+        }
+        let mut route = Route::Any;
+        if !self.grpc.is_empty() {
+            let mut like = self.grpc.iter().filter(|grpc| grpc.matches(asked.path()));
+            route = Route::Grpc(like.next().ok_or(Mismatch::Grpc)?);
+        }
+        if !self.paths.is_empty() {
+            let mut like = self.paths.iter().filter(|path| path.matches(asked.path()));
+            route = Route::Path(like.next().ok_or(Mismatch::Path)?);
+        }
+        // Who names several hosts is taken for a client of each.
+        let named = |host: &HostPattern| asked.hosts().iter().any(|name| host.0.matches(name));
+        if !self.hosts.is_empty() && !self.hosts.iter().any(named) {
+            return Err(Mismatch::Host);
+        }
+        let fails = |header: &&HeaderMatch| !header.holds(asked);
+        match self.headers.iter().find(fails) {
+            Some(header) => Err(Mismatch::Header(header.name.clone())),
+            None => Ok(route),
+        }
+    }
+}
+
+impl<'r> Route<'r> {
+    pub(super) fn text(self) -> Cow<'r, [u8]> {
+        match self {
+            Route::Path(pattern) => Cow::Borrowed(pattern.as_str().as_bytes()),
+            Route::Grpc(pattern) => Cow::Owned(pattern.to_string().into_bytes()),
+            Route::Any => Cow::Borrowed(b"*"),
+        }
+    }
+}
+
+impl HeaderMatch {
+    fn holds(&self, asked: &Asked<'_>) -> bool {
+        let mut values = asked.headers().get_all(&self.name).iter();
+        match &self.test {
+            HeaderTest::Present => values.next().is_some(),
+            HeaderTest::Absent => values.next().is_none(),
+            HeaderTest::Like(globs) => {
+                values.any(|value| globs.iter().any(|glob| glob.matches(value.as_bytes())))
+            }
+        }
+    }
 }
 
 impl HostPattern {

@@ -1,0 +1,214 @@
+//! What rules cannot be, though each of their parts is right. Knows nothing of the file they are
+//! written in: a fault names its rule by number.
+
+use std::fmt;
+
+use tollgate::MAX_LIMITS;
+
+use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Rule, RuleSet, Source, TierBy};
+
+/// What is wrong, and with which rule or override, by number from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Two rules have one name, so that they would share counters.
+    SameName {
+        /// The later one.
+        rule: usize,
+        /// The name.
+        name: Name,
+    },
+    /// A key, or a part's places, are more than [`MAX_PARTS`].
+    TooManyParts {
+        /// The rule.
+        rule: usize,
+    },
+    /// A key has a path parameter that a path of its rule does not have.
+    NoParameter {
+        /// The rule.
+        rule: usize,
+        /// The parameter.
+        parameter: String,
+    },
+    /// A key in a list has another number of parts than the rule's key.
+    ListedKey {
+        /// The rule.
+        rule: usize,
+        /// Which list.
+        list: List,
+        /// The entry's number from 0.
+        entry: usize,
+    },
+    /// The bounds of a cost leave nothing, or leave its default out.
+    Cost {
+        /// The rule.
+        rule: usize,
+    },
+    /// Rules about every request have more limits together than a request can have.
+    TooManyLimits {
+        /// The rule that has one too many.
+        rule: usize,
+    },
+    /// An override names a rule that is not there.
+    NoRule {
+        /// The override.
+        number: usize,
+        /// The rule's name.
+        name: Name,
+    },
+    /// An override's key has another number of parts than the key of any rule it is for.
+    OverrideKey {
+        /// The override.
+        number: usize,
+    },
+}
+
+/// A list of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// Whom it does not apply to.
+    Allow,
+    /// Whom it turns away.
+    Deny,
+    /// Who is in which tier.
+    Tier,
+}
+
+impl RuleSet {
+    /// Everything that is wrong between parts that are right by themselves.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (number, rule) in self.rules.iter().enumerate() {
+            let earlier = &self.rules[..number];
+            if earlier.iter().any(|other| other.name == rule.name) {
+                let name = rule.name.clone();
+                faults.push(Fault::SameName { rule: number, name });
+            }
+            faults.extend(rule.faults(number));
+        }
+        faults.extend(self.too_many_limits());
+        for (number, other) in self.overrides.iter().enumerate() {
+            let named = |rule: &&Rule| other.rule.as_ref().is_none_or(|name| *name == rule.name);
+            let mut rules = self.rules.iter().filter(named).peekable();
+            match (&other.rule, &other.who) {
+                (Some(name), _) if rules.peek().is_none() => {
+                    let name = name.clone();
+                    faults.push(Fault::NoRule { number, name });
+                }
+                (_, Entry::Key(key)) if !rules.any(|rule| fits(key, rule)) => {
+                    faults.push(Fault::OverrideKey { number });
+                }
+                (_, Entry::Key(_) | Entry::Network(_)) => {}
+            }
+        }
+        faults
+    }
+
+    /// What is known before any request: rules about all of them always meet.
+    fn too_many_limits(&self) -> Option<Fault> {
+        let mut least = 0;
+        for (number, rule) in self.rules.iter().enumerate() {
+            if !rule.enabled || !rule.when.is_all() {
+                continue;
+            }
+            least += match &rule.limits {
+                Limits::Same(quotas) => quotas.len(),
+                Limits::Tiered(tiers) => {
+                    let sizes = tiers.tiers().iter().map(|(_, quotas)| quotas.len());
+                    sizes.min().unwrap_or(0)
+                }
+            };
+            if least > MAX_LIMITS {
+                return Some(Fault::TooManyLimits { rule: number });
+            }
+            if rule.stop && !rule.shadow {
+                break;
+            }
+        }
+        None
+    }
+}
+
+impl Rule {
+    fn faults(&self, number: usize) -> Vec<Fault> {
+        let rule = number;
+        let mut faults = Vec::new();
+        let long = |part: &super::Part| part.sources().count() > MAX_PARTS;
+        if self.key.len() > MAX_PARTS || self.key.iter().any(long) {
+            faults.push(Fault::TooManyParts { rule });
+        }
+        for source in self.key.iter().flat_map(|part| part.sources()) {
+            let Source::Path(name) = source else { continue };
+            let paths = &self.when.paths;
+            let has = |path: &super::PathPattern| path.parameter_names().any(|own| own == name);
+            if paths.is_empty() || !paths.iter().all(has) {
+                let parameter = name.clone();
+                faults.push(Fault::NoParameter { rule, parameter });
+            }
+        }
+        let mut listed = |list: List, keys: &mut dyn Iterator<Item = (usize, &KeyText)>| {
+            let wrong = keys.filter(|(_, key)| !fits(key, self));
+            faults.extend(wrong.map(|(entry, _)| Fault::ListedKey { rule, list, entry }));
+        };
+        listed(List::Allow, &mut keys(&self.allow));
+        listed(List::Deny, &mut keys(&self.deny));
+        if let Limits::Tiered(tiers) = &self.limits
+            && let TierBy::Keys(keys) = tiers.by()
+        {
+            listed(List::Tier, &mut keys.iter().map(|(key, _)| key).enumerate());
+        }
+        if let Cost::Header {
+            default,
+            least,
+            most,
+            ..
+        } = self.cost
+            && !(least..=most).contains(&default)
+        {
+            faults.push(Fault::Cost { rule });
+        }
+        faults
+    }
+}
+
+fn keys(entries: &[Entry]) -> impl Iterator<Item = (usize, &KeyText)> {
+    let numbered = entries.iter().enumerate();
+    numbered.filter_map(|(number, entry)| match entry {
+        Entry::Key(key) => Some((number, key)),
+        Entry::Network(_) => None,
+    })
+}
+
+fn fits(key: &KeyText, rule: &Rule) -> bool {
+    key.parts() == rule.key.len()
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::SameName { name, .. } => write!(f, "two rules are called `{name}`"),
+            Fault::TooManyParts { .. } => {
+                write!(
+                    f,
+                    "a key, or a part of one, has more than {MAX_PARTS} parts"
+                )
+            }
+            Fault::NoParameter { parameter, .. } => {
+                write!(
+                    f,
+                    "no path of the rule has `{{{parameter}}}`, or not all have it"
+                )
+            }
+            Fault::ListedKey { .. } | Fault::OverrideKey { .. } => {
+                f.write_str("a listed key has another number of parts than the rule's key")
+            }
+            Fault::Cost { .. } => f.write_str("the default cost is outside its bounds"),
+            Fault::TooManyLimits { .. } => write!(
+                f,
+                "rules about every request have more than {MAX_LIMITS} limits together"
+            ),
+            Fault::NoRule { name, .. } => write!(f, "there is no rule `{name}`"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,39 @@
+//! Rules that can be swapped while requests come in. Knows nothing of where new ones come from.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tollgate::http::{Head, Plan, Policy};
+
+use super::Rules;
+
+/// The rules in force, which others can take the place of at any time.
+///
+/// A request is planned by the old rules or by the new ones, never by some of each, and nobody
+/// waits. Counters belong to the store: a limit that keeps its rule's name, its behaviour and its
+/// period keeps every count.
+#[derive(Debug)]
+pub struct Live(ArcSwap<Rules>);
+
+impl Live {
+    /// Puts rules in force.
+    pub fn new(rules: impl Into<Arc<Rules>>) -> Self {
+        Live(ArcSwap::new(rules.into()))
+    }
+
+    /// Puts other rules in force and gives back those that were.
+    pub fn swap(&self, rules: impl Into<Arc<Rules>>) -> Arc<Rules> {
+        self.0.swap(rules.into())
+    }
+
+    /// The rules in force.
+    pub fn current(&self) -> Arc<Rules> {
+        self.0.load_full()
+    }
+}
+
+impl Policy for Live {
+    fn plan(&self, head: &Head<'_>) -> Plan {
+        self.0.load().plan(head)
+    }
+}

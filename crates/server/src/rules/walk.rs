@@ -1,0 +1,221 @@
+//! One walk over the rules for a request, whoever wants to know: the plan and the trace are two
+//! ears at the same walk, so that they cannot disagree. Knows nothing of stores.
+
+use std::sync::Arc;
+
+use tollgate::http::{Charge, Head, Plan, Policy, Stop, Why};
+use tollgate::{Key, Limit, MAX_LIMITS};
+
+use super::asked::{Asked, Client};
+use super::compiled::{Compiled, Held, Ready};
+use super::draw::{Lack, Place};
+use super::find::Found;
+use super::trace::Trace;
+use super::when::{Mismatch, Route};
+use super::{Fault, Missing, Name, RuleSet};
+
+/// Rules in force: turns requests into plans.
+#[derive(Debug)]
+pub struct Rules {
+    client: Client,
+    rules: Vec<Compiled>,
+}
+
+/// What a rule makes of a request.
+pub(super) enum Outcome<'r> {
+    /// It does not apply.
+    Disabled,
+    Mismatch(Mismatch),
+    Allowed(By),
+    /// It does not apply to those who do not say who they are.
+    Passed(Lack),
+    /// There is no room for its limits in a request.
+    TooMany,
+    /// It stops the request, unless it only watches.
+    Denied(By),
+    NoKey(Lack),
+    /// It limits the request.
+    Applies(Applies<'r>),
+}
+
+/// A rule that limits a request.
+pub(super) struct Applies<'r> {
+    pub(super) key: Key<'static>,
+    pub(super) lack: Option<Lack>,
+    pub(super) limits: &'r Held,
+    pub(super) tier: Option<&'r Name>,
+    /// The number of the override that gave the limits.
+    pub(super) instead: Option<usize>,
+    pub(super) cost: u32,
+}
+
+/// What put a client on a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The rule's own list, and the number of the entry from 0.
+    List(usize),
+    /// The override of that number, from 0.
+    Override(usize),
+}
+
+/// Who listens to a walk.
+pub(super) trait Ear {
+    /// What was found in one place of a part of a key.
+    fn found(&mut self, part: usize, place: &Place, found: &Found<'_>);
+    /// What a rule makes of the request.
+    fn rule(&mut self, rule: &Compiled, outcome: Outcome<'_>);
+}
+
+impl Rules {
+    /// Makes rules ready.
+    ///
+    /// # Errors
+    /// The first of [`RuleSet::faults`].
+    pub fn new(set: RuleSet) -> Result<Self, Fault> {
+        if let Some(fault) = set.faults().into_iter().next() {
+            return Err(fault);
+        }
+        let client = Client::new(set.client);
+        let ready = |rule| Compiled::new(rule, &set.overrides, &client);
+        let rules = set.rules.into_iter().map(ready).collect();
+        Ok(Rules { client, rules })
+    }
+
+    /// Tells of every rule what it makes of a request, and why.
+    pub fn trace(&self, head: &Head<'_>) -> Trace {
+        let asked = Asked::new(head, &self.client);
+        let mut trace = Trace::new(asked.client());
+        self.walk(&asked, &mut trace);
+        let seen = trace.rules.len();
+        for compiled in &self.rules[seen..] {
+            trace.not_reached(&compiled.rule);
+        }
+        trace
+    }
+
+    /// Every limit that any request may come before, for a store to prepare.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.rules.iter().flat_map(Compiled::all_limits)
+    }
+
+    fn walk(&self, asked: &Asked<'_>, ear: &mut impl Ear) {
+        let mut room = MAX_LIMITS;
+        for compiled in &self.rules {
+            let outcome = compiled.judge(asked, room, ear);
+            let ends = match &outcome {
+                Outcome::Disabled
+                | Outcome::Mismatch(_)
+                | Outcome::Allowed(_)
+                | Outcome::Passed(_)
+                | Outcome::TooMany => false,
+                Outcome::Denied(_) | Outcome::NoKey(_) => true,
+                Outcome::Applies(applies) => {
+                    room -= applies.limits.len();
+                    compiled.rule.stop
+                }
+            };
+            ear.rule(compiled, outcome);
+            // A rule that only watches changes nothing for the others.
+            if ends && !compiled.rule.shadow {
+                return;
+            }
+        }
+    }
+}
+
+impl Policy for Rules {
+    /// What a request has to pass.
+    ///
+    /// No more than [`MAX_LIMITS`] limits go into one request. A rule whose limits have no room
+    /// any more after those of the rules before it does not apply.
+    fn plan(&self, head: &Head<'_>) -> Plan {
+        let mut planner = Planner::default();
+        self.walk(&Asked::new(head, &self.client), &mut planner);
+        planner.plan
+    }
+}
+
+impl Compiled {
+    fn judge(&self, asked: &Asked<'_>, room: usize, ear: &mut impl Ear) -> Outcome<'_> {
+        let rule = &self.rule;
+        if !rule.enabled {
+            return Outcome::Disabled;
+        }
+        let route: Route<'_> = match rule.when.route(asked) {
+            Ok(route) => route,
+            Err(mismatch) => return Outcome::Mismatch(mismatch),
+        };
+        let tell = |part, place: &Place, found: &Found<'_>| ear.found(part, place, found);
+        let drawn = self.drawing.draw(asked, route, tell);
+
+        let mut instead = None;
+        match self.instead(asked, &drawn) {
+            Some((number, Ready::Deny)) => return Outcome::Denied(By::Override(number)),
+            Some((number, Ready::Allow)) => return Outcome::Allowed(By::Override(number)),
+            Some((number, Ready::Limits(limits))) => instead = Some((number, limits)),
+            None => {
+                if let Some(number) = self.deny.find(asked, &drawn) {
+                    return Outcome::Denied(By::List(number));
+                }
+                if let Some(number) = self.allow.find(asked, &drawn) {
+                    return Outcome::Allowed(By::List(number));
+                }
+            }
+        }
+        match (drawn.lack, rule.on_missing) {
+            (None, _) | (Some(_), Missing::Shared) => {}
+            (Some(lack), Missing::Refuse) => return Outcome::NoKey(lack),
+            (Some(lack), Missing::Pass) if !lack.several => return Outcome::Passed(lack),
+            (Some(_), Missing::Pass) => {}
+        }
+        let (tier, limits) = match instead {
+            Some((_, limits)) => (None, limits),
+            None => self.limits(asked, &drawn),
+        };
+        if limits.len() > room {
+            return Outcome::TooMany;
+        }
+        Outcome::Applies(Applies {
+            key: drawn.key,
+            lack: drawn.lack,
+            limits,
+            tier,
+            instead: instead.map(|(number, _)| number),
+            cost: rule.cost.of(asked),
+        })
+    }
+}
+
+/// Makes a plan of what it hears.
+#[derive(Debug, Default)]
+pub(super) struct Planner {
+    pub(super) plan: Plan,
+}
+
+impl Ear for Planner {
+    fn found(&mut self, _: usize, _: &Place, _: &Found<'_>) {}
+
+    fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
+        let why = match outcome {
+            Outcome::Disabled
+            | Outcome::Mismatch(_)
+            | Outcome::Allowed(_)
+            | Outcome::Passed(_)
+            | Outcome::TooMany => return,
+            Outcome::Denied(_) => Why::Denied,
+            Outcome::NoKey(_) => Why::NoKey,
+            Outcome::Applies(applies) => {
+                return self.plan.charge(Charge {
+                    terms: Arc::clone(&compiled.terms),
+                    key: applies.key,
+                    limits: Arc::clone(applies.limits),
+                    cost: applies.cost,
+                });
+            }
+        };
+        if !compiled.rule.shadow {
+            let terms = Arc::clone(&compiled.terms);
+            self.plan.stop(Stop { terms, why });
+        }
+    }
+}
