@@ -268,3 +268,160 @@ impl fmt::Debug for PathPattern {
         write!(f, "PathPattern({:?})", self.text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> PathPattern {
+        text.parse().unwrap()
+    }
+
+    fn segments(path: &str) -> Vec<String> {
+        let path = Path::new(path);
+        let text = |segment: &Cow<'_, [u8]>| String::from_utf8_lossy(segment).into_owned();
+        path.segments().iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_path_is_its_segments_decoded_and_resolved() {
+        let cases: [(&str, &[&str]); 27] = [
+            ("", &[]),
+            ("/", &[]),
+            ("//", &[]),
+            ("*", &["*"]),
+            ("/a", &["a"]),
+            ("/a/", &["a"]),
+            ("//a///b//", &["a", "b"]),
+            ("/.", &[]),
+            ("/..", &[]),
+            ("/../../a", &["a"]),
+            ("/a/..", &[]),
+            ("/a/./b/.", &["a", "b"]),
+            ("/a/b/../c", &["a", "c"]),
+            // As RFC 3986 has it, an empty segment is one to step back over.
+            ("/a//../b", &["a", "b"]),
+            ("/a/...", &["a", "..."]),
+            ("/a/.b", &["a", ".b"]),
+            ("/a/%2e%2E/b", &["b"]),
+            ("/a/%2e/b", &["a", "b"]),
+            ("/a/.%2e/b", &["b"]),
+            // Decoded once only.
+            ("/a/%252e%252e/b", &["a", "%2e%2e", "b"]),
+            ("/a%2Fb", &["a/b"]),
+            ("/a/..%2F..", &["a", "../.."]),
+            ("/%41%7a", &["Az"]),
+            ("/a%", &["a%"]),
+            ("/a%4", &["a%4"]),
+            ("/a%zz%41", &["a%zzA"]),
+            ("/%%41", &["%A"]),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(segments(path), expected, "{path}");
+        }
+        assert_eq!(*Path::new("/%00%ff").segments()[0], *b"\0\xff");
+    }
+
+    #[test]
+    fn a_pattern_matches_segment_by_segment() {
+        for (text, yes, no) in [
+            ("/", vec!["/", "//", "", "/."], vec!["/a"]),
+            ("/a", vec!["/a", "/a/"], vec!["/", "/A", "/a/b", "/ab"]),
+            ("/a/", vec!["/a", "/a/"], vec!["/a/b"]),
+            ("/**", vec!["/", "", "/a", "/a/b/c", "*"], vec![]),
+            (
+                "/a/**",
+                vec!["/a", "/a/", "/a/b/c"],
+                vec!["/", "/ab", "/b/a"],
+            ),
+            ("/a/**/", vec!["/a", "/a/b/c"], vec!["/b"]),
+            ("/*", vec!["/a", "/a%2Fb"], vec!["/", "/a/b"]),
+            ("/a/*/c", vec!["/a/b/c"], vec!["/a/c", "/a//c", "/a/b/b/c"]),
+            ("/v*/x", vec!["/v/x", "/v1/x"], vec!["/x", "/w/x"]),
+            (
+                "/*.json",
+                vec!["/a.json", "/.json"],
+                vec!["/a.jso", "/a.json/b"],
+            ),
+            ("/a*z", vec!["/az", "/abz"], vec!["/a", "/z", "/abzy"]),
+            ("/{id}", vec!["/1", "/%2F"], vec!["/", "/1/2"]),
+            ("/a%20b", vec!["/a%20b"], vec!["/a+b"]),
+            ("/a@b", vec!["/a@b", "/a%40b"], vec!["/ab"]),
+            (
+                "/caf\u{e9}",
+                vec!["/caf%C3%A9", "/caf%c3%a9"],
+                vec!["/caf%E9", "/cafe"],
+            ),
+            ("/a%2Fb", vec!["/a%2Fb", "/a%2fb"], vec!["/a/b"]),
+        ] {
+            let pattern = pattern(text);
+            for path in yes {
+                assert!(pattern.matches(&Path::new(path)), "{text} and {path}");
+            }
+            for path in no {
+                assert!(!pattern.matches(&Path::new(path)), "{text} and {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_the_segment_in_its_place() {
+        let files = pattern("/users/{id}/files/{name}/**");
+        let path = Path::new("/users/%61nn/files/x%2Fy/z");
+        assert_eq!(files.parameter("id", &path), Some(&b"ann"[..]));
+        assert_eq!(files.parameter("name", &path), Some(&b"x/y"[..]));
+        assert_eq!(files.parameter("other", &path), None);
+        assert_eq!(files.parameter_names().collect::<Vec<_>>(), ["id", "name"]);
+    }
+
+    #[test]
+    fn a_pattern_that_means_nothing_is_refused() {
+        for wrong in [
+            "", "a", "*", "**", "//", "/a//b", "/./a", "/a/..", "/%2e%2E", "/a/**/b", "/a**",
+            "/**a", "/a*b*", "/{", "/}", "/{}", "/{a}b", "/a{b}", "/{a b}", "/{a}/{a}", "/a?x=1",
+            "/a#b", "/a%", "/a%4", "/a%g0", "/***",
+        ] {
+            let error = wrong.parse::<PathPattern>().expect_err(wrong);
+            assert!(error.example().parse::<PathPattern>().is_ok());
+        }
+        assert!(
+            format!("/{}", "x".repeat(1024))
+                .parse::<PathPattern>()
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_long_path_is_compared_in_one_pass() {
+        let pattern = pattern(&"/*a".repeat(300));
+        let path = format!("/{}", "a".repeat(60_000)).repeat(2);
+        assert!(!pattern.matches(&Path::new(&path)));
+        assert!(Path::new(&"/a/..".repeat(20_000)).segments().is_empty());
+    }
+
+    #[test]
+    fn what_covers_matches_all_that_the_other_does() {
+        let patterns = [
+            "/",
+            "/**",
+            "/a",
+            "/a/**",
+            "/*",
+            "/{x}",
+            "/a*",
+            "/a/*",
+            "/a/{x}/**",
+            "/b/**",
+        ];
+        let paths = [
+            "/", "/a", "/b", "/ab", "/a/a", "/a/b/c", "/b/a", "/ab/c", "/b/a/c",
+        ];
+        for one in patterns.map(pattern) {
+            for other in patterns.map(pattern) {
+                let mut matched = paths.iter().filter(|path| other.matches(&Path::new(path)));
+                let all = matched.all(|path| one.matches(&Path::new(path)));
+                assert_eq!(one.covers(&other), all, "{one} and {other}");
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::{HeaderName, Method};
@@ -157,23 +158,22 @@ impl FromStr for HostPattern {
             None => (false, text),
         };
         // An IPv6 address has colons of its own, within brackets.
-        let bare = name
+        let address = name
             .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'));
-        let fits = |byte: u8| match bare {
-            Some(_) => byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'),
-            None => byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'),
-        };
+            .and_then(|name| name.strip_suffix(']'))
+            .filter(|_| !below);
+        let is_address = address.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if name.is_empty() || name.starts_with('.') {
             return wrong("names no host");
         }
         if name.contains('*') {
             return wrong("has a `*` elsewhere than as `*.` at its start");
         }
-        if bare.is_none() && name.contains(':') {
+        if !is_address && name.contains(':') {
             return wrong("has a port or scheme, which is no part of a host");
         }
-        if !bare.unwrap_or(name).bytes().all(fits) {
+        if !is_address && !name.bytes().all(fits) {
             return wrong("has characters that no host has (write others as punycode)");
         }
         if name.len() > 253 {
@@ -190,5 +190,52 @@ impl FromStr for HostPattern {
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_and_nothing_else() {
+        for (text, shown) in [
+            ("example.com", "example.com"),
+            ("Example.COM", "example.com"),
+            ("*.Example.com", "*.example.com"),
+            ("example.com.", "example.com"),
+            ("localhost", "localhost"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+        ] {
+            let host: HostPattern = text.parse().unwrap();
+            assert_eq!(host.to_string(), shown);
+        }
+        for wrong in [
+            "",
+            "*",
+            "*.",
+            ".",
+            "a.*.com",
+            "*a.com",
+            "**.com",
+            "a:80",
+            "http://a",
+            "a/b",
+            "é.com",
+            "[::1]:80",
+            "[x]",
+            "[]",
+            "a b",
+            ".com",
+            &"a".repeat(254),
+        ] {
+            assert!(wrong.parse::<HostPattern>().is_err(), "{wrong}");
+        }
+        let below: HostPattern = "*.example.com".parse().unwrap();
+        assert!(below.matches("A.example.com") && !below.matches("example.com"));
+        assert!(below.covers(&"a.example.com".parse().unwrap()));
+        assert!(below.covers(&"*.a.example.com".parse().unwrap()));
+        assert!(!below.covers(&"example.com".parse().unwrap()));
     }
 }

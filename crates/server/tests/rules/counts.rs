@@ -1,0 +1,67 @@
+//! What counter a request comes before: never another rule's, and the same one after a change.
+
+use tollgate_server::rules::{Name, Quotas, QuotasError, Source};
+
+use super::{ask, by, counters, decide, plan, rule, rules, same};
+
+#[test]
+fn two_rules_with_one_key_and_one_quota_count_apart() {
+    let mut list = vec![rule("one"), rule("two")];
+    for rule in &mut list {
+        rule.key = by(Source::Ip);
+    }
+    let limiter = counters();
+    let both = rules(list.clone());
+    let one = rules(vec![list.swap_remove(0)]);
+    decide(&limiter, &plan(&both, &ask("GET /")));
+    decide(&limiter, &plan(&one, &ask("GET /")));
+    let decision = decide(&limiter, &plan(&both, &ask("GET /")));
+    let left: Vec<u32> = decision
+        .verdicts()
+        .iter()
+        .map(|verdict| verdict.remaining)
+        .collect();
+    assert_eq!(left, [7, 8]);
+}
+
+#[test]
+fn a_changed_limit_and_one_more_keep_the_counts() {
+    let limiter = counters();
+    let with = |limits: &[&str]| {
+        let mut rule = rule("only");
+        rule.limits = same(limits);
+        rules(vec![rule])
+    };
+    for _ in 0..3 {
+        decide(&limiter, &plan(&with(&["10/min"]), &ask("GET /")));
+    }
+    let changed = with(&["fixed-window 100/d", "20/min"]);
+    let decision = decide(&limiter, &plan(&changed, &ask("GET /")));
+    let left: Vec<u32> = decision
+        .verdicts()
+        .iter()
+        .map(|verdict| verdict.remaining)
+        .collect();
+    assert_eq!(left, [99, 16]);
+}
+
+#[test]
+fn quotas_are_told_apart_by_name() {
+    let quota = |text: &str| text.parse().unwrap();
+    let named = |text: &str| Some(text.parse::<Name>().unwrap());
+    let quotas = vec![(None, quota("10/min")), (named("burst"), quota("20/min"))];
+    let quotas = Quotas::new(quotas).unwrap();
+    let rule = "api".parse().unwrap();
+    let names: Vec<String> = quotas.under(&rule).map(|(name, _)| name).collect();
+    assert_eq!(names, ["api sliding-window-counter/min", "api burst"]);
+
+    let twice = Quotas::new(vec![(None, quota("10/min")), (None, quota("20/min"))]);
+    assert!(matches!(twice, Err(QuotasError::SameName { index: 1, .. })));
+    let twice = Quotas::new(vec![(named("a"), quota("1/s")), (named("a"), quota("1/h"))]);
+    assert!(matches!(twice, Err(QuotasError::SameName { index: 1, .. })));
+    assert_eq!(Quotas::new(Vec::new()), Err(QuotasError::Empty));
+    let many = (1..=65)
+        .map(|s| (None, quota(&format!("1/{s}s"))))
+        .collect();
+    assert_eq!(Quotas::new(many), Err(QuotasError::TooMany { number: 65 }));
+}

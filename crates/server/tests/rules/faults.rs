@@ -1,0 +1,145 @@
+//! What rules cannot be, though each of their parts is right.
+
+use tollgate_server::rules::{
+    Cost, Fault, Instead, KeyText, Limits, List, MAX_PARTS, Override, Part, RuleSet, Rules, Source,
+    TierBy, Tiers,
+};
+
+use super::{about, by, header, key, quotas, rule, same, set};
+
+fn faults(set: &RuleSet) -> Vec<Fault> {
+    let faults = set.faults();
+    let refused = Rules::new(set.clone()).err();
+    assert_eq!(refused.as_ref(), faults.first());
+    assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
+    faults
+}
+
+#[test]
+fn two_rules_of_one_name_would_share_counters() {
+    let twice = set(vec![rule("a"), rule("b"), rule("a")]);
+    let name = "a".parse().unwrap();
+    assert_eq!(faults(&twice), [Fault::SameName { rule: 2, name }]);
+}
+
+#[test]
+fn a_path_parameter_has_to_be_in_every_path() {
+    let mut one = rule("one");
+    one.key = by(Source::Path("id".into()));
+    let parameter = "id".to_owned();
+    let fault = Fault::NoParameter { rule: 0, parameter };
+    assert_eq!(faults(&set(vec![one.clone()])), vec![fault.clone()]);
+    one.when = about("/a/{id}");
+    assert_eq!(faults(&set(vec![one.clone()])), []);
+    one.when.paths.push("/b/{other}".parse().unwrap());
+    assert_eq!(faults(&set(vec![one])), [fault]);
+}
+
+#[test]
+fn a_listed_key_has_as_many_parts_as_the_rules() {
+    let mut one = rule("one");
+    one.key = by(header("x-user"));
+    one.allow = vec![key(&["a"]), key(&["a", "b"])];
+    one.deny = vec![key(&[])];
+    let tier = ("free".parse().unwrap(), quotas(&["1/s"]));
+    let keys = TierBy::Keys(vec![(KeyText::new(["a", "b"]), "free".parse().unwrap())]);
+    let tiers = Tiers::new(keys, "free".parse().unwrap(), vec![tier]);
+    one.limits = Limits::Tiered(tiers.unwrap());
+    let fault = |list, entry| Fault::ListedKey {
+        rule: 0,
+        list,
+        entry,
+    };
+    let expected = [
+        fault(List::Allow, 1),
+        fault(List::Deny, 0),
+        fault(List::Tier, 0),
+    ];
+    assert_eq!(faults(&set(vec![one])), expected);
+}
+
+#[test]
+fn a_key_has_a_bound() {
+    let mut one = rule("one");
+    one.key = vec![Part::new(Source::Ip); MAX_PARTS];
+    assert_eq!(faults(&set(vec![one.clone()])), []);
+    one.key.push(Part::new(Source::Ip));
+    assert_eq!(
+        faults(&set(vec![one.clone()])),
+        [Fault::TooManyParts { rule: 0 }]
+    );
+    let place = |part: Part, _| part.or(Source::Ip);
+    one.key = vec![(0..MAX_PARTS).fold(Part::new(Source::Ip), place)];
+    assert_eq!(faults(&set(vec![one])), [Fault::TooManyParts { rule: 0 }]);
+}
+
+#[test]
+fn a_cost_has_its_default_within_its_bounds() {
+    let with = |default, least, most| {
+        let mut one = rule("one");
+        one.cost = Cost::Header {
+            name: "x-cost".parse().unwrap(),
+            default,
+            least,
+            most,
+        };
+        faults(&set(vec![one]))
+    };
+    assert_eq!(with(1, 0, 1), []);
+    for (default, least, most) in [(0, 1, 5), (6, 1, 5), (3, 5, 1)] {
+        assert_eq!(with(default, least, most), [Fault::Cost { rule: 0 }]);
+    }
+}
+
+#[test]
+fn rules_about_every_request_meet_in_each_of_them() {
+    let periods: Vec<String> = (1..=33).map(|s| format!("10/{s}s")).collect();
+    let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
+    let mut list = vec![rule("a"), rule("b")];
+    for rule in &mut list {
+        rule.limits = same(&texts);
+    }
+    let fault = Fault::TooManyLimits { rule: 1 };
+    assert_eq!(faults(&set(list.clone())), [fault]);
+    let mut apart = list.clone();
+    apart[1].when = about("/x");
+    assert_eq!(faults(&set(apart)), []);
+    let mut stopped = list.clone();
+    stopped[0].stop = true;
+    assert_eq!(faults(&set(stopped)), []);
+    list[1].enabled = false;
+    assert_eq!(faults(&set(list)), []);
+}
+
+#[test]
+fn an_override_has_a_rule_to_override() {
+    let mut one = rule("one");
+    one.key = by(header("x-user"));
+    let other = |rule: Option<&str>, texts: &[&str]| Override {
+        rule: rule.map(|name| name.parse().unwrap()),
+        who: key(texts),
+        instead: Instead::Allow,
+    };
+    let with = |overrides| {
+        faults(&RuleSet {
+            overrides,
+            ..set(vec![one.clone(), rule("two")])
+        })
+    };
+    assert_eq!(
+        with(vec![other(None, &["a"]), other(Some("one"), &["a"])]),
+        []
+    );
+    let name = "three".parse().unwrap();
+    assert_eq!(
+        with(vec![other(Some("three"), &["a"])]),
+        [Fault::NoRule { number: 0, name }]
+    );
+    assert_eq!(
+        with(vec![other(Some("two"), &["a"]), other(None, &["a", "b"])]),
+        [
+            Fault::OverrideKey { number: 0 },
+            Fault::OverrideKey { number: 1 }
+        ]
+    );
+}

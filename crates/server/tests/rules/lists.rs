@@ -1,0 +1,150 @@
+//! Who is on which list, and what holds for single clients instead of a rule.
+
+use tollgate::http::Why;
+use tollgate_server::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
+
+use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
+
+fn by_user(name: &str) -> Rule {
+    let mut rule = rule(name);
+    rule.key = by(header("x-user"));
+    rule
+}
+
+fn overriding(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
+    Rules::new(RuleSet {
+        overrides,
+        ..set(rules)
+    })
+    .unwrap()
+}
+
+fn instead(rule: Option<&str>, who: tollgate_server::rules::Entry, instead: Instead) -> Override {
+    Override {
+        rule: rule.map(|name| name.parse().unwrap()),
+        who,
+        instead,
+    }
+}
+
+#[test]
+fn a_rule_does_not_apply_to_those_it_allows_and_its_stop_neither() {
+    let mut first = by_user("first");
+    first.allow = vec![network("192.0.2.0/24"), key(&["ann"])];
+    first.stop = true;
+    let rules = rules(vec![first, rule("second")]);
+    let ann = with("x-user", "ann", ask("GET /"));
+    let bob = with("x-user", "bob", ask("GET /"));
+    assert_eq!(applied(&rules, &ann), ["second"]);
+    assert_eq!(applied(&rules, &bob), ["first"]);
+    assert_eq!(applied(&rules, &from("192.0.2.9", bob)), ["second"]);
+    let trace = rules.trace(&(&ann).into());
+    assert!(matches!(trace.rules[0].fate, Fate::Allowed(By::List(1))));
+}
+
+#[test]
+fn turning_away_goes_before_letting_in() {
+    let mut only = by_user("only");
+    only.allow = vec![network("203.0.113.0/24")];
+    only.deny = vec![key(&["eve"])];
+    let rules = rules(vec![only]);
+    let eve = with("x-user", "eve", ask("GET /"));
+    assert_eq!(plan(&rules, &eve).stopped().unwrap().why, Why::Denied);
+    assert!(plan(&rules, &ask("GET /")).stopped().is_none());
+}
+
+#[test]
+fn an_address_on_a_list_counts_in_full_however_clients_are_grouped() {
+    let mut only = rule("only");
+    only.key = by(Source::Ip);
+    only.deny = vec![network("2001:db8::5/128")];
+    let rules = rules(vec![only]);
+    let asked = |ip| plan(&rules, &from(ip, ask("GET /")));
+    assert!(asked("2001:db8::5").stopped().is_some());
+    assert!(asked("2001:db8::6").stopped().is_none());
+}
+
+#[test]
+fn a_listed_key_stands_for_the_group_an_address_is_in() {
+    let mut only = rule("only");
+    only.key = by(Source::Ip);
+    only.allow = vec![key(&["2001:db8::5"]), key(&["::ffff:203.0.113.7"])];
+    let rules = rules(vec![only]);
+    assert!(applied(&rules, &from("2001:db8::6", ask("GET /"))).is_empty());
+    assert!(applied(&rules, &ask("GET /")).is_empty());
+    assert_eq!(
+        applied(&rules, &from("203.0.113.8", ask("GET /"))),
+        ["only"]
+    );
+}
+
+#[test]
+fn a_listed_key_is_never_what_was_found_elsewhere() {
+    let mut only = rule("only");
+    only.key = vec![Part::new(Source::Query("u".into())).or(header("x-user"))];
+    only.allow = vec![key(&["ann"])];
+    let rules = rules(vec![only]);
+    assert!(applied(&rules, &ask("GET /?u=ann")).is_empty());
+    let elsewhere = with("x-user", "ann", ask("GET /"));
+    assert_eq!(applied(&rules, &elsewhere), ["only"]);
+}
+
+#[test]
+fn a_secret_on_a_list_is_found() {
+    let mut only = rule("only");
+    only.key = vec![Part::new(header("authorization")), Part::new(Source::Host)];
+    only.deny = vec![key(&["Bearer abc", "Example.com"])];
+    let shown = format!("{only:?}");
+    assert!(!shown.contains("abc"), "{shown}");
+    let rules = rules(vec![only]);
+    let request = with(
+        "authorization",
+        "bearer abc",
+        ask("GET http://example.com/"),
+    );
+    assert!(plan(&rules, &request).stopped().is_some());
+}
+
+#[test]
+fn an_override_gives_one_key_other_limits_under_the_same_counters() {
+    let mut list = vec![by_user("api"), rule("all")];
+    list[0].limits = super::same(&["10/min", "fixed-window 100/d"]);
+    let more = Instead::Limits(quotas(&["500/min", "token-bucket 9/s"]));
+    let rules = overriding(list, vec![instead(Some("api"), key(&["acme"]), more)]);
+    let acme = plan(&rules, &with("x-user", "acme", ask("GET /")));
+    let other = plan(&rules, &with("x-user", "ann", ask("GET /")));
+    let (acme, other) = (&acme.charges()[0].limits, &other.charges()[0].limits);
+    assert_eq!(acme[0].quota().limit(), 500);
+    assert_eq!(other[0].quota().limit(), 10);
+    assert_eq!(acme[0].name(), other[0].name());
+    assert_eq!(acme[0].name(), "api sliding-window-counter/min");
+    assert_eq!(acme[1].name(), "api token-bucket/s");
+}
+
+#[test]
+fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
+    let mut api = by_user("api");
+    api.allow = vec![key(&["ann"])];
+    api.deny = vec![key(&["bob"])];
+    let rules = overriding(
+        vec![api, by_user("other")],
+        vec![
+            instead(Some("api"), key(&["ann"]), Instead::Deny),
+            instead(None, key(&["bob"]), Instead::Allow),
+            instead(Some("api"), network("203.0.113.0/24"), Instead::Allow),
+            instead(Some("api"), key(&["eve"]), Instead::Deny),
+        ],
+    );
+    let asked = |user: &str| with("x-user", user.as_bytes(), ask("GET /"));
+    assert_eq!(
+        plan(&rules, &asked("ann")).stopped().unwrap().why,
+        Why::Denied
+    );
+    assert!(plan(&rules, &asked("bob")).stopped().is_none());
+    assert!(applied(&rules, &asked("bob")).is_empty());
+    // Eve is in the network, which is named earlier.
+    assert_eq!(applied(&rules, &asked("eve")), ["other"]);
+    let elsewhere = from("198.51.100.1", asked("eve"));
+    let trace = rules.trace(&(&elsewhere).into());
+    assert!(matches!(trace.rules[0].fate, Fate::Denied(By::Override(3))));
+}

@@ -1,0 +1,148 @@
+//! Rules before requests: which apply, who is limited, and what changes nothing. Builds rules by
+//! hand; knows nothing of files.
+#![allow(clippy::unwrap_used)]
+
+mod counts;
+mod faults;
+mod keys;
+mod lists;
+mod live;
+mod order;
+mod spelling;
+mod tiers;
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderValue, Request};
+use tollgate::http::{Head, Peer, Plan, Policy};
+use tollgate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
+use tollgate_server::rules::{
+    Entry, KeyText, Limits, Match, Part, Quotas, Rule, RuleSet, Rules, Source,
+};
+
+/// A rule about every request, keyed by nothing, of 10 a minute.
+fn rule(name: &str) -> Rule {
+    Rule::new(name.parse().unwrap(), same(&["10/min"]))
+}
+
+fn quotas(texts: &[&str]) -> Quotas {
+    let quota = |text: &&str| (None, text.parse::<Quota>().unwrap());
+    Quotas::new(texts.iter().map(quota).collect()).unwrap()
+}
+
+fn same(texts: &[&str]) -> Limits {
+    Limits::Same(quotas(texts))
+}
+
+fn about(path: &str) -> Match {
+    Match {
+        paths: vec![path.parse().unwrap()],
+        ..Match::default()
+    }
+}
+
+fn header(name: &str) -> Source {
+    Source::Header(name.parse().unwrap())
+}
+
+fn by(source: Source) -> Vec<Part> {
+    vec![Part::new(source)]
+}
+
+fn key(texts: &[&str]) -> Entry {
+    Entry::Key(KeyText::new(texts.iter().copied()))
+}
+
+fn network(text: &str) -> Entry {
+    Entry::Network(text.parse().unwrap())
+}
+
+fn set(rules: Vec<Rule>) -> RuleSet {
+    RuleSet {
+        rules,
+        ..RuleSet::default()
+    }
+}
+
+fn rules(list: Vec<Rule>) -> Rules {
+    Rules::new(set(list)).unwrap()
+}
+
+/// A request from 203.0.113.7, written like `POST /login`.
+fn ask(line: &str) -> Request<()> {
+    let (method, uri) = line.split_once(' ').unwrap();
+    let request = Request::builder().method(method).uri(uri);
+    from("203.0.113.7", request.body(()).unwrap())
+}
+
+fn from(ip: &str, mut request: Request<()>) -> Request<()> {
+    let ip: IpAddr = ip.parse().unwrap();
+    request
+        .extensions_mut()
+        .insert(Peer(SocketAddr::new(ip, 40_000)));
+    request
+}
+
+/// The request with one header more.
+fn with(name: &'static str, value: impl AsRef<[u8]>, mut request: Request<()>) -> Request<()> {
+    let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
+    request.headers_mut().append(name, value);
+    request
+}
+
+/// The plan, which the trace of the same request has to agree with.
+fn plan(rules: &Rules, request: &Request<()>) -> Plan {
+    let head = Head::from(request);
+    let plan = rules.plan(&head);
+    let trace = rules.trace(&head);
+    // No key prints, so equal marks stand for equal keys.
+    assert_eq!(format!("{plan:?}"), format!("{:?}", trace.plan()));
+    plan
+}
+
+/// The names of the rules that a request has to pass, in order.
+fn applied(rules: &Rules, request: &Request<()>) -> Vec<String> {
+    let plan = plan(rules, request);
+    let names = plan
+        .charges()
+        .iter()
+        .map(|charge| charge.terms.name.to_string());
+    names.collect()
+}
+
+/// The key of the only rule that applies.
+fn only_key(rules: &Rules, request: &Request<()>) -> Key<'static> {
+    let plan = plan(rules, request);
+    let [charge] = plan.charges() else {
+        panic!("{} rules apply", plan.charges().len())
+    };
+    charge.key.clone()
+}
+
+/// The key of a lone rule that is keyed so.
+fn key_of(parts: Vec<Part>, request: &Request<()>) -> Key<'static> {
+    let mut rule = rule("only");
+    rule.key = parts;
+    only_key(&rules(vec![rule]), request)
+}
+
+type Counters = Limiter<MemoryStore<ManualClock>>;
+
+/// Counters whose time stands still, so that nothing is forgotten meanwhile.
+fn counters() -> Counters {
+    let clock = ManualClock::at(1_700_000_000_000_000);
+    let store = MemoryStore::builder().clock(clock).build();
+    Limiter::over(store, Quota::per_second(1))
+}
+
+/// Decides a plan in one step, as the doors do.
+fn decide(limiter: &Counters, plan: &Plan) -> Decision {
+    let mut asked = plan.charges().iter().flat_map(|charge| {
+        let key = &charge.key;
+        charge.limits.iter().map(move |limit| (key, limit))
+    });
+    let (key, limit) = asked.next().expect("a rule applies");
+    let request = tollgate::Request::new(key, limit);
+    let request = asked.try_fold(request, |request, (key, limit)| request.and(key, limit));
+    limiter.decide_now(&request.expect("no counter is there twice"))
+}

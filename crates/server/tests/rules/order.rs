@@ -1,0 +1,250 @@
+//! Which rules apply, and that the plan and the trace are of one mind.
+
+use http::Method;
+use tollgate::MAX_LIMITS;
+use tollgate::http::{Headers, Why};
+use tollgate_server::rules::{
+    Answers, Fate, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
+};
+use tollgate_testkit::any;
+
+use super::{about, applied, ask, by, header, key, network, plan, rule, rules, same, with};
+
+#[test]
+fn all_that_match_apply_in_order_until_one_says_stop() {
+    let mut off = rule("off");
+    off.enabled = false;
+    off.stop = true;
+    let mut elsewhere = rule("elsewhere");
+    elsewhere.when = about("/other/**");
+    elsewhere.stop = true;
+    let mut watching = rule("watching");
+    watching.shadow = true;
+    watching.stop = true;
+    let mut last = rule("last");
+    last.stop = true;
+    let list = vec![rule("first"), off, elsewhere, watching, last, rule("never")];
+    let rules = rules(list);
+    assert_eq!(
+        applied(&rules, &ask("GET /x")),
+        ["first", "watching", "last"]
+    );
+    assert_eq!(
+        applied(&rules, &ask("GET /other/x")),
+        ["first", "elsewhere"]
+    );
+
+    let trace = rules.trace(&(&ask("GET /x")).into());
+    let fates: Vec<&Fate> = trace.rules.iter().map(|step| &step.fate).collect();
+    assert!(matches!(
+        fates[..],
+        [
+            Fate::Applies { stop: false, .. },
+            Fate::Disabled,
+            Fate::Mismatch(_),
+            Fate::Applies { stop: false, .. },
+            Fate::Applies { stop: true, .. },
+            Fate::NotReached,
+        ]
+    ));
+}
+
+#[test]
+fn no_rules_let_everything_pass() {
+    let none = Rules::new(RuleSet::default()).unwrap();
+    let plan = plan(&none, &ask("GET /"));
+    assert!(plan.charges().is_empty() && plan.stopped().is_none());
+}
+
+#[test]
+fn any_of_a_list_will_do_and_all_that_is_given_must_hold() {
+    let mut some = rule("some");
+    some.when = about("/a");
+    some.when.paths.push("/b/{x}".parse().unwrap());
+    some.when.methods = vec![Method::POST, Method::PUT];
+    let rules = rules(vec![some]);
+    for (line, applies) in [
+        ("POST /a", true),
+        ("PUT /b/1", true),
+        ("GET /a", false),
+        ("POST /b", false),
+        // Methods are told apart by case.
+        ("post /a", false),
+    ] {
+        assert_eq!(!applied(&rules, &ask(line)).is_empty(), applies, "{line}");
+    }
+}
+
+#[test]
+fn a_grpc_method_is_matched_by_its_path() {
+    let mut carts = rule("carts");
+    carts.when.grpc = vec!["shop.v1.Carts/Checkout".parse().unwrap()];
+    carts.key = by(Source::Route);
+    let rules = rules(vec![carts]);
+    assert_eq!(
+        applied(&rules, &ask("POST /shop.v1.Carts/Checkout")),
+        ["carts"]
+    );
+    assert!(applied(&rules, &ask("POST /shop.v1.Carts/List")).is_empty());
+}
+
+#[test]
+fn a_rule_that_only_watches_stops_nothing() {
+    let mut denying = rule("denying");
+    denying.shadow = true;
+    denying.deny = vec![network("203.0.113.7")];
+    let mut refusing = rule("refusing");
+    refusing.shadow = true;
+    refusing.key = by(header("x-user"));
+    refusing.on_missing = Missing::Refuse;
+    let rules = rules(vec![denying, refusing, rule("real")]);
+    let plan = plan(&rules, &ask("GET /"));
+    assert!(plan.stopped().is_none());
+    assert_eq!(applied(&rules, &ask("GET /")), ["real"]);
+}
+
+#[test]
+fn a_rule_that_turns_a_client_away_ends_the_walk() {
+    let mut denying = rule("denying");
+    denying.deny = vec![network("203.0.113.0/24")];
+    let rules = rules(vec![rule("first"), denying, rule("after")]);
+    let plan = plan(&rules, &ask("GET /"));
+    assert_eq!(plan.stopped().unwrap().why, Why::Denied);
+    let trace = rules.trace(&(&ask("GET /")).into());
+    assert!(matches!(trace.rules[2].fate, Fate::NotReached));
+}
+
+#[test]
+fn limits_beyond_the_most_that_a_request_has_are_left_out() {
+    let periods: Vec<String> = (1..=40).map(|s| format!("10/{s}s")).collect();
+    let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
+    let mut list: Vec<Rule> = ["a", "b", "c"].map(rule).into();
+    for (at, size) in [(0, 40), (1, 25), (2, 24)] {
+        list[at].limits = same(&texts[..size]);
+        // Rules about every request would be refused at once.
+        list[at].when = about("/**");
+    }
+    let rules = rules(list);
+    let plan = plan(&rules, &ask("GET /"));
+    let number: usize = plan
+        .charges()
+        .iter()
+        .map(|charge| charge.limits.len())
+        .sum();
+    assert_eq!(number, MAX_LIMITS);
+    assert_eq!(applied(&rules, &ask("GET /")), ["a", "c"]);
+    let trace = rules.trace(&(&ask("GET /")).into());
+    assert!(matches!(trace.rules[1].fate, Fate::TooMany));
+}
+
+#[test]
+fn a_trace_shows_keys_but_no_secret() {
+    let mut only = rule("only");
+    only.key = vec![
+        Part::new(header("x-user")),
+        Part::new(header("authorization")),
+        Part::new(Source::Cookie("sid".into())),
+        Part::new(header("x-api-key"))
+            .or(Source::Query("api_key".into()))
+            .or(Source::Ip),
+    ];
+    let rules = rules(vec![only]);
+    let request = with(
+        "x-user",
+        "ann\u{7f}".trim_end_matches('\u{7f}'),
+        ask("GET /?api_key=hunter3"),
+    );
+    let request = with("authorization", "Bearer hunter2", request);
+    let request = with("cookie", "sid=hunter4", request);
+    let trace = rules.trace(&(&request).into());
+    assert!(!format!("{trace:?}").contains("hunter"), "{trace:?}");
+    let looked = &trace.rules[0].looked;
+    let sights: Vec<&Sight> = looked.iter().map(|looked| &looked.sight).collect();
+    assert_eq!(*sights[0], Sight::Text("ann".into()));
+    assert!(matches!(sights[1], Sight::Secret(mark) if mark.starts_with('#') && mark.len() == 5));
+    assert!(matches!(sights[2], Sight::Secret(_)));
+    assert_eq!(*sights[3], Sight::Nothing);
+    assert!(matches!(sights[4], Sight::Secret(_)));
+    // Found: nobody looks further.
+    assert_eq!(sights.len(), 5);
+    assert_eq!(looked[4].part, 3);
+}
+
+#[test]
+fn a_trace_stays_on_one_line_however_a_value_looks() {
+    let mut only = rule("only");
+    only.key = by(Source::Query("q".into()));
+    let rules = rules(vec![only]);
+    let request = ask(&format!("GET /?q=%0A%1b%ff{}", "x".repeat(5000)));
+    let trace = rules.trace(&(&request).into());
+    let Sight::Text(text) = &trace.rules[0].looked[0].sight else {
+        panic!()
+    };
+    assert!(
+        text.chars().count() <= 81 && !text.chars().any(char::is_control),
+        "{text:?}"
+    );
+    assert!(text.starts_with("\\n\\u{1b}") && text.ends_with('…'));
+}
+
+#[test]
+fn the_terms_are_the_rules_own() {
+    let mut login = rule("login");
+    login.headers = Headers::none();
+    login.longest_delay = Some(std::time::Duration::from_secs(2));
+    let failed: Statuses = "401".parse().unwrap();
+    login.counts = Answers::Only(vec![failed]);
+    let rules = rules(vec![login, rule("plain")]);
+    let plan = plan(&rules, &ask("GET /"));
+    let [login, plain] = plan.charges() else {
+        panic!()
+    };
+    assert_eq!(login.terms.headers, Headers::none());
+    assert_eq!(
+        login.terms.longest_delay,
+        Some(std::time::Duration::from_secs(2))
+    );
+    let counts = login.terms.counts.as_ref().unwrap();
+    let status = |code| http::StatusCode::from_u16(code).unwrap();
+    assert!(counts(status(401), &http::HeaderMap::new()));
+    assert!(!counts(status(200), &http::HeaderMap::new()));
+    assert!(plain.terms.counts.is_none() && !plain.terms.shadow);
+}
+
+/// Rules of many kinds before requests of many kinds. `plan` compares with the trace each time.
+#[test]
+fn the_plan_and_the_trace_never_disagree() {
+    let mut list: Vec<Rule> = (0..8).map(|n| rule(&format!("r{n}"))).collect();
+    list[0].key = by(Source::Ip);
+    list[1].when = about("/a/{x}/**");
+    list[1].key = by(Source::Path("x".into()));
+    list[2].key = by(header("x-user"));
+    list[2].on_missing = Missing::Pass;
+    list[3].key = vec![Part::new(header("x-user")).or(Source::Query("u".into()))];
+    list[3].on_missing = Missing::Refuse;
+    list[3].shadow = true;
+    list[4].key = by(header("x-user"));
+    list[4].allow = vec![key(&["ann"])];
+    list[4].deny = vec![key(&["eve"]), network("2001:db8::/64")];
+    list[5].when = about("/a/**");
+    list[5].stop = true;
+    list[6].key = by(Source::Cookie("c".into()));
+    list[6].on_missing = Missing::Refuse;
+    let rules = rules(list);
+    tollgate_testkit::with_each_seed(|rng| {
+        for _ in 0..2_000 {
+            let path = any(rng, &["/a", "/a/1", "/a/2/b", "/b", "/a/%31", "/b?u=1"]);
+            let mut request = ask(&format!("GET {path}"));
+            if rng.bool() {
+                request = super::from("2001:db8::7", request);
+            }
+            for _ in 0..rng.usize(0..3) {
+                request = with("x-user", any(rng, &["ann", "bob", "eve", ""]), request);
+            }
+            for _ in 0..rng.usize(0..3) {
+                request = with("cookie", any(rng, &["c=1", "c=2", "d=1"]), request);
+            }
+            plan(&rules, &request);
+        }
+    });
+}

@@ -1,0 +1,238 @@
+//! One thing written in several ways is one thing: no spelling leads around a rule or to a fresh
+//! budget.
+
+use http::Request;
+use tollgate_server::rules::{Fate, Mismatch, Source};
+
+use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
+
+#[test]
+fn no_spelling_of_a_path_leads_around_its_rule() {
+    let mut login = rule("login");
+    login.when = about("/account/login");
+    let rules = rules(vec![login]);
+    for path in [
+        "/account/login",
+        "/account/login/",
+        "//account//login",
+        "/account/./login",
+        "/account/x/../login",
+        "/../account/login",
+        "/account/%6Cogin",
+        "/account/%6cogin",
+        "/account/x/%2e%2E/login",
+        "/account/.%2e/account/login",
+        "/%61ccount/login?x=/y",
+        "http://example.com/account/login",
+    ] {
+        assert_eq!(
+            applied(&rules, &ask(&format!("GET {path}"))),
+            ["login"],
+            "{path}"
+        );
+    }
+    for path in [
+        "/account%2Flogin",
+        "/account%2flogin",
+        "/account/login%2F",
+        "/account/Login",
+        "/account/login/x",
+        "/account",
+        "/account/%256Cogin",
+        "/account/login%",
+        "/account/login%6",
+        "/account/..%2Faccount/login",
+    ] {
+        let none = applied(&rules, &ask(&format!("GET {path}")));
+        assert!(none.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn a_path_parameter_is_decoded_and_may_hold_a_slash() {
+    let mut users = rule("users");
+    users.when = about("/users/{id}");
+    users.key = by(Source::Path("id".into()));
+    let rules = rules(vec![users]);
+    let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
+    assert_eq!(key("/users/ann"), key("/users/%61nn"));
+    assert_eq!(key("/users/a@b"), key("/users/a%40b"));
+    assert_eq!(key("/users/a%2Fb"), key("/users/a%2fb"));
+    assert_ne!(key("/users/a%2Fb"), key("/users/ab"));
+    assert_ne!(key("/users/ann"), key("/users/Ann"));
+    assert_ne!(key("/users/100%"), key("/users/100"));
+    assert!(plan(&rules, &ask("GET /users/a/b")).charges().is_empty());
+}
+
+#[test]
+fn a_query_is_decoded_and_two_answers_are_none() {
+    let user = || by(Source::Query("user".into()));
+    let key = |query: &str| key_of(user(), &ask(&format!("GET /?{query}")));
+    let ann = key("user=ann");
+    for same in [
+        "user=%61nn",
+        "us%65r=ann",
+        "x=1&user=ann",
+        "user=ann&user=ann",
+        "user=&user=ann",
+        "user=ann&User=bob",
+    ] {
+        assert_eq!(key(same), ann, "{same}");
+    }
+    assert_eq!(key("user=a+b"), key("user=a%20b"));
+    assert_ne!(key("user=a%2Bb"), key("user=a+b"));
+    assert_ne!(key("user=a%26user%3Db"), key("user=a"));
+    let nobody = key("x=1");
+    for none in ["user=ann&user=bob", "user", "user=", "=ann", "", "&&"] {
+        assert_eq!(key(none), nobody, "{none}");
+    }
+}
+
+#[test]
+fn a_cookie_is_found_wherever_it_is_written() {
+    let session = || by(Source::Cookie("session".into()));
+    let key = |request: &Request<()>| key_of(session(), request);
+    let plain = key(&with("cookie", "session=abc", ask("GET /")));
+    for line in [
+        "a=1; session=abc; b=2",
+        "a=1;session=abc",
+        "session=\"abc\"",
+        " session = abc ",
+        "session=abc; session=abc",
+        "session; session=abc",
+    ] {
+        assert_eq!(key(&with("cookie", line, ask("GET /"))), plain, "{line}");
+    }
+    // HTTP/2 sends them one by one.
+    let apart = with("cookie", "a=1", with("cookie", "session=abc", ask("GET /")));
+    assert_eq!(key(&apart), plain);
+    let nobody = key(&ask("GET /"));
+    for line in [
+        "session=abc; session=abd",
+        "xsession=abc",
+        "SESSION=abc",
+        "session=",
+        "\u{e9}",
+    ] {
+        assert_eq!(key(&with("cookie", line, ask("GET /"))), nobody, "{line}");
+    }
+}
+
+#[test]
+fn a_claim_is_read_from_a_header_and_anything_else_is_nobody() {
+    let subject = || {
+        by(Source::Claim {
+            header: "x-claims".parse().unwrap(),
+            name: "sub".into(),
+        })
+    };
+    let key = |value: &str| key_of(subject(), &with("x-claims", value, ask("GET /")));
+    assert_eq!(key(r#"{"sub":"ann"}"#), key("eyJzdWIiOiJhbm4ifQ"));
+    assert_eq!(
+        key("eyJzdWIiOiJhbm4ifQ=="),
+        key("Bearer e30.eyJzdWIiOiJhbm4ifQ.x")
+    );
+    assert_ne!(key(r#"{"sub":"ann"}"#), key(r#"{"sub":"bob"}"#));
+    let nobody = key_of(subject(), &ask("GET /"));
+    for none in [
+        "ann",
+        "{}",
+        r#"{"sub":""}"#,
+        r#"{"sub":null}"#,
+        "{\"sub\":\"ann\"",
+    ] {
+        assert_eq!(key(none), nobody, "{none}");
+    }
+}
+
+#[test]
+fn hosts_match_in_any_case_with_any_port_and_below() {
+    let mut api = rule("api");
+    api.when.hosts = vec![
+        "api.example.com".parse().unwrap(),
+        "*.example.org".parse().unwrap(),
+    ];
+    let rules = rules(vec![api]);
+    for host in [
+        "api.example.com",
+        "API.Example.COM:8443",
+        "api.example.com.",
+        "a.example.org",
+        "a.b.example.org",
+    ] {
+        assert_eq!(
+            applied(&rules, &with("host", host, ask("GET /"))),
+            ["api"],
+            "{host}"
+        );
+        let absolute = ask(&format!("GET http://{host}/"));
+        assert_eq!(applied(&rules, &absolute), ["api"], "{host}");
+    }
+    for host in [
+        "example.com",
+        "x.api.example.com",
+        "example.org",
+        "aexample.org",
+        "",
+    ] {
+        let request = with("host", host, ask("GET /"));
+        assert!(applied(&rules, &request).is_empty(), "{host}");
+    }
+    // The target's host counts, not what a header says beside it.
+    let other = with("host", "api.example.com", ask("GET http://example.net/"));
+    assert!(applied(&rules, &other).is_empty());
+    // Who names two hosts is a client of each.
+    let both = with(
+        "host",
+        "x.net",
+        with("host", "api.example.com", ask("GET /")),
+    );
+    assert_eq!(applied(&rules, &both), ["api"]);
+}
+
+#[test]
+fn a_trace_names_what_did_not_match() {
+    use tollgate_server::rules::{HeaderMatch, HeaderTest};
+    let mut narrow = rule("narrow");
+    narrow.when = about("/a/*");
+    narrow.when.methods = vec![http::Method::POST];
+    narrow.when.hosts = vec!["a.test".parse().unwrap()];
+    narrow.when.headers = vec![
+        HeaderMatch {
+            name: "x-kind".parse().unwrap(),
+            test: HeaderTest::Like(vec!["a*".parse().unwrap()]),
+        },
+        HeaderMatch {
+            name: "x-no".parse().unwrap(),
+            test: HeaderTest::Absent,
+        },
+    ];
+    let rules = rules(vec![narrow]);
+    let mismatch = |request: Request<()>| {
+        let trace = rules.trace(&(&request).into());
+        match &trace.rules[0].fate {
+            Fate::Mismatch(mismatch) => Some(mismatch.clone()),
+            Fate::Applies { .. } => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let good = |line: &str| {
+        with(
+            "x-kind",
+            "b",
+            with("x-kind", "abc", with("host", "a.test", ask(line))),
+        )
+    };
+    assert_eq!(mismatch(good("POST /a/b")), None);
+    assert_eq!(mismatch(good("GET /a/b")), Some(Mismatch::Method));
+    assert_eq!(mismatch(good("POST /a")), Some(Mismatch::Path));
+    let elsewhere = with("host", "b.test", ask("POST /a/b"));
+    assert_eq!(mismatch(elsewhere), Some(Mismatch::Host));
+    let kind = Mismatch::Header("x-kind".parse().unwrap());
+    assert_eq!(
+        mismatch(with("host", "a.test", ask("POST /a/b"))),
+        Some(kind)
+    );
+    let no = Mismatch::Header("x-no".parse().unwrap());
+    assert_eq!(mismatch(with("x-no", "", good("POST /a/b"))), Some(no));
+}

@@ -1,0 +1,122 @@
+//! How much a client may take, by tier; and how much a request takes.
+
+use http::Method;
+use tollgate_server::rules::{Cost, Fate, KeyText, Limits, Rules, TierBy, Tiers, TiersError};
+
+use super::{ask, by, header, plan, quotas, rule, rules, with};
+
+fn tiers(by: TierBy) -> Limits {
+    let free = ("free".parse().unwrap(), quotas(&["100/h"]));
+    let pro = quotas(&["10000/h", "token-bucket 50/s burst 200"]);
+    let pro = ("pro".parse().unwrap(), pro);
+    Limits::Tiered(Tiers::new(by, "free".parse().unwrap(), vec![free, pro]).unwrap())
+}
+
+fn hourly(rules: &Rules, request: &http::Request<()>) -> u32 {
+    plan(rules, request).charges()[0].limits[0].quota().limit()
+}
+
+#[test]
+fn a_header_says_the_tier_and_whatever_else_is_the_default_one() {
+    let mut api = rule("api");
+    api.key = by(header("x-user"));
+    api.limits = tiers(TierBy::Header("x-plan".parse().unwrap()));
+    let rules = rules(vec![api]);
+    let pro = with("x-plan", "pro", ask("GET /"));
+    assert_eq!(hourly(&rules, &pro), 10_000);
+    assert_eq!(plan(&rules, &pro).charges()[0].limits.len(), 2);
+    for value in ["free", "", "PRO", "gold", "pro,free"] {
+        assert_eq!(
+            hourly(&rules, &with("x-plan", value, ask("GET /"))),
+            100,
+            "{value}"
+        );
+    }
+    assert_eq!(hourly(&rules, &ask("GET /")), 100);
+    // A second one is somebody else's word.
+    assert_eq!(hourly(&rules, &with("x-plan", "free", pro.clone())), 100);
+
+    let (a, b) = (plan(&rules, &pro), plan(&rules, &ask("GET /")));
+    let (a, b) = (&a.charges()[0].limits[0], &b.charges()[0].limits[0]);
+    assert_eq!(a.name(), b.name(), "moving up keeps the count");
+    let trace = rules.trace(&(&pro).into());
+    let Fate::Applies { tier, .. } = &trace.rules[0].fate else {
+        panic!()
+    };
+    assert_eq!(tier.as_ref().unwrap().as_str(), "pro");
+}
+
+#[test]
+fn a_list_of_keys_says_the_tier() {
+    let mut api = rule("api");
+    api.key = by(header("x-tenant"));
+    let listed = |text: &str| (KeyText::new([text]), "pro".parse().unwrap());
+    api.limits = tiers(TierBy::Keys(vec![listed("acme"), listed("globex")]));
+    let rules = rules(vec![api]);
+    let asked = |tenant: &str| hourly(&rules, &with("x-tenant", tenant, ask("GET /")));
+    assert_eq!(asked("acme"), 10_000);
+    assert_eq!(asked("globex"), 10_000);
+    assert_eq!(asked("initech"), 100);
+    assert_eq!(hourly(&rules, &ask("GET /")), 100);
+}
+
+#[test]
+fn tiers_have_to_be_there_and_to_differ() {
+    let tier = |name: &str| (name.parse().unwrap(), quotas(&["1/s"]));
+    let by = || TierBy::Header("x-plan".parse().unwrap());
+    let free = || "free".parse().unwrap();
+    let unknown = Tiers::new(by(), free(), vec![tier("pro")]);
+    assert_eq!(unknown.unwrap_err(), TiersError::Unknown { name: free() });
+    let twice = Tiers::new(by(), free(), vec![tier("free"), tier("free")]);
+    assert_eq!(twice.unwrap_err(), TiersError::Twice { name: free() });
+    let listed = TierBy::Keys(vec![(KeyText::new(["acme"]), "gold".parse().unwrap())]);
+    let unlisted = Tiers::new(listed, free(), vec![tier("free")]);
+    assert!(matches!(unlisted, Err(TiersError::Unknown { .. })));
+}
+
+#[test]
+fn a_cost_from_a_header_stays_within_its_bounds() {
+    let mut api = rule("api");
+    api.cost = Cost::Header {
+        name: "x-cost".parse().unwrap(),
+        default: 2,
+        least: 1,
+        most: 50,
+    };
+    let rules = rules(vec![api]);
+    let cost = |request: &http::Request<()>| plan(&rules, request).charges()[0].cost;
+    for (value, expected) in [
+        ("7", 7),
+        ("0", 1),
+        ("50", 50),
+        ("51", 50),
+        ("99999999999999999999", 50),
+        ("-1", 2),
+        ("1.5", 2),
+        ("", 2),
+        ("many", 2),
+    ] {
+        assert_eq!(
+            cost(&with("x-cost", value, ask("GET /"))),
+            expected,
+            "{value}"
+        );
+    }
+    assert_eq!(cost(&ask("GET /")), 2);
+    // Nobody makes a request cheaper by adding a second one.
+    let both = with("x-cost", "1", with("x-cost", "9", ask("GET /")));
+    assert_eq!(cost(&both), 9);
+}
+
+#[test]
+fn a_cost_by_method_has_a_default() {
+    let mut api = rule("api");
+    api.cost = Cost::Method {
+        costs: vec![(Method::POST, 5), (Method::GET, 0)],
+        default: 2,
+    };
+    assert_eq!(api.cost.most(), 5);
+    let rules = rules(vec![api]);
+    let cost = |line: &str| plan(&rules, &ask(line)).charges()[0].cost;
+    assert_eq!([cost("POST /"), cost("GET /"), cost("PUT /")], [5, 0, 2]);
+}
