@@ -1,0 +1,118 @@
+//! Any text as a path pattern and any bytes as paths, one a line after it: read back as it was
+//! written, explained shortly when it is wrong, and the same answer for every spelling of a path.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate_server::rules::{Path, PathPattern};
+
+/// The most characters an error may have, however long the text: 60 of it, each escaped, and our
+/// own.
+const LONGEST_ERROR: usize = 60 * 10 + 200;
+/// The most paths of one input.
+const MOST_PATHS: usize = 16;
+
+fuzz_target!(|bytes: &[u8]| {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split('\n');
+    let pattern = read(lines.next().unwrap_or_default());
+    for path in lines.take(MOST_PATHS) {
+        check_path(path);
+        if let Some(pattern) = &pattern {
+            check_match(pattern, path);
+        }
+    }
+});
+
+fn read(text: &str) -> Option<PathPattern> {
+    match text.parse::<PathPattern>() {
+        Ok(pattern) => {
+            assert_eq!(pattern.to_string(), text, "written otherwise");
+            assert!(pattern.covers(&pattern), "{pattern} does not cover itself");
+            let all: PathPattern = "/**".parse().expect("a pattern of our own");
+            assert!(all.covers(&pattern), "{pattern}");
+            Some(pattern)
+        }
+        Err(error) => {
+            let message = error.to_string();
+            assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
+            assert!(!message.chars().any(char::is_control), "{message:?}");
+            None
+        }
+    }
+}
+
+/// What holds for every path, whatever it is compared with.
+fn check_path(text: &str) {
+    let path = Path::new(text);
+    for segment in path.segments() {
+        assert!(!segment.is_empty(), "{text:?}");
+        assert!(**segment != *b"." && **segment != *b"..", "{text:?}");
+    }
+    let length: usize = path.segments().iter().map(|segment| segment.len()).sum();
+    assert!(length <= text.len(), "{text:?}");
+    // Written anew out of its segments, it is the same path.
+    let spelled = |segment: &[u8]| -> String {
+        let bytes = segment.iter().map(|byte| format!("%{byte:02x}"));
+        bytes.collect()
+    };
+    let plain: String = path
+        .segments()
+        .iter()
+        .map(|segment| format!("/{}", spelled(segment)))
+        .collect();
+    assert_eq!(Path::new(&plain).segments(), path.segments(), "{text:?}");
+}
+
+/// No spelling of a path changes the answer, nor what a parameter is.
+fn check_match(pattern: &PathPattern, text: &str) {
+    let path = Path::new(text);
+    let matches = pattern.matches(&path);
+    let slash = if text.starts_with('/') { "" } else { "/" };
+    let spellings = [
+        // Everything that separates nothing and starts no encoding, encoded.
+        encoded(text.as_bytes(), |byte| byte != b'/' && byte != b'%'),
+        encoded(text.as_bytes(), |byte| byte.is_ascii_alphanumeric()),
+        encoded(text.as_bytes(), |byte| byte == b'.'),
+        format!("{slash}{text}/"),
+        format!("{slash}{text}/."),
+        format!("{slash}{text}/x/%2e%2E"),
+        format!("/x/..{slash}{text}"),
+        format!("/{slash}{text}"),
+    ];
+    for spelling in &spellings {
+        let other = Path::new(spelling);
+        assert_eq!(
+            other.segments(),
+            path.segments(),
+            "{text:?} as {spelling:?}"
+        );
+        assert_eq!(pattern.matches(&other), matches, "{text:?} as {spelling:?}");
+    }
+    if matches {
+        for name in pattern.parameter_names() {
+            let value = pattern.parameter(name, &path).expect("it matches");
+            assert!(!value.is_empty(), "{pattern} and {text:?}");
+        }
+    }
+}
+
+/// Percent-encodes what is to be, but not the digits of what is encoded already.
+fn encoded(bytes: &[u8], which: impl Fn(u8) -> bool) -> String {
+    let mut text = String::new();
+    let mut left = 0;
+    for &byte in bytes {
+        // Two digits after a `%` are its own.
+        let own = left > 0;
+        left = if byte == b'%' {
+            2
+        } else {
+            left - usize::from(own)
+        };
+        if (which(byte) && !own) || !byte.is_ascii() {
+            text += &format!("%{byte:02x}");
+        } else {
+            text.push(char::from(byte));
+        }
+    }
+    text
+}
