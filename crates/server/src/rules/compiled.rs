@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use http::HeaderName;
-use tollgate::Limit;
 use tollgate::http::Terms;
+use tollgate::{Limit, OnFailure};
 
 use super::asked::{Asked, Client};
 use super::draw::{Drawing, Drawn};
@@ -164,8 +164,18 @@ impl Chosen {
 }
 
 fn limits(quotas: &Quotas, rule: &Rule) -> Held {
-    let named = quotas.under(&rule.name);
-    let limits = named.map(|(name, quota)| Limit::named(name, *quota));
+    let policy = match (rule.shadow, rule.on_failure) {
+        // A rule that only watches stops nothing.
+        (true, OnFailure::Closed) => OnFailure::Open,
+        (_, policy) => policy,
+    };
+    let limits = quotas.under(&rule.name).map(|(name, quota)| {
+        let limit = Limit::named(name, *quota).on_failure(policy);
+        match rule.deadline {
+            Some(deadline) => limit.deadline(deadline),
+            None => limit,
+        }
+    });
     let limits = tollgate::http::Limits::new(limits);
     Arc::new(limits.expect("quotas are checked when they are put together"))
 }

@@ -1,5 +1,8 @@
 //! What counter a request comes before: never another rule's, and the same one after a change.
 
+use std::time::Duration;
+
+use tollgate::OnFailure;
 use tollgate_server::rules::{Name, Quotas, QuotasError, Source};
 
 use super::{ask, by, counters, decide, plan, rule, rules, same};
@@ -64,4 +67,34 @@ fn quotas_are_told_apart_by_name() {
         .map(|s| (None, quota(&format!("1/{s}s"))))
         .collect();
     assert_eq!(Quotas::new(many), Err(QuotasError::TooMany { number: 65 }));
+}
+
+#[test]
+fn every_limit_carries_the_rules_failure_policy_and_a_watching_one_refuses_nobody() {
+    let mut closed = rule("closed");
+    closed.limits = same(&["10/min", "100/h"]);
+    closed.on_failure = OnFailure::Closed;
+    closed.deadline = Some(Duration::from_millis(20));
+    let mut watching = closed.clone();
+    watching.name = "watching".parse().unwrap();
+    watching.shadow = true;
+    let rules = rules(vec![closed, watching, rule("plain")]);
+    assert_eq!(rules.limits().count(), 5);
+    let plan = plan(&rules, &ask("GET /"));
+    let policies = plan.charges().iter().map(|charge| {
+        let own: Vec<_> = charge
+            .limits
+            .iter()
+            .map(|limit| limit.own_policy())
+            .collect();
+        (own, charge.limits[0].own_deadline())
+    });
+    let deadline = Some(Duration::from_millis(20));
+    let (open, closed) = (Some(OnFailure::Open), Some(OnFailure::Closed));
+    let expected = [
+        (vec![closed; 2], deadline),
+        (vec![open; 2], deadline),
+        (vec![open], None),
+    ];
+    assert_eq!(policies.collect::<Vec<_>>(), expected);
 }

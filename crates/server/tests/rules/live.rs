@@ -44,8 +44,9 @@ fn swapping_rules_loses_no_request_and_no_count() {
         let workers: Vec<_> = (0..THREADS)
             .map(|_| {
                 scope.spawn(|| {
+                    let request = ask("GET /");
                     for _ in 0..REQUESTS / THREADS {
-                        let plan = live.plan(&Head::from(&ask("GET /")));
+                        let plan = live.plan(&Head::from(&request));
                         assert!(plan.stopped().is_none());
                         // Of one generation or the other, never of both.
                         let rules = plan.charges().len() as u64;
