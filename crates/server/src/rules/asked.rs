@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use http::header::HOST;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
 use tollgate::http::{ClientAddress, Head};
 
@@ -72,14 +72,14 @@ impl<'h> Asked<'h> {
         self.path.get_or_init(|| Path::new(self.head.uri().path()))
     }
 
-    /// The hosts it names: one, unless somebody wrote several headers.
+    /// The hosts it names: its target's and that of every `Host` header. They ought to be one,
+    /// and applications differ in which of them they believe.
     pub(super) fn hosts(&self) -> &[Cow<'h, [u8]>] {
-        self.hosts.get_or_init(|| match self.head.uri().host() {
-            Some(host) => [host_name(host.as_bytes())].into(),
-            None => {
-                let values = self.headers().get_all(HOST).iter();
-                values.map(|value| host_name(value.as_bytes())).collect()
-            }
+        self.hosts.get_or_init(|| {
+            let target = self.head.uri().host().map(str::as_bytes);
+            let headers = self.headers().get_all(HOST).iter();
+            let all = target.into_iter().chain(headers.map(HeaderValue::as_bytes));
+            all.map(host_name).collect()
         })
     }
 

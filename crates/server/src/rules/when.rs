@@ -16,7 +16,7 @@ use super::{Glob, GrpcPattern, PathPattern, TextError};
 pub struct Match {
     /// The methods. `GET` does not mean `HEAD`.
     pub methods: Vec<Method>,
-    /// The hosts.
+    /// The hosts. A request that names several, in its target and its headers, is for each.
     pub hosts: Vec<HostPattern>,
     /// The paths.
     pub paths: Vec<PathPattern>,

@@ -178,9 +178,6 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
         let request = with("host", host, ask("GET /"));
         assert!(applied(&rules, &request).is_empty(), "{host}");
     }
-    // The target's host counts, not what a header says beside it.
-    let other = with("host", "api.example.com", ask("GET http://example.net/"));
-    assert!(applied(&rules, &other).is_empty());
     // Who names two hosts is a client of each.
     let both = with(
         "host",
@@ -188,6 +185,11 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
         with("host", "api.example.com", ask("GET /")),
     );
     assert_eq!(applied(&rules, &both), ["api"]);
+    let beside = with("host", "api.example.com", ask("GET http://x.net/"));
+    assert_eq!(applied(&rules, &beside), ["api"]);
+    let host = || by(Source::Host);
+    assert_eq!(key_of(host(), &both), key_of(host(), &ask("GET /")));
+    assert_eq!(key_of(host(), &both), key_of(host(), &beside));
 }
 
 #[test]
