@@ -1,0 +1,121 @@
+//! Any bytes as a request before rules that look everywhere: a target on the first line, a header
+//! on each after it. No panic, one mind in plan and trace, and no secret in what people are shown.
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+
+use http::{HeaderName, HeaderValue, Request, Uri};
+use libfuzzer_sys::fuzz_target;
+use tollgate::http::{ClientAddress, Head, Peer, Policy};
+use tollgate_server::rules::{
+    Cost, Entry, KeyText, Limits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
+};
+
+/// What stands for a secret; nothing of ours is called so.
+const SECRET: &str = "zq7h4nter2";
+/// The headers that one letter at the start of a line names.
+const NAMES: [&str; 8] = [
+    "x-user",
+    "authorization",
+    "cookie",
+    "x-claims",
+    "host",
+    "x-forwarded-for",
+    "x-cost",
+    "x-api-key",
+];
+
+static RULES: LazyLock<Rules> = LazyLock::new(|| {
+    let header = |name: &str| Source::Header(name.parse().expect("a name of our own"));
+    let claims = "x-claims".parse().expect("a name of our own");
+    let name = "sub".to_owned();
+    let parts = [
+        Part::new(Source::Ip),
+        Part::new(header("x-user")).or(Source::Host).or(Source::Ip),
+        Part::new(header("authorization")),
+        Part::new(Source::Cookie("sid".into())).or(header("x-api-key")),
+        Part::new(Source::Query("user".into())).or(Source::Route),
+        Part::new(Source::Path("id".into())),
+        Part::new(Source::Claim {
+            header: claims,
+            name,
+        }),
+    ];
+    let one = |(number, missing): (usize, Missing)| {
+        let quota = "10/min".parse().expect("a quota of our own");
+        let quotas = Quotas::new(vec![(None, quota)]).expect("one quota");
+        let name = format!("rule-{number}").parse().expect("a name of our own");
+        let mut rule = Rule::new(name, Limits::Same(quotas));
+        rule.when.paths = vec!["/{id}/**".parse().expect("a pattern of our own")];
+        rule.key = match number {
+            0 => parts.to_vec(),
+            _ => vec![parts[number % parts.len()].clone()],
+        };
+        rule.on_missing = missing;
+        rule.shadow = number % 3 == 1;
+        rule.cost = Cost::Header {
+            name: "x-cost".parse().expect("a name of our own"),
+            default: 1,
+            least: 1,
+            most: 100,
+        };
+        if number > 0 {
+            rule.deny = vec![Entry::Key(KeyText::new(["eve"]))];
+        }
+        rule
+    };
+    let missing = [Missing::Shared, Missing::Pass, Missing::Refuse];
+    let rules = (0..12).map(|number| one((number, missing[number % 3])));
+    let proxies = "10.0.0.0/8".parse().expect("a network of our own");
+    let set = RuleSet {
+        client: ClientAddress::behind([proxies]),
+        rules: rules.collect(),
+        overrides: Vec::new(),
+    };
+    Rules::new(set).expect("rules of our own")
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    let target = lines.next().unwrap_or_default();
+    let Ok(uri) = Uri::try_from(target) else {
+        return;
+    };
+    let mut request = Request::new(());
+    *request.uri_mut() = uri;
+    let peer: SocketAddr = ([10, 0, 0, 1], 1).into();
+    request.extensions_mut().insert(Peer(peer));
+    for line in lines.take(32) {
+        let Some((&letter, value)) = line.split_first() else {
+            continue;
+        };
+        let name = HeaderName::from_static(NAMES[usize::from(letter) % NAMES.len()]);
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            request.headers_mut().append(name, value);
+        }
+    }
+    check(&request);
+    // Once more with a secret where secrets are.
+    for name in ["authorization", "x-api-key"] {
+        request
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(SECRET));
+    }
+    let cookie = HeaderValue::from_static("sid=zq7h4nter2");
+    request.headers_mut().insert("cookie", cookie);
+    let shown = check(&request);
+    assert!(!shown.contains(SECRET), "{shown}");
+});
+
+/// Checks one request and gives what people would be shown.
+fn check(request: &Request<()>) -> String {
+    let head = Head::from(request);
+    let (plan, trace) = (RULES.plan(&head), RULES.trace(&head));
+    assert_eq!(format!("{plan:?}"), format!("{:?}", trace.plan()));
+    assert_eq!(trace.rules.len(), 12);
+    for charge in plan.charges() {
+        assert!((1..=100).contains(&charge.cost));
+    }
+    format!("{plan:?} {trace:?}")
+}
