@@ -30,7 +30,6 @@ pub struct Key<'a> {
 }
 
 /// One part of a key.
-#[cfg(feature = "redis")]
 pub(crate) struct Part<'k> {
     pub(crate) bytes: &'k [u8],
     pub(crate) secret: bool,
@@ -102,6 +101,25 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// Appends all parts of another key.
+    ///
+    /// ```
+    /// use tollgate::Key;
+    ///
+    /// let pair = Key::from_parts(["b", "c"]);
+    /// assert_eq!(Key::from("a").and_key(&pair), Key::from_parts(["a", "b", "c"]));
+    /// ```
+    #[must_use]
+    pub fn and_key(self, other: &Key<'_>) -> Key<'static> {
+        other.parts().fold(self.into_owned(), |key, part| {
+            if part.secret {
+                key.and_secret(part.bytes)
+            } else {
+                key.and(part.bytes)
+            }
+        })
+    }
+
     /// The same key, independent of what it was borrowed from.
     pub fn into_owned(self) -> Key<'static> {
         Key {
@@ -122,7 +140,6 @@ impl<'a> Key<'a> {
     }
 
     /// The parts, in order.
-    #[cfg(feature = "redis")]
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let mut rest = &*self.bytes;
         (0..self.parts).map(move |i| {

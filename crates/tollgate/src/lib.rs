@@ -90,6 +90,8 @@ mod limiter;
 pub mod outbound;
 mod request;
 mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};

@@ -89,10 +89,13 @@ impl ClientAddress {
 
     /// The client of a request, as one address for all that are the same client.
     pub fn of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        self.grouped(self.hop(peer.to_canonical(), headers))
+        self.grouped(self.exact(peer, headers))
     }
 
-    fn hop(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    /// The client's own address, before those of one IPv6 network are taken for one client: what
+    /// lists of networks are compared with.
+    pub fn exact(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let peer = peer.to_canonical();
         match &self.trusted {
             Trusted::Nobody => peer,
             Trusted::Networks(networks) => {
@@ -117,11 +120,35 @@ impl ClientAddress {
         }
     }
 
-    fn grouped(&self, ip: IpAddr) -> IpAddr {
+    /// One address for all that are the same client as this one.
+    pub fn grouped(&self, ip: IpAddr) -> IpAddr {
         match ip {
             IpAddr::V4(_) => ip,
             IpAddr::V6(ip) => IpAddr::V6(masked(ip, self.ipv6_prefix)),
         }
+    }
+}
+
+/// An address as text, in a key.
+// Most are IPv4, whose formatting by the standard library would be the most of a decision.
+pub(super) fn text(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mut text = [0; 16];
+            let mut end = 0;
+            for octet in ip.octets() {
+                for (least, digit) in [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)] {
+                    if octet >= least {
+                        text[end] = b'0' + digit;
+                        end += 1;
+                    }
+                }
+                text[end] = b'.';
+                end += 1;
+            }
+            text[..end - 1].to_vec()
+        }
+        IpAddr::V6(ip) => ip.to_string().into_bytes(),
     }
 }
 

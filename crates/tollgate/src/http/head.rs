@@ -1,8 +1,11 @@
-//! The head of a request, whatever its body is. Knows where servers note who is at the other end.
+//! The head of a request, whatever its body is. Knows which headers hold secrets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
+use ::http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 use ::http::{Extensions, HeaderMap, Method, Request, Uri, request};
+
+use super::peer;
 
 /// Everything of a request but its body: what rules look at.
 #[derive(Clone, Copy, Debug)]
@@ -12,13 +15,6 @@ pub struct Head<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
 }
-
-/// Who is at the other end of a connection, as a server notes it among a request's extensions.
-///
-/// axum's `ConnectInfo<SocketAddr>` is understood with the feature `axum`, tonic's
-/// `TcpConnectInfo` and `TlsConnectInfo` with the feature `tonic`; any other server inserts this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
 
 impl<'a> Head<'a> {
     /// Puts a head together.
@@ -58,8 +54,7 @@ impl<'a> Head<'a> {
 
     /// Who is at the other end of the connection; none if the server did not note it.
     pub fn peer(&self) -> Option<IpAddr> {
-        let Peer(peer) = self.extensions.get::<Peer>()?;
-        Some(peer.ip())
+        peer::noted(self.extensions).map(|peer| peer.ip())
     }
 }
 
@@ -74,4 +69,13 @@ impl<'a> From<&'a request::Parts> for Head<'a> {
     fn from(parts: &'a request::Parts) -> Self {
         Head::new(&parts.method, &parts.uri, &parts.headers, &parts.extensions)
     }
+}
+
+/// Whether a header's values are secrets, which no store may keep in clear and nothing may show.
+pub fn is_secret(name: &HeaderName) -> bool {
+    let words = [
+        "api-key", "apikey", "auth", "password", "secret", "session", "token",
+    ];
+    [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
+        || words.iter().any(|word| name.as_str().contains(word))
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
+use bytes::Bytes;
+
 use super::Limits;
 use crate::decision::{Decision, RetryAfter};
 use crate::limit::Limit;
@@ -95,35 +97,46 @@ impl Headers {
         self
     }
 
+    /// Whether a request that passes is told anything.
+    pub(super) fn any(&self) -> bool {
+        self.draft.is_some() || self.x_ratelimit
+    }
+
     /// Writes what a decision says; `limits` are those of its request, rule by rule, in order. What
     /// was decided without counting says nothing of counts.
-    pub fn write(&self, headers: &mut HeaderMap, decision: &Decision, limits: &[&Limits]) {
+    pub fn write<'l>(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+        limits: impl Iterator<Item = &'l Limits> + Clone,
+    ) {
         if let Some(wait) = decision.retry_after().and_then(RetryAfter::duration) {
             self.write_retry_after(headers, wait);
         }
         if decision.verdicts().is_empty() {
             return;
         }
-        let mut each = limits.iter().flat_map(|limits| limits.iter());
+        let mut each = limits.clone().flat_map(Limits::names);
         let Some(binding) = each.nth(decision.binding()) else {
             return;
         };
         let (remaining, reset) = (decision.remaining(), seconds(decision.reset_after()));
         match self.draft {
             Some(Draft::Latest) => {
-                join(headers, limits.iter().map(|limits| &limits.policy));
-                let name = quoted(binding.name());
-                insert(
-                    headers,
-                    RATELIMIT,
-                    format!("{name};r={remaining};t={reset}"),
-                );
+                join(headers, limits.map(|limits| &limits.policy));
+                let mut text = Vec::with_capacity(binding.len() + 40);
+                text.extend_from_slice(binding.as_bytes());
+                for (name, number) in [(&b";r="[..], remaining.into()), (b";t=", reset)] {
+                    text.extend_from_slice(name);
+                    text.extend_from_slice(itoa::Buffer::new().format::<u64>(number).as_bytes());
+                }
+                insert(headers, RATELIMIT, text);
             }
             Some(Draft::Seven) => {
-                join(headers, limits.iter().map(|limits| &limits.policy_seven));
+                join(headers, limits.map(|limits| &limits.policy_seven));
                 let limit = decision.limit();
                 let text = format!("limit={limit}, remaining={remaining}, reset={reset}");
-                insert(headers, RATELIMIT, text);
+                insert(headers, RATELIMIT, text.into_bytes());
             }
             None => {}
         }
@@ -135,7 +148,7 @@ impl Headers {
     }
 
     /// Writes when to come back, if that is told at all.
-    pub(crate) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) {
+    fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) {
         if self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
         }
@@ -149,7 +162,7 @@ impl Headers {
 }
 
 /// Whole seconds, rounded up.
-fn seconds(wait: Duration) -> u64 {
+pub(super) fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
@@ -179,22 +192,27 @@ fn list(limits: &[Limit], each: impl Fn(&Limit) -> String) -> HeaderValue {
 }
 
 /// Writes the policies of several rules as one list.
-fn join<'v>(headers: &mut HeaderMap, mut each: impl ExactSizeIterator<Item = &'v HeaderValue>) {
-    let value = match each.len() {
-        0 | 1 => each.next().cloned(),
-        2.. => {
-            let texts: Vec<&[u8]> = each.map(HeaderValue::as_bytes).collect();
-            HeaderValue::from_maybe_shared(texts.join(&b", "[..])).ok()
-        }
+fn join<'v>(headers: &mut HeaderMap, mut each: impl Iterator<Item = &'v HeaderValue>) {
+    let Some(first) = each.next() else {
+        return;
     };
-    if let Some(value) = value {
+    let Some(second) = each.next() else {
+        headers.insert(RATELIMIT_POLICY, first.clone());
+        return;
+    };
+    let mut list = first.as_bytes().to_vec();
+    for value in std::iter::once(second).chain(each) {
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(value.as_bytes());
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
         headers.insert(RATELIMIT_POLICY, value);
     }
 }
 
 /// A name as a structured field's string, which holds printable ASCII only: the rest is
 /// percent-encoded.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     text.push('"');
     for byte in name.bytes() {
@@ -211,8 +229,8 @@ fn quoted(name: &str) -> String {
     text
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: String) {
-    if let Ok(value) = HeaderValue::try_from(text) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: Vec<u8>) {
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
         headers.insert(name, value);
     }
 }

@@ -11,6 +11,8 @@ use crate::request::{Request, RequestError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     list: Box<[Limit]>,
+    /// Their names as `RateLimit` quotes them.
+    names: Box<[Box<str>]>,
     /// What `RateLimit-Policy` says of them, in the latest form and in that of draft 07.
     pub(super) policy: HeaderValue,
     pub(super) policy_seven: HeaderValue,
@@ -25,10 +27,19 @@ impl Limits {
         let list: Box<[Limit]> = limits.into_iter().collect();
         Request::of("", &*list)?;
         Ok(Limits {
+            names: list
+                .iter()
+                .map(|limit| headers::quoted(limit.name()).into())
+                .collect(),
             policy: headers::policy(&list),
             policy_seven: headers::policy_seven(&list),
             list,
         })
+    }
+
+    /// Their names as `RateLimit` quotes them.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
     }
 }
 

@@ -10,17 +10,24 @@ use smallvec::SmallVec;
 
 use super::{Head, Headers, Limits};
 use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::{MAX_LIMITS, Request};
 
 /// Turns requests into plans: rules in Rust, or from a file.
 pub trait Policy: Send + Sync + 'static {
     /// Works out what a request has to pass.
     fn plan(&self, head: &Head<'_>) -> Plan;
+
+    /// Names every limit that plans may hold, so that a store can make ready for them.
+    fn limits(&self, each: &mut dyn FnMut(&Limit)) {
+        let _ = each;
+    }
 }
 
 /// What one request has to pass: every rule that applies, or one that stops it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    charges: SmallVec<[Charge; 2]>,
+    charges: SmallVec<[Charge; 1]>,
     stop: Option<Stop>,
 }
 
@@ -79,9 +86,22 @@ impl Plan {
         Plan::default()
     }
 
-    /// Adds a rule.
+    /// Adds a rule. One whose counters are in the plan already is left out, as is one beyond
+    /// [`MAX_LIMITS`](crate::MAX_LIMITS) limits.
     pub fn charge(&mut self, charge: Charge) {
-        self.charges.push(charge);
+        if self.charges.is_empty() || self.has_room(&charge) {
+            self.charges.push(charge);
+        }
+    }
+
+    fn has_room(&self, new: &Charge) -> bool {
+        let limits = self.charges.iter().map(|charge| charge.limits.len());
+        let names =
+            |charge: &Charge, name: &str| charge.limits.iter().any(|limit| limit.name() == name);
+        let meets = |charge: &Charge| {
+            charge.key == new.key && new.limits.iter().any(|limit| names(charge, limit.name()))
+        };
+        limits.sum::<usize>() + new.limits.len() <= MAX_LIMITS && !self.charges.iter().any(meets)
     }
 
     /// Stops the request; the first rule that does so counts.
@@ -98,6 +118,51 @@ impl Plan {
     pub fn stopped(&self) -> Option<&Stop> {
         self.stop.as_ref()
     }
+
+    /// The rules that can refuse.
+    pub(super) fn enforced(&self) -> impl Iterator<Item = &Charge> + Clone {
+        self.charges.iter().filter(|charge| !charge.terms.shadow)
+    }
+
+    /// The rules that only watch, with their places.
+    pub(super) fn shadows(&self) -> impl Iterator<Item = (usize, &Charge)> {
+        let each = self.charges.iter().enumerate();
+        each.filter(|(_, charge)| charge.terms.shadow)
+    }
+
+    /// What is asked of the store, all or nothing; none if there is nothing to ask.
+    pub(super) fn request(&self) -> Option<Request<'_>> {
+        match self.stop {
+            Some(_) => None,
+            None => join(self.enforced()),
+        }
+    }
+
+    /// The longest that shaping may hold the request back.
+    pub(super) fn longest_delay(&self) -> Option<Duration> {
+        self.enforced()
+            .filter_map(|charge| charge.terms.longest_delay)
+            .min()
+    }
+}
+
+impl Charge {
+    /// What is asked of the store for this rule by itself.
+    pub(super) fn request(&self) -> Request<'_> {
+        join(std::iter::once(self)).expect("a rule has a limit")
+    }
+}
+
+/// One request of all limits of some rules.
+pub(super) fn join<'p>(charges: impl Iterator<Item = &'p Charge>) -> Option<Request<'p>> {
+    let limits = |charge: &'p Charge| charge.limits.iter().map(move |limit| (charge, limit));
+    let mut each = charges.flat_map(limits);
+    let (first, limit) = each.next()?;
+    let request = Request::new(&first.key, limit).cost(first.cost);
+    let rest = each.try_fold(request, |request, (charge, limit)| {
+        request.and_cost(&charge.key, limit, charge.cost)
+    });
+    Some(rest.expect("a plan holds no counter twice, and not too many"))
 }
 
 impl Terms {

@@ -1,0 +1,148 @@
+//! What the layer adds to a call of an axum router, in this process and on the memory store,
+//! beside tower_governor's: one table, one run.
+//!
+//! `cargo bench -p tollgate-bench --bench layer`
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use axum::routing::get;
+use tollgate::Quota;
+use tollgate::http::{Headers, Rule};
+use tollgate::tower::Gate;
+use tollgate_bench::entry;
+use tollgate_bench::figure::Figure;
+use tollgate_bench::machine;
+use tollgate_bench::measure::thread_cpu_time;
+use tollgate_bench::options::{Options, Size};
+use tollgate_bench::table::Table;
+use tower::Service;
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+const BARE: &str = "bare axum";
+const TOLLGATE: &str = "tollgate";
+const GOVERNOR: &str = "tower_governor";
+
+/// How many clients call in turn.
+const CLIENTS: u32 = 1_000;
+
+/// A row of the table: what is asked of each contender.
+struct Scenario {
+    name: &'static str,
+    admitted: bool,
+    headers: bool,
+}
+
+const SCENARIOS: [Scenario; 3] = [
+    Scenario {
+        name: "admitted, no headers",
+        admitted: true,
+        headers: false,
+    },
+    Scenario {
+        name: "admitted, with headers",
+        admitted: true,
+        headers: true,
+    },
+    Scenario {
+        name: "refused",
+        admitted: false,
+        headers: true,
+    },
+];
+
+fn main() -> ExitCode {
+    entry::run("layer", measure_all)
+}
+
+fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
+    let (rounds, calls) = match options.size {
+        Size::Quick => (5, 20_000),
+        Size::Usual => (31, 100_000),
+        Size::Full => (101, 200_000),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut table = Table::new("ns of CPU a call", [BARE, TOLLGATE, GOVERNOR]);
+    for scenario in SCENARIOS {
+        if !options.wants_scenario(scenario.name) {
+            continue;
+        }
+        eprintln!("measuring {}", scenario.name);
+        let mut contenders = contenders(&scenario);
+        // In turns, so that what disturbs one disturbs all.
+        for _ in 0..rounds {
+            for (name, router) in &mut contenders {
+                let value = runtime.block_on(measure(router, calls, scenario.admitted))?;
+                table.add(Figure {
+                    row: scenario.name.to_owned(),
+                    contender: (*name).to_owned(),
+                    value,
+                });
+            }
+        }
+    }
+    println!(
+        "{}\n\n`{}`\n\n{table}",
+        machine::describe(),
+        options.command("layer")
+    );
+    Ok(())
+}
+
+fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
+    let plain = || Router::new().route("/", get(|| async { "hello" }));
+    let many = u32::from(scenario.admitted) * 999_999_999 + 1;
+    let quota: Quota = format!("token-bucket 1/d burst {many}")
+        .parse()
+        .unwrap_or(Quota::per_day(many));
+    let headers = if scenario.headers {
+        Headers::default()
+    } else {
+        Headers::none()
+    };
+    let rule = Rule::new("bench", quota).by_ip().headers(headers);
+    let mut governor = GovernorConfigBuilder::default();
+    governor.per_second(86_400).burst_size(many);
+    let governed = if scenario.headers {
+        let config = governor
+            .use_headers()
+            .finish()
+            .expect("a burst of one or more");
+        plain().layer(GovernorLayer::new(config))
+    } else {
+        let config = governor.finish().expect("a burst of one or more");
+        plain().layer(GovernorLayer::new(config))
+    };
+    vec![
+        (BARE, plain()),
+        (TOLLGATE, plain().layer(Gate::new(rule))),
+        (GOVERNOR, governed),
+    ]
+}
+
+/// The processor time of one call, in nanoseconds.
+async fn measure(router: &mut Router, calls: u32, admitted: bool) -> Result<f64, Box<dyn Error>> {
+    let began = thread_cpu_time();
+    let mut refused = 0;
+    for i in 0..calls {
+        let mut request = Request::new(Body::empty());
+        let peer = SocketAddr::from((Ipv4Addr::from(i % CLIENTS), 40_000));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let response = Service::<Request<Body>>::call(router, request).await?;
+        refused += u32::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
+    }
+    let spent = thread_cpu_time() - began;
+    if admitted && refused > 0 {
+        return Err(format!("{refused} calls were refused that should not be").into());
+    }
+    Ok(spent.as_nanos() as f64 / f64::from(calls))
+}

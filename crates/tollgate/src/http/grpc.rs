@@ -1,0 +1,163 @@
+//! Refusals as gRPC says them: a status, and when to come back. Knows the few bytes of
+//! `google.rpc.Status` and `RetryInfo` that takes; needs no generated code.
+
+use std::time::Duration;
+
+use ::http::Response;
+use ::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+
+use super::Refusal;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+const INVALID_ARGUMENT: u8 = 3;
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNAVAILABLE: u8 = 14;
+
+/// The content type of a gRPC request, which its answer has too; none if it is no gRPC request.
+pub(super) fn content_type(asked: &HeaderMap) -> Option<&HeaderValue> {
+    let value = asked.get(CONTENT_TYPE)?;
+    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
+    matches!(rest.first(), None | Some(b'+' | b';' | b'-')).then_some(value)
+}
+
+/// A response that is all head, as gRPC has them where nothing was done.
+pub(super) fn response(refusal: &Refusal<'_>, content_type: &HeaderValue) -> Response<Bytes> {
+    let (code, retry_after) = match refusal {
+        Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
+        Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
+        Refusal::Unavailable | Refusal::Crowded => (UNAVAILABLE, None),
+        Refusal::Denied { .. } => (PERMISSION_DENIED, None),
+        Refusal::NoKey { .. } => (INVALID_ARGUMENT, None),
+    };
+    let message = refusal.detail();
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
+    headers.insert(MESSAGE, escaped(&message));
+    if let Some(retry_after) = retry_after {
+        let details = base64(&status(code, &message, retry_after));
+        if let Ok(details) = HeaderValue::try_from(details) {
+            headers.insert(DETAILS, details);
+        }
+    }
+    response
+}
+
+/// `google.rpc.Status` with a `RetryInfo`.
+fn status(code: u8, message: &str, retry_after: Duration) -> Vec<u8> {
+    let mut delay = Vec::new();
+    number(&mut delay, 1, retry_after.as_secs());
+    number(&mut delay, 2, retry_after.subsec_nanos().into());
+    let mut retry_info = Vec::new();
+    text(&mut retry_info, 1, &delay);
+    let mut any = Vec::new();
+    text(&mut any, 1, RETRY_INFO.as_bytes());
+    text(&mut any, 2, &retry_info);
+    let mut status = Vec::new();
+    number(&mut status, 1, code.into());
+    text(&mut status, 2, message.as_bytes());
+    text(&mut status, 3, &any);
+    status
+}
+
+/// Writes a field that is a number.
+fn number(out: &mut Vec<u8>, field: u8, value: u64) {
+    if value != 0 {
+        out.push(field << 3);
+        varint(out, value);
+    }
+}
+
+/// Writes a field that is bytes: a text or a message.
+fn text(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A text as `grpc-message` holds it: printable ASCII, the rest and `%` percent-encoded.
+fn escaped(text: &str) -> HeaderValue {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => escaped.push(char::from(byte)),
+            _ => {
+                escaped.push('%');
+                escaped.extend([byte >> 4, byte & 15].map(|digit| {
+                    char::from_digit(digit.into(), 16)
+                        .expect("four bits are a digit")
+                        .to_ascii_uppercase()
+                }));
+            }
+        }
+    }
+    HeaderValue::try_from(escaped).expect("printable ASCII makes a header")
+}
+
+/// Base64 without padding, as gRPC writes it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..=chunk.len() {
+            let digit = bits >> (18 - 6 * i) & 63;
+            text.push(char::from(DIGITS[digit as usize]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_as_in_the_rfc() {
+        let cases = [
+            ("", ""),
+            ("f", "Zg"),
+            ("fo", "Zm8"),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn only_grpc_is_taken_for_grpc() {
+        let taken = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
+            content_type(&headers).is_some()
+        };
+        assert!(taken("application/grpc"));
+        assert!(taken("application/grpc+proto"));
+        assert!(taken("application/grpc-web+proto"));
+        assert!(!taken("application/grpcish"));
+        assert!(!taken("application/json"));
+    }
+
+    #[test]
+    fn a_message_is_escaped() {
+        assert_eq!(escaped("50% \u{e9}\n"), "50%25 %C3%A9%0A");
+    }
+}

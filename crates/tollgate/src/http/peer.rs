@@ -1,0 +1,30 @@
+//! Where servers note who is at the other end of a connection. The only file that knows them by
+//! name.
+
+use std::net::SocketAddr;
+
+use ::http::Extensions;
+
+/// Who is at the other end of a connection, as a server notes it among a request's extensions.
+///
+/// axum's `ConnectInfo<SocketAddr>` is understood with the feature `axum`, tonic's
+/// `TcpConnectInfo` with the feature `tonic`; where a server notes it otherwise, or behind TLS,
+/// insert this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+/// Who is at the other end, by whichever note there is.
+pub(super) fn noted(extensions: &Extensions) -> Option<SocketAddr> {
+    if let Some(Peer(peer)) = extensions.get() {
+        return Some(*peer);
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(peer)) = extensions.get() {
+        return Some(*peer);
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr();
+    }
+    None
+}

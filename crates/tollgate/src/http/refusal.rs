@@ -1,0 +1,192 @@
+//! Why a request was turned away, and the answer it gets. Knows problem details (RFC 9457) and
+//! gRPC's statuses; knows nothing of bodies but their bytes.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use ::http::{Response, StatusCode};
+use bytes::Bytes;
+
+use super::grpc;
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Why a request was turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal<'a> {
+    /// A limit has no room for now.
+    Quota {
+        /// The binding limit's name.
+        limit: &'a str,
+        /// When it has.
+        retry_after: Duration,
+    },
+    /// The cost is above a limit's capacity: waiting does not help.
+    NeverFits {
+        /// The limit's name.
+        limit: &'a str,
+    },
+    /// The store did not answer, and a rule admits nobody without it. No quota says so.
+    Unavailable,
+    /// Too many requests are being held back already.
+    Crowded,
+    /// The client is on a rule's list of those it turns away.
+    Denied {
+        /// The rule.
+        rule: &'a str,
+    },
+    /// The request does not say who is to be limited, and a rule refuses such.
+    NoKey {
+        /// The rule.
+        rule: &'a str,
+    },
+}
+
+impl Refusal<'_> {
+    /// The status: 429 only where a quota says so.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::Unavailable | Refusal::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Denied { .. } => StatusCode::FORBIDDEN,
+            Refusal::NoKey { .. } => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// The problem's type: a stable name for programs.
+    pub fn problem_type(&self) -> &'static str {
+        match self {
+            // The one that the IETF's draft registers for this.
+            Refusal::Quota { .. } => {
+                "https://iana.org/assignments/http-problem-types#quota-exceeded"
+            }
+            Refusal::NeverFits { .. } => "urn:tollgate:problem:never-fits",
+            Refusal::Unavailable => "urn:tollgate:problem:store-unavailable",
+            Refusal::Crowded => "urn:tollgate:problem:too-many-waiting",
+            Refusal::Denied { .. } => "urn:tollgate:problem:denied",
+            Refusal::NoKey { .. } => "urn:tollgate:problem:missing-key",
+        }
+    }
+
+    fn title(&self) -> &'static str {
+        match self {
+            Refusal::Quota { .. } => "Quota exceeded",
+            Refusal::NeverFits { .. } => "Cost above the quota",
+            Refusal::Unavailable => "Limits cannot be checked",
+            Refusal::Crowded => "Too many requests are waiting",
+            Refusal::Denied { .. } => "Denied",
+            Refusal::NoKey { .. } => "Nobody to limit",
+        }
+    }
+
+    /// What happened, in a sentence; the limits are named, the client is not.
+    pub fn detail(&self) -> Cow<'static, str> {
+        match self {
+            Refusal::Quota { limit, retry_after } => {
+                let seconds = super::headers::seconds(*retry_after).max(1);
+                format!("`{limit}` is used up; there is room again in {seconds} s").into()
+            }
+            Refusal::NeverFits { limit } => {
+                format!("the request costs more than `{limit}` ever holds; waiting does not help")
+                    .into()
+            }
+            Refusal::Unavailable => "the store of the counters did not answer, and nothing goes \
+                                     ahead without it; this is not the client's fault"
+                .into(),
+            Refusal::Crowded => "too many requests are held back already; try again later".into(),
+            Refusal::Denied { rule } => format!("`{rule}` turns this client away").into(),
+            Refusal::NoKey { rule } => {
+                format!("the request lacks what `{rule}` tells clients apart by").into()
+            }
+        }
+    }
+
+    /// The answer to a request with these headers: problem details, or, to gRPC, a status that
+    /// its clients understand.
+    pub fn response(&self, asked: &HeaderMap) -> Response<Bytes> {
+        match grpc::content_type(asked) {
+            Some(content_type) => grpc::response(self, content_type),
+            None => self.problem(),
+        }
+    }
+
+    fn problem(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.json()));
+        *response.status_mut() = self.status();
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        response
+    }
+
+    fn json(&self) -> String {
+        let mut json = String::with_capacity(256);
+        let mut field = |name: &str, value: &str| {
+            json.push_str(if json.is_empty() { "{" } else { "," });
+            quote(&mut json, name);
+            json.push(':');
+            json.push_str(value);
+        };
+        field("type", &quoted(self.problem_type()));
+        field("title", &quoted(self.title()));
+        field("status", self.status().as_str());
+        field("detail", &quoted(&self.detail()));
+        match self {
+            Refusal::Quota { limit, .. } | Refusal::NeverFits { limit } => {
+                field("violated-policies", &format!("[{}]", quoted(limit)));
+            }
+            Refusal::Denied { .. }
+            | Refusal::NoKey { .. }
+            | Refusal::Unavailable
+            | Refusal::Crowded => {}
+        }
+        json.push('}');
+        json
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quote(&mut quoted, text);
+    quoted
+}
+
+/// Writes a text as JSON does.
+fn quote(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => json.extend(['\\', character]),
+            '\0'..='\x1f' => write!(json, "\\u{:04x}", u32::from(character))
+                .expect("a text takes what is written to it"),
+            _ => json.push(character),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_text_is_quoted() {
+        let refusal = Refusal::Denied {
+            rule: "a\"b\\c\n\u{e9}",
+        };
+        let json = refusal.json();
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["detail"], "`a\"b\\c\n\u{e9}` turns this client away");
+        assert_eq!(read["status"], 403);
+    }
+
+    #[test]
+    fn what_never_fits_has_a_type_of_its_own() {
+        let limit = "x";
+        let retry_after = Duration::from_secs(1);
+        let quota = Refusal::Quota { limit, retry_after };
+        let never = Refusal::NeverFits { limit };
+        assert_eq!(quota.status(), never.status());
+        assert_ne!(quota.problem_type(), never.problem_type());
+    }
+}

@@ -1,0 +1,146 @@
+//! One request on its way through a gate: decided, called, answered. Where a store has to be waited
+//! for, the decision is a future of its own.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{Gate, GateBody};
+use crate::http::{Head, Passage, Plan, Policy};
+use crate::store::Store;
+
+pin_project! {
+    /// The answer to come of a service behind a [`Gate`].
+    pub struct Passing<I, A, P, S>
+    where
+        I: Service<Request<A>>,
+    {
+        #[pin]
+        step: Step<I, A, P, S>,
+    }
+}
+
+type Decided<A> = Pin<Box<dyn Future<Output = (Passage, Request<A>)> + Send>>;
+
+pin_project! {
+    #[project = StepProjection]
+    enum Step<I, A, P, S>
+    where
+        I: Service<Request<A>>,
+    {
+        /// The store is asked, or a delay sat out.
+        Deciding { decided: Decided<A>, ready: I, gate: Option<Gate<P, S>> },
+        /// The service works.
+        Calling { #[pin] called: I::Future, passed: Option<Passed<P, S>> },
+        /// The gate has answered.
+        Refused { response: Option<Response<Bytes>> },
+    }
+}
+
+/// What is left to do when the service has answered.
+struct Passed<P, S> {
+    passage: Passage,
+    gate: Gate<P, S>,
+}
+
+impl<I, A, P, S> Passing<I, A, P, S>
+where
+    I: Service<Request<A>>,
+    A: Send + 'static,
+    P: Policy,
+    S: Store,
+{
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
+        let response = Some(response);
+        Passing {
+            step: Step::Refused { response },
+        }
+    }
+
+    pub(super) fn calling(called: I::Future, passage: Passage, gate: Gate<P, S>) -> Self {
+        let passed = passage
+            .concerns_answer()
+            .then_some(Passed { passage, gate });
+        Passing {
+            step: Step::Calling { called, passed },
+        }
+    }
+
+    pub(super) fn waiting(ready: I, request: Request<A>, plan: Plan, gate: Gate<P, S>) -> Self {
+        let limiter = gate.limiter().clone();
+        let decided = Box::pin(async move { (Passage::of(&limiter, plan).await, request) });
+        let gate = Some(gate);
+        Passing {
+            step: Step::Deciding {
+                decided,
+                ready,
+                gate,
+            },
+        }
+    }
+}
+
+impl<I, A, B, P, S> Future for Passing<I, A, P, S>
+where
+    I: Service<Request<A>, Response = Response<B>>,
+    P: Policy,
+    S: Store,
+{
+    type Output = Result<Response<GateBody<B>>, I::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut step = self.project().step;
+        loop {
+            let next = match step.as_mut().project() {
+                StepProjection::Deciding {
+                    decided,
+                    ready,
+                    gate,
+                } => {
+                    let (passage, request) = ready!(decided.as_mut().poll(context));
+                    let gate = gate
+                        .take()
+                        .expect("a future that is done is not polled again");
+                    match gate.refused(&passage, &Head::from(&request)) {
+                        Some(response) => Step::Refused {
+                            response: Some(response),
+                        },
+                        None => Step::Calling {
+                            called: ready.call(request),
+                            passed: passage
+                                .concerns_answer()
+                                .then_some(Passed { passage, gate }),
+                        },
+                    }
+                }
+                StepProjection::Calling { called, passed } => {
+                    let mut response = ready!(called.poll(context))?;
+                    if let Some(Passed { passage, gate }) = passed.take() {
+                        passage.answered(gate.limiter(), response.status(), response.headers());
+                        passage.tell(response.headers_mut());
+                    }
+                    return Poll::Ready(Ok(response.map(GateBody::service)));
+                }
+                StepProjection::Refused { response } => {
+                    let response = response
+                        .take()
+                        .expect("a future that is done is not polled again");
+                    return Poll::Ready(Ok(response.map(GateBody::gate)));
+                }
+            };
+            step.set(next);
+        }
+    }
+}
+
+impl<I: Service<Request<A>>, A, P, S> fmt::Debug for Passing<I, A, P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passing").finish_non_exhaustive()
+    }
+}

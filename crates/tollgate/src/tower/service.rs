@@ -1,0 +1,74 @@
+//! The service behind a gate. Knows tower's contract: what was ready is what is called.
+
+use std::fmt;
+use std::mem;
+use std::task::{Context, Poll};
+
+use ::http::{Request, Response};
+use tower_service::Service;
+
+use super::{Gate, GateBody, Passing};
+use crate::http::{Head, Passage, Policy, Rules};
+use crate::store::{MemoryStore, Store};
+
+/// A service behind a [`Gate`].
+pub struct Gated<I, P = Rules, S = MemoryStore> {
+    inner: I,
+    gate: Gate<P, S>,
+}
+
+impl<I, P, S> Gated<I, P, S> {
+    pub(super) fn new(inner: I, gate: Gate<P, S>) -> Self {
+        Gated { inner, gate }
+    }
+}
+
+impl<I, A, B, P, S> Service<Request<A>> for Gated<I, P, S>
+where
+    I: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
+    I::Future: Send + 'static,
+    A: Send + 'static,
+    P: Policy,
+    S: Store,
+{
+    type Response = Response<GateBody<B>>;
+    type Error = I::Error;
+    type Future = Passing<I, A, P, S>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let head = Head::from(&request);
+        match Passage::at_once(self.gate.limiter(), self.gate.plan(&head)) {
+            Ok(passage) => match self.gate.refused(&passage, &head) {
+                Some(response) => Passing::refused(response),
+                None => Passing::calling(self.inner.call(request), passage, self.gate.clone()),
+            },
+            Err(plan) => {
+                // The one that is ready goes with the request; its clone is asked anew.
+                let clone = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, clone);
+                Passing::waiting(ready, request, plan, self.gate.clone())
+            }
+        }
+    }
+}
+
+impl<I: Clone, P, S> Clone for Gated<I, P, S> {
+    fn clone(&self) -> Self {
+        Gated {
+            inner: self.inner.clone(),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl<I: fmt::Debug, P, S> fmt::Debug for Gated<I, P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gated")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,180 @@
+//! What a request that is turned away gets, and who hears of it.
+
+use std::sync::{Arc, Mutex};
+
+use http::Response;
+use http_body_util::Full;
+use tollgate::Quota;
+use tollgate::http::{Head, Outcome, Refusal, Rule};
+use tollgate::tower::Gate;
+use tower::{Layer, Service, service_fn};
+
+use crate::support::{Asked, call, from, header, manual, with};
+
+#[tokio::test]
+async fn a_refusal_is_a_problem_in_json() {
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("login", Quota::per_minute(1)).by_ip());
+    assert_eq!(call(&gate, from("192.0.2.1")).await.body(), "hello");
+    let refused = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(
+        header(&refused, "content-type"),
+        Some("application/problem+json")
+    );
+    let body: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
+    let r#type = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    assert_eq!(body["type"], r#type);
+    assert_eq!(body["status"], 429);
+    assert_eq!(
+        body["violated-policies"][0],
+        "login sliding-window-counter/min"
+    );
+    assert!(
+        !refused.body().windows(9).any(|part| part == b"192.0.2.1"),
+        "a key shows"
+    );
+}
+
+#[tokio::test]
+async fn all_rules_or_none_are_charged() {
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("client", Quota::per_hour(2)).by_ip()).and(
+        Rule::new("tenant", Quota::per_hour(3))
+            .by_header("x-tenant")
+            .cost(|_| 2),
+    );
+    let request = |ip: &str| with(from(ip), "x-tenant", "acme");
+    assert_eq!(call(&gate, request("192.0.2.1")).await.status(), 200);
+    // The tenant has 1 left of 3 and every request costs it 2.
+    for _ in 0..5 {
+        let refused = call(&gate, request("192.0.2.1")).await;
+        assert_eq!(refused.status(), 429);
+        let body: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
+        assert_eq!(
+            body["violated-policies"][0],
+            "tenant sliding-window-counter/h"
+        );
+    }
+    // The client was charged for none of those.
+    let other = call(&gate, with(from("192.0.2.1"), "x-tenant", "other")).await;
+    assert_eq!(other.status(), 200);
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-tenant", "third"))
+            .await
+            .status(),
+        429
+    );
+}
+
+#[tokio::test]
+async fn the_hook_sees_why_and_changes_the_answer() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_minute(1));
+    let gate = Gate::over(store, rule).on_denied(
+        |refusal: &Refusal<'_>, head: &Head<'_>, mut response: Response<_>| {
+            assert!(matches!(
+                refusal,
+                Refusal::Quota {
+                    limit: "r sliding-window-counter/min",
+                    ..
+                }
+            ));
+            assert_eq!(head.uri().path(), "/");
+            *response.body_mut() = "slow down".into();
+            response
+        },
+    );
+    call(&gate, from("192.0.2.1")).await;
+    let refused = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.body(), "slow down");
+    assert!(header(&refused, "retry-after").is_some());
+}
+
+#[tokio::test]
+async fn the_observer_hears_of_every_request_once() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&seen);
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("a", Quota::per_minute(2)))
+        .and(Rule::new("b", Quota::per_minute(1)))
+        .and(Rule::new("c", Quota::per_minute(1)).shadow().cost(|_| 2))
+        .observe(move |passage| {
+            let outcomes = passage
+                .outcomes()
+                .map(|(rule, outcome)| (rule.to_owned(), outcome));
+            heard.lock().unwrap().extend(outcomes);
+        });
+    call(&gate, from("192.0.2.1")).await;
+    call(&gate, from("192.0.2.1")).await;
+    let expected = [
+        ("a", Outcome::Admitted),
+        ("b", Outcome::Admitted),
+        ("c", Outcome::ShadowRefused),
+        // Rule a would have let it through: it had no say. Rule c is asked only what passes.
+        ("b", Outcome::Refused),
+    ];
+    let expected = expected.map(|(rule, outcome)| (rule.to_owned(), outcome));
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn the_services_own_error_comes_through() {
+    #[derive(Debug, PartialEq)]
+    struct Own(u8);
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_minute(5)));
+    let inner = service_fn(|_: Asked| async { Err::<Response<Full<bytes::Bytes>>, _>(Own(7)) });
+    let error: Own = gate.layer(inner).call(from("192.0.2.1")).await.unwrap_err();
+    assert_eq!(error, Own(7));
+}
+
+#[tokio::test]
+async fn a_rule_applies_only_when_it_says_so() {
+    let (_, store) = manual();
+    let rule =
+        Rule::new("writes", Quota::per_minute(1)).when(|head| head.method() == http::Method::POST);
+    let gate = Gate::over(store, rule);
+    let post = || {
+        let mut request = from("192.0.2.1");
+        *request.method_mut() = http::Method::POST;
+        request
+    };
+    assert_eq!(call(&gate, post()).await.status(), 200);
+    assert_eq!(call(&gate, post()).await.status(), 429);
+    let read = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(read.status(), 200);
+    assert_eq!(
+        header(&read, "ratelimit"),
+        None,
+        "nothing was limited, so nothing is told"
+    );
+}
+
+#[tokio::test]
+async fn a_tier_has_quotas_of_its_own_and_a_client_that_moves_keeps_its_count() {
+    let (_, store) = manual();
+    let rule = Rule::new("api", Quota::per_hour(1))
+        .tier("pro", [Quota::per_hour(3)])
+        .by_header("x-user")
+        .tier_by(|head| {
+            head.headers()
+                .get("x-plan")?
+                .to_str()
+                .ok()
+                .map(str::to_owned)
+        });
+    let gate = Gate::over(store, rule);
+    let ann = |plan: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-plan", plan);
+    assert_eq!(call(&gate, ann("free")).await.status(), 200);
+    assert_eq!(call(&gate, ann("free")).await.status(), 429);
+    assert_eq!(
+        call(&gate, ann("unheard-of")).await.status(),
+        429,
+        "the rule's own quotas hold"
+    );
+    let promoted = call(&gate, ann("pro")).await;
+    assert_eq!(promoted.status(), 200);
+    assert_eq!(header(&promoted, "x-ratelimit-remaining"), Some("1"));
+}

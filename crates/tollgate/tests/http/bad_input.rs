@@ -1,0 +1,183 @@
+//! Requests of every kind of badness: decided, never an error, never a way around.
+
+use http::{HeaderMap, HeaderValue};
+use tollgate::http::{Missing, Rule};
+use tollgate::tower::Gate;
+use tollgate::{Key, Quota};
+
+use crate::support::{call, from, header, manual, with};
+
+#[tokio::test]
+async fn header_values_of_any_bytes_tell_clients_apart() {
+    let (_, store) = manual();
+    let gate = Gate::over(
+        store,
+        Rule::new("r", Quota::per_hour(1)).by_header("x-user"),
+    );
+    let values: [&[u8]; 6] = [
+        b"",
+        b"plain",
+        b"caf\xe9",
+        b"\xff\xfe",
+        b"a,b",
+        b"\"quoted\"",
+    ];
+    for value in values {
+        assert_eq!(
+            call(&gate, with(from("192.0.2.1"), "x-user", value))
+                .await
+                .status(),
+            200
+        );
+        assert_eq!(
+            call(&gate, with(from("192.0.2.1"), "x-user", value))
+                .await
+                .status(),
+            429
+        );
+    }
+    let long = "x".repeat(64 * 1024);
+    let longer = "x".repeat(64 * 1024 + 1);
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+            .await
+            .status(),
+        200
+    );
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+            .await
+            .status(),
+        429
+    );
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &longer))
+            .await
+            .status(),
+        200
+    );
+}
+
+#[test]
+fn a_line_break_cannot_arrive_in_a_header() {
+    // The type that headers arrive in refuses them: nothing has to look again.
+    for value in ["a\r\nb", "a\nb", "a\rb", "a\0b"] {
+        assert!(HeaderValue::from_str(value).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_comes_twice_names_nobody() {
+    for (missing, status) in [
+        (Missing::Shared, 200),
+        (Missing::Pass, 200),
+        (Missing::Refuse, 400),
+    ] {
+        let (_, store) = manual();
+        let rule = Rule::new("r", Quota::per_hour(1))
+            .by_header("x-user")
+            .missing(missing);
+        let gate = Gate::over(store, rule);
+        let twice = |second: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-user", second);
+        assert_eq!(call(&gate, twice("1")).await.status(), status);
+        if missing != Missing::Refuse {
+            // A second value of one's own choice opens no second budget.
+            assert_eq!(call(&gate, twice("2")).await.status(), 429);
+        }
+        assert_eq!(
+            call(&gate, with(from("192.0.2.1"), "x-user", "ann"))
+                .await
+                .status(),
+            200
+        );
+    }
+}
+
+#[tokio::test]
+async fn parts_of_a_key_never_run_into_each_other() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1))
+        .by_header("x-a")
+        .by_header("x-b");
+    let gate = Gate::over(store, rule);
+    let request = |a: &str, b: &str| with(with(from("192.0.2.1"), "x-a", a), "x-b", b);
+    for (a, b) in [
+        ("ab", "c"),
+        ("a", "bc"),
+        ("abc", ""),
+        ("", "abc"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+    ] {
+        assert_eq!(call(&gate, request(a, b)).await.status(), 200, "{a} {b}");
+        assert_eq!(call(&gate, request(a, b)).await.status(), 429, "{a} {b}");
+    }
+}
+
+#[tokio::test]
+async fn a_function_and_an_address_make_one_key() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1))
+        .by_ip()
+        .by(|head| Some(Key::from_parts(["path", head.uri().path()])));
+    let gate = Gate::over(store, rule);
+    let request = |ip: &str, path: &str| {
+        let mut request = from(ip);
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    for (ip, path) in [
+        ("192.0.2.1", "/a"),
+        ("192.0.2.1", "/b"),
+        ("192.0.2.2", "/a"),
+    ] {
+        assert_eq!(call(&gate, request(ip, path)).await.status(), 200);
+        assert_eq!(call(&gate, request(ip, path)).await.status(), 429);
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_any_size_is_decided() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(10)).cost(|head| {
+        head.headers()
+            .get("x-cost")
+            .and_then(|cost| cost.to_str().ok()?.parse().ok())
+            .unwrap_or(1)
+    });
+    let gate = Gate::over(store, rule);
+    for (cost, status) in [
+        ("0", 200),
+        ("4294967295", 429),
+        ("11", 429),
+        ("10", 200),
+        ("0", 200),
+        ("-1", 429),
+        ("x", 429),
+    ] {
+        let response = call(&gate, with(from("192.0.2.1"), "x-cost", cost)).await;
+        assert_eq!(response.status(), status, "{cost}");
+    }
+}
+
+#[tokio::test]
+async fn fields_that_the_service_sent_too_are_replaced() {
+    use std::convert::Infallible;
+    use tower::{Layer, Service, service_fn};
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(10)));
+    let inner = service_fn(|_: crate::support::Asked| async {
+        let mut response = http::Response::new(http_body_util::Full::<bytes::Bytes>::default());
+        let forged: &mut HeaderMap = response.headers_mut();
+        forged.append("ratelimit", HeaderValue::from_static("\"x\";r=999"));
+        forged.append("ratelimit", HeaderValue::from_static("\"y\";r=999"));
+        Ok::<_, Infallible>(response)
+    });
+    let response = gate.layer(inner).call(from("192.0.2.1")).await.unwrap();
+    let response = response.map(|_| bytes::Bytes::new());
+    assert!(
+        header(&response, "ratelimit")
+            .unwrap()
+            .starts_with("\"r sliding")
+    );
+}
