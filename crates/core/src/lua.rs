@@ -7,6 +7,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::{Bucket, Counter, Glimpse, State, Window, saturated};
@@ -86,8 +87,8 @@ impl Kinds {
 /// The script that decides requests whose limits are of these kinds.
 ///
 /// Its keys are the counters' names. Its arguments are the seconds and microseconds to decide at,
-/// both empty for the server's own clock, and an [argument](write_argument) for each key. It
-/// answers the seconds and microseconds it decided at, each with a space after it, and a
+/// both empty for the server's own clock, and what is asked of each key: [arguments](write_argument)
+/// as [`share_arguments`] hands them on. It answers the seconds and microseconds it decided at, each with a space after it, and a
 /// [state](read_state) for each key.
 pub fn script(kinds: Kinds) -> String {
     let mut script = String::new();
@@ -101,17 +102,7 @@ pub fn script(kinds: Kinds) -> String {
                     .twins()
                     .for_each(|twin| part(&mut script, twin, "prelude"));
             }
-            Some(name) => {
-                for (i, twin) in kinds.twins().enumerate() {
-                    let word = if i == 0 { "if" } else { "elseif" };
-                    script.push_str(word);
-                    script.push_str(" kind == ");
-                    script.push(char::from(b'0' + twin as u8));
-                    script.push_str(" then\n");
-                    part(&mut script, twin, name);
-                }
-                script.push_str("end\n");
-            }
+            Some(name) => parts(&mut script, kinds, name),
             None => {
                 script.push_str(line);
                 script.push('\n');
@@ -119,6 +110,23 @@ pub fn script(kinds: Kinds) -> String {
         }
     }
     uncommented(&script)
+}
+
+/// Appends one part of each algorithm's text, for the kind of limit that it is.
+fn parts(script: &mut String, kinds: Kinds, name: &str) {
+    if kinds.twins().count() == 1 {
+        kinds.twins().for_each(|twin| part(script, twin, name));
+        return;
+    }
+    for (i, twin) in kinds.twins().enumerate() {
+        let word = if i == 0 { "if" } else { "elseif" };
+        script.push_str(word);
+        script.push_str(" kind == ");
+        script.push(char::from(b'0' + twin as u8));
+        script.push_str(" then\n");
+        part(script, twin, name);
+    }
+    script.push_str("end\n");
 }
 
 /// Appends one part of an algorithm's text.
@@ -169,6 +177,7 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
         Ask::Undo { .. } => 6,
     };
     let twin = quota.algorithm().twin();
+    out.extend_from_slice(&1_u16.to_be_bytes());
     out.extend_from_slice(&[twin as u8, verb, more.into()]);
     out.extend_from_slice(&cost.to_be_bytes());
     out.extend_from_slice(&quota.limit().to_be_bytes());
@@ -188,6 +197,41 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
     if let Ask::Undo { taken_us } = ask {
         write_seven(out, taken_us.min(MAX_TIME_US));
     }
+}
+
+/// Where in an argument it says for how many requests it is, and whether there is more.
+const TIMES: core::ops::Range<usize> = 0..2;
+const MORE: usize = 4;
+
+/// Hands on the arguments of a script's keys: one for all requests in a row that have one limit
+/// each and ask the same.
+pub fn share_arguments<'a>(
+    arguments: impl IntoIterator<Item = &'a [u8]>,
+    mut hand_on: impl FnMut(&[u8]),
+) {
+    let mut hand_on = |argument: &[u8], times: u16| match times {
+        0 => {}
+        1 => hand_on(argument),
+        _ => {
+            let mut argument = argument.to_vec();
+            argument[TIMES].copy_from_slice(&times.to_be_bytes());
+            hand_on(&argument);
+        }
+    };
+    let (mut last, mut times): (&[u8], u16) = (&[], 0);
+    let (mut ended, mut alone) = (true, false);
+    for argument in arguments {
+        let ends = argument.get(MORE) == Some(&0);
+        let was_alone = mem::replace(&mut alone, ended && ends);
+        ended = ends;
+        if was_alone && alone && argument == last && times < u16::MAX {
+            times += 1;
+        } else {
+            hand_on(last, times);
+            (last, times) = (argument, 1);
+        }
+    }
+    hand_on(last, times);
 }
 
 fn write_seven(out: &mut Vec<u8>, number: u64) {
@@ -227,4 +271,48 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn argument(cost: u32, more: bool) -> Vec<u8> {
+        let mut argument = Vec::new();
+        let quota = Quota::per_minute(10);
+        write_argument(&mut argument, &quota, Ask::Verb(Verb::Check), cost, more);
+        argument
+    }
+
+    /// For how many requests each of the arguments that are handed on is.
+    fn shared(arguments: &[Vec<u8>]) -> Vec<u64> {
+        let mut times = Vec::new();
+        share_arguments(arguments.iter().map(Vec::as_slice), |argument| {
+            times.push(number(&argument[TIMES]));
+        });
+        times
+    }
+
+    #[test]
+    fn requests_in_a_row_that_ask_the_same_share_an_argument() {
+        let (one, two) = (argument(1, false), argument(2, false));
+        assert_eq!(shared(&[]), []);
+        assert_eq!(shared(&[one.clone(), one.clone(), one.clone()]), [3]);
+        assert_eq!(shared(&[one.clone(), two.clone(), two, one]), [1, 2, 1]);
+    }
+
+    #[test]
+    fn a_limit_of_a_request_with_several_shares_its_argument_with_nobody() {
+        let (one, more) = (argument(1, false), argument(1, true));
+        let limits = [&one, &more, &more, &one, &one, &one].map(Clone::clone);
+        assert_eq!(shared(&limits), [1, 1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn no_argument_is_for_more_requests_than_it_can_say() {
+        let many = vec![argument(1, false); 65_537];
+        assert_eq!(shared(&many), [65_535, 2]);
+    }
 }

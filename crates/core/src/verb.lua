@@ -5,8 +5,9 @@
 --
 -- KEYS[i]    the counter of limit i
 -- ARGV[1, 2] seconds and microseconds to decide at; empty for the server's own clock
--- ARGV[i+2]  limit i: kind, verb, whether the next limit belongs to the same request, cost,
---            limit, period, and what its algorithm adds
+-- ARGV[3...] what is asked of the limits, in their order: how many requests of one limit each ask
+--            just this in a row, kind, verb, whether the next limit belongs to the same request,
+--            cost, limit, period, and what its algorithm adds
 -- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor = math.floor
@@ -28,6 +29,7 @@ local several -- what was found out about each limit of a request but its last
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.
 local key, raw, now
 local arg, kind, verb, more, cost, limit, period, at
+local place, holds = 2, 0 -- of the argument, and for how many more requests it does
 --@prelude
 local i = 1
 while i <= last do
@@ -35,8 +37,14 @@ while i <= last do
   local fit, grant = true, 4294967295
   local first = i
   repeat
-    key, arg = KEYS[i], ARGV[i + 2]
-    kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
+    key = KEYS[i]
+    if holds == 0 then
+      place = place + 1
+      arg = ARGV[place]
+      holds, kind, verb, more, cost, limit, period, at = unpack('>I2BBBI4I4I7', arg)
+      --@argument
+    end
+    holds = holds - 1
     if verb == RESET then
       raw = '\0'
     else
@@ -72,8 +80,8 @@ while i <= last do
     -- From the last, about which all is still known.
     for j = i - 1, first, -1 do
       if j < i - 1 then
-        key, arg = KEYS[j], ARGV[j + 2]
-        kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg)
+        key, arg = KEYS[j], ARGV[place + j - i + 1]
+        kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg, 3)
         if verb ~= RESET then
           local seen = several[j]
           --@recall

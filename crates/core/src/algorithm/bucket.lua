@@ -8,16 +8,18 @@ local us, part -- the level
 local full_us, full_part, cost_us, cost_part
 local lives -- the millisecond it expires at
 
+--@argument
+full_us, full_part, cost_us, cost_part = unpack('>I7I4I7I4', arg, at)
+
 --@advance
 raw = pcall('GET', key)
 local is, changed, under
-if type(raw) == 'string' and #raw == 29 then
+if raw and #raw == 29 then
   is, changed, us, part, under, lives = unpack('>BI7I7I4I4I6', raw)
 end
 if is ~= 3 or changed > MAX or us > MAX or part >= under then
   raw, changed, us, part, under, lives = '\0', t, 0, 0, limit, 0
 end
-full_us, full_part, cost_us, cost_part = unpack('>I7I4I7I4', arg, at)
 if t < changed then
   if changed - t <= full_us + (full_part > 0 and 1 or 0) then
     now = changed
@@ -68,9 +70,11 @@ full_part, cost_us, cost_part, lives = seen[6], seen[7], seen[8], seen[9]
 
 --@take
 if grant < cost then
-  cost_us, cost_part = mul_div(grant, period, limit)
+  local grant_us, grant_part = mul_div(grant, period, limit)
+  us, part = us + grant_us, part + grant_part
+else
+  us, part = us + cost_us, part + cost_part
 end
-us, part = us + cost_us, part + cost_part
 if part >= limit then
   us, part = us + 1, part - limit
 end
@@ -79,12 +83,13 @@ if us >= MAX then
 end
 
 --@give_back
+local back_us = cost_us
 if taken then
   -- Some of it has drained since; the rest of it is still in the level, unless that is older.
-  cost_us = now < taken and -1 or cost_us - (now - taken)
+  back_us = now < taken and -1 or cost_us - (now - taken)
 end
-if cost_us >= 0 then
-  us, part = us - cost_us, part - cost_part
+if back_us >= 0 then
+  us, part = us - back_us, part - cost_part
   if part < 0 then
     us, part = us - 1, part + limit
   end

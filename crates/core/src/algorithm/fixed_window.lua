@@ -8,7 +8,7 @@ local stays -- whether the stored window is still the one
 --@advance
 raw = pcall('GET', key)
 local is
-if type(raw) == 'string' and #raw == 15 then
+if raw and #raw == 15 then
   is, start, count = unpack('>BI7I7', raw)
 end
 if is ~= 1 or start > MAX or count > MAX then

@@ -10,7 +10,7 @@ local stays -- whether the stored window is still the current one and will matte
 --@advance
 raw = pcall('GET', key)
 local is
-if type(raw) == 'string' and #raw == 22 then
+if raw and #raw == 22 then
   is, start, previous, current = unpack('>BI7I7I7', raw)
 end
 if is ~= 2 or start > MAX or previous > MAX or current > MAX then

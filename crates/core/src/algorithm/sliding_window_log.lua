@@ -50,7 +50,7 @@ end
 raw = pcall('GETRANGE', key, '0', '143')
 used = 0
 local is
-if type(raw) == 'string' and #raw >= 48 then
+if raw and #raw >= 48 then
   is, time_bytes, sum_bytes, room, head, count, fronts, tails, newest, oldest, before, total, lives =
     unpack(HEADER, raw)
   if t < newest and newest - t <= period then

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_core::lua::{Ask, Kinds, read_state, script, write_argument};
+use tollgate_core::lua::{Ask, Kinds, read_state, script, share_arguments, write_argument};
 use tollgate_core::{Decision, Found, Quota, State, Verb, apply_all, decide_found};
 use tollgate_testkit::redis::Server;
 use tollgate_testkit::resp::{Connection, Reply};
@@ -93,11 +93,20 @@ impl Scripts {
             ],
             None => [Vec::new(), Vec::new()],
         });
-        for limit in limits {
-            let mut arg = Vec::new();
-            write_argument(&mut arg, limit.quota, limit.ask, limit.cost, limit.more);
-            args.push(arg);
-        }
+        let arguments = limits.iter().map(|limit| {
+            let mut argument = Vec::new();
+            write_argument(
+                &mut argument,
+                limit.quota,
+                limit.ask,
+                limit.cost,
+                limit.more,
+            );
+            argument
+        });
+        let arguments: Vec<Vec<u8>> = arguments.collect();
+        let each = arguments.iter().map(Vec::as_slice);
+        share_arguments(each, |argument| args.push(argument.to_vec()));
         self.connection.send(&args).unwrap();
     }
 

@@ -41,10 +41,13 @@ impl Tollgate {
             When::Now => call.arg("").arg(""),
             When::At(us) => call.arg(us / 1_000_000).arg(us % 1_000_000),
         };
-        for i in 1..=keys.len() {
-            let more = together && i < keys.len();
-            call.arg(if more { &self.more } else { &self.last });
-        }
+        let arguments = (1..=keys.len()).map(|i| match together && i < keys.len() {
+            true => &*self.more,
+            false => &*self.last,
+        });
+        lua::share_arguments(arguments, |argument| {
+            call.arg(argument);
+        });
         call
     }
 

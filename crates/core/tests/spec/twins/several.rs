@@ -109,3 +109,32 @@ fn twins_agree_over_batches() {
         }
     });
 }
+
+/// Requests in a row that ask the same share what is sent; one before and one after them ask
+/// something else, or have several limits.
+#[test]
+fn twins_agree_over_batches_that_often_ask_the_same() {
+    with_each_seed(|rng| {
+        for _ in 0..40 {
+            let quotas = [any_quota(rng), any_quota(rng)];
+            let counters = (0..rng.usize(3..8)).map(|i| Counter::new(quotas[i % 5 / 4]));
+            let mut both = Both::new(counters);
+            let batch = |rng: &mut Rng, both: &Both| {
+                let mut requests: Vec<Request> = Vec::new();
+                for _ in 0..any(rng, &[2, 5, 16]) {
+                    let counters = any(rng, &[1, 1, 1, 1, 1, 2]);
+                    let mut request = any_request(rng, both, counters);
+                    if let Some(last) = requests.last()
+                        && rng.u8(..4) > 0
+                    {
+                        request.verb = last.verb;
+                        request.costs.fill(last.costs[0]);
+                    }
+                    requests.push(request);
+                }
+                requests
+            };
+            run(rng, &mut both, 60, batch);
+        }
+    });
+}

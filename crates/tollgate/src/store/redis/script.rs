@@ -52,9 +52,10 @@ impl Scripts {
             Some(at) => command.arg(at / 1_000_000).arg(at % 1_000_000),
             None => command.arg("").arg(""),
         };
-        for argument in calls.iter().flat_map(|call| call.arguments()) {
+        let arguments = calls.iter().flat_map(|call| call.arguments());
+        lua::share_arguments(arguments, |argument| {
             command.arg(argument);
-        }
+        });
         command
     }
 }
