@@ -114,14 +114,15 @@ fn escape(name: &mut Vec<u8>, text: &[u8]) {
     if text.is_empty() {
         name.extend_from_slice(b"%_");
     }
-    for &byte in text {
-        if matches!(byte, b'%' | b'{' | b'}' | b'|' | 0..=b' ' | 0x7f) {
-            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
-            name.extend_from_slice(&[b'%', high, low]);
-        } else {
-            name.push(byte);
-        }
+    let is_special = |byte: &u8| matches!(byte, b'%' | b'{' | b'}' | b'|' | 0..=b' ' | 0x7f);
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(is_special) {
+        let byte = usize::from(rest[at]);
+        name.extend_from_slice(&rest[..at]);
+        name.extend_from_slice(&[b'%', HEX[byte >> 4], HEX[byte & 15]]);
+        rest = &rest[at + 1..];
     }
+    name.extend_from_slice(rest);
 }
 
 /// Writes 128 bits of a hash that nobody can aim at.
