@@ -382,7 +382,8 @@ impl Inner {
                 }
                 answer
             }
-            Reached::Many(cluster) => cluster.decide(call).await,
+            // Boxed: those who wait are moved about, and should be small.
+            Reached::Many(cluster) => Box::pin(cluster.decide(call)).await,
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A request that finds the connection idle is sent at once, together with those that are ready
 //! at the same moment. While some are under way, the rest gather, and go as soon as an answer is
-//! back: one script call decides them all.
+//! back: one script call decides many. Two calls take turns, with half of all requests each.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,9 @@ pub(super) struct Lane {
 
 #[derive(Default)]
 struct Queue {
+    /// Script calls under way, and the requests in them.
     sending: usize,
+    under_way: usize,
     waiting: VecDeque<Waiting>,
     /// Whether the connection has been replaced.
     closed: bool,
@@ -88,6 +90,7 @@ impl Lane {
             }
             if queue.sending < most && (alone || queue.waiting.is_empty()) {
                 queue.sending += 1;
+                queue.under_way += 1;
                 None
             } else if !alone && queue.waiting.len() < MOST_WAITING {
                 let (answer, receiver) = oneshot::channel();
@@ -104,13 +107,14 @@ impl Lane {
             Some(answer) => answer,
             None => {
                 let turn = Turn(self);
-                if alone {
-                    return self.alone(call).await;
+                if !alone {
+                    // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
+                    yield_now().await;
                 }
-                // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
-                yield_now().await;
-                let Some(answer) = self.joined(&call) else {
-                    return self.alone(call).await;
+                let joined = if alone { None } else { self.joined(&call) };
+                let Some(answer) = joined else {
+                    // Boxed: those who wait are moved about, and should be small.
+                    return Box::pin(self.alone(call)).await;
                 };
                 drop(turn);
                 answer
@@ -335,16 +339,24 @@ impl Lane {
     fn take_turns(self: &Arc<Self>) {
         let turns = Turns {
             lane: Arc::clone(self),
+            under_way: 0,
             over: false,
         };
         // Not where the caller lives: that may end before those who gathered are served.
         self.runtime.spawn(turns.go_on());
     }
 
-    /// The next requests that still have somebody waiting.
+    /// The next requests that still have somebody waiting. While another call is under way, no
+    /// more than their fair share: the server decides some while this process sees to the others.
     fn gathered(queue: &mut Queue) -> Vec<Waiting> {
-        let mut together = Vec::with_capacity(MOST_TOGETHER.min(queue.waiting.len()));
-        while together.len() < MOST_TOGETHER
+        let waiting = queue.waiting.len();
+        let share = match queue.sending {
+            MOST_SENDING.. => (queue.under_way + waiting).div_ceil(MOST_SENDING),
+            _ => waiting,
+        };
+        let most = share.min(MOST_TOGETHER);
+        let mut together = Vec::with_capacity(most.min(waiting));
+        while together.len() < most
             && let Some(waiting) = queue.waiting.pop_front()
         {
             if !waiting.answer.is_closed() {
@@ -383,6 +395,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let Turn(lane) = self;
         let mut queue = lane.queue();
+        queue.under_way -= 1;
         if queue.waiting.is_empty() {
             queue.sending -= 1;
             return;
@@ -395,6 +408,7 @@ impl Drop for Turn<'_> {
 /// The right to send for as long as somebody gathers.
 struct Turns {
     lane: Arc<Lane>,
+    under_way: usize,
     over: bool,
 }
 
@@ -410,12 +424,15 @@ impl Turns {
     /// Those who go next; if there are none, the right is given up in the same moment.
     fn next(&mut self) -> Option<Vec<Waiting>> {
         let mut queue = self.lane.queue();
+        queue.under_way -= std::mem::take(&mut self.under_way);
         let together = Lane::gathered(&mut queue);
         if together.is_empty() {
             queue.sending -= 1;
             self.over = true;
             return None;
         }
+        self.under_way = together.len();
+        queue.under_way += self.under_way;
         Some(together)
     }
 }
@@ -427,6 +444,7 @@ impl Drop for Turns {
         }
         // The runtime ends, and the connection with it.
         let mut queue = self.lane.queue();
+        queue.under_way -= self.under_way;
         queue.sending -= 1;
         if queue.sending == 0 {
             queue.waiting.clear();
