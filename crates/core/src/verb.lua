@@ -87,9 +87,9 @@ while i <= last do
           --@recall
         end
       end
-      -- What to store, whether its length differs from what is there, and until which millisecond
-      -- if that changes; nothing if it is as new.
-      local value, whole, expires
+      -- What to store, from which byte on, whether its length differs from what is there, and until
+      -- which millisecond if that changes; nothing if it is as new.
+      local value, from, whole, expires
       if verb == RESET or verb == PEEK then
         value = nil
       elseif verb <= CHARGE then
@@ -120,7 +120,7 @@ while i <= last do
         call('SET', key, value, 'KEEPTTL')
       else
         -- In place: half the price.
-        call('SETRANGE', key, '0', value)
+        call('SETRANGE', key, from or '0', value)
         if expires then
           call('PEXPIREAT', key, expires)
         end

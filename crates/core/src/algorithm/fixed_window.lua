@@ -51,7 +51,8 @@ end
 new = count <= 0
 
 --@pack
-value = pack('>BI7I7', 1, start, count)
-if not stays then
-  expires = floor((start + period + 999) / 1000)
+if stays then
+  value, from = pack('>I7', count), '8'
+else
+  value, expires = pack('>BI7I7', 1, start, count), floor((start + period + 999) / 1000)
 end

@@ -68,7 +68,9 @@ end
 new = current == 0 and share == 0
 
 --@pack
-value = pack('>BI7I7I7', 2, start, previous, current)
-if not stays then
+if stays then
+  value, from = pack('>I7I7', previous, current), '8'
+else
+  value = pack('>BI7I7I7', 2, start, previous, current)
   expires = floor((start + (current > 0 and 2 or 1) * period + 999) / 1000)
 end

@@ -8,6 +8,7 @@
 -- of the entry whose end makes room. After a refund or an undo, what is then.
 
 --@prelude
+local sub = string.sub
 local HEADER = '>BBBI3I3I3BBI7I7I7I7I6'
 local used -- the units that count
 local time_bytes, sum_bytes, form, width, times, sums -- how entries are written down
@@ -66,14 +67,13 @@ if
   and (fronts + tails) * (time_bytes + sum_bytes) <= #raw - 48
 then
   form, width, times, sums = shape(time_bytes, sum_bytes)
-  margin = string.sub(raw, 49, 48 + (fronts + tails) * width)
-  local copied
+  local text, from, copied = raw, 49 -- the margin is there from that byte on
   while oldest and oldest <= edge do
     -- Drops what no longer counts. Usually one of the copies does; if none, a few more are made.
     local gone, last = 0, fronts < count and fronts or fronts + tails
     oldest = nil
     while not oldest and gone < last do
-      local time, sum = unpack(form, margin, gone * width + 1)
+      local time, sum = unpack(form, text, from + gone * width)
       time = newest - (newest - time) % times
       if time > edge then
         oldest = time
@@ -81,7 +81,7 @@ then
         gone, before = gone + 1, sum
       end
     end
-    margin = string.sub(margin, gone * width + 1)
+    from = from + gone * width
     if gone < count then
       head, count, fronts = (head + gone) % room, count - gone, fronts - gone
     else
@@ -90,9 +90,11 @@ then
     end
     if not oldest and not copied then
       copied = math.min(count, floor(48 / width))
-      margin, fronts, oldest = read(width, room, head, copied) .. margin, copied, edge
+      text = read(width, room, head, copied) .. sub(text, from, from + tails * width - 1)
+      from, fronts, oldest = 1, copied, edge
     end
   end
+  margin = sub(text, from, from + (fronts + tails) * width - 1)
   used = (total - before) % sums
   local wanted = verb == TAKE and 1 or verb <= CHECK and cost or 0
   local refused = wanted > 0 and wanted <= limit and used + wanted > limit
@@ -127,7 +129,7 @@ then
     if gone < count then
       head, count = (head + gone) % room, count - gone
     else
-      margin, tails = string.sub(margin, (gone - count) * width + 1), tails - (gone - count)
+      margin, tails = sub(margin, (gone - count) * width + 1), tails - (gone - count)
       head, count = 0, 0
     end
     refused = refused and used + wanted > limit
@@ -175,7 +177,7 @@ elseif newest ~= now then
     local _
     _, oldest = search(1, -1, 0)
     if fronts > 0 or count == 0 then
-      margin = string.sub(margin, width + 1)
+      margin = sub(margin, width + 1)
     end
     if count > 0 then
       head, count, fronts = (head + 1) % room, count - 1, fronts > 0 and fronts - 1 or 0
@@ -204,15 +206,15 @@ if used > 0 and verb == REFUND then
     else
       tails = at - count
     end
-    margin = string.sub(margin, 1, (fronts + tails) * width)
+    margin = sub(margin, 1, (fronts + tails) * width)
   end
 elseif used > 0 then
   -- Those of that very instant, if it still counts; the sums after it fall by as much.
   local at, time, lower = search(0, taken - 1, WIDE)
   if time == taken then
-    local text = read(width, room, head, count) .. string.sub(margin, fronts * width + 1)
+    local text = read(width, room, head, count) .. sub(margin, fronts * width + 1)
     text = text .. pack(form, newest % times, total)
-    local left, back = { string.sub(text, 1, at * width) }, cost
+    local left, back = { sub(text, 1, at * width) }, cost
     for k = at, #text / width - 1 do
       local cut, sum = unpack(form, text, k * width + 1)
       sum = (sum - before) % sums
@@ -226,7 +228,7 @@ elseif used > 0 then
     used = used - back
     if used > 0 then
       text = table.concat(left)
-      moved = string.sub(text, 1, #text - width)
+      moved = sub(text, 1, #text - width)
       local first, last = unpack(form, text), unpack(form, text, #moved + 1)
       newest = newest - (newest - last) % times
       oldest = newest - (newest - first) % times
@@ -251,7 +253,7 @@ if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > 
   -- Written anew, with room for more.
   whole = true
   if not moved then
-    moved = read(width, room, head, count) .. string.sub(margin, fronts * width + 1)
+    moved = read(width, room, head, count) .. sub(margin, fronts * width + 1)
   end
   if used >= sums then
     -- The sums need more bytes; they begin again.
@@ -274,27 +276,27 @@ if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > 
     if room > limit and all <= limit then
       room = limit
     end
-    margin = string.sub(moved, 1, fronts * width)
+    margin = sub(moved, 1, fronts * width)
     local spare = string.rep(string.rep('\0', width), room - all)
     moved = string.rep('\0', 96 - #margin) .. moved .. spare
   end
 elseif tails * width > 48 then
   -- Into the ring, round its end if need be.
-  local from, text = (head + count) % room, string.sub(margin, fronts * width + 1)
+  local from, text = (head + count) % room, sub(margin, fronts * width + 1)
   local fitting = math.min(tails, room - from) * width
-  call('SETRANGE', key, 144 + from * width, string.sub(text, 1, fitting))
+  call('SETRANGE', key, 144 + from * width, sub(text, 1, fitting))
   if fitting < #text then
-    call('SETRANGE', key, '144', string.sub(text, fitting + 1))
+    call('SETRANGE', key, '144', sub(text, fitting + 1))
   end
   if count == 0 then
     fronts = floor(48 / width)
   end
-  count, margin, tails = all, string.sub(margin, 1, fronts * width), 0
+  count, margin, tails = all, sub(margin, 1, fronts * width), 0
 end
 value = pack(
-  HEADER, 4, time_bytes, sum_bytes, room, head, count, fronts, tails,
-  newest, oldest, before, total, lives
+  '>I3I3BBI7I7I7I7I6', head, count, fronts, tails, newest, oldest, before, total, lives
 ) .. margin
-if whole then
-  value = value .. moved
+from = '6'
+if whole or raw == '\0' then
+  value = pack('>BBBI3', 4, time_bytes, sum_bytes, room) .. value .. (moved or '')
 end
