@@ -80,10 +80,11 @@ while i <= last do
     -- From the last, about which all is still known.
     for j = i - 1, first, -1 do
       if j < i - 1 then
-        key, arg = KEYS[j], ARGV[place + j - i + 1]
-        kind, verb, more, cost, limit, period, at = unpack('>BBBI4I4I7', arg, 3)
+        key = KEYS[j]
         if verb ~= RESET then
           local seen = several[j]
+          arg, kind, verb, cost = seen[1], seen[2], seen[3], seen[4]
+          limit, period, raw, now = seen[5], seen[6], seen[7], seen[8]
           --@recall
         end
       end

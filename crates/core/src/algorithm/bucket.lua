@@ -62,11 +62,14 @@ if us < full_us or us == full_us and part < full_part then
 end
 
 --@keep
-several[i] = { raw, now, us, part, full_us, full_part, cost_us, cost_part, lives }
+several[i] = {
+  arg, kind, verb, cost, limit, period, raw, now,
+  us, part, full_us, full_part, cost_us, cost_part, lives,
+}
 
 --@recall
-raw, now, us, part, full_us = seen[1], seen[2], seen[3], seen[4], seen[5]
-full_part, cost_us, cost_part, lives = seen[6], seen[7], seen[8], seen[9]
+us, part, full_us, full_part = seen[9], seen[10], seen[11], seen[12]
+cost_us, cost_part, lives = seen[13], seen[14], seen[15]
 
 --@take
 if grant < cost then

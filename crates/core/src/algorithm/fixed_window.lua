@@ -33,10 +33,10 @@ fits = count + cost <= limit
 available = limit - count
 
 --@keep
-several[i] = { raw, now, start, count, stays }
+several[i] = { arg, kind, verb, cost, limit, period, raw, now, start, count, stays }
 
 --@recall
-raw, now, start, count, stays = seen[1], seen[2], seen[3], seen[4], seen[5]
+start, count, stays = seen[9], seen[10], seen[11]
 
 --@take
 count = count + grant

@@ -43,11 +43,12 @@ fits = share + current + cost <= limit
 available = limit - share - current
 
 --@keep
-several[i] = { raw, now, start, previous, current, share, stays }
+several[i] = {
+  arg, kind, verb, cost, limit, period, raw, now, start, previous, current, share, stays,
+}
 
 --@recall
-raw, now, start, previous, current = seen[1], seen[2], seen[3], seen[4], seen[5]
-share, stays = seen[6], seen[7]
+start, previous, current, share, stays = seen[9], seen[10], seen[11], seen[12], seen[13]
 
 --@take
 current = current + grant

@@ -153,15 +153,16 @@ available = limit - used
 
 --@keep
 several[i] = {
-  raw, now, used, time_bytes, sum_bytes, form, width, times, sums, room, head, count,
+  arg, kind, verb, cost, limit, period, raw, now,
+  used, time_bytes, sum_bytes, form, width, times, sums, room, head, count,
   margin, fronts, tails, newest, oldest, before, total, lives,
 }
 
 --@recall
-raw, now, used, time_bytes, sum_bytes = seen[1], seen[2], seen[3], seen[4], seen[5]
-form, width, times, sums, room, head = seen[6], seen[7], seen[8], seen[9], seen[10], seen[11]
-count, margin, fronts, tails, newest = seen[12], seen[13], seen[14], seen[15], seen[16]
-oldest, before, total, lives = seen[17], seen[18], seen[19], seen[20]
+used, time_bytes, sum_bytes, form, width = seen[9], seen[10], seen[11], seen[12], seen[13]
+times, sums, room, head, count = seen[14], seen[15], seen[16], seen[17], seen[18]
+margin, fronts, tails, newest = seen[19], seen[20], seen[21], seen[22]
+oldest, before, total, lives = seen[23], seen[24], seen[25], seen[26]
 
 --@take
 moved = nil
