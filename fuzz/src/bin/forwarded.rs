@@ -1,0 +1,67 @@
+//! Any lines as forwarding headers: read without a panic; whoever is not trusted speaks for itself,
+//! and nothing that a client writes on the left changes who a trusted proxy says it is.
+#![no_main]
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use libfuzzer_sys::fuzz_target;
+use tollgate::http::{ClientAddress, ForwardedBy, Network};
+
+const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+
+fuzz_target!(|bytes: &[u8]| {
+    let lines = bytes.split(|&byte| byte == b'\n');
+    let lines: Vec<HeaderValue> = lines
+        .filter_map(|line| HeaderValue::from_bytes(line).ok())
+        .collect();
+    for by in [ForwardedBy::XForwardedFor, ForwardedBy::Forwarded] {
+        let network: Network = "10.0.0.0/8".parse().expect("a network of our own");
+        let behind = ClientAddress::behind([network]).header(by);
+        let headers = headers(by, &lines);
+        for client in [&ClientAddress::peer().header(by), &behind] {
+            assert_eq!(client.exact(STRANGER, &headers), STRANGER);
+        }
+        // Whoever it is, there is an answer, and it is one of a group.
+        for hops in 0..4 {
+            let client = ClientAddress::behind_hops(hops).header(by);
+            let ip = client.of(PROXY, &headers);
+            assert_eq!(client.grouped(ip), ip);
+        }
+        the_left_end_plays_no_part(by, &behind, &lines);
+    }
+});
+
+fn headers(by: ForwardedBy, lines: &[HeaderValue]) -> HeaderMap {
+    let name = HeaderName::from_static(match by {
+        ForwardedBy::XForwardedFor => "x-forwarded-for",
+        ForwardedBy::Forwarded => "forwarded",
+    });
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        headers.append(&name, line.clone());
+    }
+    headers
+}
+
+/// A proxy appends whom it saw: to a list that a client has sent, in one line or in a line of its
+/// own.
+fn the_left_end_plays_no_part(by: ForwardedBy, behind: &ClientAddress, lines: &[HeaderValue]) {
+    let seen = match by {
+        ForwardedBy::XForwardedFor => "198.51.100.7",
+        ForwardedBy::Forwarded => "for=198.51.100.7",
+    };
+    let own_line = HeaderValue::from_static(seen);
+    let mut apart = lines.to_vec();
+    apart.push(own_line);
+    let mut joined = lines.to_vec();
+    if let Some(last) = joined.last_mut() {
+        let list = [last.as_bytes(), b", ", seen.as_bytes()].concat();
+        *last = HeaderValue::from_bytes(&list).expect("two values and a comma");
+    }
+    let client: IpAddr = "198.51.100.7".parse().expect("an address of our own");
+    for list in [apart, joined].iter().filter(|list| !list.is_empty()) {
+        assert_eq!(behind.exact(PROXY, &headers(by, list)), client);
+    }
+}
