@@ -154,15 +154,17 @@ impl Charge {
 }
 
 /// One request of all limits of some rules.
-pub(super) fn join<'p>(charges: impl Iterator<Item = &'p Charge>) -> Option<Request<'p>> {
+pub(super) fn join<'p>(mut charges: impl Iterator<Item = &'p Charge>) -> Option<Request<'p>> {
+    let first = charges.next()?;
+    let (limit, more) = first.limits.split_first()?;
+    let mut request = Request::new(&first.key, limit).cost(first.cost);
+    let more = more.iter().map(|limit| (first, limit));
     let limits = |charge: &'p Charge| charge.limits.iter().map(move |limit| (charge, limit));
-    let mut each = charges.flat_map(limits);
-    let (first, limit) = each.next()?;
-    let request = Request::new(&first.key, limit).cost(first.cost);
-    let rest = each.try_fold(request, |request, (charge, limit)| {
-        request.and_cost(&charge.key, limit, charge.cost)
-    });
-    Some(rest.expect("a plan holds no counter twice, and not too many"))
+    for (charge, limit) in more.chain(charges.flat_map(limits)) {
+        let added = request.and_cost(&charge.key, limit, charge.cost);
+        request = added.expect("a plan holds no counter twice, and not too many");
+    }
+    Some(request)
 }
 
 impl Terms {
