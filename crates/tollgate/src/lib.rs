@@ -74,6 +74,13 @@
 //! when it cannot be reached is the limiter's [policy](Limiter::on_failure); a decision made
 //! without the store is [degraded](Decision::degraded).
 //!
+//! # Before a service
+//!
+//! With the feature `tower`, a [`tower::Gate`] is a layer before any HTTP service: rules say whom
+//! to limit, clients are told the truth. With the features `axum` and `tonic` it knows where those
+//! note the socket's peer. [`http`] is what it is made of, [`outbound`] the same for calls to
+//! others.
+//!
 //! # Testing
 //!
 //! A [`ManualClock`] moves when told to, so that no test has to sleep.
@@ -108,6 +115,6 @@ pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKi
 pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
 
 /// The README's examples are tested too.
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
