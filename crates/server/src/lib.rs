@@ -8,6 +8,7 @@
 mod behaviour;
 mod cli;
 mod command;
+mod config;
 mod failure;
 mod figures;
 mod place;

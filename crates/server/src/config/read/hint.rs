@@ -1,0 +1,129 @@
+//! What was probably meant. Knows the words that other limiters use.
+
+use crate::config::problem::did_you_mean;
+use crate::config::tree::{Kind, Node};
+
+/// Words that others use for our fields.
+const OTHER_WORDS: [(&str, &str); 30] = [
+    ("quota", "limits"),
+    ("quotas", "limits"),
+    ("rate", "limits"),
+    ("rates", "limits"),
+    ("rate_limit", "limits"),
+    ("rate_limits", "limits"),
+    ("id", "name"),
+    ("when", "match"),
+    ("matches", "match"),
+    ("route", "match"),
+    ("routes", "match"),
+    ("by", "key"),
+    ("key_by", "key"),
+    ("descriptors", "key"),
+    ("weight", "cost"),
+    ("plan", "tier"),
+    ("plans", "tiers"),
+    ("fallback", "on_failure"),
+    ("fail", "on_failure"),
+    ("on_error", "on_failure"),
+    ("dry_run", "shadow"),
+    ("report_only", "shadow"),
+    ("whitelist", "allow"),
+    ("allowlist", "allow"),
+    ("exempt", "allow"),
+    ("blacklist", "deny"),
+    ("denylist", "deny"),
+    ("block", "deny"),
+    ("redis", "store"),
+    ("proxies", "trusted_proxies"),
+];
+
+/// Fields that belong one level deeper: of what, which, and where.
+const DEEPER: [(&str, &[&str], &str); 3] = [
+    (
+        "a rule",
+        &[
+            "path", "paths", "method", "methods", "host", "hosts", "header", "grpc", "url", "uri",
+        ],
+        "requests are chosen under `match`: `match: { method: POST, path: /login }`",
+    ),
+    (
+        "a rule",
+        &[
+            "burst",
+            "queue",
+            "period",
+            "window",
+            "limit_per",
+            "requests",
+            "algorithm",
+        ],
+        "a quota is one text: `limits: token-bucket 10/s burst 50`",
+    ),
+    (
+        "a rule",
+        &["deadline", "timeout", "replicas"],
+        "it goes with the policy: `on_failure: { policy: local, replicas: 4, deadline: 20ms }`",
+    ),
+];
+
+/// What may help where a field is not known.
+pub(super) fn for_unknown(what: &str, name: &str, known: &[&'static str]) -> Option<String> {
+    let lower = name.to_lowercase().replace('-', "_");
+    let deeper = DEEPER
+        .iter()
+        .find(|(of, names, _)| *of == what && names.contains(&lower.as_str()));
+    if let Some((.., hint)) = deeper {
+        return Some((*hint).to_owned());
+    }
+    let other = OTHER_WORDS
+        .iter()
+        .find(|(word, ours)| *word == lower && known.contains(ours));
+    match other {
+        Some((_, ours)) => Some(format!("did you mean `{ours}`?")),
+        None => did_you_mean(name, known.iter().copied()),
+    }
+}
+
+/// What may help where a field is missing.
+pub(super) fn for_missing(what: &str, field: &str) -> Option<String> {
+    let example = match (what, field) {
+        ("a rules file", "version") => "the first line should be `version: 1`",
+        ("a rule", "name") => "such as `name: login-by-ip`: counters and metrics go by it",
+        ("a tier's lookup", "default") => "whoever is in no tier needs limits too: `default: free`",
+        ("an override", "for") => "say for whom: `for: { key: … }` or `for: 192.0.2.0/24`",
+        _ => return None,
+    };
+    Some(example.to_owned())
+}
+
+/// What may help where a value is of the wrong kind.
+pub(super) fn for_type(node: &Node, expected: &str) -> Option<String> {
+    let Kind::Scalar(scalar) = &node.kind else {
+        return None;
+    };
+    // Not a word of what came from the environment.
+    if !scalar.variables.is_empty() {
+        return None;
+    }
+    let text = scalar.text.as_str();
+    match expected {
+        "true or false" => match text.to_lowercase().as_str() {
+            "yes" | "on" | "y" | "1" | "true" => Some("write `true`".into()),
+            "no" | "off" | "n" | "0" | "false" => Some("write `false`".into()),
+            _ => None,
+        },
+        "a whole number" => {
+            let digits: String = text
+                .chars()
+                .filter(|c| !matches!(c, '_' | ',' | ' '))
+                .collect();
+            let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let short = digits.len() < 20 && digits != text;
+            (number && short).then(|| format!("write `{digits}`"))
+        }
+        "a mapping" if text.contains(':') && !text.contains(": ") => {
+            Some("a space is needed after `:`".into())
+        }
+        _ => None,
+    }
+}
