@@ -1,10 +1,18 @@
 //! The rules file: from text to rules, or to everything that is wrong with it. Knows YAML and the
 //! file system; knows nothing of requests.
 
+mod checked;
 mod field;
+mod lint;
+mod load;
 mod problem;
 mod raw;
 mod read;
+mod report;
 mod source;
 mod tree;
 mod variable;
+
+pub use checked::StoreSetting;
+pub use load::{Loaded, load, load_text};
+pub use report::{Report, Style};

@@ -8,7 +8,8 @@
 mod behaviour;
 mod cli;
 mod command;
-mod config;
+#[doc(hidden)]
+pub mod config;
 mod failure;
 mod figures;
 mod place;

@@ -197,6 +197,21 @@ impl RedisStoreBuilder {
         Ok(store)
     }
 
+    /// Looks at the URL alone: connects to nothing and reads no certificate.
+    ///
+    /// # Errors
+    /// When it is no good.
+    ///
+    /// ```
+    /// use tollgate::RedisStore;
+    ///
+    /// assert!(RedisStore::builder("redis://localhost/0").check_url().is_ok());
+    /// assert!(RedisStore::builder("redis:/localhost").check_url().is_err());
+    /// ```
+    pub fn check_url(&self) -> Result<(), RedisError> {
+        Address::parse(&self.url).map(drop)
+    }
+
     /// Makes the store at once and connects in the background, also if no server answers yet: for
     /// services that have to start without it. The connections live on the tokio runtime that
     /// this is called within.

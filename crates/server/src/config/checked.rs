@@ -1,0 +1,147 @@
+//! From what is written to rules: every value is checked, and everything that is wrong is noted at
+//! once. Knows the raw file and the rules; knows nothing of files and of YAML.
+
+mod limits;
+mod list;
+mod part;
+mod rule;
+mod settings;
+mod value;
+mod when;
+
+use std::collections::HashMap;
+
+use super::field::{At, Text};
+use super::problem::{Problem, code};
+use super::raw;
+use super::source::{Sources, Span};
+use crate::rules::{Name, RuleSet};
+
+pub(super) use rule::RulePlaces;
+pub use settings::StoreSetting;
+
+/// The most rules and the most overrides.
+const MOST_RULES: usize = 10_000;
+
+/// What a file says, and where it says it.
+pub(super) struct Checked {
+    pub(super) set: RuleSet,
+    pub(super) store: StoreSetting,
+    /// Where the parts of each rule stand, in the order of the rules.
+    pub(super) places: Vec<RulePlaces>,
+    /// Where the file says who may forward requests, if it does.
+    pub(super) proxies: Option<Span>,
+}
+
+/// Checks the main file and those it includes, in order. None of it can be used if there is an
+/// error among the problems.
+pub(super) fn check(
+    files: &[raw::File],
+    sources: &Sources,
+    problems: &mut Vec<Problem>,
+) -> Checked {
+    let mut checker = Checker { sources, problems };
+    let mut names = HashMap::new();
+    let mut set = RuleSet::default();
+    let mut places = Vec::new();
+    let mut store = StoreSetting::default();
+    let mut proxies = None;
+    let mut usual = rule::Usual::default();
+    for (index, file) in files.iter().enumerate() {
+        checker.version(file);
+        if index == 0 {
+            store = checker.store(file);
+            set.client = checker.client(file);
+            proxies = file.trusted_proxies.as_ref().map(|at| at.span);
+            usual = checker.usual(file);
+        } else {
+            checker.only_rules(file);
+        }
+        for raw in list_of(file.rules.as_ref()) {
+            let Some(rule) = raw.get() else { continue };
+            checker.unique(&rule.name, &mut names);
+            if let Some((rule, place)) = checker.rule(rule, raw.span, &usual) {
+                set.rules.push(rule);
+                places.push(place);
+            }
+        }
+    }
+    for file in files {
+        for raw in list_of(file.overrides.as_ref()) {
+            let over = raw.get();
+            let over = over.and_then(|over| checker.over(over, raw.span, &set.rules, &names));
+            set.overrides.extend(over);
+        }
+    }
+    checker.not_too_many(files);
+    Checked {
+        set,
+        store,
+        places,
+        proxies,
+    }
+}
+
+fn list_of<T>(list: Option<&At<Vec<At<T>>>>) -> &[At<T>] {
+    list.and_then(At::get).map_or(&[], Vec::as_slice)
+}
+
+/// Checks values and notes what is wrong with them.
+struct Checker<'a> {
+    sources: &'a Sources,
+    problems: &'a mut Vec<Problem>,
+}
+
+/// The names of rules and where they are given, those of rules that cannot be used included.
+type Names = HashMap<String, Span>;
+
+impl Checker<'_> {
+    fn note(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Notes an error, and that there is no value.
+    fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
+        self.problems.push(problem);
+        None
+    }
+
+    /// Notes a rule's name, unless another rule has it.
+    fn unique(&mut self, name: &At<Text>, names: &mut Names) {
+        let Some(text) = name.get() else { return };
+        if let Some(&first) = names.get(&text.text) {
+            let message = format!("two rules are called {}", text.shown());
+            let problem = Problem::error(code::DUPLICATE_NAME, name.span, message);
+            let problem = problem.label("again here").other(first, "first here");
+            self.note(problem.help("counters and metrics go by the name; give one another"));
+            return;
+        }
+        names.insert(text.text.clone(), name.span);
+    }
+
+    fn name(&mut self, at: &At<Text>) -> Option<Name> {
+        self.parsed(code::NAME, at)
+    }
+
+    fn not_too_many(&mut self, files: &[raw::File]) {
+        let mut number = 0;
+        for raw in files.iter().flat_map(|file| list_of(file.rules.as_ref())) {
+            number += 1;
+            if number > MOST_RULES {
+                let message = format!("more than {MOST_RULES} rules");
+                return self.note(Problem::error(code::TOO_MANY, raw.span, message));
+            }
+        }
+        let mut number = 0;
+        for raw in files
+            .iter()
+            .flat_map(|file| list_of(file.overrides.as_ref()))
+        {
+            number += 1;
+            if number > MOST_RULES {
+                let message = format!("more than {MOST_RULES} overrides");
+                return self.note(Problem::error(code::TOO_MANY, raw.span, message));
+            }
+        }
+    }
+}

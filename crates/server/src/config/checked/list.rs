@@ -1,0 +1,141 @@
+//! Lists of clients, and what holds for some of them. Keys are never told.
+
+use super::{At, Checker, Names, Problem, Span, code, raw};
+use crate::config::field::OneOrMany;
+use crate::config::problem::did_you_mean;
+use crate::rules::{Entry, Instead, KeyText, Override, Rule};
+
+impl Checker<'_> {
+    /// The entries of `allow` or `deny`.
+    pub(super) fn entries(
+        &mut self,
+        at: Option<&At<OneOrMany<raw::Entry>>>,
+        key_length: usize,
+    ) -> Vec<Entry> {
+        let list = at.and_then(At::get).map_or(&[][..], |list| &list.0);
+        let entry = |at: &At<raw::Entry>| self.entry(at, key_length);
+        list.iter().filter_map(entry).collect()
+    }
+
+    fn entry(&mut self, at: &At<raw::Entry>, key_length: usize) -> Option<Entry> {
+        match at.get()? {
+            raw::Entry::Text(at) => {
+                let network = self.network(at);
+                if network.is_none()
+                    && let Some(problem) = self.problems.last_mut()
+                {
+                    let hint = "a network is like 192.0.2.0/24, a key like `{ key: … }`";
+                    problem.help = Some(hint.to_owned());
+                }
+                network.map(Entry::Network)
+            }
+            raw::Entry::Map(map) => {
+                let key = map.key.get()?;
+                let text = self.key_text(key, map.key.span, key_length)?;
+                Some(Entry::Key(text))
+            }
+        }
+    }
+
+    /// A key with as many parts as the rule's.
+    pub(super) fn key_text(
+        &mut self,
+        raw: &raw::Key,
+        span: Span,
+        key_length: usize,
+    ) -> Option<KeyText> {
+        let texts: Vec<&str> = match raw {
+            raw::Key::Text(secret) => vec![secret.0.text.as_str()],
+            raw::Key::List(list) => list
+                .iter()
+                .map(|at| at.get().map(|secret| secret.0.text.as_str()))
+                .collect::<Option<_>>()?,
+        };
+        if texts.len() == key_length {
+            return Some(KeyText::new(texts));
+        }
+        let given = texts.len();
+        let (message, hint) = match key_length {
+            0 => (
+                "a key is listed, and this rule limits all together".to_owned(),
+                "say who is limited: `key: [{ header: x-api-key }]`".to_owned(),
+            ),
+            _ => (
+                format!("a key of {given} parts is listed, and the rule's has {key_length}"),
+                "write a text for each part, in order: `key: [tenant-7, user-42]`".to_owned(),
+            ),
+        };
+        self.refuse(Problem::error(code::KEY, span, message).help(hint))
+    }
+
+    /// What holds for some instead of a rule.
+    pub(super) fn over(
+        &mut self,
+        raw: &raw::Override,
+        span: Span,
+        rules: &[Rule],
+        names: &Names,
+    ) -> Option<Override> {
+        let instead = self.instead(raw, span);
+        let mut rule = None;
+        let mut lengths: Vec<usize> = rules.iter().map(|rule| rule.key.len()).collect();
+        if let Some(at) = &raw.rule {
+            let text = at.get()?;
+            if !names.contains_key(&text.text) {
+                let message = format!("there is no rule {}", text.shown());
+                let problem = Problem::error(code::OVERRIDE, at.span, message);
+                let known = names.keys().map(String::as_str);
+                let near = did_you_mean(&text.text, known).filter(|_| text.is_public());
+                return self.refuse(problem.maybe_help(near));
+            }
+            // The rule itself may be wrong; that has been told.
+            let of = rules.iter().find(|rule| rule.name.as_str() == text.text)?;
+            lengths = vec![of.key.len()];
+            rule = Some(of.name.clone());
+        }
+        let given = match raw.who.get()? {
+            raw::Entry::Text(_) => 0,
+            raw::Entry::Map(map) => match map.key.get()? {
+                raw::Key::Text(_) => 1,
+                raw::Key::List(list) => list.len(),
+            },
+        };
+        let length = lengths.iter().find(|&&length| length == given);
+        let length = length.or(lengths.iter().max()).copied().unwrap_or(given);
+        let who = self.entry(&raw.who, length)?;
+        Some(Override {
+            rule,
+            who,
+            instead: instead?,
+        })
+    }
+
+    fn instead(&mut self, raw: &raw::Override, span: Span) -> Option<Instead> {
+        for (field, at) in [("allow", &raw.allow), ("deny", &raw.deny)] {
+            if let Some(at) = at
+                && at.get().is_some_and(|flag| !flag.0)
+            {
+                let message = format!("`{field}: false` says nothing");
+                let problem = Problem::error(code::OVERRIDE, at.span, message);
+                return self.refuse(problem.help(format!("leave `{field}` out")));
+            }
+        }
+        match (&raw.limits, &raw.allow, &raw.deny) {
+            (Some(limits), None, None) => {
+                let (quotas, _) = self.quotas(limits)?;
+                Some(Instead::Limits(quotas))
+            }
+            (None, Some(_), None) => Some(Instead::Allow),
+            (None, None, Some(_)) => Some(Instead::Deny),
+            (None, None, None) => {
+                let message = "an override needs `limits`, `allow` or `deny`";
+                let problem = Problem::error(code::MISSING_FIELD, span, message);
+                self.refuse(problem.help("such as `limits: 1000/min`, or `deny: true`"))
+            }
+            (Some(_), _, _) | (None, Some(_), Some(_)) => {
+                let message = "an override has one of `limits`, `allow` and `deny`";
+                self.refuse(Problem::error(code::CONTRADICTION, span, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! From a file, and those it includes, to rules. Knows the file system; leaves what is in the files
+//! to others.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::checked::{self, StoreSetting};
+use super::field::At;
+use super::problem::{Problem, Severity, code};
+use super::read::{Notes, Reader};
+use super::report::Report;
+use super::source::{Sources, Span};
+use super::variable::{self, Environment};
+use super::{lint, raw, tree};
+use crate::rules::RuleSet;
+
+/// How deep files may include one another.
+const DEEPEST: usize = 8;
+/// The most files.
+const MOST_FILES: usize = 256;
+
+/// What a rules file says.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Where the counters are kept.
+    pub store: StoreSetting,
+    /// What is questionable.
+    pub warnings: Report,
+    /// The files that were read, the main one first: what to watch for changes.
+    pub files: Vec<PathBuf>,
+}
+
+/// Reads a rules file, and those it includes.
+///
+/// # Errors
+/// Everything that is wrong with them, if anything is.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    let name = path.display().to_string();
+    let environment = |name: &str| std::env::var(name).ok();
+    let mut loader = Loader::new(&environment);
+    let file = loader.sources.read(&name, path);
+    loader.load(file)
+}
+
+/// Reads rules from bytes that are called `name`. They cannot include files.
+///
+/// # Errors
+/// Everything that is wrong with them, if anything is.
+pub fn load_text(
+    name: &str,
+    bytes: &[u8],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, Report> {
+    let mut loader = Loader::new(environment);
+    let file = loader.sources.take(name, None, bytes.to_vec());
+    loader.load(file)
+}
+
+struct Loader<'e> {
+    environment: Environment<'e>,
+    sources: Sources,
+    problems: Vec<Problem>,
+    files: Vec<raw::File>,
+    /// The file that is read and those that include it, from the main one.
+    open: Vec<PathBuf>,
+    /// Every file that was read, in one form whatever way led there.
+    seen: Vec<PathBuf>,
+}
+
+impl<'e> Loader<'e> {
+    fn new(environment: Environment<'e>) -> Self {
+        Loader {
+            environment,
+            sources: Sources::default(),
+            problems: Vec::new(),
+            files: Vec::new(),
+            open: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    fn load(mut self, file: Result<u16, Problem>) -> Result<Loaded, Report> {
+        match file {
+            Ok(file) => {
+                let path = self.sources.get(file).path.clone();
+                let path = path.map(|path| path.canonicalize().unwrap_or(path));
+                self.open.extend(path.clone());
+                self.seen.extend(path);
+                self.file(file);
+            }
+            Err(problem) => self.problems.push(problem),
+        }
+        let checked = checked::check(&self.files, &self.sources, &mut self.problems);
+        let wrong = |problem: &Problem| problem.severity == Severity::Error;
+        if !self.problems.iter().any(wrong) {
+            lint::lint(&checked, &mut self.problems);
+        }
+        let failed = self.problems.iter().any(wrong);
+        let files = (0..self.sources.len())
+            .filter_map(|file| u16::try_from(file).ok())
+            .filter_map(|file| self.sources.get(file).path.clone())
+            .collect();
+        let report = Report::new(self.sources, self.problems);
+        if failed {
+            return Err(report);
+        }
+        Ok(Loaded {
+            rules: checked.set,
+            store: checked.store,
+            warnings: report,
+            files,
+        })
+    }
+
+    /// Reads one file, then those it includes.
+    fn file(&mut self, file: u16) {
+        let Some(mut root) = tree::parse(&self.sources, file, &mut self.problems) else {
+            return;
+        };
+        variable::replace(
+            &mut root,
+            &self.sources,
+            self.environment,
+            &mut self.problems,
+        );
+        let notes = Notes::default();
+        let raw = raw::File::deserialize(Reader::new(&root, &notes));
+        self.problems.append(&mut notes.problems.borrow_mut());
+        for &secret in notes.secrets.borrow().iter() {
+            self.sources.hide(secret);
+        }
+        // What stopped it has been noted.
+        let Ok(raw) = raw else { return };
+        let include = raw.include.as_ref().and_then(At::get);
+        let patterns: Vec<_> = include
+            .map_or(&[][..], |list| &list.0)
+            .iter()
+            .filter_map(|at| Some((at.span, at.get()?.clone())))
+            .collect();
+        self.files.push(raw);
+        for (span, pattern) in patterns {
+            if !pattern.is_public() {
+                let message = "`include` takes no variables";
+                let problem = Problem::error(code::VARIABLE, span, message);
+                self.problems
+                    .push(problem.help("which files are read should be plain to see"));
+                continue;
+            }
+            self.include(span, &pattern.text);
+        }
+    }
+
+    fn include(&mut self, span: Span, pattern: &str) {
+        let Some(path) = &self.sources.get(span.file).path else {
+            let message = "only a file can include files";
+            return self.problem(Problem::error(code::INCLUDE, span, message));
+        };
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        if self.open.len() >= DEEPEST {
+            let message = format!("files include one another deeper than {DEEPEST}");
+            return self.problem(Problem::error(code::INCLUDE, span, message));
+        }
+        for path in self.matching(span, &folder, pattern) {
+            self.include_one(span, &path);
+        }
+    }
+
+    /// The files that a pattern means, in the order of their names.
+    fn matching(&mut self, span: Span, folder: &Path, pattern: &str) -> Vec<PathBuf> {
+        if !pattern.contains(['*', '?', '[']) {
+            return vec![folder.join(pattern)];
+        }
+        // The folder's own name may hold what would mean something in a pattern.
+        let escaped = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
+        let whole = escaped.join(pattern);
+        let found = match glob::glob(&whole.to_string_lossy()) {
+            Ok(paths) => paths,
+            Err(error) => {
+                let message = format!("not a pattern of files: {}", error.msg);
+                self.problem(Problem::error(code::INCLUDE, span, message));
+                return Vec::new();
+            }
+        };
+        let mut paths: Vec<PathBuf> = found
+            .filter_map(Result::ok)
+            .filter(|path| path.is_file())
+            .take(MOST_FILES + 1)
+            .collect();
+        paths.sort();
+        if paths.is_empty() {
+            let problem = Problem::warning(lint::INCLUDES_NOTHING, span, "no file is called so");
+            self.problem(problem.help("names are taken from the folder of this file"));
+        }
+        paths
+    }
+
+    fn include_one(&mut self, span: Span, path: &Path) {
+        let name = path.display().to_string();
+        if self.files.len() >= MOST_FILES {
+            let message = format!("more than {MOST_FILES} files");
+            return self.problem(Problem::error(code::INCLUDE, span, message));
+        }
+        let one = match path.canonicalize() {
+            Ok(one) if one.is_file() => one,
+            Ok(_) | Err(_) => {
+                let message = format!("there is no file {name}");
+                let problem = Problem::error(code::INCLUDE, span, message);
+                let hint = "names are taken from the folder of this file";
+                return self.problem(problem.help(hint));
+            }
+        };
+        if self.open.contains(&one) {
+            let message = format!("{name} includes this file, or is this file");
+            return self.problem(Problem::error(code::INCLUDE, span, message));
+        }
+        if self.seen.contains(&one) {
+            let message = format!("{name} is included twice");
+            return self.problem(Problem::error(code::INCLUDE, span, message));
+        }
+        self.seen.push(one.clone());
+        match self.sources.read(&name, path) {
+            Ok(file) => {
+                self.open.push(one);
+                self.file(file);
+                self.open.pop();
+            }
+            Err(problem) => self.problem(problem),
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+}
