@@ -14,5 +14,5 @@ mod tree;
 mod variable;
 
 pub use checked::StoreSetting;
-pub use load::{Loaded, load, load_text};
+pub use load::{Loaded, load, load_text, load_with};
 pub use report::{Report, Style};

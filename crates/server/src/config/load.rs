@@ -38,9 +38,19 @@ pub struct Loaded {
 /// # Errors
 /// Everything that is wrong with them, if anything is.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
+    load_with(path, &|name| std::env::var(name).ok())
+}
+
+/// Reads a rules file, and those it includes, in an environment other than the process's own.
+///
+/// # Errors
+/// Everything that is wrong with them, if anything is.
+pub fn load_with(
+    path: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, Report> {
     let name = path.display().to_string();
-    let environment = |name: &str| std::env::var(name).ok();
-    let mut loader = Loader::new(&environment);
+    let mut loader = Loader::new(environment);
     let file = loader.sources.read(&name, path);
     loader.load(file)
 }

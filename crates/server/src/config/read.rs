@@ -71,6 +71,16 @@ impl<'de> Reader<'de> {
         Stopped::Noted
     }
 
+    /// Notes that nothing below a node may be shown.
+    fn hide(&self, node: &Node) {
+        match &node.kind {
+            Kind::Nothing | Kind::Broken => {}
+            Kind::Scalar(_) => self.notes.secrets.borrow_mut().push(node.span),
+            Kind::List(items) => items.iter().for_each(|item| self.hide(item)),
+            Kind::Map(entries) => entries.iter().for_each(|entry| self.hide(&entry.value)),
+        }
+    }
+
     /// Notes whatever has not been noted yet.
     fn settle(&self, stopped: Stopped, what: &str) -> Stopped {
         match stopped {
@@ -201,6 +211,9 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             .partition(|entry| fields.contains(&entry.name()));
         for entry in unknown {
             let name = entry.name();
+            if hint::is_secret(name) {
+                self.hide(&entry.value);
+            }
             let message = format!("{what} has no field {}", quoted(name));
             let problem = Problem::error(code::UNKNOWN_FIELD, entry.key.span, message);
             let known = format!("its fields are {}", either(fields).replace(" or ", " and "));

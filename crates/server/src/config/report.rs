@@ -78,8 +78,8 @@ impl Report {
         let handler = GraphicalReportHandler::new_themed(theme)
             .with_width(WIDTH)
             .with_links(false)
-            // What stands beside a mistake may be nobody's business, such as an API key.
-            .with_context_lines(0);
+            // Asks for the whole line; see `Snippet`.
+            .with_context_lines(1);
         let mut text = String::new();
         for problem in self.problems.iter().take(MOST_SHOWN) {
             let shown = Shown {
@@ -214,7 +214,8 @@ fn marks(span: Span) -> SourceSpan {
     (range.start, range.len()).into()
 }
 
-/// A text as miette wants it: lines around a place, long ones cut.
+/// A text as miette wants it: the lines of a place, long ones cut, and no others. What stands beside
+/// a mistake may be nobody's business, such as an API key.
 struct Snippet<'a> {
     source: &'a Source,
 }
@@ -229,7 +230,7 @@ impl SourceCode for Snippet<'_> {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
-        _: usize,
+        lines_before: usize,
         _: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let text = self.source.shown();
@@ -237,7 +238,11 @@ impl SourceCode for Snippet<'_> {
         let end = text.ceil_char_boundary((span.offset() + span.len()).min(text.len()));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[end..].find('\n').map_or(text.len(), |at| end + at);
-        let far = start.saturating_sub(MOST_OF_A_LINE).max(line_start);
+        // Asked without lines around it, it is the place itself that is meant.
+        let far = match lines_before {
+            0 => start,
+            _ => start.saturating_sub(MOST_OF_A_LINE).max(line_start),
+        };
         let from = text.ceil_char_boundary(far);
         let to = text.floor_char_boundary(line_end.min(end + MOST_OF_A_LINE));
         let data = &text[from..to.max(end)];

@@ -38,7 +38,12 @@ const OTHER_WORDS: [(&str, &str); 30] = [
 ];
 
 /// Fields that belong one level deeper: of what, which, and where.
-const DEEPER: [(&str, &[&str], &str); 3] = [
+const DEEPER: [(&str, &[&str], &str); 4] = [
+    (
+        "an override",
+        &["key", "keys", "network", "ip"],
+        "say for whom under `for`: `for: { key: … }` or `for: 192.0.2.0/24`",
+    ),
     (
         "a rule",
         &[
@@ -82,6 +87,13 @@ pub(super) fn for_unknown(what: &str, name: &str, known: &[&'static str]) -> Opt
         Some((_, ours)) => Some(format!("did you mean `{ours}`?")),
         None => did_you_mean(name, known.iter().copied()),
     }
+}
+
+/// Whether what stands in an unknown field is probably a secret.
+pub(super) fn is_secret(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    let words = ["key", "token", "secret", "password", "url", "store"];
+    words.iter().any(|word| lower.contains(word))
 }
 
 /// What may help where a field is missing.
