@@ -1,5 +1,6 @@
 //! The command line as types, and its help. Knows what may be asked, not how it is done.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -25,8 +26,9 @@ Quotas:
 
 Exit codes:
   0  done
-  1  something outside failed: a full disk, a store; for doctor: not healthy
-  2  the input is wrong: arguments, a quota, FILE, a line to replay
+  1  something outside failed: a full disk, a store; for doctor: not healthy;
+     for config check --strict: warnings; for config diff: differences
+  2  the input is wrong: arguments, a quota, FILE, a line to replay, rules
 
 Start here:
   tollgate demo";
@@ -48,6 +50,9 @@ pub(crate) enum Command {
     /// Check a store and say plainly what is wrong with it and what to do
     #[command(after_long_help = ABOUT_DOCTOR)]
     Doctor(DoctorArgs),
+    /// Check, explain and compare rules files
+    #[command(after_long_help = ABOUT_CONFIG)]
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = ABOUT_COMPLETIONS)]
     Completions(CompletionsArgs),
@@ -238,6 +243,146 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+const ABOUT_CONFIG: &str = "\
+A rules file says which requests are limited, by whom and by how much; every
+field of it is in docs/rules.md. Variables such as ${REDIS_URL} are taken from
+the environment. Nothing here connects to a store.
+
+Examples:
+  tollgate config check rules.yaml
+  tollgate config explain rules.yaml --request 'POST /login' --ip 192.0.2.7
+  tollgate config diff old.yaml new.yaml
+  tollgate config schema > rules.schema.json";
+
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Tell everything that is wrong with rules files, or questionable
+    #[command(after_long_help = ABOUT_CHECK)]
+    Check(CheckArgs),
+    /// Tell what the rules make of one request, and what its client would see
+    #[command(after_long_help = ABOUT_CONFIG_EXPLAIN)]
+    Explain(ConfigExplainArgs),
+    /// Tell what another rules file would change, and whose counts it would keep
+    #[command(after_long_help = ABOUT_DIFF)]
+    Diff(DiffArgs),
+    /// Print the JSON Schema of rules files, for editors
+    #[command(after_long_help = ABOUT_SCHEMA)]
+    Schema,
+}
+
+const ABOUT_CHECK: &str = "\
+Every mistake is shown in its place with a stable code such as
+rules::unknown-field and a hint. Warnings are for what is allowed and probably
+not meant; docs/rules.md lists them. With --json, each file is one line.
+
+Examples:
+  tollgate config check rules.yaml
+  tollgate config check --strict rules.yaml
+  tollgate config check --json staging.yaml production.yaml
+
+Exit codes:
+  0  good; warnings are allowed
+  1  good, but with --strict there are warnings
+  2  errors";
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The rules files, each with those it includes
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Let warnings fail too
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print what was found as JSON, a line for each file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const ABOUT_CONFIG_EXPLAIN: &str = "\
+Says of every rule whether it applies and why, which keys, tier, cost and limits
+the request has, and what the client is told: when it is admitted for the first
+time, and once the limit that refuses first is used up. The engine is the one
+that limits in production, over counters that nobody has used, at the start of a
+window. Secrets in keys are not shown.
+
+Examples:
+  tollgate config explain rules.yaml --request 'POST /login'
+  tollgate config explain rules.yaml --request 'GET https://api.example.com/x' \\
+    --header 'x-api-key: k1' --ip 192.0.2.7
+  tollgate config explain rules.yaml --request 'GET /' --peer 10.0.0.1 \\
+    --ip 192.0.2.7 --json
+
+Exit codes:
+  0  explained
+  2  the rules file or the request is wrong";
+
+// `Debug` is written by hand: a header may hold a secret.
+#[derive(Args)]
+pub(crate) struct ConfigExplainArgs {
+    /// The rules file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The request: a method and a path or URL, such as 'POST /login'
+    #[arg(long, value_name = "REQUEST")]
+    pub(crate) request: String,
+    /// A header of it, such as 'x-api-key: k1'; may be given several times
+    #[arg(long = "header", value_name = "HEADER")]
+    pub(crate) headers: Vec<String>,
+    /// The client's address; 192.0.2.1 unless given
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) ip: Option<IpAddr>,
+    /// Who is at the other end of the connection, if that is a proxy: it forwards for --ip
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) peer: Option<IpAddr>,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl std::fmt::Debug for ConfigExplainArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConfigExplainArgs").finish_non_exhaustive()
+    }
+}
+
+const ABOUT_DIFF: &str = "\
+A counter is known by its rule's name, its limit's name, its behaviour and its
+period: a changed limit or burst keeps every count, a new name starts anew.
+
+Examples:
+  tollgate config diff rules.yaml new-rules.yaml
+  tollgate config diff --json <(git show HEAD:rules.yaml) rules.yaml
+
+Exit codes:
+  0  the same rules
+  1  they differ
+  2  a rules file is wrong";
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The rules file in force
+    #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
+    pub(crate) old: PathBuf,
+    /// The rules file that is to take its place
+    #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
+    pub(crate) new: PathBuf,
+    /// Print the changes as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const ABOUT_SCHEMA: &str = "\
+Examples:
+  tollgate config schema > rules.schema.json
+An editor with a YAML language server reads it by a first line in the file:
+  # yaml-language-server: $schema=rules.schema.json";
 
 const ABOUT_COMPLETIONS: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The commands. Each takes its arguments and a place to write; only doctor reads a clock.
 
 mod completions;
+mod config;
 mod demo;
 mod doctor;
 mod explain;
@@ -22,6 +23,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args, &mut out),
         Command::Race(args) => race::run(&args, &mut out),
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        Command::Config(args) => config::run(&args.command, &mut out),
         Command::Completions(args) => completions::run(&args, &mut out),
         Command::Man(args) => man::run(&args, &mut out),
     }

@@ -8,11 +8,16 @@ mod load;
 mod problem;
 mod raw;
 mod read;
+mod reload;
 mod report;
+mod schema;
 mod source;
 mod tree;
 mod variable;
 
 pub use checked::StoreSetting;
 pub use load::{Loaded, load, load_text, load_with};
+pub use reload::{Reloaded, Reloader};
+pub(crate) use report::ProblemJson;
 pub use report::{Report, Style};
+pub use schema::schema_text;

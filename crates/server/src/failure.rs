@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Outside(String),
     /// The answer is no, and it is on standard output already: exit 1.
     No,
+    /// What the caller gave is wrong, and standard output says how already: exit 2.
+    Wrong,
     /// Whoever read the answers has gone; they have what they wanted: exit 0.
     ReaderGone,
 }
@@ -24,13 +26,13 @@ impl Failure {
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Failure::Input(text) | Failure::Outside(text) => Some(text),
-            Failure::No | Failure::ReaderGone => None,
+            Failure::No | Failure::Wrong | Failure::ReaderGone => None,
         }
     }
 
     pub(crate) fn code(&self) -> ExitCode {
         match self {
-            Failure::Input(_) => ExitCode::from(2),
+            Failure::Input(_) | Failure::Wrong => ExitCode::from(2),
             Failure::Outside(_) | Failure::No => ExitCode::from(1),
             Failure::ReaderGone => ExitCode::SUCCESS,
         }

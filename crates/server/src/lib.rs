@@ -1,8 +1,8 @@
-//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `race`, `doctor`, `completions`
-//! and `man`.
+//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `race`, `doctor`, `config`,
+//! `completions` and `man`.
 //!
 //! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines
-//! and fuzzers can reach the reader of replay lines. To limit rates in a program, use the
+//! and fuzzers can reach the readers of replay lines and rules files. To limit rates in a program, use the
 //! `tollgate` crate.
 
 mod behaviour;

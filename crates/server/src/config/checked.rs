@@ -15,7 +15,7 @@ use super::field::{At, Text};
 use super::problem::{Problem, code};
 use super::raw;
 use super::source::{Sources, Span};
-use crate::rules::{Name, RuleSet};
+use crate::rules::{Fault, Name, RuleSet};
 
 pub(super) use rule::RulePlaces;
 pub use settings::StoreSetting;
@@ -79,6 +79,36 @@ pub(super) fn check(
         store,
         places,
         proxies,
+    }
+}
+
+impl Checked {
+    /// What is wrong between rules that are right by themselves.
+    pub(super) fn faults(&self) -> Vec<Problem> {
+        let main = Span::start_of(0);
+        let place = |fault: &Fault| match fault {
+            Fault::SameName { rule, .. }
+            | Fault::TooManyParts { rule }
+            | Fault::NoParameter { rule, .. }
+            | Fault::ListedKey { rule, .. }
+            | Fault::Cost { rule }
+            | Fault::TooManyLimits { rule } => self.places[*rule].name,
+            Fault::NoRule { .. } | Fault::OverrideKey { .. } => main,
+        };
+        let problem = |fault: Fault| {
+            let code = match fault {
+                Fault::TooManyLimits { .. } => code::TOO_MANY,
+                Fault::SameName { .. }
+                | Fault::TooManyParts { .. }
+                | Fault::NoParameter { .. }
+                | Fault::ListedKey { .. }
+                | Fault::Cost { .. }
+                | Fault::NoRule { .. }
+                | Fault::OverrideKey { .. } => code::CONTRADICTION,
+            };
+            Problem::error(code, place(&fault), fault.to_string())
+        };
+        self.set.faults().into_iter().map(problem).collect()
     }
 }
 

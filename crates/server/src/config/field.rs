@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::problem::quoted;
-use super::read::{self, AT, ONE_OR_MANY, SECRET, TEXT};
+use super::read::{self, AT, ONE_OR_MANY, SECRET, TEXT, URL};
 use super::source::Span;
 
 /// A value and its place. No value: it is wrong, and that has been said.
@@ -25,9 +25,13 @@ pub(super) struct Text {
     variables: String,
 }
 
-/// A text that must not be shown: an API key, a URL with a password.
+/// A text that must not be shown, such as an API key.
 #[derive(Clone)]
 pub(super) struct Secret(pub(super) Text);
+
+/// A URL, which must not be shown if there is an account in it.
+#[derive(Clone)]
+pub(super) struct Url(pub(super) Text);
 
 /// A whole number, written in digits or by an environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,12 @@ impl Text {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Url")
     }
 }
 
@@ -143,6 +153,14 @@ impl<'de> Deserialize<'de> for Secret {
         let inside = Inside(PhantomData);
         let text = deserializer.deserialize_newtype_struct(SECRET, inside)?;
         Ok(Secret(text))
+    }
+}
+
+impl<'de> Deserialize<'de> for Url {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let inside = Inside(PhantomData);
+        let text = deserializer.deserialize_newtype_struct(URL, inside)?;
+        Ok(Url(text))
     }
 }
 
@@ -235,6 +253,7 @@ schema_in_place!(Text, [], |_generator| {
     json_schema!({ "type": ["string", "number", "boolean"] })
 });
 schema_in_place!(Secret, [], |generator| Text::json_schema(generator));
+schema_in_place!(Url, [], |_generator| json_schema!({ "type": "string" }));
 schema_in_place!(Whole, [], |_generator| json_schema!({
     "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": r"\$\{" }]
 }));

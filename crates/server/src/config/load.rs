@@ -106,6 +106,9 @@ impl<'e> Loader<'e> {
         let checked = checked::check(&self.files, &self.sources, &mut self.problems);
         let wrong = |problem: &Problem| problem.severity == Severity::Error;
         if !self.problems.iter().any(wrong) {
+            self.problems.extend(checked.faults());
+        }
+        if !self.problems.iter().any(wrong) {
             lint::lint(&checked, &mut self.problems);
         }
         let failed = self.problems.iter().any(wrong);
@@ -243,5 +246,49 @@ impl<'e> Loader<'e> {
 
     fn problem(&mut self, problem: Problem) {
         self.problems.push(problem);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The files of a document: every block of YAML, made whole where it shows only a part.
+    pub(in crate::config) fn blocks(markdown: &str) -> Vec<String> {
+        let mut blocks = Vec::new();
+        let mut rest = markdown;
+        while let Some(start) = rest.find("```yaml\n") {
+            let inside = &rest[start + "```yaml\n".len()..];
+            let end = inside.find("```").unwrap();
+            let block = &inside[..end];
+            let indented = block.replace('\n', "\n  ");
+            blocks.push(if block.contains("version:") {
+                block.to_owned()
+            } else if block.starts_with("- name:") {
+                format!("version: 1\nrules:\n  {indented}\n")
+            } else {
+                format!("version: 1\n{block}")
+            });
+            rest = &inside[end..];
+        }
+        blocks
+    }
+
+    #[test]
+    fn every_documented_file_loads_without_a_warning() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
+        let blocks = blocks(&std::fs::read_to_string(docs).unwrap());
+        assert!(blocks.len() >= 20, "{}", blocks.len());
+        for block in blocks {
+            // Files to include are not there.
+            let block = block.replace("include:", "# include:");
+            let loaded = load_text("docs/rules.md", block.as_bytes(), &|_| None);
+            let loaded = loaded.unwrap_or_else(|report| panic!("{report}\n{block}"));
+            let warnings = &loaded.warnings;
+            assert!(
+                warnings.warnings() == 0 || block.contains("rules::"),
+                "{warnings}\n{block}"
+            );
+        }
     }
 }

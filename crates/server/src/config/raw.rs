@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::field::{At, Flag, OneOrMany, Secret, Table, Text, Whole};
+use super::field::{At, Flag, OneOrMany, Secret, Table, Text, Url, Whole};
 
 /// Rules of Tollgate.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -47,7 +47,7 @@ pub(super) struct File {
 #[serde(rename = "a URL, or a mapping with `url`", rename_all = "lowercase")]
 #[schemars(rename = "Store", untagged)]
 pub(super) enum Store {
-    Text(Secret),
+    Text(Url),
     Map(StoreMap),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Store {
 #[schemars(rename = "StoreWithCertificates")]
 pub(super) struct StoreMap {
     /// The URL of Redis or Valkey.
-    pub(super) url: At<Secret>,
+    pub(super) url: At<Url>,
     /// A PEM file with the authority to trust instead of the system's.
     pub(super) ca_cert: Option<At<Text>>,
     /// A PEM file with the certificate to show; with `client_key`.

@@ -21,8 +21,13 @@ pub(super) const AT: &str = "$at";
 pub(super) const TEXT: &str = "$text";
 /// Asks for a text that must not be shown.
 pub(super) const SECRET: &str = "$secret";
+/// Asks for a text that must not be shown if there is an account in it.
+pub(super) const URL: &str = "$url";
 /// Asks for a list, which may be written as its only item.
 pub(super) const ONE_OR_MANY: &str = "$one-or-many";
+/// What numbers and flags are called.
+const WHOLE: &str = "a whole number";
+const FLAG: &str = "true or false";
 /// What a value can look like: an enum whose variants are called so is told apart by it.
 const SHAPES: [&str; 3] = ["text", "list", "map"];
 
@@ -41,6 +46,8 @@ pub(super) struct Reader<'de> {
     notes: &'de Notes,
     /// The field it is the value of.
     field: &'de str,
+    /// Whether it is one of several values of that field.
+    item: bool,
     /// Whether a lone value will do for a list.
     lone: bool,
 }
@@ -62,6 +69,7 @@ impl<'de> Reader<'de> {
             node,
             notes,
             field: "",
+            item: false,
             lone: false,
         }
     }
@@ -107,19 +115,33 @@ impl<'de> Reader<'de> {
                 self.note(Problem::error(code::NO_VALUE, span, message))
             }
             Kind::Nothing => {
-                let problem = Problem::error(code::NO_VALUE, span, format!("`{field}` is empty"));
-                self.note(problem.help(format!("expected {what}; or leave `{field}` out")))
+                let subject = self.subject();
+                let problem = Problem::error(code::NO_VALUE, span, format!("{subject} is empty"));
+                self.note(problem.help(format!("expected {what}")))
             }
             Kind::Scalar(_) | Kind::List(_) | Kind::Map(_) => {
-                let found = self.node.what();
+                let found = match &self.node.kind {
+                    Kind::Scalar(scalar) if matches!(what, WHOLE | FLAG) => {
+                        format!("not {}", shown(scalar))
+                    }
+                    _ => format!("found {}", self.node.what()),
+                };
                 let message = if field.is_empty() {
-                    format!("expected {what}, found {found}")
+                    format!("expected {what}, {found}")
                 } else {
-                    format!("`{field}` takes {what}, found {found}")
+                    format!("{} takes {what}, {found}", self.subject())
                 };
                 let problem = Problem::error(code::WRONG_TYPE, span, message);
-                self.note(problem.maybe_help(hint::for_type(self.node, what)))
+                self.note(problem.maybe_help(hint::for_type(self.node, self.field, what)))
             }
+        }
+    }
+
+    /// What an error is about.
+    fn subject(&self) -> String {
+        match self.item {
+            true => format!("an item of `{}`", self.field),
+            false => format!("`{}`", self.field),
         }
     }
 
@@ -156,19 +178,19 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        match self.scalar("true or false")?.text.as_str() {
+        match self.scalar(FLAG)?.text.as_str() {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            _ => Err(self.expected("true or false")),
+            _ => Err(self.expected(FLAG)),
         }
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        let scalar = self.scalar("a whole number")?;
+        let scalar = self.scalar(WHOLE)?;
         let digits = scalar.text.bytes().all(|byte| byte.is_ascii_digit());
         match scalar.text.parse() {
             Ok(number) if digits => visitor.visit_u64(number),
-            Ok(_) | Err(_) => Err(self.expected("a whole number")),
+            Ok(_) | Err(_) => Err(self.expected(WHOLE)),
         }
     }
 
@@ -216,7 +238,10 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             }
             let message = format!("{what} has no field {}", quoted(name));
             let problem = Problem::error(code::UNKNOWN_FIELD, entry.key.span, message);
-            let known = format!("its fields are {}", either(fields).replace(" or ", " and "));
+            let known = match fields {
+                [only] => format!("its only field is `{only}`"),
+                _ => format!("its fields are {}", either(fields).replace(" or ", " and ")),
+            };
             let hint = hint::for_unknown(what, name, fields).unwrap_or(known);
             self.note(problem.help(hint));
         }
@@ -252,7 +277,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         let problem = Problem::error(
             code::UNKNOWN_WORD,
             self.node.span,
-            format!("`{}` takes {words}, not {shown}", self.field),
+            format!("{} takes {words}, not {shown}", self.subject()),
         );
         let near = did_you_mean(&scalar.text, variants.iter().copied());
         let public = scalar.variables.is_empty();
@@ -267,7 +292,14 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         match name {
             AT => visitor.visit_seq(Placed::new(self)),
             SECRET => {
-                self.notes.secrets.borrow_mut().push(self.node.span);
+                self.hide(self.node);
+                visitor.visit_newtype_struct(self)
+            }
+            URL => {
+                // Where there is no account there is no password.
+                if matches!(&self.node.kind, Kind::Scalar(url) if url.text.contains('@')) {
+                    self.hide(self.node);
+                }
                 visitor.visit_newtype_struct(self)
             }
             ONE_OR_MANY => visitor.visit_newtype_struct(Reader { lone: true, ..self }),

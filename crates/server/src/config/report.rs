@@ -89,6 +89,9 @@ impl Report {
                 },
                 other: self.elsewhere(problem),
             };
+            if !text.is_empty() {
+                text.push('\n');
+            }
             let mut page = String::new();
             handler
                 .render_report(&mut page, &shown)
@@ -100,7 +103,7 @@ impl Report {
         }
         if self.problems.len() > MOST_SHOWN {
             let more = self.problems.len() - MOST_SHOWN;
-            text += &format!("and {more} more\n\n");
+            text += &format!("\nand {more} more\n");
         }
         text
     }

@@ -357,6 +357,7 @@ fn advice(kind: &ErrorKind) -> Option<&'static str> {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
+        | ErrorKind::TabInPlainScalar
         | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML forbids tabs there"),
         ErrorKind::UnexpectedCharacter { .. } => {
             Some("text that begins with such a character needs quotes")
@@ -367,10 +368,16 @@ fn advice(kind: &ErrorKind) -> Option<&'static str> {
         | ErrorKind::UnexpectedEofImplicitFlowMapping
         | ErrorKind::ExpectedFlowMappingSeparator
         | ErrorKind::ExpectedFlowSequenceSeparator
+        | ErrorKind::InvalidColonPlacement
         | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
             Some("a comma or a closing `]` or `}` is missing before this")
         }
-        ErrorKind::UnclosedQuotedScalar => Some("the closing quote is missing"),
+        ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => {
+            Some("the closing quote is missing, here or in a line before")
+        }
+        ErrorKind::MappingValueNotAllowed => Some(
+            "fields of one mapping begin in the same column; text with `: ` in it needs quotes",
+        ),
         ErrorKind::InvalidSimpleKey | ErrorKind::SimpleKeyExpected => {
             Some("`name: value` needs a `:` and a space; text with `: ` in it needs quotes")
         }

@@ -67,6 +67,9 @@ fn every_text_names_a_code_and_a_place_and_no_secret() {
         for secret in SECRETS {
             assert!(!text.contains(secret), "{shown} shows a secret: {text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= 320), "{shown}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 320),
+            "{shown}"
+        );
     }
 }

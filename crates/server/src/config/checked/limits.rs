@@ -85,7 +85,9 @@ impl Checker<'_> {
                         "give one a name: `{ quota: 10/s, name: burst }`; or keep the stricter one",
                     ),
                 };
-                self.refuse(Problem::error(code, span, error.to_string()).help(hint))
+                let whole = error.to_string();
+                let (message, _) = whole.split_once("; ").unwrap_or((&whole, ""));
+                self.refuse(Problem::error(code, span, message).help(hint))
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{At, Checker, Problem, Span, Text, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
-use crate::rules::{MAX_PARTS, Match, Part, Source};
+use crate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
 
 /// The words that are a part of a key by themselves.
 const WORDS: [&str; 4] = ["ip", "route", "method", "host"];
@@ -136,22 +136,32 @@ impl Checker<'_> {
         let problem = Problem::error(code, span, message);
         self.refuse(problem.help(match given {
             0 => "one of `header`, `cookie`, `query`, `path`, `claim` and `constant`",
-            _ => "make two parts of it: `[{ header: a }, { cookie: b }]`; or `{ header: a, or: { cookie: b } }`",
+            _ => "two parts are a list; `or` is for what to take where the first is missing",
         }))
     }
 
     fn path_parameter(&mut self, at: &At<Text>, when: &Match) -> Option<String> {
         let name = self.filled("path", at)?;
         let text = at.get()?;
+        let mut known = when.paths.iter().flat_map(|path| path.parameter_names());
+        let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
+        let some = known.any(|own| own == name);
+        if some && when.paths.iter().all(has) {
+            return Some(name);
+        }
         let known: Vec<&str> = when
             .paths
             .iter()
             .flat_map(|path| path.parameter_names())
+            .filter(|own| *own != name)
             .collect();
-        if known.contains(&name.as_str()) {
-            return Some(name);
-        }
-        let message = format!("no path of this rule has the parameter {}", text.shown());
+        let message = match some {
+            true => format!(
+                "not every path of this rule has the parameter {}",
+                text.shown()
+            ),
+            false => format!("no path of this rule has the parameter {}", text.shown()),
+        };
         let problem = Problem::error(code::KEY, at.span, message);
         let near = did_you_mean(&name, known.iter().copied()).filter(|_| text.is_public());
         self.refuse(problem.help(near.unwrap_or_else(|| {

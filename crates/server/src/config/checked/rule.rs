@@ -35,7 +35,6 @@ pub(in crate::config) struct RulePlaces {
     pub(in crate::config) quotas: Vec<Vec<Span>>,
     pub(in crate::config) cost: Option<Span>,
     pub(in crate::config) on_failure: Option<Span>,
-    pub(in crate::config) on_missing: Option<Span>,
 }
 
 impl Checker<'_> {
@@ -105,7 +104,6 @@ impl Checker<'_> {
             quotas,
             cost: raw.cost.as_ref().map(|at| at.span),
             on_failure: raw.on_failure.as_ref().map(|at| at.span),
-            on_missing: raw.on_missing.as_ref().map(|at| at.span),
         };
         Some((rule, places))
     }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use tollgate::RedisStore;
-use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers};
+use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::Usual;
 use super::{At, Checker, Problem, Text, code, raw};
-use crate::config::field::{Secret, Whole};
+use crate::config::field::{Url, Whole};
+use crate::config::lint;
 use crate::rules::Missing;
 
 /// The version of the format that this release reads.
@@ -127,7 +128,7 @@ impl Checker<'_> {
         setting
     }
 
-    fn store_url(&mut self, span: super::Span, url: &Secret, setting: &mut StoreSetting) {
+    fn store_url(&mut self, span: super::Span, url: &Url, setting: &mut StoreSetting) {
         let text = &url.0.text;
         if text != "memory"
             && let Err(error) = RedisStore::builder(text).check_url()
@@ -145,9 +146,9 @@ impl Checker<'_> {
         let proxies = file.trusted_proxies.as_ref().and_then(At::get);
         let mut client = match proxies {
             None => ClientAddress::peer(),
-            Some(raw::Proxies::Text(at)) => ClientAddress::behind(self.network(at)),
+            Some(raw::Proxies::Text(at)) => ClientAddress::behind(self.proxy(at)),
             Some(raw::Proxies::List(list)) => {
-                let networks: Vec<_> = list.iter().filter_map(|at| self.network(at)).collect();
+                let networks: Vec<_> = list.iter().filter_map(|at| self.proxy(at)).collect();
                 ClientAddress::behind(networks)
             }
             Some(raw::Proxies::Map(map)) => {
@@ -172,8 +173,25 @@ impl Checker<'_> {
             && let Some(bits) = self.whole("ipv6_prefix", at, 0, 128)
         {
             client = client.ipv6_prefix(u8::try_from(bits).unwrap_or(128));
+            if bits > 64 {
+                let message = format!("{bits} bits tell apart addresses of one client");
+                let problem = Problem::warning(lint::IPV6_ROTATION, at.span, message);
+                let hint = "whoever has one address usually has a whole /64 of them";
+                self.note(problem.help(hint));
+            }
         }
         client
+    }
+
+    fn proxy(&mut self, at: &At<Text>) -> Option<Network> {
+        let network = self.network(at)?;
+        if at.get().is_some_and(|text| text.text.ends_with("/0")) {
+            let message = "everybody is trusted to say who they are";
+            let problem = Problem::warning(lint::TRUSTS_EVERYBODY, at.span, message);
+            let hint = "name the networks of the proxies only; or `{ hops: 1 }`";
+            self.note(problem.help(hint));
+        }
+        Some(network)
     }
 
     /// What rules do unless they say otherwise.

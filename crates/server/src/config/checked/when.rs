@@ -4,6 +4,7 @@ use http::Method;
 
 use super::{At, Checker, Problem, Span, Text, code, raw};
 use crate::config::field::{OneOrMany, Table};
+use crate::config::lint;
 use crate::config::problem::nearest;
 use crate::rules::{Glob, HeaderMatch, HeaderTest, Match};
 
@@ -83,7 +84,7 @@ impl Checker<'_> {
             let near = nearest(method.as_str(), lower.iter().map(String::as_str));
             if let Some(near) = near {
                 let message = format!("{} is an unusual method", text.shown());
-                let problem = Problem::warning("rules::unusual-method", at.span, message);
+                let problem = Problem::warning(lint::UNUSUAL_METHOD, at.span, message);
                 let meant = near.to_ascii_uppercase();
                 self.note(problem.help(format!("did you mean `{meant}`?")));
             }

@@ -6,7 +6,7 @@ use serde::de::{
 };
 
 use super::{Reader, Stopped};
-use crate::config::tree::{Entry, Node};
+use crate::config::tree::{Entry, Kind, Node};
 
 /// The items of a list.
 pub(super) struct Items<'de> {
@@ -18,6 +18,8 @@ impl<'de> Items<'de> {
     pub(super) fn new(list: Reader<'de>, items: &'de [Node]) -> Self {
         Items {
             list: Reader {
+                // A lone value is called by the field's name.
+                item: !list.lone || matches!(list.node.kind, Kind::List(_)),
                 lone: false,
                 ..list
             },
@@ -78,6 +80,7 @@ impl<'de> MapAccess<'de> for Pairs<'de> {
         seed.deserialize(Reader {
             node: &entry.value,
             field: entry.name(),
+            item: false,
             lone: false,
             notes: self.map.notes,
         })

@@ -49,7 +49,7 @@ const DEEPER: [(&str, &[&str], &str); 4] = [
         &[
             "path", "paths", "method", "methods", "host", "hosts", "header", "grpc", "url", "uri",
         ],
-        "requests are chosen under `match`: `match: { method: POST, path: /login }`",
+        "put it under `match`, such as `match: { method: POST }`",
     ),
     (
         "a rule",
@@ -109,7 +109,23 @@ pub(super) fn for_missing(what: &str, field: &str) -> Option<String> {
 }
 
 /// What may help where a value is of the wrong kind.
-pub(super) fn for_type(node: &Node, expected: &str) -> Option<String> {
+pub(super) fn for_type(node: &Node, field: &str, expected: &str) -> Option<String> {
+    let example = match (field, expected) {
+        ("", "a mapping") => "a rules file begins with `version: 1`",
+        ("rules", "a list") => "each rule begins with `- name: …`",
+        ("rules", "a mapping") => "a rule has at least `name: …` and `limits: …`",
+        ("overrides", "a list") => "each override begins with `- for: …`",
+        ("match", _) => "such as `match: { path: /api/** }`",
+        ("header", "a mapping") => "such as `header: { x-env: prod }`",
+        ("tier", _) => "such as `tier: { header: x-plan, default: free }`",
+        ("tiers", _) => "such as `tiers: { free: 100/h, pro: 1000/h }`",
+        ("count", _) => "such as `count: { only: [401, 403] }`",
+        (_, "text") => "text that begins with `{` or `[` needs quotes",
+        _ => "",
+    };
+    if !example.is_empty() {
+        return Some(example.to_owned());
+    }
     let Kind::Scalar(scalar) = &node.kind else {
         return None;
     };
@@ -131,7 +147,10 @@ pub(super) fn for_type(node: &Node, expected: &str) -> Option<String> {
                 .collect();
             let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             let short = digits.len() < 20 && digits != text;
-            (number && short).then(|| format!("write `{digits}`"))
+            match text.strip_suffix(".0") {
+                Some(whole) => Some(format!("write `{whole}`")),
+                None => (number && short).then(|| format!("write `{digits}`")),
+            }
         }
         "a mapping" if text.contains(':') && !text.contains(": ") => {
             Some("a space is needed after `:`".into())

@@ -1,0 +1,48 @@
+//! `tollgate config`: looks at rules files before they are put in force. Hands out the work.
+
+mod check;
+mod diff;
+mod explain;
+mod words;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use crate::cli::ConfigCommand;
+use crate::config::{self, Loaded, Report, Style};
+use crate::failure::Failure;
+
+pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check(args) => check::run(args, style(&io::stdout()), out),
+        ConfigCommand::Explain(args) => explain::run(args, out),
+        ConfigCommand::Diff(args) => diff::run(args, out),
+        ConfigCommand::Schema => out
+            .write_all(config::schema_text().as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(Failure::writing),
+    }
+}
+
+/// What a place to write to can show.
+fn style(place: &impl IsTerminal) -> Style {
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    match place.is_terminal() {
+        true => Style::Terminal { colour: !no_colour },
+        false => Style::Plain,
+    }
+}
+
+/// Loads a file that another question is about.
+fn load(path: &Path) -> Result<Loaded, Failure> {
+    let wrong = |report: Report| {
+        let text = report.text(style(&io::stderr()));
+        Failure::Input(format!(
+            "cannot use {}: {}\n\n{}",
+            path.display(),
+            check::number(report.errors(), "error"),
+            text.trim_end()
+        ))
+    };
+    config::load(path).map_err(wrong)
+}

@@ -1,0 +1,256 @@
+//! `tollgate config diff`: what another rules file would change, and whose counts it would keep.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tollgate_core::Quota;
+
+use super::{load, words};
+use crate::cli::DiffArgs;
+use crate::config::Loaded;
+use crate::failure::Failure;
+use crate::rules::Rule;
+
+pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let changes = changes(&old, &new);
+    let written = match args.json {
+        true => serde_json::to_writer_pretty(&mut *out, &changes)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out)),
+        false => page(&changes, out),
+    };
+    written
+        .and_then(|()| out.flush())
+        .map_err(Failure::writing)?;
+    match changes.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::No),
+    }
+}
+
+/// One thing that is different.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Change {
+    /// The rule; none for what holds for all of them.
+    rule: Option<String>,
+    /// What it is: `added`, `removed`, `renamed`, `moved`, or a field's name.
+    what: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    /// What becomes of the counts, where that is a question.
+    counts: Option<&'static str>,
+}
+
+const KEPT: &str = "kept";
+const ANEW: &str = "start anew";
+const GONE: &str = "forgotten";
+
+impl Change {
+    fn new(rule: Option<&Rule>, what: &'static str) -> Self {
+        Change {
+            rule: rule.map(|rule| rule.name.to_string()),
+            what,
+            tier: None,
+            from: None,
+            to: None,
+            counts: None,
+        }
+    }
+
+    fn from_to(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        (self.from, self.to) = (Some(from.into()), Some(to.into()));
+        self
+    }
+
+    fn counts(mut self, counts: &'static str) -> Self {
+        self.counts = Some(counts);
+        self
+    }
+}
+
+fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.store != new.store {
+        // Neither is told: both may hold a password.
+        changes.push(Change::new(None, "store").counts(ANEW));
+    }
+    if old.rules.client != new.rules.client {
+        changes.push(Change::new(None, "client address"));
+    }
+    let (before, after) = (&old.rules.rules, &new.rules.rules);
+    let find = |rules: &[Rule], rule: &Rule| rules.iter().position(|other| other.name == rule.name);
+    let mut removed: Vec<&Rule> = before
+        .iter()
+        .filter(|rule| find(after, rule).is_none())
+        .collect();
+    for rule in after {
+        if let Some(number) = find(before, rule) {
+            rule_changes(&before[number], rule, &mut changes);
+            continue;
+        }
+        let same_but_name = |other: &&Rule| {
+            let mut other = (*other).clone();
+            other.name = rule.name.clone();
+            other == *rule
+        };
+        match removed.iter().position(|other| same_but_name(other)) {
+            Some(number) => {
+                let old = removed.remove(number);
+                let change = Change::new(Some(rule), "renamed");
+                let change = change.from_to(old.name.to_string(), rule.name.to_string());
+                changes.push(change.counts(ANEW));
+            }
+            None => changes.push(Change::new(Some(rule), "added").counts(ANEW)),
+        }
+    }
+    for rule in removed {
+        changes.push(Change::new(Some(rule), "removed").counts(GONE));
+    }
+    let order = |rules: &[Rule], others: &[Rule]| -> Vec<String> {
+        let common = rules.iter().filter(|rule| find(others, rule).is_some());
+        common.map(|rule| rule.name.to_string()).collect()
+    };
+    let (from, to) = (order(before, after), order(after, before));
+    if from != to {
+        let change = Change::new(None, "order of rules");
+        changes.push(change.from_to(from.join(", "), to.join(", ")));
+    }
+    if old.rules.overrides != new.rules.overrides {
+        let number = |loaded: &Loaded| loaded.rules.overrides.len().to_string();
+        let change = Change::new(None, "overrides");
+        changes.push(change.from_to(number(old), number(new)));
+    }
+    changes
+}
+
+/// What is different about one rule.
+fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
+    let mut differs = |what, from: String, to: String, counts: Option<&'static str>| {
+        if from != to {
+            let mut change = Change::new(Some(new), what).from_to(from, to);
+            change.counts = counts;
+            changes.push(change);
+        }
+    };
+    let (from, to) = (words::when(&old.when), words::when(&new.when));
+    differs("match", from, to, Some(KEPT));
+    differs(
+        "key",
+        words::key(&old.key),
+        words::key(&new.key),
+        Some(ANEW),
+    );
+    let (from, to) = (words::tier_by(&old.limits), words::tier_by(&new.limits));
+    differs("tier", from, to, None);
+    differs("cost", words::cost(&old.cost), words::cost(&new.cost), None);
+    let (from, to) = (words::on_failure(old), words::on_failure(new));
+    differs("on_failure", from, to, None);
+    let missing = |rule: &Rule| words::on_missing(rule.on_missing).to_owned();
+    differs("on_missing", missing(old), missing(new), None);
+    let (from, to) = (words::answers(&old.counts), words::answers(&new.counts));
+    differs("count", from, to, None);
+    for (what, flag) in [
+        ("enabled", (|rule: &Rule| rule.enabled) as fn(&Rule) -> bool),
+        ("shadow", |rule| rule.shadow),
+        ("stop", |rule| rule.stop),
+    ] {
+        differs(what, flag(old).to_string(), flag(new).to_string(), None);
+    }
+    let delay = |rule: &Rule| {
+        let delay = rule.longest_delay;
+        delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
+    };
+    differs("longest_delay", delay(old), delay(new), None);
+    for (what, changed) in [
+        ("headers", old.headers != new.headers),
+        ("allow", old.allow != new.allow),
+        ("deny", old.deny != new.deny),
+    ] {
+        if changed {
+            changes.push(Change::new(Some(new), what));
+        }
+    }
+    limit_changes(old, new, changes);
+}
+
+/// Which limits are different. A counter keeps its count by its name, behaviour and period.
+fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
+    type Counters = BTreeMap<(Option<String>, String), Quota>;
+    let counters = |rule: &Rule| -> Counters {
+        let limits = words::limits(rule).into_iter();
+        limits
+            .map(|(tier, name, quota)| ((tier, name), quota))
+            .collect()
+    };
+    let (before, after) = (counters(old), counters(new));
+    let same_key = old.key == new.key;
+    for ((tier, name), to) in &after {
+        let mut change = Change::new(Some(new), "limits");
+        change.tier.clone_from(tier);
+        change.to = Some(to.to_string());
+        let from = before.get(&(tier.clone(), name.clone()));
+        match from {
+            Some(from) if from == to => continue,
+            Some(from) => {
+                let alike = from.period_us() == to.period_us()
+                    && from.algorithm().behaviour() == to.algorithm().behaviour();
+                change.from = Some(from.to_string());
+                change.counts = Some(if alike && same_key { KEPT } else { ANEW });
+            }
+            None => {
+                // Another tier may have had the counter already.
+                let known = before.iter().any(|((_, other), quota)| {
+                    other == name && quota.period_us() == to.period_us()
+                });
+                change.counts = Some(if known && same_key { KEPT } else { ANEW });
+            }
+        }
+        changes.push(change);
+    }
+    for ((tier, name), from) in &before {
+        if !after.contains_key(&(tier.clone(), name.clone())) {
+            let mut change = Change::new(Some(new), "limits");
+            change.tier.clone_from(tier);
+            change.from = Some(from.to_string());
+            let still = after.keys().any(|(_, other)| other == name);
+            change.counts = Some(if still { KEPT } else { GONE });
+            changes.push(change);
+        }
+    }
+}
+
+fn page(changes: &[Change], out: &mut impl Write) -> io::Result<()> {
+    if changes.is_empty() {
+        return writeln!(out, "The same rules.");
+    }
+    let mut last = None;
+    for change in changes {
+        if last != Some(&change.rule) {
+            let blank = if last.is_some() { "\n" } else { "" };
+            let name = change.rule.as_deref().unwrap_or("for all rules");
+            writeln!(out, "{blank}{name}")?;
+            last = Some(&change.rule);
+        }
+        let tier = match &change.tier {
+            Some(tier) => format!(" of {tier}"),
+            None => String::new(),
+        };
+        let values = match (&change.from, &change.to) {
+            (Some(from), Some(to)) => format!(": {from} -> {to}"),
+            (None, Some(to)) => format!(": + {to}"),
+            (Some(from), None) => format!(": - {from}"),
+            (None, None) if matches!(change.what, "added" | "removed") => String::new(),
+            (None, None) => ": changed".to_owned(),
+        };
+        let counts = match change.counts {
+            Some(counts) => format!("  (counts {counts})"),
+            None => String::new(),
+        };
+        writeln!(out, "  {}{tier}{values}{counts}", change.what)?;
+    }
+    Ok(())
+}

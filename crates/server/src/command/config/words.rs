@@ -1,0 +1,145 @@
+//! What rules say, in a few words. Tells no key and no store.
+
+use tollgate::{OnFailure, Replicas};
+use tollgate_core::Quota;
+
+use crate::rules::{
+    Answers, Cost, HeaderTest, Limits, Match, Missing, Part, Quotas, Rule, Statuses, TierBy,
+};
+
+/// Which requests a rule is about.
+pub(super) fn when(when: &Match) -> String {
+    let mut words = Vec::new();
+    let list = |texts: Vec<String>| match texts.as_slice() {
+        [one] => one.clone(),
+        several => format!("({})", several.join(" | ")),
+    };
+    if !when.methods.is_empty() {
+        words.push(list(when.methods.iter().map(ToString::to_string).collect()));
+    }
+    if !when.hosts.is_empty() {
+        words.push(list(
+            when.hosts.iter().map(|host| format!("//{host}")).collect(),
+        ));
+    }
+    if !when.paths.is_empty() {
+        words.push(list(when.paths.iter().map(ToString::to_string).collect()));
+    }
+    if !when.grpc.is_empty() {
+        let grpc = when.grpc.iter().map(|grpc| format!("grpc {grpc}"));
+        words.push(list(grpc.collect()));
+    }
+    for header in &when.headers {
+        let name = &header.name;
+        words.push(match &header.test {
+            HeaderTest::Present => format!("with {name}"),
+            HeaderTest::Absent => format!("without {name}"),
+            HeaderTest::Like(globs) => {
+                let globs = list(globs.iter().map(ToString::to_string).collect());
+                format!("with {name}: {globs}")
+            }
+        });
+    }
+    match words.is_empty() {
+        true => "every request".to_owned(),
+        false => words.join(" "),
+    }
+}
+
+/// Who is limited.
+pub(super) fn key(parts: &[Part]) -> String {
+    let part = |part: &Part| {
+        let sources: Vec<String> = part.sources().map(ToString::to_string).collect();
+        sources.join(" or ")
+    };
+    let parts: Vec<String> = parts.iter().map(part).collect();
+    match parts.is_empty() {
+        true => "all together".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+pub(super) fn cost(cost: &Cost) -> String {
+    match cost {
+        Cost::Constant(units) => units.to_string(),
+        Cost::Header {
+            name,
+            default,
+            least,
+            most,
+        } => format!("header {name}, {least} to {most}, else {default}"),
+        Cost::Method { costs, default } => {
+            let each = costs
+                .iter()
+                .map(|(method, cost)| format!("{method} {cost}"));
+            let each: Vec<String> = each.collect();
+            format!("{}, else {default}", each.join(", "))
+        }
+    }
+}
+
+pub(super) fn on_failure(rule: &Rule) -> String {
+    let policy = match rule.on_failure {
+        OnFailure::Open => "open".to_owned(),
+        OnFailure::Closed => "closed".to_owned(),
+        OnFailure::Local(Replicas::Fixed(number)) => format!("local, {number} replicas"),
+        OnFailure::Local(Replicas::Counted { at_least }) => {
+            format!("local, at least {at_least} replicas")
+        }
+    };
+    match rule.deadline {
+        None => policy,
+        Some(deadline) => format!("{policy}, within {deadline:?}"),
+    }
+}
+
+pub(super) fn on_missing(missing: Missing) -> &'static str {
+    match missing {
+        Missing::Refuse => "refuse",
+        Missing::Pass => "pass",
+        Missing::Shared => "shared",
+    }
+}
+
+pub(super) fn answers(answers: &Answers) -> String {
+    let list = |statuses: &[Statuses]| {
+        let texts: Vec<String> = statuses.iter().map(ToString::to_string).collect();
+        texts.join(", ")
+    };
+    match answers {
+        Answers::All => "all answers".to_owned(),
+        Answers::Only(statuses) => format!("only {}", list(statuses)),
+        Answers::Except(statuses) => format!("all but {}", list(statuses)),
+    }
+}
+
+pub(super) fn tier_by(limits: &Limits) -> String {
+    match limits {
+        Limits::Same(_) => "no tiers".to_owned(),
+        Limits::Tiered(tiers) => {
+            let by = match tiers.by() {
+                TierBy::Header(name) => format!("header {name}"),
+                TierBy::Keys(keys) => format!("a list of {} keys", keys.len()),
+            };
+            format!("{by}, else {}", tiers.default_tier())
+        }
+    }
+}
+
+/// The limits of a rule: the tier, if there are tiers, what the counter goes by, and the quota.
+pub(super) fn limits(rule: &Rule) -> Vec<(Option<String>, String, Quota)> {
+    let under = |tier: Option<String>, quotas: &Quotas| -> Vec<_> {
+        let named = quotas.under(&rule.name);
+        named
+            .map(|(name, quota)| (tier.clone(), name, *quota))
+            .collect()
+    };
+    match &rule.limits {
+        Limits::Same(quotas) => under(None, quotas),
+        Limits::Tiered(tiers) => {
+            let each = tiers.tiers().iter();
+            each.flat_map(|(tier, quotas)| under(Some(tier.to_string()), quotas))
+                .collect()
+        }
+    }
+}
