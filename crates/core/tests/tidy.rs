@@ -118,6 +118,16 @@ fn only_the_prefetch_is_unsafe() {
 }
 
 #[test]
+fn the_shape_of_the_rules_file_is_in_one_place() {
+    for (path, text) in sources("crates/server/src/config") {
+        let derives = |line: &str| line.contains("derive(") && line.contains("Deserialize");
+        let found = code(&text).lines().any(derives);
+        let raw = path == "crates/server/src/config/raw.rs";
+        assert_eq!(found, raw, "{path}");
+    }
+}
+
+#[test]
 fn stores_and_limiters_know_no_wire() {
     // The doors may: they turn HTTP into decisions and back. None knows a server.
     let door = |path: &str| {

@@ -278,17 +278,16 @@ pub(super) mod tests {
     fn every_documented_file_loads_without_a_warning() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
         let blocks = blocks(&std::fs::read_to_string(docs).unwrap());
-        assert!(blocks.len() >= 20, "{}", blocks.len());
+        assert!(blocks.len() >= 18, "{}", blocks.len());
         for block in blocks {
             // Files to include are not there.
             let block = block.replace("include:", "# include:");
             let loaded = load_text("docs/rules.md", block.as_bytes(), &|_| None);
             let loaded = loaded.unwrap_or_else(|report| panic!("{report}\n{block}"));
-            let warnings = &loaded.warnings;
-            assert!(
-                warnings.warnings() == 0 || block.contains("rules::"),
-                "{warnings}\n{block}"
-            );
+            // A part of a file need not have rules.
+            let mut codes = loaded.warnings.codes();
+            let fine = codes.all(|code| code == "rules::no-rules");
+            assert!(fine, "{}\n{block}", loaded.warnings);
         }
     }
 }

@@ -203,18 +203,26 @@ impl Diagnostic for Shown<'_> {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let problem = self.problem;
-        let main = LabeledSpan::new_primary_with_span(problem.label.clone(), marks(problem.span));
+        let main =
+            LabeledSpan::new_primary_with_span(problem.label.clone(), self.marks(problem.span));
         let other = problem.other.as_ref();
         let near = other.filter(|(span, _)| span.file == problem.span.file);
-        let near =
-            near.map(|(span, what)| LabeledSpan::new_with_span(Some(what.clone()), marks(*span)));
+        let near = near
+            .map(|(span, what)| LabeledSpan::new_with_span(Some(what.clone()), self.marks(*span)));
         Some(Box::new([Some(main), near].into_iter().flatten()))
     }
 }
 
-fn marks(span: Span) -> SourceSpan {
-    let range = span.range();
-    (range.start, range.len()).into()
+impl Shown<'_> {
+    /// What to mark of a place: the beginning, if it is long.
+    fn marks(&self, span: Span) -> SourceSpan {
+        let range = span.range();
+        let text = self.snippet.source.shown();
+        let place = text.get(range.clone()).unwrap_or_default();
+        let line = place.lines().next().unwrap_or_default();
+        let long = line.floor_char_boundary(line.len().min(MOST_OF_A_LINE));
+        (range.start, long).into()
+    }
 }
 
 /// A text as miette wants it: the lines of a place, long ones cut, and no others. What stands beside

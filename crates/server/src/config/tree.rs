@@ -312,7 +312,11 @@ impl Builder<'_> {
 
     fn scan_error(&self, error: &ScanError) -> Problem {
         let at = error.marker().byte_offset().unwrap_or(0);
-        let at = self.text.floor_char_boundary(at.min(self.text.len()));
+        let mut at = self.text.floor_char_boundary(at.min(self.text.len()));
+        if matches!(error.kind(), ErrorKind::TabInPlainScalar) {
+            // It is told by where the text begins.
+            at += self.text[at..].find('\t').unwrap_or(0);
+        }
         let long = self.text[at..].chars().next().filter(|&c| c != '\n');
         let span = Span::new(self.file, at..at + long.map_or(0, char::len_utf8));
         if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
@@ -320,7 +324,15 @@ impl Builder<'_> {
             return Problem::error(code::TOO_DEEP, span, message);
         }
         let problem = Problem::error(code::YAML, span, format!("not YAML: {}", error.info()));
-        problem.maybe_help(advice(error.kind()).map(str::to_owned))
+        let line_start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or_default();
+        let before = line.find("${").map_or("", |variable| &line[..variable]);
+        let variable = before.contains(['[', '{']);
+        let hint = match variable {
+            true => Some("inside `[ ]` and `{ }` a variable needs quotes: [\"${NAME}\"]"),
+            false => advice(error.kind()),
+        };
+        problem.maybe_help(hint.map(str::to_owned))
     }
 }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_stores;
+mod config;
 mod doctor;
 mod malformed;
 mod pages;
@@ -27,6 +28,7 @@ fn tollgate(args: &[&str]) -> Command {
         .args(args)
         .env_remove("NO_COLOR")
         .env_remove("TOLLGATE_STORE")
+        .env_remove("REDIS_URL")
         .env("COLUMNS", "80");
     command
 }

@@ -104,12 +104,18 @@ fn every_command_helps_with_examples() {
         "demo",
         "race",
         "doctor",
+        "config",
+        "config check",
+        "config explain",
+        "config diff",
+        "config schema",
         "completions",
         "man",
     ] {
-        let help = page(&[command, "--help"]);
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = page(&words);
         assert!(help.contains("Examples:"), "{command}");
-        golden(&format!("help-{command}.txt"), &help);
+        golden(&format!("help-{}.txt", command.replace(' ', "-")), &help);
     }
     assert!(page(&["--version"]).starts_with("tollgate 0."));
 }
@@ -125,6 +131,10 @@ fn wrong_usage_is_exit_2() {
         &["race", "--limit", "100001"],
         &["doctor", "--client-cert", "half.pem"],
         &["doctor", "--ca-cert", "ca.pem"],
+        &["config"],
+        &["config", "check"],
+        &["config", "explain", "rules.yaml"],
+        &["config", "diff", "rules.yaml"],
     ] {
         assert_eq!(run(args, "").code, 2, "{args:?}");
     }
@@ -135,7 +145,7 @@ fn completions_exist_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = page(&["completions", shell]);
         assert!(
-            ["tollgate", "replay", "race", "doctor", "ca-cert"]
+            ["tollgate", "replay", "race", "doctor", "ca-cert", "strict"]
                 .iter()
                 .all(|word| script.contains(word)),
             "{shell}"
@@ -156,6 +166,11 @@ fn the_manual_has_a_page_for_every_command() {
         "-demo",
         "-race",
         "-doctor",
+        "-config",
+        "-config-check",
+        "-config-explain",
+        "-config-diff",
+        "-config-schema",
         "-completions",
         "-man",
     ] {

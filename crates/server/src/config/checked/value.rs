@@ -110,12 +110,11 @@ impl Checker<'_> {
         match text.text.parse::<Network>() {
             Ok(network) => Some(network),
             Err(error) => {
+                // What is wrong comes after the text in quotes; the hint is told apart.
                 let whole = error.to_string();
-                let (why, _) = whole.split_once("; ").unwrap_or((&whole, ""));
-                let message = match text.is_public() {
-                    true => why.to_owned(),
-                    false => format!("{} is no network", text.shown()),
-                };
+                let why = whole.rsplit('"').next().unwrap_or_default();
+                let (why, _) = why.split_once("; ").unwrap_or((why, ""));
+                let message = format!("{}{why}", text.shown());
                 let problem = Problem::error(code::NETWORK, at.span, message);
                 self.refuse(problem.help("write it like 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7"))
             }

@@ -142,12 +142,12 @@ mod tests {
             ),
             (
                 "sliding-window-log 10/s",
-                "sliding-window-log 600/min",
+                "sliding-window-log 599/min",
                 false,
             ),
             (
                 "sliding-window-log 10/s",
-                "sliding-window-log 610/min",
+                "sliding-window-log 600/min",
                 true,
             ),
             ("10/s", "fixed-window 100/min", false),

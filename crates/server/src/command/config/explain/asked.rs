@@ -31,7 +31,9 @@ impl Asked {
         let uri: Uri = target
             .trim()
             .parse()
-            .map_err(|_| wrong(format!("--request has no path; {example}")))?;
+            .ok()
+            .filter(|uri: &Uri| uri.path().starts_with('/'))
+            .ok_or_else(|| wrong(format!("--request has no path; {example}")))?;
         let mut headers = HeaderMap::new();
         if let Some(authority) = uri.authority()
             && let Ok(host) = HeaderValue::from_str(authority.as_str())

@@ -25,13 +25,13 @@ impl Seen {
                 Why::Denied => (StatusCode::FORBIDDEN, "denies this client"),
                 Why::NoKey => (StatusCode::BAD_REQUEST, "has to know who it is"),
             };
-            let when = format!("Always: `{}` {what}", stop.terms.name);
+            let when = format!("Always, as `{}` {what}", stop.terms.name);
             return vec![Seen::refusal(when, status, HeaderMap::new())];
         }
         let enforced: Vec<&Charge> = plan.charges().iter().filter(|c| !c.terms.shadow).collect();
         if enforced.is_empty() {
             return vec![Seen {
-                when: "Always: no rule limits it".to_owned(),
+                when: "Always, as no rule limits it".to_owned(),
                 status: None,
                 reason: "as whoever is behind answers",
                 headers: Vec::new(),
@@ -81,7 +81,7 @@ impl Seen {
         let request = request.cost(cost);
         let decision = limiter.decide_now(&request);
         if !decision.allowed() {
-            let when = format!("Always{whose}: a cost of {cost} never fits");
+            let when = format!("Always{whose}, as a cost of {cost} never fits");
             return vec![Seen::decided(when, &decision, charges)];
         }
         let mut seen = vec![Seen::decided(

@@ -1,0 +1,189 @@
+//! `tollgate config`, as a person or a pipeline meets it.
+
+use std::fs;
+
+use crate::pages::golden;
+use crate::{Ran, ran, run, tollgate};
+
+const EXAMPLE: &str = "tests/rules/example.yaml";
+const CHANGED: &str = "tests/rules/changed.yaml";
+const WARNED: &str = "tests/rules/warned.yaml";
+const WRONG: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
+
+fn config(args: &[&str]) -> Ran {
+    let words: Vec<&str> = ["config"].iter().chain(args).copied().collect();
+    run(&words, "")
+}
+
+fn explain(args: &[&str]) -> Ran {
+    let words: Vec<&str> = ["explain", EXAMPLE].iter().chain(args).copied().collect();
+    config(&words)
+}
+
+#[test]
+fn check_says_what_it_read_or_what_is_wrong() {
+    for (name, args, code) in [
+        ("good", &["check", EXAMPLE][..], 0),
+        ("warned", &["check", WARNED], 0),
+        ("strict", &["check", "--strict", EXAMPLE, WARNED], 1),
+        ("wrong", &["check", EXAMPLE, WRONG], 2),
+        ("json", &["check", "--json", EXAMPLE, WARNED, WRONG], 2),
+    ] {
+        let ran = config(args);
+        assert_eq!((ran.code, ran.err.as_str()), (code, ""), "{args:?}");
+        golden(&format!("config-check-{name}.txt"), &ran.out);
+    }
+    assert_eq!(config(&["check", "--strict", EXAMPLE]).code, 0);
+}
+
+#[test]
+fn a_missing_file_is_wrong() {
+    let ran = config(&["check", "/no/such/file.yaml"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.out.contains("rules::unreadable"), "{}", ran.out);
+    for args in [
+        &["explain", "/no/such/file.yaml", "--request", "GET /"][..],
+        &["diff", EXAMPLE, "/no/such/file.yaml"],
+        &["diff", WRONG, EXAMPLE],
+    ] {
+        let ran = config(args);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(ran.err.starts_with("tollgate: cannot use "), "{}", ran.err);
+    }
+}
+
+#[test]
+fn check_json_is_a_line_for_each_file() {
+    let ran = config(&["check", "--json", EXAMPLE, WRONG]);
+    let lines: Vec<serde_json::Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(
+        (&lines[0]["good"], &lines[0]["rules"]),
+        (&true.into(), &2.into())
+    );
+    let problems = lines[1]["problems"].as_array().unwrap();
+    assert_eq!(lines[1]["errors"], problems.len());
+    assert!(
+        problems
+            .iter()
+            .all(|problem| problem["line"].as_u64() >= Some(2))
+    );
+}
+
+#[test]
+fn explain_is_as_its_golden_copies() {
+    for (name, args) in [
+        (
+            "login",
+            &["--request", "POST /login", "--ip", "198.51.100.7"][..],
+        ),
+        ("spelling", &["--request", "POST //x/../%6cogin/"]),
+        (
+            "pro",
+            &[
+                "--request",
+                "GET https://example.com/api/things?token=hunter2",
+                "--header",
+                "x-api-key: hunter2",
+                "--header",
+                "x-plan: pro",
+                "--header",
+                "x-cost: 7",
+                "--ip",
+                "198.51.100.7",
+            ],
+        ),
+        (
+            "proxied",
+            &[
+                "--request",
+                "GET /api/",
+                "--peer",
+                "10.1.2.3",
+                "--ip",
+                "2001:db8::7",
+            ],
+        ),
+        ("allowed", &["--request", "/api/x", "--ip", "192.0.2.9"]),
+        (
+            "never",
+            &[
+                "--request",
+                "GET /api/x",
+                "--ip",
+                "198.51.100.7",
+                "--header",
+                "x-cost: 1000",
+            ],
+        ),
+        ("nobody", &["--request", "GET /other"]),
+    ] {
+        let ran = explain(args);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
+        assert!(!ran.out.contains("hunter2"), "{}", ran.out);
+        golden(&format!("config-explain-{name}.txt"), &ran.out);
+    }
+    let ran = explain(&["--request", "POST /login", "--json"]);
+    golden("config-explain-login.json", &ran.out);
+    serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
+}
+
+#[test]
+fn a_request_that_is_none_is_exit_2_and_repeats_no_header() {
+    for args in [
+        &["--request", ""][..],
+        &["--request", "GET  "],
+        &["--request", "G(T /"],
+        &["--request", "GET /", "--ip", "localhost"],
+        &["--request", "GET /", "--header", "hunter2"],
+        &["--request", "GET /", "--header", "x: hunter2\n"],
+        &["--request", "GET /", "--header", "x y: hunter2"],
+    ] {
+        let ran = explain(args);
+        let harmless = args.iter().any(|word| word.ends_with('\n'));
+        assert_eq!(ran.code, if harmless { 0 } else { 2 }, "{args:?}");
+        assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn diff_tells_what_changes_and_whose_counts_are_kept() {
+    let same = config(&["diff", EXAMPLE, EXAMPLE]);
+    assert_eq!((same.code, same.out.as_str()), (0, "The same rules.\n"));
+    let ran = config(&["diff", EXAMPLE, CHANGED]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert!(!ran.out.contains("hunter2"));
+    golden("config-diff.txt", &ran.out);
+    let ran = config(&["diff", "--json", EXAMPLE, CHANGED]);
+    assert_eq!(ran.code, 1);
+    golden("config-diff.json", &ran.out);
+    serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
+}
+
+#[test]
+fn the_schema_is_the_one_in_the_docs() {
+    let ran = config(&["schema"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let kept = fs::read_to_string("../../docs/rules.schema.json").unwrap();
+    assert!(ran.out == kept, "docs/rules.schema.json is out of date");
+}
+
+#[test]
+fn the_environment_is_read_and_not_shown() {
+    let output = tollgate(&["config", "check", EXAMPLE])
+        .env("REDIS_URL", "redis://ann:hunter2@db:port")
+        .output()
+        .unwrap();
+    let ran = ran(output);
+    assert_eq!(ran.code, 2);
+    assert!(ran.out.contains("rules::store"), "{}", ran.out);
+    assert!(
+        !ran.out.contains("hunter2") && !ran.out.contains("db:port"),
+        "{}",
+        ran.out
+    );
+}

@@ -1,0 +1,251 @@
+//! Files that are right, and the rules they become.
+
+use std::time::Duration;
+
+use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers};
+use tollgate::{OnFailure, Replicas};
+use tollgate_server::config::load_text;
+use tollgate_server::rules::{
+    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, TierBy,
+};
+
+use crate::{good, load};
+
+const EXAMPLE: &str = "
+version: 1
+store: ${REDIS_URL:-memory}
+trusted_proxies: [10.0.0.0/8]
+rules:
+  - name: login
+    match: { method: POST, path: /login }
+    key: [ip]
+    limits: [sliding-window-log 5/min, fixed-window 50/day]
+    on_failure: closed
+  - name: api
+    match: { path: /api/** }
+    key: [{ header: x-api-key, or: ip }]
+    tier: { header: x-plan, default: free }
+    tiers: { free: [100/h], pro: [10000/h, token-bucket 50/s burst 200] }
+    cost: { header: x-cost, default: 1 }
+    allow: [192.0.2.0/24]
+    shadow: false
+";
+
+fn only(text: &str) -> Rule {
+    let text = format!("version: 1\nrules:\n  - {}", text.replace('\n', "\n    "));
+    let mut rules = good(&text).rules.rules;
+    assert_eq!(rules.len(), 1);
+    rules.remove(0)
+}
+
+#[test]
+fn the_example_of_the_specification_loads_as_it_is_and_without_a_warning() {
+    let loaded = good(EXAMPLE);
+    assert_eq!(loaded.warnings.codes().count(), 0, "{}", loaded.warnings);
+    assert_eq!(loaded.store.url, "memory");
+    let network = "10.0.0.0/8".parse().unwrap();
+    assert_eq!(loaded.rules.client, ClientAddress::behind([network]));
+    let [login, api] = &loaded.rules.rules[..] else {
+        panic!("two rules");
+    };
+    assert_eq!(login.name.as_str(), "login");
+    assert_eq!(login.on_failure, OnFailure::Closed);
+    let Limits::Same(quotas) = &login.limits else {
+        panic!("no tiers");
+    };
+    let quotas: Vec<String> = quotas.iter().map(|(_, quota)| quota.to_string()).collect();
+    assert_eq!(quotas, ["sliding-window-log 5/min", "fixed-window 50/d"]);
+    let Limits::Tiered(tiers) = &api.limits else {
+        panic!("tiers");
+    };
+    assert!(matches!(tiers.by(), TierBy::Header(name) if name == "x-plan"));
+    assert_eq!(tiers.default_tier().as_str(), "free");
+    assert_eq!(tiers.tiers().len(), 2);
+    assert!(
+        matches!(&api.cost, Cost::Header { name, default: 1, least: 1, .. } if name == "x-cost")
+    );
+    let sources: Vec<String> = api.key[0].sources().map(ToString::to_string).collect();
+    assert_eq!(sources, ["header x-api-key", "ip"]);
+    assert_eq!(api.allow.len(), 1);
+}
+
+#[test]
+fn the_store_comes_from_the_environment_and_never_prints() {
+    let environment = |name: &str| (name == "REDIS_URL").then(|| "redis://u:hunter2@db".to_owned());
+    let loaded = load_text("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
+    assert_eq!(loaded.store.url, "redis://u:hunter2@db");
+    assert!(!format!("{loaded:?}").contains("hunter2"));
+}
+
+#[test]
+fn short_forms_are_the_long_ones() {
+    for (short, long) in [
+        ("name: a\nlimits: 5/s", "name: a\nlimits: [{ quota: 5/s }]"),
+        (
+            "name: a\nkey: ip\nlimits: 5/s",
+            "name: a\nkey: [ip]\nlimits: [5/s]",
+        ),
+        (
+            "name: a\nmatch: { path: /a, method: GET }\nlimits: 5/s",
+            "name: a\nmatch: { path: [/a], method: [GET] }\nlimits: 5/s",
+        ),
+        (
+            "name: a\nlimits: 5/s\non_failure: closed",
+            "name: a\nlimits: 5/s\non_failure: { policy: closed }",
+        ),
+        (
+            "name: a\nkey: [{ header: a, or: [{ cookie: b }, ip] }]\nlimits: 5/s",
+            "name: a\nkey: { header: a, or: { cookie: b, or: ip } }\nlimits: 5/s",
+        ),
+        (
+            "name: a\nkey: ip\nallow: 10.0.0.0/8\nlimits: 5/s",
+            "name: a\nkey: ip\nallow: [10.0.0.0/8]\nlimits: 5/s",
+        ),
+        (
+            "name: a\nlimits: 5/s\ncount: { only: 401 }",
+            "name: a\nlimits: 5/s\ncount: { only: ['401'] }",
+        ),
+        ("name: 123\nlimits: 5/s", "name: '123'\nlimits: 5/s"),
+    ] {
+        assert_eq!(only(short), only(long), "{short}");
+    }
+}
+
+#[test]
+fn what_rules_do_not_say_is_as_at_the_top() {
+    let rules = good(
+        "
+version: 1
+headers: { x_ratelimit: false, jitter: 5s }
+on_failure: { policy: local, replicas: 3, deadline: 20ms }
+on_missing: refuse
+rules:
+  - { name: plain, limits: 5/s }
+  - name: own
+    limits: 5/s
+    headers: { ratelimit: draft-07 }
+    on_failure: { deadline: 1s }
+    on_missing: pass
+  - { name: silent, limits: 5/s, headers: off, on_failure: open }
+",
+    );
+    let [plain, own, silent] = &rules.rules.rules[..] else {
+        panic!("three rules");
+    };
+    let usual = Headers::default()
+        .x_ratelimit(false)
+        .jitter(Duration::from_secs(5));
+    let three = OnFailure::Local(Replicas::Fixed(3.try_into().unwrap()));
+    assert_eq!(plain.headers, usual);
+    assert_eq!(
+        (plain.on_failure, plain.deadline),
+        (three, Some(Duration::from_millis(20)))
+    );
+    assert_eq!(plain.on_missing, Missing::Refuse);
+    assert_eq!(own.headers, usual.draft(Some(Draft::Seven)));
+    assert_eq!(
+        (own.on_failure, own.deadline),
+        (three, Some(Duration::from_secs(1)))
+    );
+    assert_eq!(own.on_missing, Missing::Pass);
+    assert_eq!(silent.headers, Headers::none());
+    assert_eq!(silent.on_failure, OnFailure::Open);
+    assert_eq!(silent.deadline, Some(Duration::from_millis(20)));
+}
+
+#[test]
+fn everything_a_rule_can_say_arrives() {
+    let rule = only(
+        "name: all
+enabled: false
+match:
+  header: { x-env: [prod, stage*], x-debug: { present: false }, x-id: { present: true } }
+  grpc: shop.v1.Carts/*
+key: [{ claim: sub, header: x-jwt }, { query: q }, { constant: eu }, method, route, host]
+limits: 5/s
+cost: { method: { GET: 1, POST: 4 }, default: 2 }
+deny: [{ key: [a, b, c, d, e, f] }, 192.0.2.7]
+stop: true
+shadow: true
+count: { except: [304, 5xx] }
+longest_delay: 1min30s",
+    );
+    assert!(!rule.enabled && rule.stop && rule.shadow);
+    assert_eq!(rule.when.headers.len(), 3);
+    assert!(matches!(rule.when.headers[1].test, HeaderTest::Absent));
+    assert_eq!(rule.when.grpc[0].to_string(), "shop.v1.Carts/*");
+    assert_eq!(rule.key.len(), 6);
+    assert!(matches!(&rule.cost, Cost::Method { costs, default: 2 } if costs.len() == 2));
+    assert!(matches!(&rule.deny[0], Entry::Key(key) if key.parts() == 6));
+    assert!(matches!(&rule.counts, Answers::Except(list) if list.len() == 2));
+    assert_eq!(rule.longest_delay, Some(Duration::from_secs(90)));
+}
+
+#[test]
+fn overrides_arrive_in_order() {
+    let loaded = good(
+        "
+version: 1
+trusted_proxies: { hops: 2 }
+forwarded: forwarded
+ipv6_prefix: 48
+rules:
+  - { name: api, key: [{ header: x-api-key }], limits: 100/min }
+overrides:
+  - { for: { key: k1 }, rule: api, limits: 5000/min }
+  - { for: 203.0.113.0/24, deny: true }
+  - { for: 192.0.2.10, rule: api, allow: true }
+",
+    );
+    let instead: Vec<&Instead> = loaded.rules.overrides.iter().map(|o| &o.instead).collect();
+    assert!(matches!(
+        instead[..],
+        [Instead::Limits(_), Instead::Deny, Instead::Allow]
+    ));
+    let client = ClientAddress::behind_hops(2).header(ForwardedBy::Forwarded);
+    assert_eq!(loaded.rules.client, client.ipv6_prefix(48));
+    assert!(loaded.rules.overrides[1].rule.is_none());
+}
+
+#[test]
+fn aliases_stand_for_whole_values() {
+    let loaded = good(
+        "
+version: 1
+rules:
+  - { name: a, match: { path: /a }, limits: &usual [100/min, 1000/h] }
+  - { name: b, match: { path: /b }, limits: *usual }
+",
+    );
+    assert_eq!(loaded.rules.rules[0].limits, loaded.rules.rules[1].limits);
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
+    let text = "\u{feff}version: 1\r\nrules:\r\n  - name: a\r\n    limits: 5/s\r\n";
+    assert_eq!(good(text).rules.rules.len(), 1);
+}
+
+#[test]
+fn json_is_yaml() {
+    let text = r#"{ "version": 1, "rules": [{ "name": "a", "key": ["ip"], "limits": ["5/s"] }] }"#;
+    assert_eq!(good(text).rules.rules.len(), 1);
+}
+
+#[test]
+fn many_mistakes_are_told_up_to_a_bound() {
+    let rules: String = (0..100)
+        .map(|n| format!("  - {{ name: r{n}, limits: 0/s }}\n"))
+        .collect();
+    let report = load(&format!("version: 1\nrules:\n{rules}")).unwrap_err();
+    assert_eq!(report.errors(), 100);
+    let text = report.to_string();
+    assert!(text.ends_with("and 60 more"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read() {
+    let text = "#".repeat((4 << 20) + 1);
+    let report = load(&text).unwrap_err();
+    assert_eq!(report.codes().collect::<Vec<_>>(), ["rules::too-large"]);
+}

@@ -1,0 +1,237 @@
+//! What is allowed and probably not meant: each warning where it is due, and none where it is not.
+
+use tollgate_server::config::Style;
+
+use crate::good;
+
+fn codes(rules: &str) -> Vec<String> {
+    let text = format!("version: 1\n{rules}");
+    let loaded = good(&text);
+    let codes = loaded.warnings.codes();
+    codes
+        .map(|code| code.trim_start_matches("rules::").to_owned())
+        .collect()
+}
+
+#[test]
+fn a_rule_behind_one_that_stops_all_its_requests_is_never_reached() {
+    let two = |first: &str, second: &str| {
+        codes(&format!(
+            "rules:\n  - {{ name: a, limits: 9/s, {first} }}\n  - {{ name: b, limits: 8/min, {second} }}"
+        ))
+    };
+    let reached: Vec<String> = Vec::new();
+    let never = ["never-reached".to_owned()];
+    assert_eq!(two("stop: true", "match: { path: /x }"), never);
+    assert_eq!(
+        two(
+            "stop: true, match: { path: /api/** }",
+            "match: { path: /api/v1 }"
+        ),
+        never
+    );
+    assert_eq!(
+        two(
+            "stop: true, match: { method: [GET, POST] }",
+            "match: { method: POST, path: /x }"
+        ),
+        never
+    );
+    assert_eq!(
+        two(
+            "stop: true, match: { header: { x-a: { present: true } } }",
+            "match: { header: { x-a: b } }"
+        ),
+        never
+    );
+    for first in [
+        "stop: false",
+        "stop: true, shadow: true",
+        "stop: true, enabled: false",
+        "stop: true, match: { path: /y }",
+        "stop: true, match: { method: GET }",
+        "stop: true, allow: [10.0.0.0/8]",
+        "stop: true, key: [{ header: x-user }], on_missing: pass",
+    ] {
+        assert_eq!(
+            two(first, "match: { path: /x }, key: ip"),
+            reached,
+            "{first}"
+        );
+    }
+}
+
+#[test]
+fn a_cost_that_never_fits_is_told() {
+    for (cost, told) in [
+        ("cost: 5", true),
+        ("cost: 3", false),
+        ("cost: { header: x-cost, default: 4 }", true),
+        ("cost: { header: x-cost, default: 1 }", false),
+        ("cost: { method: { POST: 10 } }", true),
+    ] {
+        let found = codes(&format!("rules: [{{ name: a, limits: 3/s, {cost} }}]"));
+        assert_eq!(found == ["never-fits"], told, "{cost}");
+        assert_eq!(found.is_empty(), !told, "{cost}: {found:?}");
+    }
+}
+
+#[test]
+fn a_limit_that_never_refuses_is_told() {
+    let rule = |limits: &str| codes(&format!("rules: [{{ name: a, limits: [{limits}] }}]"));
+    assert_eq!(
+        rule("sliding-window-log 1/s, sliding-window-log 1000/min"),
+        ["never-binds"]
+    );
+    let buckets = "token-bucket 10/s burst 5, { quota: token-bucket 20/s burst 50, name: b }";
+    assert_eq!(rule(buckets), ["never-binds"]);
+    let buckets = "token-bucket 10/s burst 50, { quota: token-bucket 20/s burst 5, name: b }";
+    assert_eq!(rule(buckets), Vec::<String>::new());
+    assert_eq!(rule("10/s, 100/min, 1000/h"), Vec::<String>::new());
+    assert_eq!(rule("token-bucket 1/s burst 10, 100000/h"), ["never-binds"]);
+}
+
+#[test]
+fn rules_that_contradict_one_another_are_told() {
+    let two = |a: &str, b: &str| {
+        codes(&format!(
+            "rules:\n  - {{ name: a, key: ip, {a} }}\n  - {{ name: b, key: ip, {b} }}"
+        ))
+    };
+    let told = ["contradictory-limits".to_owned()];
+    assert_eq!(two("limits: 100/min", "limits: 200/min"), told);
+    assert_eq!(two("limits: 200/min", "limits: 100/min"), told);
+    assert_eq!(
+        two("limits: 50/min", "limits: 100/min, match: { path: /x }"),
+        told
+    );
+    let none: Vec<String> = Vec::new();
+    assert_eq!(
+        two("limits: 100/min", "limits: 50/min, match: { path: /x }"),
+        none
+    );
+    assert_eq!(two("limits: 10/s", "limits: 100/min"), none);
+    assert_eq!(
+        two("limits: 100/min", "limits: 200/min, shadow: true"),
+        none
+    );
+    assert_eq!(two("limits: 100/min", "limits: 200/min, cost: 2"), none);
+}
+
+#[test]
+fn a_login_that_fails_open_is_told() {
+    let login = |rest: &str| {
+        codes(&format!(
+            "rules: [{{ name: a, key: ip, limits: 5/min, {rest} }}]"
+        ))
+    };
+    for path in [
+        "/login",
+        "/api/v1/auth/**",
+        "/oauth/token",
+        "/users/password",
+    ] {
+        assert_eq!(
+            login(&format!("match: {{ path: {path} }}")),
+            ["login-fails-open"],
+            "{path}"
+        );
+    }
+    for rest in [
+        "match: { path: /login }, on_failure: closed",
+        "match: { path: /login }, on_failure: local",
+        "match: { path: /login }, shadow: true",
+        "match: { path: /authors }",
+        "match: { path: /blog/in }",
+    ] {
+        assert_eq!(login(rest), Vec::<String>::new(), "{rest}");
+    }
+}
+
+#[test]
+fn keys_that_clients_can_write_are_told() {
+    let key = |top: &str, key: &str| {
+        codes(&format!(
+            "{top}\nrules: [{{ name: a, key: [{key}], limits: 5/s }}]"
+        ))
+    };
+    let proxies = "trusted_proxies: [10.0.0.0/8]";
+    assert_eq!(key("", "{ header: x-forwarded-for }"), ["spoofable-key"]);
+    assert_eq!(
+        key(proxies, "{ header: X-Forwarded-For }"),
+        ["spoofable-key"]
+    );
+    assert_eq!(key("", "{ header: x-real-ip, or: ip }"), ["spoofable-key"]);
+    assert_eq!(
+        key(proxies, "{ header: cf-connecting-ip }"),
+        Vec::<String>::new()
+    );
+    assert_eq!(key("", "ip"), Vec::<String>::new());
+    assert_eq!(key("", "{ header: x-api-key }"), Vec::<String>::new());
+}
+
+#[test]
+fn a_limit_by_address_behind_somebody_who_is_not_trusted_is_told() {
+    let tiered =
+        "rules: [{ name: a, key: ip, tier: { header: x-plan, default: f }, tiers: { f: 5/s } }]";
+    assert_eq!(codes(tiered), ["untrusted-proxy"]);
+    assert_eq!(
+        codes(&format!("trusted_proxies: {{ hops: 1 }}\n{tiered}")),
+        Vec::<String>::new()
+    );
+    let claim = "rules:\n  - { name: a, key: ip, limits: 5/s }\n  - { name: b, key: [{ claim: sub, header: x-jwt }], limits: 9/s }";
+    assert_eq!(codes(claim), ["untrusted-proxy"]);
+}
+
+#[test]
+fn the_smaller_slips_are_told() {
+    for (text, code) in [
+        (
+            "trusted_proxies: [0.0.0.0/0]\nrules: [{ name: a, key: ip, limits: 1/s }]",
+            "trusts-everybody",
+        ),
+        (
+            "ipv6_prefix: 128\nrules: [{ name: a, key: ip, limits: 1/s }]",
+            "ipv6-rotation",
+        ),
+        (
+            "rules: [{ name: a, match: { path: '/users/:id' }, limits: 1/s }]",
+            "colon-parameter",
+        ),
+        ("rules: [{ name: a, cost: 0, limits: 1/s }]", "cost-zero"),
+        (
+            "rules: [{ name: a, match: { method: PSOT }, limits: 1/s }]",
+            "unusual-method",
+        ),
+        ("rules: []", "no-rules"),
+    ] {
+        assert_eq!(codes(text), [code], "{text}");
+    }
+    assert_eq!(
+        codes("rules: [{ name: a, match: { method: PURGE }, limits: 1/s }]"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_warning_points_at_both_places() {
+    let text = "version: 1
+rules:
+  - { name: wide, key: ip, limits: 100/min }
+  - { name: wider, key: ip, limits: 200/min }
+";
+    let shown = good(text).warnings.text(Style::Plain);
+    let expected = "rules::contradictory-limits
+
+  ! this limit of `wider` never refuses anybody
+   ,-[rules.yaml:4:37]
+ 3 |   - { name: wide, key: ip, limits: 100/min }
+   :                                    ^^^|^^^
+   :                                       `-- `wide` limits the same requests by the same key
+ 4 |   - { name: wider, key: ip, limits: 200/min }
+   :                                     ^^^^^^^
+   `----
+  help: both rules apply to one request; keep the one you mean
+";
+    assert_eq!(shown, expected, "{shown}");
+}
