@@ -4,7 +4,9 @@
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use tollgate::http::{Charge, Limits, Plan, Why};
-use tollgate::{Decision, Limiter, ManualClock, MemoryStore, Request, RetryAfter, Verb};
+use tollgate::{
+    Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Request, RetryAfter, Verb, Verdict,
+};
 
 /// One answer.
 #[derive(Serialize)]
@@ -37,67 +39,48 @@ impl Seen {
                 headers: Vec::new(),
             }];
         }
-        // One request has one cost; rules with others are asked by themselves.
-        let mut costs: Vec<u32> = enforced.iter().map(|charge| charge.cost).collect();
-        costs.dedup();
-        let groups = costs.iter().map(|cost| {
-            let alike = enforced.iter().filter(|charge| charge.cost == *cost);
-            (*cost, alike.copied().collect::<Vec<_>>())
-        });
-        let several = costs.len() > 1;
-        groups
-            .flat_map(|(cost, charges)| Seen::group(cost, &charges, several))
-            .collect()
+        Seen::limited(&enforced)
     }
 
-    fn group(cost: u32, charges: &[&Charge], several: bool) -> Vec<Seen> {
-        let whose = match several {
-            true => {
-                let names: Vec<&str> = charges.iter().map(|c| &*c.terms.name).collect();
-                format!(" (as to {})", names.join(", "))
-            }
-            false => String::new(),
-        };
-        let Some(first) = charges.first().and_then(|charge| charge.limits.first()) else {
+    fn limited(charges: &[&Charge]) -> Vec<Seen> {
+        let asked: Vec<(&Key<'_>, &Limit, u32)> = charges
+            .iter()
+            .flat_map(|charge| {
+                let limits = charge.limits.iter();
+                limits.map(|limit| (&charge.key, limit, charge.cost))
+            })
+            .collect();
+        let Some(((key, limit, cost), others)) = asked.split_first() else {
             return Vec::new();
         };
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
-        let limiter = Limiter::over(store, first.clone());
-        let pairs: Vec<_> = charges
-            .iter()
-            .flat_map(|charge| charge.limits.iter().map(|limit| (&charge.key, limit)))
-            .collect();
-        let mut pairs_left = pairs.iter();
-        let Some((key, limit)) = pairs_left.next() else {
-            return Vec::new();
-        };
-        let request = pairs_left.try_fold(Request::new(*key, limit), |request, (key, limit)| {
-            request.and(*key, limit)
-        });
-        // No two rules share a counter.
-        let Ok(request) = request else {
-            return Vec::new();
-        };
-        let request = request.cost(cost);
-        let decision = limiter.decide_now(&request);
-        if !decision.allowed() {
-            let when = format!("Always{whose}, as a cost of {cost} never fits");
-            return vec![Seen::decided(when, &decision, charges)];
+        let limiter = Limiter::over(store, (*limit).clone());
+        let request = others.iter().try_fold(
+            Request::new(*key, limit).cost(*cost),
+            |request, (key, limit, cost)| request.and_cost(*key, limit, *cost),
+        );
+        let request = request.expect("no two rules share a counter, and a plan is bounded");
+        let first = limiter.decide_now(&request);
+        if !first.allowed() {
+            let when = "Always, as the cost never fits".to_owned();
+            return vec![Seen::decided(when, &first, charges)];
         }
-        let mut seen = vec![Seen::decided(
-            format!("Admitted{whose}, the first time"),
-            &decision,
-            charges,
-        )];
+        let when = "Admitted, the first time".to_owned();
+        let mut seen = vec![Seen::decided(when, &first, charges)];
         // Uses up the limit that will refuse first, and asks again.
-        let (key, limit) = pairs[decision.binding()];
-        let rest = Request::new(key, limit).verb(Verb::Charge);
-        limiter.decide_now(&rest.cost(decision.remaining()));
-        let refused = limiter.decide_now(&request);
-        if !refused.allowed() {
-            let name = limit.name();
-            let when = format!("Refused{whose}, once `{name}` is used up");
-            seen.push(Seen::decided(when, &refused, charges));
+        let lasts = |(verdict, (_, _, cost)): &(&Verdict, &(_, _, u32))| match cost {
+            0 => u32::MAX,
+            cost => verdict.remaining / cost,
+        };
+        let each = first.verdicts().iter().zip(&asked);
+        if let Some((verdict, (key, limit, _))) = each.min_by_key(lasts) {
+            let rest = Request::new(*key, limit).verb(Verb::Charge);
+            limiter.decide_now(&rest.cost(verdict.remaining));
+            let again = limiter.decide_now(&request);
+            if !again.allowed() {
+                let when = format!("Refused, once `{}` is used up", limit.name());
+                seen.push(Seen::decided(when, &again, charges));
+            }
         }
         seen
     }
