@@ -12,7 +12,7 @@ mod when;
 use std::collections::HashMap;
 
 use super::field::{At, Text};
-use super::problem::{Problem, code};
+use super::problem::{self, Problem, code};
 use super::raw;
 use super::source::{Sources, Span};
 use crate::rules::{Fault, Name, RuleSet};
@@ -127,12 +127,12 @@ type Names = HashMap<String, Span>;
 
 impl Checker<'_> {
     fn note(&mut self, problem: Problem) {
-        self.problems.push(problem);
+        problem::note(self.problems, problem);
     }
 
     /// Notes an error, and that there is no value.
     fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
-        self.problems.push(problem);
+        self.note(problem);
         None
     }
 
@@ -150,6 +150,11 @@ impl Checker<'_> {
     }
 
     fn name(&mut self, at: &At<Text>) -> Option<Name> {
+        if at.get().is_some_and(|text| !text.is_public()) {
+            let message = "a name takes no variables";
+            let problem = Problem::error(code::VARIABLE, at.span, message);
+            return self.refuse(problem.help("counters and metrics go by it, for all to see"));
+        }
         self.parsed(code::NAME, at)
     }
 

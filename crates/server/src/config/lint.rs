@@ -93,26 +93,25 @@ fn login_fails_open(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
         segments.any(|segment| LOGIN_WORDS.contains(&segment.as_str()))
     };
     let paths = rule.when.paths.iter().zip(&places.paths);
-    let (path, span) = paths
+    let (_, span) = paths
         .into_iter()
         .find(|(path, _)| is_login(path.as_str()))?;
-    let message = format!("`{path}` looks like a login, and is open while the store is down");
+    let message = "this looks like a login, and is open while the store is down";
     let place = places.on_failure.unwrap_or(*span);
     let problem = Problem::warning(LOGIN_FAILS_OPEN, place, message);
     Some(problem.help("passwords can be guessed then; `on_failure: closed`, or `local`"))
 }
 
 fn colon_parameter(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
+    let odd = |path: &str| {
+        let mut segments = path.split('/');
+        segments.any(|segment| segment.len() > 1 && segment.starts_with([':', '<']))
+    };
     let mut paths = rule.when.paths.iter().zip(&places.paths);
-    let (segment, span) = paths.find_map(|(path, span)| {
-        let mut segments = path.as_str().split('/');
-        let odd = segments.find(|segment| segment.len() > 1 && segment.starts_with([':', '<']))?;
-        Some((odd.to_owned(), *span))
-    })?;
-    let name = segment.trim_matches([':', '<', '>']);
-    let message = format!("`{segment}` stands for itself here");
-    let problem = Problem::warning(COLON_PARAMETER, span, message);
-    Some(problem.help(format!("a parameter is written `{{{name}}}`")))
+    let (_, span) = paths.find(|(path, _)| odd(path.as_str()))?;
+    let message = "a segment that begins with `:` or `<` stands for itself here";
+    let problem = Problem::warning(COLON_PARAMETER, *span, message);
+    Some(problem.help("a parameter is written `{id}`"))
 }
 
 fn cost_zero(rule: &Rule, places: &RulePlaces) -> Option<Problem> {

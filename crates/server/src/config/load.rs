@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::checked::{self, StoreSetting};
 use super::field::At;
-use super::problem::{Problem, Severity, code};
+use super::problem::{self, Problem, Severity, code};
 use super::read::{Notes, Reader};
 use super::report::Report;
 use super::source::{Sources, Span};
@@ -141,10 +141,10 @@ impl<'e> Loader<'e> {
         );
         let notes = Notes::default();
         let raw = raw::File::deserialize(Reader::new(&root, &notes));
-        self.problems.append(&mut notes.problems.borrow_mut());
-        for &secret in notes.secrets.borrow().iter() {
-            self.sources.hide(secret);
+        for problem in notes.problems.take() {
+            problem::note(&mut self.problems, problem);
         }
+        self.sources.hide(file, &notes.secrets.borrow());
         // What stopped it has been noted.
         let Ok(raw) = raw else { return };
         let include = raw.include.as_ref().and_then(At::get);
@@ -185,6 +185,12 @@ impl<'e> Loader<'e> {
     fn matching(&mut self, span: Span, folder: &Path, pattern: &str) -> Vec<PathBuf> {
         if !pattern.contains(['*', '?', '[']) {
             return vec![folder.join(pattern)];
+        }
+        if pattern.contains("**") {
+            let message = "`**` would walk through every folder below";
+            let problem = Problem::error(code::INCLUDE, span, message);
+            self.problem(problem.help("name the folders: `[a/*.yaml, b/*.yaml]`"));
+            return Vec::new();
         }
         // The folder's own name may hold what would mean something in a pattern.
         let escaped = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));

@@ -71,7 +71,7 @@ pub(crate) struct Problem {
     pub(crate) label: Option<String>,
     pub(crate) help: Option<String>,
     /// Another place that has to do with it.
-    pub(crate) other: Option<(Span, String)>,
+    pub(crate) other: Option<Box<(Span, String)>>,
 }
 
 impl Problem {
@@ -115,8 +115,24 @@ impl Problem {
 
     #[must_use]
     pub(crate) fn other(mut self, span: Span, what: impl Into<String>) -> Self {
-        self.other = Some((span, what.into()));
+        self.other = Some(Box::new((span, what.into())));
         self
+    }
+}
+
+/// The most problems that are noted; who has more will come back anyway.
+const MOST: usize = 1_000;
+
+/// Notes a problem, unless there are too many. Never the first error: a file with one must not
+/// pass for good.
+pub(crate) fn note(problems: &mut Vec<Problem>, problem: Problem) {
+    let last = problems.last().map(|last| last.severity);
+    let full = problems.len() >= MOST;
+    match (full, problem.severity, last) {
+        (false, _, _) | (true, Severity::Error, Some(Severity::Warning) | None) => {
+            problems.push(problem);
+        }
+        (true, Severity::Warning, _) | (true, Severity::Error, Some(Severity::Error)) => {}
     }
 }
 
@@ -190,6 +206,21 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
+    }
+
+    #[test]
+    fn too_many_problems_are_not_noted_but_an_error_always_is() {
+        let span = Span::start_of(0);
+        let mut problems = Vec::new();
+        for _ in 0..2 * MOST {
+            note(&mut problems, Problem::warning("w", span, ""));
+        }
+        assert_eq!(problems.len(), MOST);
+        for _ in 0..5 {
+            note(&mut problems, Problem::error("e", span, ""));
+        }
+        assert_eq!(problems.len(), MOST + 1);
+        assert_eq!(problems[MOST].severity, Severity::Error);
     }
 
     #[test]

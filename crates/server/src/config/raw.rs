@@ -48,7 +48,7 @@ pub(super) struct File {
 #[schemars(rename = "Store", untagged)]
 pub(super) enum Store {
     Text(Url),
-    Map(StoreMap),
+    Map(Box<StoreMap>),
 }
 
 /// Where the counters are kept, and the certificates for it.

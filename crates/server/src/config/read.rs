@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
 
 use self::access::{Items, Pairs, Placed, Shape};
-use super::problem::{Problem, code, did_you_mean, either, quoted};
+use super::problem::{self, Problem, code, did_you_mean, either, quoted};
 use super::source::Span;
 use super::tree::{Kind, Node, Scalar};
 
@@ -75,7 +75,7 @@ impl<'de> Reader<'de> {
     }
 
     fn note(&self, problem: Problem) -> Stopped {
-        self.notes.problems.borrow_mut().push(problem);
+        problem::note(&mut self.notes.problems.borrow_mut(), problem);
         Stopped::Noted
     }
 

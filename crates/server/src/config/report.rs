@@ -110,7 +110,7 @@ impl Report {
 
     /// Where else to look, if that is in another file.
     fn elsewhere(&self, problem: &Problem) -> Option<String> {
-        let (span, what) = problem.other.as_ref()?;
+        let (span, what) = problem.other.as_deref()?;
         let far = span.file != problem.span.file;
         far.then(|| format!("{what}: {}", self.sources.place(*span)))
     }
@@ -205,7 +205,7 @@ impl Diagnostic for Shown<'_> {
         let problem = self.problem;
         let main =
             LabeledSpan::new_primary_with_span(problem.label.clone(), self.marks(problem.span));
-        let other = problem.other.as_ref();
+        let other = problem.other.as_deref();
         let near = other.filter(|(span, _)| span.file == problem.span.file);
         let near = near
             .map(|(span, what)| LabeledSpan::new_with_span(Some(what.clone()), self.marks(*span)));

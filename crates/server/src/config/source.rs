@@ -135,14 +135,11 @@ impl Sources {
             .unwrap_or_default()
     }
 
-    /// Hides a place from whatever is shown.
-    pub(crate) fn hide(&mut self, span: Span) {
-        let source = &mut self.all[usize::from(span.file)];
-        let range = span.range();
-        if source.shown.is_char_boundary(range.start) && source.shown.is_char_boundary(range.end) {
-            let stars = stars(&source.shown[range.clone()]);
-            source.shown.replace_range(range, &stars);
-        }
+    /// Hides places of a file from whatever is shown.
+    pub(crate) fn hide(&mut self, file: u16, places: &[Span]) {
+        let source = &mut self.all[usize::from(file)];
+        let ranges = places.iter().filter(|span| span.file == file);
+        hide(&mut source.shown, ranges.map(|span| span.range()));
     }
 
     /// Line and column of a place, both from 1; columns are characters.
@@ -215,25 +212,24 @@ fn hide_passwords(text: &mut String) {
             hidden.push(start..start + end);
         }
     }
-    for range in hidden {
-        let stars = stars(&text[range.clone()]);
-        text.replace_range(range, &stars);
-    }
+    hide(text, hidden.into_iter());
 }
 
-/// As many bytes of nothing; a variable's name is not a secret.
-fn stars(text: &str) -> String {
-    if text.contains("${") {
-        return text.to_owned();
-    }
-    let star = |c: char| {
-        if c == '\n' {
-            "\n".to_owned()
-        } else {
-            "*".repeat(c.len_utf8())
+/// Puts as many bytes of nothing in the place of some; a variable's name is not a secret.
+fn hide(text: &mut String, ranges: impl Iterator<Item = Range<usize>>) {
+    let ranges: Vec<Range<usize>> = ranges
+        .filter(|range| {
+            text.get(range.clone())
+                .is_some_and(|text| !text.contains("${"))
+        })
+        .collect();
+    let mut bytes = std::mem::take(text).into_bytes();
+    for byte in ranges.into_iter().flatten() {
+        if bytes[byte] != b'\n' {
+            bytes[byte] = b'*';
         }
-    };
-    text.chars().map(star).collect()
+    }
+    *text = String::from_utf8(bytes).expect("whole characters are replaced");
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use super::problem::{Problem, code, quoted};
+use super::problem::{self, Problem, code, quoted};
 use super::source::{Sources, Span};
 
 /// How deep lists and mappings may be nested.
@@ -95,7 +95,7 @@ pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -
             Err(error) => Err(builder.scan_error(&error)),
         };
         if let Err(problem) = outcome {
-            builder.problems.push(problem);
+            problem::note(builder.problems, problem);
             return None;
         }
     }
@@ -106,7 +106,10 @@ pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -
         })
         | None => {
             let problem = Problem::error(code::EMPTY, Span::start_of(file), "the file is empty");
-            problems.push(problem.help("a rules file begins with `version: 1`"));
+            problem::note(
+                problems,
+                problem.help("a rules file begins with `version: 1`"),
+            );
             None
         }
         Some(root) => Some(root),
@@ -206,7 +209,7 @@ impl Builder<'_> {
                     format!("{shown} is an alias, and nothing has that anchor"),
                 );
                 let hint = "text that begins with `*` needs quotes, such as '*.example.com'";
-                self.problems.push(problem.help(hint));
+                problem::note(self.problems, problem.help(hint));
                 let kind = Kind::Broken;
                 self.put(Node { span, kind });
                 Ok(())
@@ -290,7 +293,7 @@ impl Builder<'_> {
                 .map_or_else(|| self.span(at), |at| self.span(&at));
             let problem = Problem::error(code::YAML, span, "a tag has no meaning here");
             let hint = "text that begins with `!` needs quotes";
-            self.problems.push(problem.help(hint));
+            problem::note(self.problems, problem.help(hint));
         }
     }
 
@@ -344,19 +347,28 @@ fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<
         Kind::Broken => return false,
         Kind::Nothing | Kind::List(_) | Kind::Map(_) => {
             let problem = Problem::error(code::YAML, span, "a field's name has to be text");
-            problems.push(problem.help("a value that begins with `{` or `[` needs quotes"));
+            problem::note(
+                problems,
+                problem.help("a value that begins with `{` or `[` needs quotes"),
+            );
             return false;
         }
     };
     if text == "<<" {
         let problem = Problem::error(code::UNKNOWN_FIELD, span, "mappings are not merged by `<<`");
-        problems.push(problem.help("an alias can stand for a whole value: `limits: *usual`"));
+        problem::note(
+            problems,
+            problem.help("an alias can stand for a whole value: `limits: *usual`"),
+        );
         return false;
     }
     if let Some(&first) = seen.get(text) {
         let message = format!("the field {} is given twice", quoted(text));
         let problem = Problem::error(code::DUPLICATE_FIELD, span, message);
-        problems.push(problem.label("again here").other(first, "first here"));
+        problem::note(
+            problems,
+            problem.label("again here").other(first, "first here"),
+        );
         return false;
     }
     seen.insert(text.clone(), span);

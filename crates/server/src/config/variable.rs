@@ -1,7 +1,7 @@
 //! Environment variables in text: `${NAME}` and `${NAME:-default}`. Runs after YAML is read, so
 //! that no value can change what a file means; knows no field.
 
-use super::problem::{Problem, code, quoted};
+use super::problem::{self, Problem, code, quoted};
 use super::source::{Sources, Span};
 use super::tree::{Kind, Node, Scalar};
 
@@ -24,7 +24,7 @@ pub(crate) fn replace(
             if scalar.text.contains('$')
                 && let Err(problem) = replace_text(scalar, node.span, sources, environment)
             {
-                problems.push(problem);
+                problem::note(problems, problem);
                 node.kind = Kind::Broken;
             }
         }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_server::config::{Style, load_with};
+use tollgate_server::config::{Style, load_text, load_with};
 
 const FOLDER: &str = "tests/malformed_rules";
 
@@ -54,6 +54,86 @@ fn every_mistake_is_told_as_its_golden_text() {
 #[test]
 fn there_are_at_least_a_hundred_of_them() {
     assert!(cases().len() >= 100);
+}
+
+#[test]
+fn nothing_that_came_from_the_environment_is_ever_shown() {
+    let fields = [
+        "store: $",
+        "store: { url: $ }",
+        "store: { url: memory, ca_cert: $ }",
+        "trusted_proxies: [$]",
+        "trusted_proxies: { hops: $ }",
+        "forwarded: $",
+        "ipv6_prefix: $",
+        "headers: $",
+        "headers: { jitter: $ }",
+        "headers: { ratelimit: $ }",
+        "on_failure: $",
+        "on_failure: { deadline: $ }",
+        "on_missing: $",
+        "include: $",
+        "rules: $",
+        "overrides: [{ for: $, deny: true }]",
+        "overrides: [{ for: { key: $ }, rule: $, limits: $ }]",
+    ];
+    let rule = [
+        "name: $",
+        "enabled: $",
+        "match: $",
+        "match: { path: $ }",
+        "match: { method: $ }",
+        "match: { host: $ }",
+        "match: { grpc: $ }",
+        "match: { header: { x-a: $ } }",
+        "key: $",
+        "key: [{ header: $ }]",
+        "key: [{ path: $ }]",
+        "key: [{ claim: $, header: $ }]",
+        "limits: $",
+        "limits: [{ quota: $, name: $ }, $]",
+        "cost: $",
+        "cost: { method: { GET: $ } }",
+        "cost: { header: $, default: $, at_least: $, at_most: $ }",
+        "allow: $",
+        "deny: [{ key: $ }]",
+        "on_failure: { policy: $, replicas: $ }",
+        "shadow: $",
+        "count: { only: $ }",
+        "longest_delay: $",
+        "tier: { header: $, default: $ }",
+        "tier: { keys: { a: $ }, default: a }",
+    ];
+    let whole = fields.iter().map(|field| format!("{field}\n"));
+    let inside = rule.iter().map(|field| {
+        let rest = match field.split_once(':').unwrap().0 {
+            "name" => "limits: 5/s",
+            "limits" => "name: a",
+            "tier" => "name: a\n    tiers: { a: 1/s }",
+            _ => "name: a\n    limits: 5/s",
+        };
+        format!("rules:\n  - {rest}\n    {field}\n")
+    });
+    let values = [
+        "hunter2",
+        "0/31337ms",
+        "31337/s",
+        "31337",
+        "/login/:hunter2",
+        "10.31.33.7/8",
+    ];
+    for text in whole.chain(inside) {
+        for value in values {
+            let environment = |_: &str| Some(value.to_owned());
+            let text = format!("version: 1\n{}", text.replace('$', "\"${VALUE}\""));
+            let report = match load_text("rules.yaml", text.as_bytes(), &environment) {
+                Ok(loaded) => loaded.warnings,
+                Err(report) => report,
+            };
+            let messages = report.to_string();
+            assert!(!messages.contains(value), "{text}{messages}");
+        }
+    }
 }
 
 #[test]

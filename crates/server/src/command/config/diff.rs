@@ -61,7 +61,7 @@ impl Change {
         }
     }
 
-    fn from_to(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+    fn values(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         (self.from, self.to) = (Some(from.into()), Some(to.into()));
         self
     }
@@ -97,11 +97,11 @@ fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
             other.name = rule.name.clone();
             other == *rule
         };
-        match removed.iter().position(|other| same_but_name(other)) {
+        match removed.iter().position(same_but_name) {
             Some(number) => {
                 let old = removed.remove(number);
                 let change = Change::new(Some(rule), "renamed");
-                let change = change.from_to(old.name.to_string(), rule.name.to_string());
+                let change = change.values(old.name.to_string(), rule.name.to_string());
                 changes.push(change.counts(ANEW));
             }
             None => changes.push(Change::new(Some(rule), "added").counts(ANEW)),
@@ -117,12 +117,12 @@ fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
     let (from, to) = (order(before, after), order(after, before));
     if from != to {
         let change = Change::new(None, "order of rules");
-        changes.push(change.from_to(from.join(", "), to.join(", ")));
+        changes.push(change.values(from.join(", "), to.join(", ")));
     }
     if old.rules.overrides != new.rules.overrides {
         let number = |loaded: &Loaded| loaded.rules.overrides.len().to_string();
         let change = Change::new(None, "overrides");
-        changes.push(change.from_to(number(old), number(new)));
+        changes.push(change.values(number(old), number(new)));
     }
     changes
 }
@@ -131,7 +131,7 @@ fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
 fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     let mut differs = |what, from: String, to: String, counts: Option<&'static str>| {
         if from != to {
-            let mut change = Change::new(Some(new), what).from_to(from, to);
+            let mut change = Change::new(Some(new), what).values(from, to);
             change.counts = counts;
             changes.push(change);
         }

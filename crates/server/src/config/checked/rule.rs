@@ -152,15 +152,15 @@ impl Checker<'_> {
         if least > most
             && let Some(at) = map.at_most.as_ref().or(map.at_least.as_ref())
         {
-            let message = format!("`at_most` is below `at_least`, which is {least}");
+            let message = "`at_most` is below `at_least`, which is 1 unless given";
             return self.refuse(Problem::error(code::CONTRADICTION, at.span, message));
         }
         if let Some(at) = &map.default
             && !(least..=most).contains(&default)
         {
-            let message = format!("`default` is not from {least} to {most}, as a header has to be");
+            let message = "`default` is not from `at_least` to `at_most`";
             let problem = Problem::error(code::CONTRADICTION, at.span, message);
-            return self.refuse(problem.help("`at_least` and `at_most` say what it may be"));
+            return self.refuse(problem.help("`at_least` is 1 unless given"));
         }
         Some(Cost::Header {
             name: name?,

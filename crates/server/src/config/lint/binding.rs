@@ -14,9 +14,8 @@ pub(super) fn within(rule: &Rule, places: &RulePlaces, problems: &mut Vec<Proble
     for (list, spans) in quotas(rule, places) {
         let list: Vec<&Quota> = list.iter().map(|(_, quota)| quota).collect();
         for (number, (quota, span)) in list.iter().zip(spans).enumerate() {
-            if let Some((cost, what)) = too_dear(&rule.cost, quota.capacity()) {
-                let capacity = quota.capacity();
-                let message = format!("{what} of {cost} never fits a capacity of {capacity}");
+            if let Some(what) = too_dear(&rule.cost, quota.capacity()) {
+                let message = format!("{what} is above this limit's capacity and never fits");
                 let mut problem = Problem::warning(NEVER_FITS, *span, message);
                 if let Some(cost) = places.cost {
                     problem = problem.other(cost, "the cost");
@@ -30,11 +29,10 @@ pub(super) fn within(rule: &Rule, places: &RulePlaces, problems: &mut Vec<Proble
                     && leaves_nothing(other, quota)
                     && (index < number || !leaves_nothing(quota, other))
             };
-            if let Some((index, other)) = list.iter().enumerate().find(stricter) {
-                let message = format!("`{quota}` never refuses anybody");
+            if let Some((index, _)) = list.iter().enumerate().find(stricter) {
+                let message = "this limit never refuses anybody";
                 let problem = Problem::warning(NEVER_BINDS, *span, message);
-                let what = format!("`{other}` refuses first");
-                let problem = problem.other(spans[index], what);
+                let problem = problem.other(spans[index], "this one refuses first");
                 problems.push(problem.help("leave it out, or make it stricter"));
             }
         }
@@ -85,19 +83,16 @@ pub(super) fn between(checked: &Checked, problems: &mut Vec<Problem>) {
 }
 
 /// A cost that is certain to come and above a capacity.
-fn too_dear(cost: &Cost, capacity: u32) -> Option<(u32, &'static str)> {
+fn too_dear(cost: &Cost, capacity: u32) -> Option<&'static str> {
     match cost {
-        Cost::Constant(cost) if *cost > capacity => Some((*cost, "a cost")),
-        Cost::Header { least, .. } if *least > capacity => Some((*least, "the least cost")),
-        Cost::Header { default, .. } if *default > capacity => Some((*default, "the default cost")),
-        Cost::Method { costs, default } => {
-            let dear = costs
-                .iter()
-                .map(|(_, cost)| (*cost, "the cost of a method"));
-            let default = (*default, "the default cost");
-            dear.chain([default]).find(|(cost, _)| *cost > capacity)
+        Cost::Constant(cost) if *cost > capacity => Some("the cost"),
+        Cost::Header { least, .. } if *least > capacity => Some("the least cost"),
+        Cost::Header { default, .. } if *default > capacity => Some("the default cost"),
+        Cost::Method { costs, .. } if costs.iter().any(|(_, cost)| *cost > capacity) => {
+            Some("the cost of a method")
         }
-        Cost::Constant(_) | Cost::Header { .. } => None,
+        Cost::Method { default, .. } if *default > capacity => Some("the default cost"),
+        Cost::Constant(_) | Cost::Header { .. } | Cost::Method { .. } => None,
     }
 }
 
