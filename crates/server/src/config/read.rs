@@ -3,13 +3,14 @@
 
 mod access;
 mod hint;
+mod stopped;
 
 use std::cell::RefCell;
-use std::fmt;
 
 use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
 
 use self::access::{Items, Pairs, Placed, Shape};
+use self::stopped::Stopped;
 use super::problem::{self, Problem, code, did_you_mean, either, quoted};
 use super::source::Span;
 use super::tree::{Kind, Node, Scalar};
@@ -50,17 +51,6 @@ pub(super) struct Reader<'de> {
     item: bool,
     /// Whether a lone value will do for a list.
     lone: bool,
-}
-
-/// Why reading stopped.
-#[derive(Debug)]
-pub(super) enum Stopped {
-    /// It has been noted.
-    Noted,
-    /// A field is missing; whoever knows of what notes it.
-    Missing(&'static str),
-    /// Something else; whoever knows where notes it.
-    Other(String),
 }
 
 impl<'de> Reader<'de> {
@@ -342,26 +332,4 @@ pub(super) fn shown_variables<'a>(names: impl IntoIterator<Item = &'a str>) -> S
         .map(|name| format!("${{{name}}}"))
         .collect();
     format!("the value of {}", names.join(" and "))
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stopped::Noted => f.write_str("noted"),
-            Stopped::Missing(field) => write!(f, "`{field}` is missing"),
-            Stopped::Other(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Stopped {}
-
-impl de::Error for Stopped {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Stopped::Other(message.to_string())
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Stopped::Missing(field)
-    }
 }
