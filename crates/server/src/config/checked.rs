@@ -20,8 +20,10 @@ use crate::rules::{Fault, Name, RuleSet};
 pub(super) use rule::RulePlaces;
 pub use settings::StoreSetting;
 
-/// The most rules and the most overrides.
-const MOST_RULES: usize = 10_000;
+/// The most rules: every request walks past all of them.
+const MOST_RULES: usize = 2_000;
+/// The most overrides.
+const MOST_OVERRIDES: usize = 10_000;
 
 /// What a file says, and where it says it.
 pub(super) struct Checked {
@@ -66,10 +68,11 @@ pub(super) fn check(
             }
         }
     }
+    let lengths = list::Lengths::of(&set.rules, &names);
     for file in files {
         for raw in list_of(file.overrides.as_ref()) {
             let over = raw.get();
-            let over = over.and_then(|over| checker.over(over, raw.span, &set.rules, &names));
+            let over = over.and_then(|over| checker.over(over, raw.span, &lengths));
             set.overrides.extend(over);
         }
     }
@@ -173,8 +176,8 @@ impl Checker<'_> {
             .flat_map(|file| list_of(file.overrides.as_ref()))
         {
             number += 1;
-            if number > MOST_RULES {
-                let message = format!("more than {MOST_RULES} overrides");
+            if number > MOST_OVERRIDES {
+                let message = format!("more than {MOST_OVERRIDES} overrides");
                 return self.note(Problem::error(code::TOO_MANY, raw.span, message));
             }
         }

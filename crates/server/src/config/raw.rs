@@ -37,9 +37,9 @@ pub(super) struct File {
     /// name. Their rules come after this file's own.
     pub(super) include: Option<At<OneOrMany<Text>>>,
     /// The rules. All that match a request apply, in this order, until one says `stop`.
-    pub(super) rules: Option<At<Vec<At<Rule>>>>,
+    pub(super) rules: Option<At<Vec<At<Box<Rule>>>>>,
     /// What holds for some clients instead of a rule. The first that fits counts.
-    pub(super) overrides: Option<At<Vec<At<Override>>>>,
+    pub(super) overrides: Option<At<Vec<At<Box<Override>>>>>,
 }
 
 /// Where the counters are kept.

@@ -1,9 +1,33 @@
 //! Lists of clients, and what holds for some of them. Keys are never told.
 
-use super::{At, Checker, Names, Problem, Span, code, raw};
+use std::collections::{BTreeSet, HashMap};
+
+use super::{At, Checker, Name, Names, Problem, Span, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
 use crate::rules::{Entry, Instead, KeyText, Override, Rule};
+
+/// How many parts the keys of rules have, by the rule's name.
+pub(super) struct Lengths<'a> {
+    /// Every name; no length where the rule itself is wrong.
+    by_name: HashMap<&'a str, Option<(&'a Name, usize)>>,
+    all: BTreeSet<usize>,
+}
+
+impl<'a> Lengths<'a> {
+    pub(super) fn of(rules: &'a [Rule], names: &'a Names) -> Self {
+        let mut by_name: HashMap<_, _> = names.keys().map(|name| (name.as_str(), None)).collect();
+        let known = rules.iter().map(|rule| {
+            let length = (&rule.name, rule.key.len());
+            (rule.name.as_str(), Some(length))
+        });
+        by_name.extend(known);
+        Lengths {
+            by_name,
+            all: rules.iter().map(|rule| rule.key.len()).collect(),
+        }
+    }
+}
 
 impl Checker<'_> {
     /// The entries of `allow` or `deny`.
@@ -73,25 +97,24 @@ impl Checker<'_> {
         &mut self,
         raw: &raw::Override,
         span: Span,
-        rules: &[Rule],
-        names: &Names,
+        lengths: &Lengths<'_>,
     ) -> Option<Override> {
         let instead = self.instead(raw, span);
         let mut rule = None;
-        let mut lengths: Vec<usize> = rules.iter().map(|rule| rule.key.len()).collect();
+        let mut of_rule = None;
         if let Some(at) = &raw.rule {
             let text = at.get()?;
-            if !names.contains_key(&text.text) {
+            let Some(known) = lengths.by_name.get(text.text.as_str()) else {
                 let message = format!("there is no rule {}", text.shown());
                 let problem = Problem::error(code::OVERRIDE, at.span, message);
-                let known = names.keys().map(String::as_str);
+                let known = lengths.by_name.keys().copied();
                 let near = did_you_mean(&text.text, known).filter(|_| text.is_public());
                 return self.refuse(problem.maybe_help(near));
-            }
+            };
             // The rule itself may be wrong; that has been told.
-            let of = rules.iter().find(|rule| rule.name.as_str() == text.text)?;
-            lengths = vec![of.key.len()];
-            rule = Some(of.name.clone());
+            let (name, length) = (*known)?;
+            of_rule = Some(length);
+            rule = Some(name.clone());
         }
         let given = match raw.who.get()? {
             raw::Entry::Text(_) => 0,
@@ -100,8 +123,10 @@ impl Checker<'_> {
                 raw::Key::List(list) => list.len(),
             },
         };
-        let length = lengths.iter().find(|&&length| length == given);
-        let length = length.or(lengths.iter().max()).copied().unwrap_or(given);
+        let length = of_rule.unwrap_or_else(|| match lengths.all.contains(&given) {
+            true => given,
+            false => lengths.all.last().copied().unwrap_or(given),
+        });
         let who = self.entry(&raw.who, length)?;
         Some(Override {
             rule,
