@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use super::field::{At, Text};
 use super::problem::{self, Problem, code};
 use super::raw;
+use super::read::Meant;
 use super::source::{Sources, Span};
 use crate::rules::{Fault, Name, RuleSet};
 
@@ -40,9 +41,14 @@ pub(super) struct Checked {
 pub(super) fn check(
     files: &[raw::File],
     sources: &Sources,
+    meant: &[Meant],
     problems: &mut Vec<Problem>,
 ) -> Checked {
-    let mut checker = Checker { sources, problems };
+    let mut checker = Checker {
+        sources,
+        meant,
+        problems,
+    };
     let mut names = HashMap::new();
     let mut set = RuleSet::default();
     let mut places = Vec::new();
@@ -122,6 +128,8 @@ fn list_of<T>(list: Option<&At<Vec<At<T>>>>) -> &[At<T>] {
 /// Checks values and notes what is wrong with them.
 struct Checker<'a> {
     sources: &'a Sources,
+    /// Fields that were probably meant where unknown ones are.
+    meant: &'a [Meant],
     problems: &'a mut Vec<Problem>,
 }
 
@@ -137,6 +145,11 @@ impl Checker<'_> {
     fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
         self.note(problem);
         None
+    }
+
+    /// Whether something was probably meant in a mapping, so that what it lacks has been said.
+    fn meant_in(&self, span: Span) -> bool {
+        self.meant.iter().any(|(mapping, _)| *mapping == span)
     }
 
     /// Notes a rule's name, unless another rule has it.

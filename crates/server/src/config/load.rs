@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::checked::{self, StoreSetting};
 use super::field::At;
 use super::problem::{self, Problem, Severity, code};
-use super::read::{Notes, Reader};
+use super::read::{Meant, Notes, Reader};
 use super::report::Report;
 use super::source::{Sources, Span};
 use super::variable::{self, Environment};
@@ -74,6 +74,8 @@ struct Loader<'e> {
     sources: Sources,
     problems: Vec<Problem>,
     files: Vec<raw::File>,
+    /// Fields that were probably meant where unknown ones are.
+    meant: Vec<Meant>,
     /// The file that is read and those that include it, from the main one.
     open: Vec<PathBuf>,
     /// Every file that was read, in one form whatever way led there.
@@ -87,6 +89,7 @@ impl<'e> Loader<'e> {
             sources: Sources::default(),
             problems: Vec::new(),
             files: Vec::new(),
+            meant: Vec::new(),
             open: Vec::new(),
             seen: Vec::new(),
         }
@@ -103,7 +106,7 @@ impl<'e> Loader<'e> {
             }
             Err(problem) => self.problems.push(problem),
         }
-        let checked = checked::check(&self.files, &self.sources, &mut self.problems);
+        let checked = checked::check(&self.files, &self.sources, &self.meant, &mut self.problems);
         let wrong = |problem: &Problem| problem.severity == Severity::Error;
         if !self.problems.iter().any(wrong) {
             self.problems.extend(checked.faults());
@@ -145,6 +148,7 @@ impl<'e> Loader<'e> {
             problem::note(&mut self.problems, problem);
         }
         self.sources.hide(file, &notes.secrets.borrow());
+        self.meant.append(&mut notes.meant.borrow_mut());
         // What stopped it has been noted.
         let Ok(raw) = raw else { return };
         let include = raw.include.as_ref().and_then(At::get);

@@ -38,7 +38,16 @@ pub(super) struct Notes {
     pub(super) problems: RefCell<Vec<Problem>>,
     /// Places that must not be shown.
     pub(super) secrets: RefCell<Vec<Span>>,
+    /// Fields that were probably meant by unknown ones, and the mappings those are in: that such a
+    /// field is missing has been said well enough.
+    pub(super) meant: RefCell<Vec<Meant>>,
 }
+
+/// The most of them that are remembered: about as many as problems are noted.
+const MOST_MEANT: usize = 1_000;
+
+/// A mapping, and a field that was probably meant in it.
+pub(super) type Meant = (Span, &'static str);
 
 /// Reads a node, and whatever is below it.
 #[derive(Clone, Copy)]
@@ -83,6 +92,11 @@ impl<'de> Reader<'de> {
     fn settle(&self, stopped: Stopped, what: &str) -> Stopped {
         match stopped {
             Stopped::Noted => Stopped::Noted,
+            Stopped::Missing(field)
+                if self.notes.meant.borrow().contains(&(self.node.span, field)) =>
+            {
+                Stopped::Noted
+            }
             Stopped::Missing(field) => {
                 let message = format!("{what} needs a field `{field}`");
                 let problem = Problem::error(code::MISSING_FIELD, self.node.span, message);
@@ -233,6 +247,13 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                 _ => format!("its fields are {}", either(fields).replace(" or ", " and ")),
             };
             let hint = hint::for_unknown(what, name, fields).unwrap_or(known);
+            let meant = |field: &&&str| hint == format!("did you mean `{field}`?");
+            if let Some(field) = fields.iter().find(meant) {
+                let mut meant = self.notes.meant.borrow_mut();
+                if meant.len() < MOST_MEANT {
+                    meant.push((self.node.span, field));
+                }
+            }
             self.note(problem.help(hint));
         }
         visitor

@@ -214,6 +214,19 @@ fn the_smaller_slips_are_told() {
 }
 
 #[test]
+fn a_terminal_gets_frames_and_colour_and_no_other_does() {
+    let warnings = good("version: 1").warnings;
+    let coloured = warnings.text(Style::Terminal { colour: true });
+    let plain = warnings.text(Style::Terminal { colour: false });
+    assert!(
+        coloured.contains("\u{1b}[") && coloured.contains('╭'),
+        "{coloured}"
+    );
+    assert!(!plain.contains('\u{1b}') && plain.contains('╭'), "{plain}");
+    assert!(warnings.text(Style::Plain).is_ascii());
+}
+
+#[test]
 fn a_warning_points_at_both_places() {
     let text = "version: 1
 rules:

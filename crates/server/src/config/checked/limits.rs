@@ -25,6 +25,8 @@ impl Checker<'_> {
                 let (tiers, places) = self.tiers(tier, tiers, key_length)?;
                 Some((Limits::Tiered(tiers), places))
             }
+            // That has been said: something near it is no field.
+            (None, None, None) if self.meant.contains(&(span, "limits")) => None,
             (None, None, None) => {
                 let problem = Problem::error(code::MISSING_FIELD, span, "a rule needs `limits`");
                 self.refuse(problem.help("such as `limits: 100/min`, or `tier` and `tiers`"))
@@ -167,6 +169,7 @@ impl Checker<'_> {
                 let message = "a tier is found by a `header` or by `keys`, not both";
                 self.refuse(Problem::error(code::CONTRADICTION, span, message))
             }
+            (None, None) if self.meant_in(span) => None,
             (None, None) => {
                 let message = "`tier` needs a `header` or `keys`";
                 let problem = Problem::error(code::MISSING_FIELD, span, message);

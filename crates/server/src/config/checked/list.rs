@@ -152,6 +152,7 @@ impl Checker<'_> {
             }
             (None, Some(_), None) => Some(Instead::Allow),
             (None, None, Some(_)) => Some(Instead::Deny),
+            (None, None, None) if self.meant_in(span) => None,
             (None, None, None) => {
                 let message = "an override needs `limits`, `allow` or `deny`";
                 let problem = Problem::error(code::MISSING_FIELD, span, message);

@@ -129,6 +129,9 @@ impl Checker<'_> {
         if given == fields {
             return Some(());
         }
+        if given == 0 && self.meant_in(span) {
+            return None;
+        }
         let (code, message) = match given {
             0 => (code::MISSING_FIELD, "a part of a key has to say what it is"),
             _ => (code::CONTRADICTION, "a part of a key is one thing"),

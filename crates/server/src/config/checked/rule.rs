@@ -126,6 +126,7 @@ impl Checker<'_> {
                 let message = "a cost is found in a `header` or by `method`, not both";
                 self.refuse(Problem::error(code::CONTRADICTION, span, message))
             }
+            (None, None) if self.meant_in(span) => None,
             (None, None) => {
                 let message = "a cost needs a `header` or a `method`";
                 let problem = Problem::error(code::MISSING_FIELD, span, message);
@@ -265,6 +266,7 @@ impl Checker<'_> {
                 self.note(Problem::error(code::CONTRADICTION, span, message));
                 Answers::All
             }
+            (None, None) if self.meant_in(span) => Answers::All,
             (None, None) => {
                 let message = "`count` needs `only` or `except`";
                 let problem = Problem::error(code::MISSING_FIELD, span, message);
