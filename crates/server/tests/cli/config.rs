@@ -5,9 +5,9 @@ use std::fs;
 use crate::pages::golden;
 use crate::{Ran, ran, run, tollgate};
 
-const EXAMPLE: &str = "tests/rules/example.yaml";
-const CHANGED: &str = "tests/rules/changed.yaml";
-const WARNED: &str = "tests/rules/warned.yaml";
+const EXAMPLE: &str = "tests/good_rules/example.yaml";
+const CHANGED: &str = "tests/good_rules/changed.yaml";
+const WARNED: &str = "tests/good_rules/warned.yaml";
 const WRONG: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
 
 fn config(args: &[&str]) -> Ran {
