@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
-use tollgate::http::{Charge, Limits, Plan, Why};
+use tollgate::http::{Charge, Plan, Why};
 use tollgate::{
     Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Request, RetryAfter, Verb, Verdict,
 };
@@ -87,7 +87,6 @@ impl Seen {
 
     fn decided(when: String, decision: &Decision, charges: &[&Charge]) -> Seen {
         let mut headers = HeaderMap::new();
-        let limits: Vec<&Limits> = charges.iter().map(|charge| &*charge.limits).collect();
         // The rule of the binding limit says which headers tell the client.
         let mut left = decision.binding();
         let binding = charges.iter().find(|charge| {
@@ -97,7 +96,8 @@ impl Seen {
             found
         });
         if let Some(charge) = binding {
-            charge.terms.headers.write(&mut headers, decision, &limits);
+            let limits = charges.iter().map(|charge| &*charge.limits);
+            charge.terms.headers.write(&mut headers, decision, limits);
         }
         if decision.allowed() {
             let mut when = when;
