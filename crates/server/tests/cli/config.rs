@@ -121,6 +121,15 @@ fn explain_is_as_its_golden_copies() {
             ],
         ),
         ("nobody", &["--request", "GET /other"]),
+        (
+            "grpc",
+            &[
+                "--request",
+                "POST /login",
+                "--header",
+                "content-type: application/grpc",
+            ],
+        ),
     ] {
         let ran = explain(args);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");

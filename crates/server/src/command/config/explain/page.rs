@@ -23,6 +23,12 @@ pub(super) fn write(explained: &Explained, out: &mut impl Write) -> io::Result<(
         for (name, value) in &seen.headers {
             writeln!(out, "    {name}: {value}")?;
         }
+        if let Some(body) = &seen.body {
+            writeln!(out)?;
+            for line in wrap(body, WIDTH - INDENT) {
+                writeln!(out, "    {line}")?;
+            }
+        }
     }
     Ok(())
 }
