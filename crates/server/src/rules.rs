@@ -43,6 +43,7 @@ pub use path::{Path, PathPattern};
 pub use quotas::{Quotas, QuotasError};
 pub use text::TextError;
 pub use tier::{Limits, TierBy, Tiers, TiersError};
+pub use tollgate::http::Missing;
 pub use trace::{Fate, Looked, Sight, Step, Trace};
 pub use walk::{By, Rules};
 pub use when::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
@@ -93,19 +94,6 @@ pub struct Rule {
     pub counts: Answers,
     /// The longest that a request may be held back by shaping.
     pub longest_delay: Option<Duration>,
-}
-
-/// What happens to a request that lacks a part of its key, or says it in two ways.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
-    /// It is turned away.
-    Refuse,
-    /// The rule does not apply to it. One that says two things is limited as if `Shared`:
-    /// otherwise saying one thing more would be a way around the rule.
-    Pass,
-    /// All who lack that part are limited as one.
-    #[default]
-    Shared,
 }
 
 impl Default for RuleSet {

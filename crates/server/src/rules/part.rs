@@ -4,22 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use http::HeaderName;
+use tollgate::http::is_secret;
 
 use super::TextError;
 
 /// The most parts of a key, and the most sources of a part.
 pub const MAX_PARTS: usize = 16;
-
-/// Words in a name that make a value a secret.
-const SECRETS: [&str; 7] = [
-    "authorization",
-    "cookie",
-    "api-key",
-    "apikey",
-    "api_key",
-    "token",
-    "secret",
-];
 
 /// One part of a key: where it is found, and where else if it is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,14 +79,10 @@ impl Source {
     /// Whether what is found there may be a secret: cookies, and names such as `authorization` or
     /// `x-api-key`. Stores keep a hash of it, and nobody is shown it.
     pub fn is_secret(&self) -> bool {
-        let named = |name: &str| {
-            let name = name.to_ascii_lowercase();
-            SECRETS.iter().any(|word| name.contains(word))
-        };
         match self {
             Source::Cookie(_) => true,
-            Source::Header(name) => named(name.as_str()),
-            Source::Query(name) => named(name),
+            Source::Header(name) => is_secret(name.as_str()),
+            Source::Query(name) => is_secret(name),
             Source::Ip
             | Source::Path(_)
             | Source::Claim { .. }

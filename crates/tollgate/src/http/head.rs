@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use ::http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 use ::http::{Extensions, HeaderMap, Method, Request, Uri, request};
 
 use super::peer;
@@ -71,11 +70,20 @@ impl<'a> From<&'a request::Parts> for Head<'a> {
     }
 }
 
-/// Whether a header's values are secrets, which no store may keep in clear and nothing may show.
-pub fn is_secret(name: &HeaderName) -> bool {
-    let words = [
-        "api-key", "apikey", "auth", "password", "secret", "session", "token",
+/// Whether what goes by this name, in a header or a query, is taken for a secret, which no store may
+/// keep in clear and nothing may show: `authorization`, `cookie`, `x-api-key` and the like.
+pub fn is_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "api-key",
+        "api_key",
+        "apikey",
+        "authorization",
+        "cookie",
+        "password",
+        "secret",
+        "session",
+        "token",
     ];
-    [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
-        || words.iter().any(|word| name.as_str().contains(word))
+    let name = name.to_ascii_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
 }

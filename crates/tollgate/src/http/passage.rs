@@ -124,7 +124,7 @@ impl Passage {
     }
 
     /// Whether there is anything to do when the request is answered.
-    pub(crate) fn concerns_answer(&self) -> bool {
+    pub fn concerns_answer(&self) -> bool {
         let concerns =
             |charge: &Charge| charge.terms.counts.is_some() || charge.terms.headers.any();
         self.plan.charges().iter().any(concerns)

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderName, StatusCode};
+use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollgate_core::Quota;
 
 use super::plan::{Charge, Plan, Policy, Stop, Terms, Why};
@@ -50,7 +50,7 @@ type Ask<T> = Box<dyn Fn(&Head<'_>) -> T + Send + Sync>;
 /// What tells clients apart.
 enum Part {
     Ip,
-    Header(HeaderName),
+    Header { name: HeaderName, secret: bool },
     Told(Ask<Option<Key<'static>>>),
 }
 
@@ -141,8 +141,8 @@ impl Rule {
         self
     }
 
-    /// Tells clients apart by a header. One that comes twice names nobody, so that nobody can
-    /// choose which of them counts. Values of headers that hold secrets, such as
+    /// Tells clients apart by a header. An empty one names nobody, nor does one that says two
+    /// things, so that nobody can choose which of them counts. Values of headers that hold secrets, such as
     /// `Authorization`, `Cookie` and API keys, are never stored in clear.
     ///
     /// # Panics
@@ -150,9 +150,10 @@ impl Rule {
     #[must_use]
     pub fn by_header(mut self, name: &str) -> Self {
         let name = name
-            .parse()
+            .parse::<HeaderName>()
             .expect("a header's name is letters, digits and hyphens");
-        self.parts.push(Part::Header(name));
+        let secret = is_secret(name.as_str());
+        self.parts.push(Part::Header { name, secret });
         self
     }
 
@@ -428,14 +429,19 @@ impl Part {
                 let peer = head.peer().ok_or(Lack::Nothing)?;
                 Ok(Key::from(client::text(client.of(peer, head.headers()))))
             }
-            Part::Header(name) => {
-                let mut values = head.headers().get_all(name).iter();
-                let value = values.next().ok_or(Lack::Nothing)?.as_bytes();
-                match values.next() {
-                    Some(_) => Err(Lack::Several),
-                    None if is_secret(name) => Ok(Key::secret(value)),
-                    None => Ok(Key::from(value.to_vec())),
+            Part::Header { name, secret } => {
+                let values = head.headers().get_all(name).iter();
+                let mut values = values
+                    .map(HeaderValue::as_bytes)
+                    .filter(|value| !value.is_empty());
+                let value = values.next().ok_or(Lack::Nothing)?;
+                if values.any(|other| other != value) {
+                    return Err(Lack::Several);
                 }
+                Ok(match secret {
+                    true => Key::secret(value),
+                    false => Key::from(value.to_vec()),
+                })
             }
             Part::Told(told) => told(head).ok_or(Lack::Nothing),
         }
