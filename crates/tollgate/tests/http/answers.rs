@@ -37,6 +37,19 @@ async fn a_refusal_is_a_problem_in_json() {
 }
 
 #[tokio::test]
+async fn a_name_of_any_text_makes_json() {
+    for name in ["plain", "a\"b\\c\n\u{e9}", "\0\u{1f}", "\u{1f600}"] {
+        let (_, store) = manual();
+        let gate = Gate::over(store, Rule::new(name, Quota::per_minute(1)));
+        call(&gate, from("192.0.2.1")).await;
+        let refused = call(&gate, from("192.0.2.1")).await;
+        let body: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
+        let limit = format!("{name} sliding-window-counter/min");
+        assert_eq!(body["violated-policies"][0], limit.as_str());
+    }
+}
+
+#[tokio::test]
 async fn all_rules_or_none_are_charged() {
     let (_, store) = manual();
     let gate = Gate::over(store, Rule::new("client", Quota::per_hour(2)).by_ip()).and(
