@@ -14,7 +14,7 @@ mod refusal;
 mod rule;
 
 pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
-pub use head::{Head, is_secret};
+pub use head::{Head, canonical, is_secret};
 pub use headers::{Draft, Headers};
 pub use limits::Limits;
 pub use outcome::Outcome;

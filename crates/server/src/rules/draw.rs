@@ -6,9 +6,10 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tollgate::Key;
+use tollgate::http::canonical;
 
 use super::asked::{Asked, Client, host_name};
-use super::find::{Found, canonical, find};
+use super::find::{Found, find};
 use super::when::Route;
 use super::{KeyText, Part, Source};
 

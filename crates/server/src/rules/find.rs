@@ -5,7 +5,8 @@ mod claim;
 
 use std::borrow::Cow;
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
+use http::header::{COOKIE, HeaderName};
+use tollgate::http::canonical;
 
 use super::asked::Asked;
 use super::path::decoded;
@@ -67,23 +68,6 @@ fn one<'a>(values: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Found<'a> {
         }
     }
     found
-}
-
-/// A value as one text for all ways to write it.
-pub(super) fn canonical<'a>(name: &HeaderName, value: &'a [u8]) -> Cow<'a, [u8]> {
-    let value = value.trim_ascii();
-    if *name != AUTHORIZATION && *name != PROXY_AUTHORIZATION {
-        return Cow::Borrowed(value);
-    }
-    // Servers read `bearer  x` as `Bearer x`; a client must not be somebody else by that.
-    let Some(end) = value.iter().position(u8::is_ascii_whitespace) else {
-        return Cow::Borrowed(value);
-    };
-    let (scheme, rest) = value.split_at(end);
-    let mut text = scheme.to_ascii_lowercase();
-    text.push(b' ');
-    text.extend_from_slice(rest.trim_ascii());
-    Cow::Owned(text)
 }
 
 fn parameter<'a>(pattern: &PathPattern, name: &str, asked: &'a Asked<'_>) -> Option<&'a [u8]> {

@@ -165,7 +165,8 @@ fn hops(headers: &HeaderMap, by: ForwardedBy) -> impl Iterator<Item = Option<IpA
     };
     // Several lines are one list.
     let lines = headers.get_all(name).iter().rev();
-    let elements = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+    let quotes = by == ForwardedBy::Forwarded;
+    let elements = lines.flat_map(move |line| from_right(line.as_bytes(), b',', quotes));
     elements.take(MOST_HOPS).map(move |element| {
         let text = str::from_utf8(element).ok()?.trim_ascii();
         match by {
@@ -175,21 +176,34 @@ fn hops(headers: &HeaderMap, by: ForwardedBy) -> impl Iterator<Item = Option<IpA
     })
 }
 
-/// The `for` of one element of a `Forwarded` list, without quotes.
+/// The parts of a text from the right; where quotes count, what is within them separates nothing.
+fn from_right(text: &[u8], separator: u8, quotes: bool) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut quoted = false;
+        let at = (0..text.len()).rev().find(|&at| {
+            let before = || text[..at].iter().rev().take_while(|&&byte| byte == b'\\');
+            quoted ^= quotes && text[at] == b'"' && before().count() % 2 == 0;
+            text[at] == separator && !quoted
+        });
+        rest = at.map(|at| &text[..at]);
+        Some(&text[at.map_or(0, |at| at + 1)..])
+    })
+}
+
+/// The `for` of one element of a `Forwarded` list, without quotes; none if it says it twice.
 fn forwarded_for(element: &str) -> Option<&str> {
-    let pair = |pair: &str| -> Option<(usize, usize)> {
-        let (name, value) = pair.split_once('=')?;
-        let value = value.trim_ascii();
-        let value = value
-            .strip_prefix('"')
-            .map_or(Some(value), |rest| rest.strip_suffix('"'))?;
-        let start = value.as_ptr() as usize - element.as_ptr() as usize;
+    let mut found = from_right(element.as_bytes(), b';', true).filter_map(|pair| {
+        let (name, value) = str::from_utf8(pair).ok()?.split_once('=')?;
         name.trim_ascii()
             .eq_ignore_ascii_case("for")
-            .then_some((start, start + value.len()))
-    };
-    let (start, end) = element.split(';').find_map(pair)?;
-    element.get(start..end)
+            .then_some(value.trim_ascii())
+    });
+    let value = found.next().filter(|_| found.next().is_none())?;
+    value
+        .strip_prefix('"')
+        .map_or(Some(value), |rest| rest.strip_suffix('"'))
 }
 
 /// An address, with or without a port.

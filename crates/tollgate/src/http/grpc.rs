@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ::http::Response;
-use ::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use ::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use ::http::{Method, Response};
 use bytes::Bytes;
 
-use super::Refusal;
+use super::{Head, Refusal};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -19,26 +19,37 @@ const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
 
-/// The content type of a gRPC request, which its answer has too; none if it is no gRPC request.
-pub(super) fn content_type(asked: &HeaderMap) -> Option<&HeaderValue> {
-    let value = asked.get(CONTENT_TYPE)?;
-    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
-    matches!(rest.first(), None | Some(b'+' | b';' | b'-')).then_some(value)
+/// The content type of the answer to a gRPC request; none if it is no gRPC request, whatever it
+/// says of itself: those are all posted.
+pub(super) fn content_type(head: &Head<'_>) -> Option<&'static str> {
+    let value = head.headers().get(CONTENT_TYPE)?.as_bytes();
+    let rest = value.strip_prefix(b"application/grpc")?;
+    if head.method() != Method::POST {
+        return None;
+    }
+    match rest {
+        [] | [b'+' | b';', ..] => Some("application/grpc"),
+        rest if rest.starts_with(b"-web-text") => Some("application/grpc-web-text"),
+        rest if rest.starts_with(b"-web") => Some("application/grpc-web"),
+        _ => None,
+    }
 }
 
 /// A response that is all head, as gRPC has them where nothing was done.
-pub(super) fn response(refusal: &Refusal<'_>, content_type: &HeaderValue) -> Response<Bytes> {
+pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Response<Bytes> {
     let (code, retry_after) = match refusal {
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
         Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
-        Refusal::Unavailable | Refusal::Crowded => (UNAVAILABLE, None),
+        Refusal::Unavailable | Refusal::Crowded | Refusal::TooManyLimits { .. } => {
+            (UNAVAILABLE, None)
+        }
         Refusal::Denied { .. } => (PERMISSION_DENIED, None),
         Refusal::NoKey { .. } => (INVALID_ARGUMENT, None),
     };
     let message = refusal.detail();
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
     headers.insert(MESSAGE, escaped(&message));
     if let Some(retry_after) = retry_after {
@@ -126,6 +137,8 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ::http::Request;
+
     use super::*;
 
     #[test]
@@ -143,17 +156,24 @@ mod tests {
     }
 
     #[test]
-    fn only_grpc_is_taken_for_grpc() {
-        let taken = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
-            content_type(&headers).is_some()
+    fn only_what_is_posted_as_grpc_is_taken_for_grpc() {
+        let taken = |method: Method, value: &'static str| {
+            let mut request = Request::new(());
+            *request.method_mut() = method;
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().insert(CONTENT_TYPE, value);
+            content_type(&Head::from(&request))
         };
-        assert!(taken("application/grpc"));
-        assert!(taken("application/grpc+proto"));
-        assert!(taken("application/grpc-web+proto"));
-        assert!(!taken("application/grpcish"));
-        assert!(!taken("application/json"));
+        for (value, answer) in [
+            ("application/grpc", Some("application/grpc")),
+            ("application/grpc+proto", Some("application/grpc")),
+            ("application/grpc-web+proto", Some("application/grpc-web")),
+            ("application/grpcish", None),
+            ("application/json", None),
+        ] {
+            assert_eq!(taken(Method::POST, value), answer);
+            assert_eq!(taken(Method::GET, value), None);
+        }
     }
 
     #[test]

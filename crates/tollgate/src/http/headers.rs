@@ -8,7 +8,7 @@ use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
 
 use super::Limits;
-use crate::decision::{Decision, RetryAfter};
+use crate::decision::Decision;
 use crate::limit::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -102,24 +102,28 @@ impl Headers {
         self.draft.is_some() || self.x_ratelimit
     }
 
-    /// Writes what a decision says; `limits` are those of its request, rule by rule, in order. What
-    /// was decided without counting says nothing of counts.
-    pub fn write<'l>(
+    /// Whether these list limits in the same form as those.
+    pub(super) fn lists_like(&self, other: &Headers) -> bool {
+        self.draft.is_some() && self.draft == other.draft
+    }
+
+    /// Writes when to come back; says whether that is told at all.
+    pub(super) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) -> bool {
+        if self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
+        }
+        self.retry_after
+    }
+
+    /// Writes what a decision counted: `binding` is the quoted name of the limit that decided,
+    /// `limits` are those that clients may know of, rule by rule.
+    pub(super) fn write<'l>(
         &self,
         headers: &mut HeaderMap,
         decision: &Decision,
-        limits: impl Iterator<Item = &'l Limits> + Clone,
+        binding: &str,
+        limits: impl Iterator<Item = &'l Limits>,
     ) {
-        if let Some(wait) = decision.retry_after().and_then(RetryAfter::duration) {
-            self.write_retry_after(headers, wait);
-        }
-        if decision.verdicts().is_empty() {
-            return;
-        }
-        let mut each = limits.clone().flat_map(Limits::names);
-        let Some(binding) = each.nth(decision.binding()) else {
-            return;
-        };
         let (remaining, reset) = (decision.remaining(), seconds(decision.reset_after()));
         match self.draft {
             Some(Draft::Latest) => {
@@ -147,18 +151,24 @@ impl Headers {
         }
     }
 
-    /// Writes when to come back, if that is told at all.
-    fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) {
-        if self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
-        }
-    }
-
     fn whole_wait(&self, wait: Duration) -> u64 {
         let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
         let bit = Duration::from_micros(fastrand::u64(0..=most));
         seconds(wait.saturating_add(bit)).max(1)
     }
+}
+
+/// What is left, as whoever answered has told already: a gate within, or the service itself.
+pub(super) fn told(headers: &HeaderMap) -> Option<u32> {
+    let number = |text: &str| text.trim_ascii().parse().ok();
+    if let Some(remaining) = headers.get(X_REMAINING) {
+        return number(remaining.to_str().ok()?);
+    }
+    let text = headers.get(RATELIMIT)?.to_str().ok()?;
+    let (_, rest) = text
+        .split_once(";r=")
+        .or_else(|| text.split_once("remaining="))?;
+    number(rest.split([';', ',']).next()?)
 }
 
 /// Whole seconds, rounded up.

@@ -37,9 +37,9 @@ impl Limits {
         })
     }
 
-    /// Their names as `RateLimit` quotes them.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|name| &**name)
+    /// A limit's name as `RateLimit` quotes it.
+    pub(super) fn quoted(&self, limit: usize) -> &str {
+        &self.names[limit]
     }
 }
 

@@ -65,10 +65,12 @@ impl Outcome {
 
     /// What a rule that only watches came to.
     pub(super) fn watched(decision: &Decision) -> Self {
-        match (decision.allowed(), decision.degraded()) {
-            (true, true) => Outcome::DegradedAdmitted,
-            (true, false) => Outcome::Admitted,
-            (false, _) => Outcome::ShadowRefused,
+        match decision.allowed() {
+            // Whatever its policy, it stops nobody for want of the store.
+            false if decision.unavailable() => Outcome::DegradedAdmitted,
+            false => Outcome::ShadowRefused,
+            true if decision.degraded() => Outcome::DegradedAdmitted,
+            true => Outcome::Admitted,
         }
     }
 }

@@ -8,7 +8,7 @@ use tollgate_core::Verdict;
 
 use super::outcome::Outcome;
 use super::plan::{Charge, Plan, Why, join};
-use super::{Limits, Refusal};
+use super::{Limits, Refusal, headers};
 use crate::decision::{Decision, RetryAfter};
 use crate::limiter::{Limiter, Wait};
 use crate::request::Request;
@@ -53,8 +53,13 @@ impl Passage {
         let mut watched = Vec::new();
         if enforced.passes() && plan.stopped().is_none() {
             for (i, charge) in plan.shadows() {
-                let decision = limiter.decide_at_once(&charge.request());
-                watched.extend(decision.map(|decision| (i, decision)));
+                let decided = limiter.decide_at_once(&charge.request());
+                watched.extend(decided.map(|decision| (i, decision)));
+            }
+            // Nothing is counted yet: it can be waited for instead.
+            let nothing = matches!(enforced, Enforced::Nobody) && watched.is_empty();
+            if nothing && plan.shadows().next().is_some() {
+                return Err(plan);
             }
         }
         Ok(Passage {
@@ -84,6 +89,15 @@ impl Passage {
         }
     }
 
+    /// A plan whose rules have decided, in whichever way; rules that only watch have no say.
+    pub fn decided(plan: Plan, decision: Decision) -> Self {
+        Passage {
+            plan,
+            enforced: Enforced::Decided(decision),
+            watched: Vec::new(),
+        }
+    }
+
     /// The plan that was carried out.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -104,6 +118,7 @@ impl Passage {
             return Some(match stop.why {
                 Why::Denied => Refusal::Denied { rule },
                 Why::NoKey => Refusal::NoKey { rule },
+                Why::TooManyLimits => Refusal::TooManyLimits { rule },
             });
         }
         match &self.enforced {
@@ -130,12 +145,51 @@ impl Passage {
         self.plan.charges().iter().any(concerns)
     }
 
-    /// Tells the client, in the headers of whatever answer it gets.
+    /// Tells the client, in the headers of an answer of our own.
+    ///
+    /// The rule of the binding limit says which headers tell of counts. When to come back is told
+    /// if any rule tells it.
     pub fn tell(&self, headers: &mut HeaderMap) {
-        if let (Some(decision), Some((_, charge))) = (self.decision(), self.binding()) {
-            let limits = self.plan.enforced().map(|charge| &*charge.limits);
-            charge.terms.headers.write(headers, decision, limits);
+        let Some(decision) = self.decision() else {
+            return;
+        };
+        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+            let mut rules = self.plan.enforced().map(|charge| &charge.terms.headers);
+            let _ = rules.any(|rule| rule.write_retry_after(headers, wait));
         }
+        self.tell_counts(decision, headers);
+    }
+
+    /// Tells the client, in the headers of the service's answer. Where a gate within has told of
+    /// less already, or has refused, that stands.
+    pub fn tell_through(&self, status: StatusCode, headers: &mut HeaderMap) {
+        let Some(decision) = self.decision() else {
+            return;
+        };
+        let stands = match headers::told(headers) {
+            None => false,
+            Some(remaining) => {
+                status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
+            }
+        };
+        if !stands {
+            self.tell_counts(decision, headers);
+        }
+    }
+
+    /// Tells what was counted; what was decided without counting says nothing.
+    fn tell_counts(&self, decision: &Decision, headers: &mut HeaderMap) {
+        if decision.verdicts().is_empty() {
+            return;
+        }
+        let Some((i, charge)) = self.binding() else {
+            return;
+        };
+        let rule = &charge.terms.headers;
+        let known = self.plan.enforced();
+        let known = known.filter(|charge| charge.terms.headers.lists_like(rule));
+        let limits = known.map(|charge| &*charge.limits);
+        rule.write(headers, decision, charge.limits.quoted(i), limits);
     }
 
     /// Gives back what was taken under rules by which an answer of this kind does not count.

@@ -60,6 +60,8 @@ pub enum Why {
     Denied,
     /// The request does not say who is to be limited, and the rule refuses such.
     NoKey,
+    /// The rules that apply have more limits than one request may carry.
+    TooManyLimits,
 }
 
 /// What holds for all limits of a rule.
@@ -86,22 +88,31 @@ impl Plan {
         Plan::default()
     }
 
-    /// Adds a rule. One whose counters are in the plan already is left out, as is one beyond
-    /// [`MAX_LIMITS`](crate::MAX_LIMITS) limits.
+    /// Adds a rule. One whose counters are in the plan already is left out; one beyond
+    /// [`MAX_LIMITS`] limits stops the request, so that no rule is passed over unseen. A rule that
+    /// only watches is asked by itself and takes no room.
     pub fn charge(&mut self, charge: Charge) {
-        if self.charges.is_empty() || self.has_room(&charge) {
-            self.charges.push(charge);
+        if !charge.terms.shadow && !self.charges.is_empty() {
+            let limits = self.enforced().map(|charge| charge.limits.len());
+            if limits.sum::<usize>() + charge.limits.len() > MAX_LIMITS {
+                let terms = charge.terms;
+                let why = Why::TooManyLimits;
+                return self.stop(Stop { terms, why });
+            }
+            if self.has_counter_of(&charge) {
+                return;
+            }
         }
+        self.charges.push(charge);
     }
 
-    fn has_room(&self, new: &Charge) -> bool {
-        let limits = self.charges.iter().map(|charge| charge.limits.len());
+    fn has_counter_of(&self, new: &Charge) -> bool {
         let names =
             |charge: &Charge, name: &str| charge.limits.iter().any(|limit| limit.name() == name);
         let meets = |charge: &Charge| {
             charge.key == new.key && new.limits.iter().any(|limit| names(charge, limit.name()))
         };
-        limits.sum::<usize>() + new.limits.len() <= MAX_LIMITS && !self.charges.iter().any(meets)
+        self.enforced().any(meets)
     }
 
     /// Stops the request; the first rule that does so counts.

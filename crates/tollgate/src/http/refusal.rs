@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use ::http::header::{CONTENT_TYPE, HeaderValue};
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 
-use super::grpc;
+use super::{Head, grpc};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -42,6 +42,11 @@ pub enum Refusal<'a> {
         /// The rule.
         rule: &'a str,
     },
+    /// The rules that apply have more limits than one request may carry.
+    TooManyLimits {
+        /// The rule that was one too many.
+        rule: &'a str,
+    },
 }
 
 impl Refusal<'_> {
@@ -49,7 +54,9 @@ impl Refusal<'_> {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Unavailable | Refusal::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Unavailable | Refusal::Crowded | Refusal::TooManyLimits { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::Denied { .. } => StatusCode::FORBIDDEN,
             Refusal::NoKey { .. } => StatusCode::BAD_REQUEST,
         }
@@ -67,6 +74,7 @@ impl Refusal<'_> {
             Refusal::Crowded => "urn:tollgate:problem:too-many-waiting",
             Refusal::Denied { .. } => "urn:tollgate:problem:denied",
             Refusal::NoKey { .. } => "urn:tollgate:problem:missing-key",
+            Refusal::TooManyLimits { .. } => "urn:tollgate:problem:too-many-limits",
         }
     }
 
@@ -78,6 +86,7 @@ impl Refusal<'_> {
             Refusal::Crowded => "Too many requests are waiting",
             Refusal::Denied { .. } => "Denied",
             Refusal::NoKey { .. } => "Nobody to limit",
+            Refusal::TooManyLimits { .. } => "Too many limits",
         }
     }
 
@@ -100,13 +109,17 @@ impl Refusal<'_> {
             Refusal::NoKey { rule } => {
                 format!("the request lacks what `{rule}` tells clients apart by").into()
             }
+            Refusal::TooManyLimits { rule } => {
+                format!("`{rule}` and the rules before it have too many limits for one request")
+                    .into()
+            }
         }
     }
 
-    /// The answer to a request with these headers: problem details, or, to gRPC, a status that
-    /// its clients understand.
-    pub fn response(&self, asked: &HeaderMap) -> Response<Bytes> {
-        match grpc::content_type(asked) {
+    /// The answer to a request: problem details, or, to gRPC, a status that its clients
+    /// understand.
+    pub fn response(&self, head: &Head<'_>) -> Response<Bytes> {
+        match grpc::content_type(head) {
             Some(content_type) => grpc::response(self, content_type),
             None => self.problem(),
         }
@@ -137,6 +150,7 @@ impl Refusal<'_> {
             }
             Refusal::Denied { .. }
             | Refusal::NoKey { .. }
+            | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
             | Refusal::Crowded => {}
         }

@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use ::http::{HeaderMap, HeaderName, StatusCode};
 use tollgate_core::Quota;
 
 use super::plan::{Charge, Plan, Policy, Stop, Terms, Why};
-use super::{ClientAddress, Head, Headers, Limits, client, is_secret};
+use super::{ClientAddress, Head, Headers, Limits, canonical, client, is_secret};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
@@ -43,6 +43,11 @@ pub struct Rule {
     missing: Missing,
     cost: Option<Ask<u32>>,
 }
+
+/// Said once: it is a mistake in how a server is put together, not one of its clients.
+static NO_PEER: Once = Once::new();
+const NO_PEER_NOTED: &str = "a rule by address finds none: the server does not note the socket's \
+                             peer where `tollgate::http::Peer` says";
 
 /// What is asked of each request.
 type Ask<T> = Box<dyn Fn(&Head<'_>) -> T + Send + Sync>;
@@ -311,7 +316,8 @@ impl Rules {
     /// Adds a rule.
     ///
     /// # Panics
-    /// When there is a rule of that name already, or the rule has more than 64 quotas.
+    /// When there is a rule of that name already, or the rule or one of its tiers has no quota or
+    /// more than 64.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
         let same = |ready: &Arc<Ready>| ready.terms.name == rule.terms.name;
@@ -426,21 +432,23 @@ impl Part {
     fn of(&self, head: &Head<'_>, client: &ClientAddress) -> Result<Key<'static>, Lack> {
         match self {
             Part::Ip => {
-                let peer = head.peer().ok_or(Lack::Nothing)?;
+                let peer = head.peer().ok_or_else(|| {
+                    NO_PEER.call_once(|| tracing::warn!("{NO_PEER_NOTED}"));
+                    Lack::Nothing
+                })?;
                 Ok(Key::from(client::text(client.of(peer, head.headers()))))
             }
             Part::Header { name, secret } => {
                 let values = head.headers().get_all(name).iter();
-                let mut values = values
-                    .map(HeaderValue::as_bytes)
-                    .filter(|value| !value.is_empty());
+                let values = values.map(|value| canonical(name, value.as_bytes()));
+                let mut values = values.filter(|value| !value.is_empty());
                 let value = values.next().ok_or(Lack::Nothing)?;
                 if values.any(|other| other != value) {
                     return Err(Lack::Several);
                 }
                 Ok(match secret {
                     true => Key::secret(value),
-                    false => Key::from(value.to_vec()),
+                    false => Key::from(value.into_owned()),
                 })
             }
             Part::Told(told) => told(head).ok_or(Lack::Nothing),

@@ -148,7 +148,7 @@ impl<P: Policy, S: Store> Gate<P, S> {
             observer(passage);
         }
         let refusal = passage.refusal()?;
-        let mut response = refusal.response(head.headers());
+        let mut response = refusal.response(head);
         passage.tell(response.headers_mut());
         Some(match &self.shared.denied {
             Some(denied) => denied(&refusal, head, response),

@@ -123,7 +123,7 @@ where
                     let mut response = ready!(called.poll(context))?;
                     if let Some(Passed { passage, gate }) = passed.take() {
                         passage.answered(gate.limiter(), response.status(), response.headers());
-                        passage.tell(response.headers_mut());
+                        passage.tell_through(response.status(), response.headers_mut());
                     }
                     return Poll::Ready(Ok(response.map(GateBody::service)));
                 }

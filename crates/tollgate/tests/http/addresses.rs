@@ -131,6 +131,23 @@ async fn the_standard_header_is_read_where_proxies_write_it() {
     assert!(!admitted(&gate, forged).await);
 }
 
+#[test]
+fn what_a_client_says_of_its_host_does_not_name_it() {
+    let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
+    // A proxy writes the Host that a client sent into an element of its own.
+    for line in [
+        r#"for=9.9.9.9;host="x,for=1.1.1.1;y""#,
+        r#"host="x;for=1.1.1.1;y";for=9.9.9.9"#,
+        r#"proto=http;host="a,for=1.1.1.1;b";for=9.9.9.9"#,
+        r#"for=1.1.1.1, host="a\",for=1.1.1.1;b";for=9.9.9.9"#,
+    ] {
+        let mut headers = http::HeaderMap::new();
+        headers.insert("forwarded", line.parse().unwrap());
+        let found = client.of("10.0.0.1".parse().unwrap(), &headers);
+        assert_eq!(found.to_string(), "9.9.9.9", "{line}");
+    }
+}
+
 #[tokio::test]
 async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);

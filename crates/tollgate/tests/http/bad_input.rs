@@ -185,3 +185,65 @@ async fn fields_that_the_service_sent_too_are_replaced() {
             .starts_with("\"r sliding")
     );
 }
+
+#[tokio::test]
+async fn one_rule_too_many_is_never_passed_over() {
+    let (_, store) = manual();
+    let mut gate = Gate::over(store, Rule::new("0", Quota::per_hour(1_000)));
+    for i in 1..65 {
+        gate = gate.and(Rule::new(i.to_string(), Quota::per_hour(1_000)));
+    }
+    let response = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(response.status(), 503);
+    let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(body["type"], "urn:tollgate:problem:too-many-limits");
+}
+
+#[tokio::test]
+async fn a_spelling_of_bearer_is_no_new_client() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1)).by_header("authorization");
+    let gate = Gate::over(store, rule);
+    let spellings = ["Bearer tok", "bearer tok", "BEARER  tok ", "bEarer tok"];
+    let mut admitted = 0;
+    for spelling in spellings {
+        let request = with(from("192.0.2.1"), "authorization", spelling);
+        admitted += u32::from(call(&gate, request).await.status() == 200);
+    }
+    assert_eq!(admitted, 1);
+}
+
+#[tokio::test]
+async fn a_content_type_alone_makes_nothing_grpc() {
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(1)));
+    call(&gate, from("192.0.2.1")).await;
+    let request = with(from("192.0.2.1"), "content-type", "application/grpc");
+    assert_eq!(call(&gate, request).await.status(), 429);
+}
+
+#[test]
+fn a_head_shows_no_secret() {
+    let mut request = with(from("192.0.2.1"), "authorization", "Bearer hunter2");
+    *request.uri_mut() = "/a?token=hunter3".parse().unwrap();
+    let shown = format!("{:?}", tollgate::http::Head::from(&request));
+    assert_eq!(shown, "GET /a");
+}
+
+#[test]
+fn names_that_promise_secrets_are_known() {
+    for name in [
+        "authorization",
+        "X-Api-Key",
+        "x-auth",
+        "x-jwt",
+        "cookie",
+        "access_token",
+        "ocp-apim-subscription-key",
+    ] {
+        assert!(tollgate::http::is_secret(name), "{name}");
+    }
+    for name in ["x-user", "x-tenant", "accept", "keyboard"] {
+        assert!(!tollgate::http::is_secret(name), "{name}");
+    }
+}

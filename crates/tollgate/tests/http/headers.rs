@@ -181,3 +181,45 @@ async fn a_refusal_tells_the_untouched_balance() {
     assert_eq!(refused.status(), 429);
     assert_eq!(header(&refused, "x-ratelimit-remaining"), Some("2"));
 }
+
+#[tokio::test]
+async fn gates_within_gates_tell_the_truth_of_the_tighter() {
+    use std::convert::Infallible;
+    use tower::{Layer, Service, service_fn};
+    for (outer, inner) in [(100, 1), (1, 100)] {
+        let (_, store) = manual();
+        let outer = Gate::over(store, Rule::new("outer", Quota::per_hour(outer)));
+        let (_, store) = manual();
+        let inner = Gate::over(store, Rule::new("inner", Quota::per_hour(inner)));
+        let service = service_fn(|_: crate::support::Asked| async {
+            let body = http_body_util::Full::<bytes::Bytes>::default();
+            Ok::<_, Infallible>(http::Response::new(body))
+        });
+        let mut service = outer.layer(inner.layer(service));
+        for status in [200, 429] {
+            let response = service.call(from("192.0.2.1")).await.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
+            assert_eq!(response.headers()["x-ratelimit-limit"], "1");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_keeps_silent_is_not_listed_and_silences_no_other() {
+    let (_, store) = manual();
+    let hidden = Rule::new("hidden", quota("fixed-window 2/h")).headers(Headers::none());
+    let gate = Gate::over(store, Rule::new("public", quota("fixed-window 1/h"))).and(hidden);
+    let response = call(&gate, from("192.0.2.1")).await;
+    let policy = items(header(&response, "ratelimit-policy").unwrap());
+    assert_eq!(policy.len(), 1, "{policy:?}");
+    // The silent one refuses: its counts stay its own, when to come back is told.
+    let (_, store) = manual();
+    let hidden = Rule::new("hidden", quota("fixed-window 1/h")).headers(Headers::none());
+    let gate = Gate::over(store, Rule::new("public", quota("fixed-window 9/h"))).and(hidden);
+    call(&gate, from("192.0.2.1")).await;
+    let refused = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(refused.status(), 429);
+    assert!(header(&refused, "retry-after").is_some());
+    assert_eq!(header(&refused, "ratelimit-policy"), None);
+}

@@ -59,3 +59,38 @@ async fn a_missing_key_stops_nobody() {
     let gate = Gate::over(store, rule.shadow());
     assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
 }
+
+#[tokio::test]
+async fn by_itself_over_redis_it_counts_too() {
+    let server = tollgate_testkit::redis::Server::start();
+    let store = tollgate::RedisStore::connect(&server.url()).await.unwrap();
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = std::sync::Arc::clone(&seen);
+    let patient = std::time::Duration::from_secs(10);
+    let rule = Rule::new("new", Quota::per_hour(1)).deadline(patient);
+    let gate = Gate::over(store, rule.shadow()).observe(move |passage| {
+        let outcomes = passage.outcomes().map(|(_, outcome)| outcome);
+        heard.lock().unwrap().extend(outcomes);
+    });
+    for _ in 0..3 {
+        assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    }
+    let expected = [
+        Outcome::Admitted,
+        Outcome::ShadowRefused,
+        Outcome::ShadowRefused,
+    ];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn it_takes_no_room_from_rules_that_enforce() {
+    let (_, store) = manual();
+    let mut gate = Gate::over(store, Rule::new("0", Quota::per_hour(1_000)).shadow());
+    for i in 1..64 {
+        gate = gate.and(Rule::new(i.to_string(), Quota::per_hour(1_000)).shadow());
+    }
+    let gate = gate.and(Rule::new("login", Quota::per_hour(1)));
+    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 429);
+}

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), 
         request: asked.line(),
         client: trace.client.map(|client| client.to_string()),
         rules: told.map(|(step, rule)| Told::of(step, rule)).collect(),
-        seen: Seen::of(trace.plan(), asked.head().headers()),
+        seen: Seen::of(trace.plan(), &asked.head()),
     };
     let written = match args.json {
         true => serde_json::to_writer_pretty(&mut *out, &explained)
