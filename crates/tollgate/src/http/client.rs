@@ -120,6 +120,18 @@ impl ClientAddress {
         }
     }
 
+    /// Whether what a peer says of others is believed.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.trusted {
+            Trusted::Nobody | Trusted::Hops(0) => false,
+            Trusted::Networks(networks) => {
+                let peer = peer.to_canonical();
+                networks.iter().any(|network| network.contains(peer))
+            }
+            Trusted::Hops(_) => true,
+        }
+    }
+
     /// One address for all that are the same client as this one.
     pub fn grouped(&self, ip: IpAddr) -> IpAddr {
         match ip {

@@ -40,9 +40,10 @@ pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Res
     let (code, retry_after) = match refusal {
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
         Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
-        Refusal::Unavailable | Refusal::Crowded | Refusal::TooManyLimits { .. } => {
-            (UNAVAILABLE, None)
-        }
+        Refusal::Unavailable
+        | Refusal::Crowded
+        | Refusal::TooManyLimits { .. }
+        | Refusal::Closed => (UNAVAILABLE, None),
         Refusal::Denied { .. } => (PERMISSION_DENIED, None),
         Refusal::NoKey { .. } => (INVALID_ARGUMENT, None),
     };

@@ -119,6 +119,7 @@ impl Passage {
                 Why::Denied => Refusal::Denied { rule },
                 Why::NoKey => Refusal::NoKey { rule },
                 Why::TooManyLimits => Refusal::TooManyLimits { rule },
+                Why::Closed => Refusal::Closed,
             });
         }
         match &self.enforced {

@@ -62,6 +62,8 @@ pub enum Why {
     NoKey,
     /// The rules that apply have more limits than one request may carry.
     TooManyLimits,
+    /// Whoever runs the service lets nobody through for now.
+    Closed,
 }
 
 /// What holds for all limits of a rule.

@@ -47,6 +47,8 @@ pub enum Refusal<'a> {
         /// The rule that was one too many.
         rule: &'a str,
     },
+    /// Whoever runs the service lets nobody through for now. No quota says so.
+    Closed,
 }
 
 impl Refusal<'_> {
@@ -54,9 +56,10 @@ impl Refusal<'_> {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Unavailable | Refusal::Crowded | Refusal::TooManyLimits { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::Unavailable
+            | Refusal::Crowded
+            | Refusal::TooManyLimits { .. }
+            | Refusal::Closed => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Denied { .. } => StatusCode::FORBIDDEN,
             Refusal::NoKey { .. } => StatusCode::BAD_REQUEST,
         }
@@ -75,6 +78,7 @@ impl Refusal<'_> {
             Refusal::Denied { .. } => "urn:tollgate:problem:denied",
             Refusal::NoKey { .. } => "urn:tollgate:problem:missing-key",
             Refusal::TooManyLimits { .. } => "urn:tollgate:problem:too-many-limits",
+            Refusal::Closed => "urn:tollgate:problem:closed",
         }
     }
 
@@ -87,6 +91,7 @@ impl Refusal<'_> {
             Refusal::Denied { .. } => "Denied",
             Refusal::NoKey { .. } => "Nobody to limit",
             Refusal::TooManyLimits { .. } => "Too many limits",
+            Refusal::Closed => "Closed for now",
         }
     }
 
@@ -113,6 +118,7 @@ impl Refusal<'_> {
                 format!("`{rule}` and the rules before it have too many limits for one request")
                     .into()
             }
+            Refusal::Closed => "whoever runs the service lets nobody through for now".into(),
         }
     }
 
@@ -152,7 +158,8 @@ impl Refusal<'_> {
             | Refusal::NoKey { .. }
             | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
-            | Refusal::Crowded => {}
+            | Refusal::Crowded
+            | Refusal::Closed => {}
         }
         json.push('}');
         json

@@ -31,6 +31,7 @@ impl Seen {
                 Why::Denied => "denies this client",
                 Why::NoKey => "has to know who it is",
                 Why::TooManyLimits => "is one rule too many for a request",
+                Why::Closed => "lets nobody through",
             };
             let when = format!("Always, as `{rule}` {what}");
             let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
