@@ -45,7 +45,7 @@ pub use text::TextError;
 pub use tier::{Limits, TierBy, Tiers, TiersError};
 pub use tollgate::http::Missing;
 pub use trace::{Fate, Looked, Sight, Step, Trace};
-pub use walk::{By, Rules};
+pub use walk::{By, Rules, Standing};
 pub use when::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
 
 /// Rules as they were written, checked.

@@ -37,6 +37,10 @@ impl Client {
         }
     }
 
+    pub(super) fn address(&self) -> &ClientAddress {
+        &self.grouped
+    }
+
     /// The one address that stands for all of a client's.
     pub(super) fn group(&self, ip: IpAddr) -> IpAddr {
         // Where nobody forwards, the client is the peer.

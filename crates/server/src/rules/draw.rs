@@ -107,15 +107,40 @@ impl Drawing {
         }
         let values = self.0.iter().zip(text.texts()).map(|(places, text)| {
             let place = places.first();
-            let value = match place.map(|place| &place.source) {
-                Some(Source::Ip) => address(text, client),
-                Some(Source::Header(name)) => canonical(name, text.as_bytes()),
-                Some(Source::Host) => host_name(text.as_bytes()),
-                _ => Cow::Borrowed(text.as_bytes()),
-            };
+            let value = place.map_or(Cow::Borrowed(text.as_bytes()), |place| {
+                place.value(text, client)
+            });
             (value, place.is_some_and(|place| place.secret))
         });
         Some(compose(values))
+    }
+
+    /// Every key that a text may be: of a key of one part also those found in its other places.
+    pub(super) fn all_listed(&self, text: &KeyText, client: &Client) -> Vec<Key<'static>> {
+        let mut keys: Vec<_> = self.listed(text, client).into_iter().collect();
+        if let [places] = &*self.0
+            && let Some(text) = text.texts().next()
+            && !keys.is_empty()
+        {
+            let others = places.iter().enumerate().skip(1);
+            keys.extend(others.map(|(at, place)| {
+                let value = (place.value(text, client), place.secret);
+                compose([value, (Cow::Owned(marks(&[Some(at)]).into_bytes()), false)])
+            }));
+        }
+        keys
+    }
+}
+
+impl Place {
+    /// A value of this place as it is counted by, from how it is written in a list.
+    fn value<'a>(&self, text: &'a str, client: &Client) -> Cow<'a, [u8]> {
+        match &self.source {
+            Source::Ip => address(text, client),
+            Source::Header(name) => canonical(name, text.as_bytes()),
+            Source::Host => host_name(text.as_bytes()),
+            _ => Cow::Borrowed(text.as_bytes()),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl KeyText {
         self.0.len()
     }
 
-    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate::http::{Charge, Head, Plan, Policy, Stop, Why};
+use tollgate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
 use tollgate::{Key, Limit, MAX_LIMITS};
 
 use super::asked::{Asked, Client};
@@ -12,13 +12,24 @@ use super::draw::{Lack, Place};
 use super::find::Found;
 use super::trace::Trace;
 use super::when::{Mismatch, Route};
-use super::{Fault, Missing, Name, RuleSet};
+use super::{Fault, KeyText, Missing, Name, Rule, RuleSet};
 
 /// Rules in force: turns requests into plans.
 #[derive(Debug)]
 pub struct Rules {
     client: Client,
     rules: Vec<Compiled>,
+}
+
+/// Where a key stands before one rule.
+#[derive(Debug)]
+pub struct Standing<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The key as the rule's counters know it.
+    pub key: Key<'static>,
+    /// Every limit that the rule, one of its tiers or an override may hold it to.
+    pub limits: Vec<&'r Limit>,
 }
 
 /// What a rule makes of a request.
@@ -93,6 +104,48 @@ impl Rules {
         trace
     }
 
+    /// What a request has to pass of one rule, whether or not the rule is about such requests:
+    /// whoever names the rule has chosen it. None if there is no such rule.
+    pub fn plan_of(&self, name: &str, head: &Head<'_>) -> Option<Plan> {
+        let named = |compiled: &&Compiled| compiled.rule.name.as_str() == name;
+        let compiled = self.rules.iter().find(named)?;
+        let asked = Asked::new(head, &self.client);
+        let mut planner = Planner::default();
+        let route = compiled.rule.when.route(&asked).unwrap_or(Route::Any);
+        let outcome = match compiled.rule.enabled {
+            true => compiled.weigh(&asked, route, MAX_LIMITS, &mut planner),
+            false => Outcome::Disabled,
+        };
+        planner.rule(compiled, outcome);
+        Some(planner.plan)
+    }
+
+    /// How clients' addresses are found.
+    pub fn client(&self) -> &ClientAddress {
+        self.client.address()
+    }
+
+    /// Where a key, as it is written in a list, stands before each rule whose key has as many
+    /// parts.
+    pub fn standings(&self, text: &KeyText) -> Vec<Standing<'_>> {
+        let mut standings = Vec::new();
+        for compiled in &self.rules {
+            for key in compiled.drawing.all_listed(text, &self.client) {
+                let mut limits: Vec<&Limit> = Vec::new();
+                for limit in compiled.all_limits() {
+                    // Tiers and overrides of one behaviour and period share a counter; each may
+                    // hold the key to another limit.
+                    if !limits.contains(&limit) {
+                        limits.push(limit);
+                    }
+                }
+                let rule = &compiled.rule;
+                standings.push(Standing { rule, key, limits });
+            }
+        }
+        standings
+    }
+
     /// Every limit that any request may come before, for a store to prepare.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.rules.iter().flat_map(Compiled::all_limits)
@@ -141,10 +194,21 @@ impl Compiled {
         if !rule.enabled {
             return Outcome::Disabled;
         }
-        let route: Route<'_> = match rule.when.route(asked) {
-            Ok(route) => route,
-            Err(mismatch) => return Outcome::Mismatch(mismatch),
-        };
+        match rule.when.route(asked) {
+            Ok(route) => self.weigh(asked, route, room, ear),
+            Err(mismatch) => Outcome::Mismatch(mismatch),
+        }
+    }
+
+    /// What it makes of a request that it is about.
+    fn weigh<'r>(
+        &'r self,
+        asked: &Asked<'_>,
+        route: Route<'r>,
+        room: usize,
+        ear: &mut impl Ear,
+    ) -> Outcome<'r> {
+        let rule = &self.rule;
         let tell = |part, place: &Place, found: &Found<'_>| ear.found(part, place, found);
         let drawn = self.drawing.draw(asked, route, tell);
 
