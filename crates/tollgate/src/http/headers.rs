@@ -8,7 +8,7 @@ use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
 
 use super::Limits;
-use crate::decision::Decision;
+use crate::decision::{Decision, RetryAfter};
 use crate::limit::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -95,6 +95,30 @@ impl Headers {
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
+    }
+
+    /// Tells a client all that a decision says, for whoever asks a limiter without a plan: `limits`
+    /// are those of the request, in order, however they are put together. What was decided without
+    /// counting says nothing of counts.
+    pub fn tell<'l>(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+        limits: impl Iterator<Item = &'l Limits> + Clone,
+    ) {
+        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+            self.write_retry_after(headers, wait);
+        }
+        if decision.verdicts().is_empty() {
+            return;
+        }
+        let mut each = limits.clone().flat_map(|limits| {
+            let places = 0..limits.len();
+            places.map(move |i| limits.quoted(i))
+        });
+        if let Some(binding) = each.nth(decision.binding()) {
+            self.write(headers, decision, binding, limits);
+        }
     }
 
     /// Whether a request that passes is told anything.
