@@ -1,9 +1,13 @@
 //! The command line as types, and its help. Knows what may be asked, not how it is done.
 
+mod serve;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub(crate) use serve::{Failing, ServeArgs};
 
 /// An exact rate limiter.
 #[derive(Debug, Parser)]
@@ -31,10 +35,14 @@ Exit codes:
   2  the input is wrong: arguments, a quota, FILE, a line to replay, rules
 
 Start here:
+  tollgate serve
   tollgate demo";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve: a check API beside any proxy, with metrics and an admin API
+    #[command(after_long_help = serve::ABOUT)]
+    Serve(ServeArgs),
     /// Answer recorded requests on their own time, one JSON line each
     #[command(after_long_help = ABOUT_REPLAY)]
     Replay(ReplayArgs),

@@ -8,6 +8,7 @@ mod explain;
 mod man;
 mod race;
 pub(crate) mod replay;
+mod serve;
 
 use std::io;
 
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match command {
+        Command::Serve(args) => serve::run(&args, &mut out),
         Command::Replay(args) => replay::run(&args, &mut out),
         Command::Explain(args) => explain::run(&args, &mut out),
         Command::Demo(args) => demo::run(&args, &mut out),

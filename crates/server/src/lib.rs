@@ -1,21 +1,28 @@
-//! Tollgate's command line: `tollgate replay`, `explain`, `demo`, `race`, `doctor`, `config`,
-//! `completions` and `man`.
+//! Tollgate's command line: `tollgate serve`, `replay`, `explain`, `demo`, `race`, `doctor`,
+//! `config`, `completions` and `man`.
 //!
 //! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines
 //! and fuzzers can reach the readers of replay lines and rules files. To limit rates in a program, use the
 //! `tollgate` crate.
 
+mod answer;
 mod behaviour;
 mod cli;
 mod command;
 #[doc(hidden)]
 pub mod config;
+mod counters;
+mod door;
 mod failure;
 mod figures;
+mod force;
+mod metrics;
 mod place;
 #[doc(hidden)]
 pub mod rules;
 mod scratch;
+mod serving;
+mod token;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

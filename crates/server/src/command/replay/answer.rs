@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use tollgate_core::{Quota, Verdict};
 
 use super::line::Line;
+use crate::answer::{figures, number};
 
 /// How much is gathered before it is written.
 const CHUNK: usize = 64 << 10;
@@ -79,32 +80,4 @@ impl<W: Write> Answers<W> {
         self.buffer.clear();
         written
     }
-}
-
-/// The figures from the value of `allowed` to that of `delay_us`.
-fn figures(to: &mut Vec<u8>, verdict: &Verdict) {
-    to.extend(if verdict.allowed() {
-        &b"true"[..]
-    } else {
-        b"false"
-    });
-    to.extend(b",\"granted\":");
-    number(to, verdict.granted());
-    to.extend(b",\"limit\":");
-    number(to, verdict.limit);
-    to.extend(b",\"remaining\":");
-    number(to, verdict.remaining);
-    to.extend(b",\"retry_after_us\":");
-    match verdict.retry_after_us() {
-        Some(us) => number(to, us),
-        None => to.extend(b"null"),
-    }
-    to.extend(b",\"reset_after_us\":");
-    number(to, verdict.reset_after_us);
-    to.extend(b",\"delay_us\":");
-    number(to, verdict.delay_us());
-}
-
-fn number(to: &mut Vec<u8>, n: impl itoa::Integer) {
-    to.extend(itoa::Buffer::new().format(n).as_bytes());
 }

@@ -1,0 +1,93 @@
+//! The arguments of `tollgate serve`, and their help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+pub(super) const ABOUT: &str = "\
+Without a rules file it counts in this process under a small sample of rules.
+The first line on standard output is JSON and says where it listens; port 0
+finds a free port. Logs go to standard error: text on a terminal, JSON
+elsewhere; TOLLGATE_LOG=debug says more.
+
+SIGHUP, and any change of the rules file, reads it again; one that is wrong
+changes nothing. SIGTERM and SIGINT stop taking connections and answer what is
+under way, for at most 20 seconds.
+
+Away from this machine, the admin API and the verbs charge, refund and reset
+need a token: Authorization: Bearer <token>, at least 16 characters, from
+TOLLGATE_ADMIN_TOKEN or --admin-token-file. Without one nobody else gets in.
+
+Examples:
+  tollgate serve
+  tollgate serve --config rules.yaml --store redis://localhost
+  tollgate serve --config rules.yaml --check
+  tollgate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
+
+Exit codes:
+  0  told to stop, and every request under way was answered; --check: good
+  1  something outside failed: an address is taken
+  2  the arguments or the rules are wrong";
+
+// `Debug` is written by hand: the URL may hold a password.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// The rules file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the check API listens
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Where the gateway listens, with an upstream: 127.0.0.1:8000 unless given
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) gateway: Option<SocketAddr>,
+    /// The service that the gateway leads to, such as http://localhost:3000
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Option<String>,
+    /// Where health, metrics and the admin API are
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    pub(crate) admin: SocketAddr,
+    /// Where the counters are kept, whatever the rules file says: 'memory', or the URL of Redis or
+    /// Valkey, such as redis://user:password@host:6379/0
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: Option<String>,
+    /// Trust the authority in this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca_cert: Option<PathBuf>,
+    /// Show the certificate in this PEM file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_key")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// Prove it with the key in this PEM file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_cert")]
+    pub(crate) client_key: Option<PathBuf>,
+    /// What a check that names no rule is answered when the store does not answer
+    #[arg(long, value_name = "POLICY", default_value = "open")]
+    pub(crate) on_failure: Failing,
+    /// Read the admin token from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// Check the arguments and the rules, and end
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// What to answer without the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Failing {
+    /// Admit, marked as degraded
+    Open,
+    /// Answer 503
+    Closed,
+}
+
+impl std::fmt::Debug for ServeArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServeArgs").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! `tollgate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
+//! Knows what goes where; leaves each to the files below.
+
+mod logs;
+mod place;
+mod reload;
+mod say;
+mod signals;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tollgate::{MemoryStore, OnFailure, Store};
+
+use self::signals::Signals;
+use crate::cli::{Failing, ServeArgs};
+use crate::config::{self, Loaded, Report, Style};
+use crate::counters::Counters;
+use crate::door::{self, Bound};
+use crate::failure::Failure;
+use crate::force::Force;
+use crate::metrics::Metrics;
+use crate::place::Place;
+use crate::serving::Serving;
+use crate::token::Token;
+
+/// Rules to try it out with, where no file is given.
+const SAMPLE: &str = include_str!("serve/sample.yaml");
+/// How long requests that are under way when it is told to stop may take.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How often a store that has not answered yet is asked whether it would.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if args.upstream.is_none() && args.gateway.is_some() {
+        let text = "--gateway is given, but no --upstream to lead to";
+        return Err(Failure::Input(text.to_owned()));
+    }
+    if args.upstream.is_some() {
+        let text = "the gateway is not there yet; leave --upstream out";
+        return Err(Failure::Input(text.to_owned()));
+    }
+    let loaded = rules(args.config.as_deref())?;
+    let token = token(args)?;
+    let place = place::of(args, &loaded.store)?;
+    if args.check {
+        return say::checked(&loaded, out).map_err(Failure::writing);
+    }
+    logs::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Outside(format!("cannot start threads: {error}")))?;
+    let served = runtime.block_on(serve(args, loaded, token, place, out));
+    // What is still under way had its time.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(
+    args: &ServeArgs,
+    loaded: Loaded,
+    token: Option<Token>,
+    place: Place,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    // Before anybody can learn that it runs: from the first line on it can be told to stop.
+    let mut signals = Signals::new()?;
+    let api = bind(args.listen, "--listen").await?;
+    let admin = bind(args.admin, "--admin").await?;
+    let kind = match place {
+        Place::Memory => "memory",
+        Place::Redis(_) => "redis",
+    };
+    let metrics = Arc::new(Metrics::new(kind));
+    let counters = match place {
+        Place::Memory => Counters::memory(MemoryStore::new(), metrics.store()),
+        Place::Redis(builder) => {
+            // Also if no server answers yet: policies say what to do without.
+            let store = builder
+                .open()
+                .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?;
+            Counters::redis(store, metrics.store())
+        }
+    };
+    let origin = match &args.config {
+        Some(path) => path.display().to_string(),
+        None => "the built-in sample".to_owned(),
+    };
+    let force = Force::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
+    let force = Arc::new(force.map_err(|fault| Failure::Input(fault.to_string()))?);
+    let on_failure = match args.on_failure {
+        Failing::Open => OnFailure::Open,
+        Failing::Closed => OnFailure::Closed,
+    };
+    let serving = Arc::new(Serving::new(counters, on_failure, force, metrics, token));
+
+    let (stop, stopping) = watch::channel(false);
+    // The admin door stays open while the others drain: somebody wants to see that they do.
+    let (stop_admin, stopping_admin) = watch::channel(false);
+    say::bound(api.address, None, admin.address, out).map_err(Failure::writing)?;
+    say::banner(args.config.as_deref(), api.address, admin.address);
+    let api = tokio::spawn(api.serve(
+        Arc::new(door::http::Api::new(Arc::clone(&serving))),
+        stopping.clone(),
+        DRAIN,
+    ));
+    let admin = tokio::spawn(admin.serve(
+        Arc::new(door::admin::Admin::new(Arc::clone(&serving))),
+        stopping_admin,
+        Duration::from_secs(1),
+    ));
+    tokio::spawn(reach(Arc::clone(&serving)));
+    let force = Arc::clone(&serving.force);
+    tokio::spawn(async move { force.keep_time().await });
+    let reloading = args.config.clone().map(|path| {
+        let reload = reload::Reload::new(path, loaded, Arc::clone(&serving));
+        tokio::spawn(reload.run(signals.hang_ups()))
+    });
+
+    let signal = signals.stop().await;
+    tracing::info!(signal, "draining");
+    serving.drain();
+    stop.send_replace(true);
+    let drained = api.await.unwrap_or(false);
+    stop_admin.send_replace(true);
+    let _ = admin.await;
+    if let Some(reloading) = reloading {
+        reloading.abort();
+    }
+    match drained {
+        true => tracing::info!("every request is answered; good night"),
+        false => tracing::warn!("some requests took longer than {} s", DRAIN.as_secs()),
+    }
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<Bound, Failure> {
+    door::bind(address).await.map_err(|error| {
+        let help = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                format!("; something else listens there: give another address with {flag}")
+            }
+            _ => String::new(),
+        };
+        Failure::Outside(format!("cannot listen on {address}: {error}{help}"))
+    })
+}
+
+/// What the rules file says, or the sample.
+fn rules(path: Option<&Path>) -> Result<Loaded, Failure> {
+    let shown = |report: Report| {
+        let text = report.text(Style::Plain);
+        Failure::Input(format!("the rules are wrong\n{text}"))
+    };
+    match path {
+        Some(path) => config::load(path).map_err(shown),
+        None => {
+            config::load_text("the built-in sample", SAMPLE.as_bytes(), &|_| None).map_err(shown)
+        }
+    }
+}
+
+/// The admin token, if there is one.
+fn token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
+    let text =
+        match &args.admin_token_file {
+            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+                Failure::Input(format!("cannot read {}: {error}", path.display()))
+            })?),
+            None => std::env::var("TOLLGATE_ADMIN_TOKEN").ok(),
+        };
+    let token = text.map(|text| Token::new(&text)).transpose();
+    token.map_err(Failure::Input)
+}
+
+/// Finds out when the store answers for the first time.
+async fn reach(serving: Arc<Serving>) {
+    let mut said = false;
+    loop {
+        match serving.limiter.store().probe().await {
+            Ok(()) => break,
+            Err(error) if !said => {
+                said = true;
+                tracing::warn!(%error, "not ready: requests are decided by policy until then");
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(ASKED_EVERY).await;
+    }
+    serving.reach();
+    if said {
+        tracing::info!("the store answers: ready");
+    }
+}

@@ -1,0 +1,59 @@
+//! What a server says when it starts: one line of JSON for programs, a few lines for people.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::config::{Loaded, Style};
+
+/// The first line on standard output: where it listens.
+pub(super) fn bound(
+    api: SocketAddr,
+    gateway: Option<SocketAddr>,
+    admin: SocketAddr,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    // Written by hand: the order of the fields is part of the contract.
+    let text = |address: SocketAddr| json!(address.to_string());
+    let gateway = gateway.map_or(Value::Null, text);
+    let (api, admin) = (text(api), text(admin));
+    writeln!(
+        out,
+        "{{\"api\":{api},\"gateway\":{gateway},\"admin\":{admin}}}"
+    )?;
+    out.flush()
+}
+
+/// What to try, for whoever started it by hand.
+pub(super) fn banner(config: Option<&Path>, api: SocketAddr, admin: SocketAddr) {
+    let rules = match config {
+        Some(path) => format!("rules: {}", path.display()),
+        None => "rules: a small sample (yours: --config rules.yaml)".to_owned(),
+    };
+    let text = format!(
+        "
+  Tollgate is up: {rules}
+    check API  http://{api}/v1/check
+    admin      http://{admin}/metrics  /healthz  /admin/rules
+
+  Ask three times within a minute; the third is refused with 429:
+    curl -i http://{api}/v1/check -H 'content-type: application/json' \\
+      -d '{{\"key\":\"ann\",\"quota\":\"sliding-window-log 2/min\"}}'
+
+"
+    );
+    // Where standard error is gone, nobody misses it.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// What `--check` says of rules that are right.
+pub(super) fn checked(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
+    if loaded.warnings.warnings() > 0 {
+        let warnings = loaded.warnings.text(Style::Plain);
+        let _ = writeln!(io::stderr().lock(), "{warnings}");
+    }
+    let number = loaded.rules.rules.len();
+    writeln!(out, "good: {number} rules")
+}

@@ -1,0 +1,154 @@
+//! The store that a server counts in, whichever it is, and how long it takes. Knows stores and
+//! metrics; knows nothing of rules and doors.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate::{Decision, Limit, MemoryStore, RedisStore, Request, Store, StoreError};
+
+use crate::metrics::StoreMetrics;
+
+/// Counters in this process or in Redis, so that one limiter serves every door.
+pub(crate) struct Counters {
+    kept: Kept,
+    metrics: StoreMetrics,
+}
+
+enum Kept {
+    Memory(Arc<MemoryStore>),
+    Redis(Arc<RedisStore>),
+}
+
+impl Counters {
+    /// Counts in this process.
+    pub(crate) fn memory(store: MemoryStore, metrics: StoreMetrics) -> Self {
+        let kept = Kept::Memory(Arc::new(store));
+        Counters { kept, metrics }
+    }
+
+    /// Counts in Redis or Valkey.
+    pub(crate) fn redis(store: RedisStore, metrics: StoreMetrics) -> Self {
+        let kept = Kept::Redis(Arc::new(store));
+        Counters { kept, metrics }
+    }
+
+    /// What kind of store it is, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.kept {
+            Kept::Memory(_) => "memory",
+            Kept::Redis(_) => "redis",
+        }
+    }
+
+    /// How many live keys this process holds. Looks at every place, so it takes a while.
+    pub(crate) fn live_keys(&self) -> usize {
+        match &self.kept {
+            Kept::Memory(store) => store.live_keys(),
+            Kept::Redis(_) => 0,
+        }
+    }
+
+    /// How many decisions were made on shared budgets.
+    pub(crate) fn shared_decisions(&self) -> u64 {
+        match &self.kept {
+            Kept::Memory(store) => store.shared_decisions(),
+            Kept::Redis(_) => 0,
+        }
+    }
+}
+
+impl Store for Counters {
+    async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
+        match &self.kept {
+            Kept::Memory(store) => Ok(store.decide(request)),
+            Kept::Redis(store) => {
+                let asking = self.metrics.asking();
+                let decided = Store::decide(&**store, request).await;
+                asking.answered(decided.as_ref().err().map(StoreError::kind));
+                decided
+            }
+        }
+    }
+
+    #[inline]
+    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+        match &self.kept {
+            Kept::Memory(store) => {
+                let began = Instant::now();
+                let decision = store.decide(request);
+                self.metrics.took(began.elapsed());
+                Some(decision)
+            }
+            Kept::Redis(_) => None,
+        }
+    }
+
+    fn prepare(&self, limit: &Limit) {
+        match &self.kept {
+            Kept::Memory(store) => Store::prepare(&**store, limit),
+            Kept::Redis(store) => store.prepare(limit),
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+        match &self.kept {
+            Kept::Memory(store) => store.carry_out(request),
+            Kept::Redis(store) => store.carry_out(request),
+        }
+    }
+
+    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+        match &self.kept {
+            Kept::Memory(store) => store.undo(request, decision),
+            Kept::Redis(store) => store.undo(request, decision),
+        }
+    }
+
+    fn count_replicas(&self) {
+        match &self.kept {
+            Kept::Memory(store) => store.count_replicas(),
+            Kept::Redis(store) => store.count_replicas(),
+        }
+    }
+
+    fn replicas(&self) -> Option<u32> {
+        match &self.kept {
+            Kept::Memory(store) => store.replicas(),
+            Kept::Redis(store) => store.replicas(),
+        }
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        match &self.kept {
+            Kept::Memory(store) => store.probe().await,
+            Kept::Redis(store) => store.probe().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Counters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Counters").field(&self.kind()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use tollgate::{Limiter, Quota};
+
+    #[test]
+    fn counters_in_this_process_decide_at_once_and_can_be_undone() {
+        let metrics = Metrics::new("memory");
+        let store = Counters::memory(MemoryStore::new(), metrics.store());
+        let limiter = Limiter::over(store, Quota::per_minute(2));
+        let request = limiter.request("a");
+        let decision = limiter.decide_at_once(&request).unwrap();
+        assert_eq!(decision.remaining(), 1);
+        assert_eq!(limiter.store().live_keys(), 1);
+        limiter.undo(&request, &decision);
+        assert_eq!(limiter.decide_at_once(&request).unwrap().remaining(), 1);
+        assert_eq!(limiter.store().shared_decisions(), 0);
+    }
+}

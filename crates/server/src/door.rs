@@ -1,0 +1,10 @@
+//! The doors: where requests come in by wire and decisions go out. Only they know wire formats;
+//! none knows where the counters are.
+
+pub(crate) mod admin;
+pub(crate) mod http;
+mod listen;
+mod problem;
+mod reply;
+
+pub(crate) use listen::{Bound, bind};

@@ -1,0 +1,181 @@
+//! The admin listener: health, metrics, and changes on the side. Knows the paths and who may ask;
+//! leaves what is changed to the files below.
+
+mod audit;
+mod keys;
+mod overrides;
+mod rules;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::json;
+
+use self::audit::Audit;
+use super::http::Object;
+use super::listen::Door;
+use super::problem::{Code, Problem};
+use super::reply;
+use crate::force::Switch;
+use crate::serving::Serving;
+use crate::token::may_change;
+
+/// The most bytes of a change.
+const LARGEST: usize = 64 << 10;
+
+/// The admin listener.
+pub(crate) struct Admin {
+    serving: Arc<Serving>,
+    audit: Audit,
+}
+
+/// The body of a turn of the kill switch.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Turn {
+    state: String,
+}
+
+impl Admin {
+    pub(crate) fn new(serving: Arc<Serving>) -> Self {
+        let audit = Audit::new();
+        Admin { serving, audit }
+    }
+
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let path = request.uri().path().to_owned();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let looks = |answer: Response<Full<Bytes>>| match reads {
+            true => answer,
+            false => reply::other_method(&[Method::GET]),
+        };
+        match &*path {
+            "/healthz" => {
+                return Ok(looks(reply::value(
+                    StatusCode::OK,
+                    &json!({"status": "ok"}),
+                )));
+            }
+            "/readyz" => return Ok(looks(self.ready())),
+            "/metrics" if reads => return Ok(self.metrics().await),
+            "/metrics" => return Ok(reply::other_method(&[Method::GET])),
+            _ => {}
+        }
+        if !path.starts_with("/admin/") {
+            let detail = "there is /healthz, /readyz, /metrics, /admin/rules, /admin/keys/{key}, \
+                          /admin/overrides and /admin/kill-switch";
+            return Err(Problem::new(Code::NotFound, detail));
+        }
+        if !may_change(self.serving.token.as_ref(), peer.ip(), request.headers()) {
+            let detail = match self.serving.token {
+                Some(_) => "away from this machine the admin token is needed",
+                None => "no admin token is set, so only this machine may ask",
+            };
+            return Err(Problem::new(Code::TokenRequired, detail));
+        }
+        let parts: Vec<&str> = path.split('/').skip(2).collect();
+        match &*parts {
+            ["rules"] => self.rules(request.method()),
+            ["rules", name] => self.rule(&reply::decoded(name)?, request, peer).await,
+            ["keys", key] => self.key(key, request, peer).await,
+            ["overrides"] => self.overrides(request, peer).await,
+            ["overrides", id] => self.one_override(id, request.method(), peer),
+            ["kill-switch"] => self.kill_switch(request, peer).await,
+            _ => {
+                let detail = "there is /admin/rules, /admin/keys/{key}, /admin/overrides and \
+                              /admin/kill-switch";
+                Err(Problem::new(Code::NotFound, detail))
+            }
+        }
+    }
+
+    fn ready(&self) -> Response<Full<Bytes>> {
+        let store = match self.serving.limiter.store_is_down() {
+            true => "down",
+            false => "up",
+        };
+        match self.serving.not_ready() {
+            None => reply::value(StatusCode::OK, &json!({"status": "ready", "store": store})),
+            Some(why) => {
+                let body = json!({"status": "not ready", "why": why, "store": store});
+                reply::value(StatusCode::SERVICE_UNAVAILABLE, &body)
+            }
+        }
+    }
+
+    async fn metrics(&self) -> Response<Full<Bytes>> {
+        let serving = Arc::clone(&self.serving);
+        // Every place in memory is looked at, which would hold requests up.
+        let text = tokio::task::spawn_blocking(move || {
+            let readings = serving.readings();
+            serving.metrics.text(&readings)
+        });
+        let Ok(text) = text.await else {
+            return Problem::new(Code::Closed, "the server is about to end").response();
+        };
+        let mut response = Response::new(Full::from(text));
+        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, content_type);
+        response
+    }
+
+    async fn kill_switch(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let force = &self.serving.force;
+        match *request.method() {
+            Method::GET => {}
+            Method::PUT | Method::POST => {
+                let Object(turn) = self.body::<Object<Turn>>(request).await?;
+                let Some(switch) = Switch::named(&turn.state) else {
+                    let detail = "`state` is not off, open or closed";
+                    return Err(Problem::new(Code::BadField, detail));
+                };
+                force.turn(switch);
+                self.audit.turned(peer, switch);
+            }
+            _ => {
+                let allowed = [Method::GET, Method::PUT, Method::POST];
+                return Ok(reply::other_method(&allowed));
+            }
+        }
+        let body = json!({"state": force.switch().name()});
+        Ok(reply::value(StatusCode::OK, &body))
+    }
+
+    async fn body<T: serde::de::DeserializeOwned>(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<T, Problem> {
+        let (head, body) = request.into_parts();
+        let json = reply::read(&head.headers, body, LARGEST).await?;
+        reply::parse(&json)
+    }
+}
+
+impl Door for Admin {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let routed = self.route(request, peer).await;
+        let mut response = routed.unwrap_or_else(|problem| problem.response());
+        // What is in force changes; nobody in between may keep it.
+        let no_store = HeaderValue::from_static("no-store");
+        response
+            .headers_mut()
+            .insert(header::CACHE_CONTROL, no_store);
+        response
+    }
+}
