@@ -44,6 +44,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
         let text = "the gateway is not there yet; leave --upstream out";
         return Err(Failure::Input(text.to_owned()));
     }
+    let seen = args.config.as_deref().map(reload::Seen::of);
     let loaded = rules(args.config.as_deref())?;
     let token = token(args)?;
     let place = place::of(args, &loaded.store)?;
@@ -55,19 +56,37 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
         .enable_all()
         .build()
         .map_err(|error| Failure::Outside(format!("cannot start threads: {error}")))?;
-    let served = runtime.block_on(serve(args, loaded, token, place, out));
+    let served = runtime.block_on(serve(
+        args,
+        Start {
+            seen,
+            loaded,
+            token,
+            place,
+        },
+        out,
+    ));
     // What is still under way had its time.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(
-    args: &ServeArgs,
+/// What is known before anything listens.
+struct Start {
+    /// What the rules file looked like before it was read.
+    seen: Option<reload::Seen>,
     loaded: Loaded,
     token: Option<Token>,
     place: Place,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+}
+
+async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
+    let Start {
+        seen,
+        loaded,
+        token,
+        place,
+    } = start;
     // Before anybody can learn that it runs: from the first line on it can be told to stop.
     let mut signals = Signals::new()?;
     let api = bind(args.listen, "--listen").await?;
@@ -117,8 +136,8 @@ async fn serve(
     tokio::spawn(reach(Arc::clone(&serving)));
     let force = Arc::clone(&serving.force);
     tokio::spawn(async move { force.keep_time().await });
-    let reloading = args.config.clone().map(|path| {
-        let reload = reload::Reload::new(path, loaded, Arc::clone(&serving));
+    let reloading = args.config.clone().zip(seen).map(|(path, seen)| {
+        let reload = reload::Reload::new(path, seen, loaded, Arc::clone(&serving));
         tokio::spawn(reload.run(signals.hang_ups()))
     });
 

@@ -99,6 +99,7 @@ fn the_demo_is_as_its_golden_copies() {
 fn every_command_helps_with_examples() {
     golden("help.txt", &page(&["--help"]));
     for command in [
+        "serve",
         "replay",
         "explain",
         "demo",

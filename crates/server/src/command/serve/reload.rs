@@ -1,9 +1,10 @@
 //! Reads the rules again when their files change or somebody says so. Knows the file system and
 //! signals; rules that are wrong leave those in force as they were.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
@@ -23,16 +24,18 @@ pub(super) struct Reload {
     path: PathBuf,
     loaded: Loaded,
     serving: Arc<Serving>,
-    /// What the files looked like when they were last read.
+    /// What the files looked like before they were last read: what changes while they are read
+    /// is a change too.
     seen: Seen,
 }
 
-/// What tells one state of some files from another.
-type Seen = Vec<(PathBuf, Option<(std::time::SystemTime, u64)>)>;
+/// What some files look like: where each really is, when it was written, and how long it is.
+#[derive(PartialEq, Eq)]
+pub(super) struct Seen(BTreeMap<PathBuf, Option<(PathBuf, SystemTime, u64)>>);
 
 impl Reload {
-    pub(super) fn new(path: PathBuf, loaded: Loaded, serving: Arc<Serving>) -> Self {
-        let seen = look(&path, &loaded);
+    /// Keeps rules up to date that were read when their file looked like that, or later.
+    pub(super) fn new(path: PathBuf, seen: Seen, loaded: Loaded, serving: Arc<Serving>) -> Self {
         Reload {
             path,
             loaded,
@@ -56,11 +59,18 @@ impl Reload {
             }
         };
         let mut watched = Vec::new();
+        let mut asked = false;
         loop {
             if let Some(watcher) = &mut watcher {
                 watch(watcher, &mut watched, &folders(&self.path, &self.loaded));
             }
-            let asked = tokio::select! {
+            // Also before anything is heard: it may have changed before anybody listened.
+            let seen = Seen::all(&self.path, &self.loaded.files);
+            if asked || seen != self.seen {
+                self.seen = seen;
+                self.reload(asked).await;
+            }
+            asked = tokio::select! {
                 () = hang_ups.next() => true,
                 Some(()) = changes.recv() => {
                     tokio::time::sleep(SETTLED).await;
@@ -69,11 +79,6 @@ impl Reload {
                 }
                 () = tokio::time::sleep(LOOKED_AT) => false,
             };
-            let seen = look(&self.path, &self.loaded);
-            if asked || seen != self.seen {
-                self.seen = seen;
-                self.reload(asked).await;
-            }
         }
     }
 
@@ -105,7 +110,7 @@ impl Reload {
             .force
             .limits(&mut |limit| limiter.prepare(limit));
         self.loaded = loaded;
-        self.seen = look(&self.path, &self.loaded);
+        self.seen.keep(&self.path, &self.loaded.files);
         // A file that was only touched is no reload, unless somebody asked for one.
         if !same || asked {
             self.serving.metrics.reloaded(true);
@@ -149,15 +154,28 @@ fn watch(watcher: &mut RecommendedWatcher, watched: &mut Vec<PathBuf>, wanted: &
     }
 }
 
-/// What the files look like.
-fn look(path: &Path, loaded: &Loaded) -> Seen {
-    let files = std::iter::once(path).chain(loaded.files.iter().map(PathBuf::as_path));
-    files
-        .map(|file| {
-            let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-            let found = std::fs::metadata(&real).ok();
-            let state = found.and_then(|found| Some((found.modified().ok()?, found.len())));
-            (real, state)
-        })
-        .collect()
+impl Seen {
+    /// What one file looks like.
+    pub(super) fn of(path: &Path) -> Self {
+        Seen::all(path, &[])
+    }
+
+    /// What a file and some more look like.
+    fn all(path: &Path, files: &[PathBuf]) -> Self {
+        let all = std::iter::once(path).chain(files.iter().map(PathBuf::as_path));
+        Seen(all.map(|file| (file.to_owned(), look(file))).collect())
+    }
+
+    /// Forgets files that no longer count. One that is new has not been seen before it was read,
+    /// so that it is read once more.
+    fn keep(&mut self, path: &Path, files: &[PathBuf]) {
+        self.0
+            .retain(|file, _| file == path || files.contains(file));
+    }
+}
+
+fn look(path: &Path) -> Option<(PathBuf, SystemTime, u64)> {
+    let real = path.canonicalize().ok()?;
+    let found = std::fs::metadata(&real).ok()?;
+    Some((real, found.modified().ok()?, found.len()))
 }

@@ -1,0 +1,116 @@
+//! Told to stop, it answers what is under way, and ends.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use tollgate_testkit::poll;
+
+use super::client::Connection;
+use super::{Folder, JSON, SOON, Server};
+
+#[test]
+fn either_signal_ends_it_well() {
+    for signal in ["-TERM", "-INT"] {
+        let mut server = Server::start(&[]);
+        let _idle = Connection::to(server.api);
+        server.signal(signal);
+        assert!(server.ended().success());
+        assert!(TcpStream::connect(server.api).is_err());
+    }
+}
+
+#[test]
+fn a_request_that_is_half_here_is_answered() {
+    let mut server = Server::start(&[]);
+    let body = r#"{"key":"a","quota":"1/h"}"#;
+    let mut connection = Connection::to(server.api);
+    let head = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{}",
+        body.len(),
+        &body[..5]
+    );
+    connection.stream.write_all(head.as_bytes()).unwrap();
+    // It is being read once another on the same listener is answered after it.
+    assert_eq!(server.check(r#"{"key":"b","quota":"1/h"}"#).status, 200);
+    server.signal("-TERM");
+    poll::until(SOON, "it drains", || server.said().contains("draining"));
+    // Whoever routes requests is told not to send more.
+    let ready = server.admin("GET", "/readyz", "");
+    assert_eq!(
+        (ready.status, ready.json()["why"].as_str()),
+        (503, Some("draining"))
+    );
+    assert_eq!(server.admin("GET", "/healthz", "").status, 200);
+    connection.stream.write_all(&body.as_bytes()[5..]).unwrap();
+    let answer = connection.read().unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert!(server.ended().success());
+}
+
+#[test]
+fn a_request_that_is_held_back_is_let_through() {
+    let folder = Folder::new();
+    let rules = "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n  - name: slow\n    limits: leaky-bucket 2/s queue 5\n";
+    let mut server = Server::start(&["--config", &folder.write("rules.yaml", rules)]);
+    let headers = [("x-original-method", "GET"), ("x-original-uri", "/")];
+    thread::scope(|scope| {
+        let ask = || {
+            let mut connection = Connection::to(server.api);
+            connection
+                .ask("GET", "/v1/auth", &headers, "")
+                .map(|answer| answer.status)
+        };
+        let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+        let series = "tollgate_queue_depth{rule=\"slow\"}";
+        poll::until(SOON, "one is held back", || {
+            server.metric(series) >= Some(1.0)
+        });
+        server.signal("-TERM");
+        for one in asking {
+            assert_eq!(one.join().unwrap(), Some(200));
+        }
+    });
+    assert!(server.ended().success());
+}
+
+#[test]
+fn under_load_no_request_that_was_taken_is_lost() {
+    let mut server = Server::start(&[]);
+    let answered = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    // A connection each: whoever got in is answered, in full.
+                    let Ok(stream) = TcpStream::connect(server.api) else {
+                        return;
+                    };
+                    drop(stream);
+                    let connected = std::panic::catch_unwind(|| Connection::to(server.api));
+                    let Ok(mut connection) = connected else {
+                        return;
+                    };
+                    let body = r#"{"key":"a","quota":"1000000/h"}"#;
+                    match connection.ask("POST", "/v1/check", &[JSON], body) {
+                        Some(answer) => {
+                            assert_eq!(answer.status, 200);
+                            answered.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Not accepted any more: nothing was decided.
+                        None => return,
+                    }
+                }
+            });
+        }
+        poll::until(SOON, "it is busy", || {
+            answered.load(Ordering::Relaxed) > 100
+        });
+        server.signal("-TERM");
+    });
+    assert!(server.ended().success());
+    assert!(server.said().contains("every request is answered"));
+}

@@ -1,0 +1,171 @@
+//! Rules that follow their file: by signal, by change, as Kubernetes swaps files, and under load.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use tollgate_testkit::poll;
+
+use super::client::Connection;
+use super::{Folder, JSON, SOON, Server};
+
+fn rules(limit: u32) -> String {
+    format!(
+        "version: 1\nrules:\n  - name: all\n    key: [ip]\n    limits: [fixed-window {limit}/day]\n"
+    )
+}
+
+const ASK: &str = r#"{"rule":"all","attributes":{"ip":"192.0.2.1"},"verb":"peek"}"#;
+
+fn limit(server: &Server) -> u64 {
+    server.check(ASK).json()["limit"].as_u64().unwrap_or(0)
+}
+
+fn reloads(server: &Server, result: &str) -> Option<f64> {
+    server.metric(&format!("tollgate_reloads_total{{result=\"{result}\"}}"))
+}
+
+#[test]
+fn a_changed_file_is_in_force_without_a_word_and_keeps_counts() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    let take = ASK.replace("peek", "check");
+    assert_eq!(server.check(&take).json()["remaining"], 9);
+    folder.write("rules.yaml", &rules(20));
+    poll::until(SOON, "the new limit", || limit(&server) == 20);
+    assert_eq!(server.check(&take).json()["remaining"], 18);
+    // Editors write a new file and move it over the old one.
+    let new = folder.write("new", &rules(30));
+    fs::rename(new, &path).unwrap();
+    poll::until(SOON, "the newest limit", || limit(&server) == 30);
+    assert_eq!(reloads(&server, "ok"), Some(2.0));
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_and_is_said() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    folder.write(
+        "rules.yaml",
+        "version: 1\nrules:\n  - name: all\n    limits: 5/blink\n",
+    );
+    poll::until(SOON, "it is noticed", || {
+        reloads(&server, "error") == Some(1.0)
+    });
+    assert_eq!(limit(&server), 10);
+    poll::until(SOON, "it is said", || {
+        server.said().contains("those in force stay")
+    });
+    fs::remove_file(&path).unwrap();
+    server.signal("-HUP");
+    poll::until(SOON, "none is wrong too", || {
+        reloads(&server, "error") >= Some(2.0)
+    });
+    assert_eq!(limit(&server), 10);
+    folder.write("rules.yaml", &rules(11));
+    poll::until(SOON, "a right one", || limit(&server) == 11);
+}
+
+#[test]
+fn a_signal_reads_it_again() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    for count in 1..=3 {
+        server.signal("-HUP");
+        poll::until(SOON, "a reload", || {
+            reloads(&server, "ok") == Some(f64::from(count))
+        });
+    }
+    assert_eq!(limit(&server), 10);
+}
+
+#[test]
+fn a_swapped_link_is_noticed_as_kubernetes_turns_it() {
+    let folder = Folder::new();
+    let root = folder.path();
+    for (name, limit) in [("..1", 10), ("..2", 20)] {
+        fs::create_dir(root.join(name)).unwrap();
+        fs::write(root.join(name).join("rules.yaml"), rules(limit)).unwrap();
+    }
+    symlink("..1", root.join("..data")).unwrap();
+    symlink("..data/rules.yaml", root.join("rules.yaml")).unwrap();
+    let path = root.join("rules.yaml");
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    assert_eq!(limit(&server), 10);
+    symlink("..2", root.join("..data_tmp")).unwrap();
+    fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    fs::remove_dir_all(root.join("..1")).unwrap();
+    poll::until(SOON, "the other file", || limit(&server) == 20);
+    // And once more, from where it leads now.
+    fs::create_dir(root.join("..3")).unwrap();
+    fs::write(root.join("..3").join("rules.yaml"), rules(30)).unwrap();
+    symlink("..3", root.join("..data_tmp")).unwrap();
+    fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    poll::until(SOON, "the third file", || limit(&server) == 30);
+}
+
+#[test]
+fn an_included_file_is_watched_too() {
+    let folder = Folder::new();
+    folder.write("more.yaml", &rules(10));
+    let path = folder.write("rules.yaml", "version: 1\ninclude: [more.yaml]\n");
+    let server = Server::start(&["--config", &path]);
+    assert_eq!(limit(&server), 10);
+    folder.write("more.yaml", &rules(20));
+    poll::until(SOON, "the new limit", || limit(&server) == 20);
+}
+
+#[test]
+fn what_was_changed_on_the_side_outlives_a_reload() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    let ban = r#"{"key":"192.0.2.1","deny":true,"seconds":3600}"#;
+    assert_eq!(server.admin("POST", "/admin/overrides", ban).status, 201);
+    folder.write("rules.yaml", &rules(20));
+    poll::until(SOON, "a reload", || reloads(&server, "ok") == Some(1.0));
+    assert_eq!(server.check(ASK).status, 403);
+    let other = ASK.replace("192.0.2.1", "192.0.2.2");
+    assert_eq!(server.check(&other).json()["limit"], 20);
+}
+
+#[test]
+fn no_request_notices_a_reload() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", &rules(1_000_000));
+    let server = Server::start(&["--config", &path]);
+    let done = AtomicBool::new(false);
+    let asked = AtomicU32::new(0);
+    let take = ASK.replace("peek", "check");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut connection = Connection::to(server.api);
+                while !done.load(Ordering::Relaxed) {
+                    let answer = connection.ask("POST", "/v1/check", &[JSON], &take).unwrap();
+                    assert_eq!(answer.status, 200);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for step in 1..=5 {
+            folder.write("rules.yaml", &rules(1_000_000 + step));
+            server.signal("-HUP");
+            poll::until(SOON, "the new limit", || {
+                limit(&server) == u64::from(1_000_000 + step)
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let last = server.check(ASK).json();
+    let taken = last["limit"].as_u64().unwrap() - last["remaining"].as_u64().unwrap();
+    assert_eq!(
+        taken,
+        u64::from(asked.load(Ordering::Relaxed)),
+        "each is counted once"
+    );
+}

@@ -1,0 +1,109 @@
+//! How it starts, and how it says that it cannot.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use super::{Folder, Server, tollgate};
+
+fn run(args: &[&str]) -> Output {
+    tollgate(args).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_first_line_says_where_it_listens() {
+    let server = Server::start(&[]);
+    let (api, admin) = (server.api, server.admin);
+    let line = format!("{{\"api\":\"{api}\",\"gateway\":null,\"admin\":\"{admin}\"}}\n");
+    assert_eq!(server.first_line, line);
+    assert_ne!(api.port(), 0);
+    assert_eq!(server.admin("GET", "/healthz", "").status, 200);
+    // The banner shows a line to try: it has to work.
+    assert!(server.said().contains(&format!("http://{api}/v1/check")));
+}
+
+#[test]
+fn without_a_file_a_sample_is_in_force() {
+    let server = Server::start(&[]);
+    let rules = server.admin("GET", "/admin/rules", "").json();
+    assert_eq!(rules["origin"], "the built-in sample");
+    let names: Vec<_> = rules["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| &rule["name"])
+        .collect();
+    assert_eq!(names, ["login", "api"]);
+}
+
+#[test]
+fn an_address_that_is_taken_is_exit_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--listen", "--admin"] {
+        let other = if flag == "--listen" {
+            "--admin"
+        } else {
+            "--listen"
+        };
+        let output = run(&["serve", flag, &address, other, "127.0.0.1:0"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let said = said(&output);
+        assert!(said.contains(&address) && said.contains(flag), "{said}");
+    }
+}
+
+#[test]
+fn wrong_input_is_exit_2_before_anything_listens() {
+    let folder = Folder::new();
+    let wrong = folder.write(
+        "wrong.yaml",
+        "version: 1\nrules:\n  - name: a\n    limits: 5/blink\n",
+    );
+    let short = folder.write("short", "secret\n");
+    let missing = folder.path().join("none.yaml");
+    let missing = missing.to_str().unwrap();
+    for (args, word) in [
+        (&["--config", &wrong][..], "5/blink"),
+        (&["--config", missing], "none.yaml"),
+        (&["--config", &wrong, "--check"], "5/blink"),
+        (&["--store", "http://localhost"], "store"),
+        (&["--listen", "localhost"], "--listen"),
+        (&["--gateway", "127.0.0.1:0"], "--upstream"),
+        (&["--admin-token-file", &short], "16"),
+        (&["--admin-token-file", missing], "none.yaml"),
+        (&["--on-failure", "sometimes"], "open"),
+    ] {
+        let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        // What is given twice is wrong too; the cases name their own.
+        let ports = if args[0] == "--listen" {
+            &ports[..1]
+        } else {
+            &ports[..]
+        };
+        let output = run(&[ports, args].concat());
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(said.contains(word), "{args:?}: {said}");
+        assert!(!said.contains("secret"), "{said}");
+    }
+}
+
+#[test]
+fn check_looks_and_ends() {
+    let folder = Folder::new();
+    let good = folder.write(
+        "good.yaml",
+        "version: 1\nrules:\n  - name: a\n    key: [ip]\n    limits: 5/s\n",
+    );
+    let output = run(&["serve", "--check", "--config", &good]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.stdout, b"good: 1 rules\n");
+    let output = run(&["serve", "--check"]);
+    assert_eq!(output.stdout, b"good: 2 rules\n");
+}
