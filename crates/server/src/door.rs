@@ -2,6 +2,7 @@
 //! none knows where the counters are.
 
 pub(crate) mod admin;
+pub mod gateway;
 pub(crate) mod http;
 mod listen;
 mod problem;

@@ -12,7 +12,8 @@ mod command;
 #[doc(hidden)]
 pub mod config;
 mod counters;
-mod door;
+#[doc(hidden)]
+pub mod door;
 mod failure;
 mod figures;
 mod force;

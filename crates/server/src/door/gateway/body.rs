@@ -1,0 +1,317 @@
+//! Bodies on their way through, piece by piece, never kept: bounded in size going up, in time both
+//! ways. Knows nothing of heads.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+use tollgate::tower::GateBody;
+
+use super::problem::Problem;
+use super::timer::Timer;
+use super::watch::InFlight;
+
+/// A request's body on its way to an upstream.
+#[derive(Debug)]
+pub(super) struct Asked {
+    inner: Option<(Incoming, Arc<Progress>)>,
+    left: u64,
+    idle: Timer,
+}
+
+/// How far a request's body has come, and what stopped it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    started: Instant,
+    /// Milliseconds since then.
+    last: AtomicU64,
+    fault: AtomicU8,
+}
+
+const TOO_LARGE: u8 = 1;
+const LATE: u8 = 2;
+const BROKEN: u8 = 3;
+
+impl Progress {
+    /// When the last part was passed on.
+    pub(super) fn last(&self) -> Instant {
+        self.started + Duration::from_millis(self.last.load(Relaxed))
+    }
+
+    /// What stopped the body, if that was the client's doing.
+    pub(super) fn fault(&self) -> Option<Problem> {
+        match self.fault.load(Relaxed) {
+            0 => None,
+            TOO_LARGE => Some(Problem::BodyTooLarge),
+            LATE => Some(Problem::BodyLate),
+            _ => Some(Problem::BadRequest("the body broke off or is malformed")),
+        }
+    }
+
+    fn moved(&self) {
+        let millis = self.started.elapsed().as_millis();
+        self.last
+            .store(u64::try_from(millis).unwrap_or(u64::MAX), Relaxed);
+    }
+}
+
+impl Asked {
+    /// No body.
+    pub(super) fn empty() -> Self {
+        Asked {
+            inner: None,
+            left: 0,
+            idle: Timer::new(Duration::ZERO),
+        }
+    }
+
+    /// A body of at most so many bytes, and how far it has come.
+    pub(super) fn new(inner: Incoming, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
+        let progress = Arc::new(Progress {
+            started: Instant::now(),
+            last: AtomicU64::new(0),
+            fault: AtomicU8::new(0),
+        });
+        let asked = Asked {
+            inner: Some((inner, Arc::clone(&progress))),
+            left: most,
+            idle: Timer::new(idle),
+        };
+        (asked, progress)
+    }
+}
+
+impl Body for Asked {
+    type Data = Bytes;
+    type Error = Stopped;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        let this = self.get_mut();
+        let Some((inner, progress)) = &mut this.inner else {
+            return Poll::Ready(None);
+        };
+        let stop = |fault| {
+            progress.fault.store(fault, Relaxed);
+            Poll::Ready(Some(Err(Stopped)))
+        };
+        let Poll::Ready(frame) = Pin::new(inner).poll_frame(context) else {
+            ready!(this.idle.poll(context));
+            return stop(LATE);
+        };
+        this.idle.stop();
+        progress.moved();
+        match frame {
+            None => Poll::Ready(None),
+            Some(Err(_)) => stop(BROKEN),
+            Some(Ok(frame)) => {
+                let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+                match this.left.checked_sub(len) {
+                    Some(left) => this.left = left,
+                    None => return stop(TOO_LARGE),
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner
+            .as_ref()
+            .is_none_or(|(inner, _)| inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Some((inner, _)) => inner.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// A body stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body stopped before its end")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// An answer's body on its way to the client.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// As it comes from the upstream.
+    Upstream(Coming),
+    /// What the gateway says.
+    Text(Bytes),
+}
+
+/// A body that an upstream sends.
+#[derive(Debug)]
+pub(super) struct Coming {
+    inner: Incoming,
+    idle: Timer,
+    until: Instant,
+}
+
+impl Coming {
+    /// A body whose pieces may be so far apart, and which has to end by then.
+    pub(super) fn new(inner: Incoming, idle: Duration, until: Instant) -> Self {
+        Coming {
+            inner,
+            idle: Timer::new(idle),
+            until,
+        }
+    }
+}
+
+impl Body for Coming {
+    type Data = Bytes;
+    type Error = Stopped;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        let this = self.get_mut();
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(context) else {
+            ready!(this.idle.poll(context));
+            return Poll::Ready(Some(Err(Stopped)));
+        };
+        this.idle.stop();
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(_)) => Some(Err(Stopped)),
+            Some(Ok(_)) if Instant::now() > this.until => Some(Err(Stopped)),
+            Some(Ok(frame)) => Some(Ok(frame)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Stopped;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        match self.get_mut() {
+            Reply::Upstream(coming) => Pin::new(coming).poll_frame(context),
+            Reply::Text(text) => Poll::Ready(match text.is_empty() {
+                true => None,
+                false => Some(Ok(Frame::data(std::mem::take(text)))),
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Reply::Upstream(coming) => coming.is_end_stream(),
+            Reply::Text(text) => text.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Reply::Upstream(coming) => coming.size_hint(),
+            Reply::Text(text) => SizeHint::with_exact(text.len() as u64),
+        }
+    }
+}
+
+/// The body of any answer to a client.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Of a request that the limits were asked about.
+    Gated(GateBody<Reply>),
+    /// Of one that was refused before.
+    Refused(Reply),
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Stopped;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        match self.get_mut() {
+            Answer::Gated(body) => Pin::new(body).poll_frame(context),
+            Answer::Refused(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Answer::Gated(body) => body.is_end_stream(),
+            Answer::Refused(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Answer::Gated(body) => body.size_hint(),
+            Answer::Refused(body) => body.size_hint(),
+        }
+    }
+}
+
+pin_project! {
+    /// An answer's body that keeps its request in flight until it is sent or given up.
+    #[derive(Debug)]
+    pub(super) struct Held<B> {
+        #[pin]
+        inner: B,
+        in_flight: InFlight,
+    }
+}
+
+impl<B> Held<B> {
+    pub(super) fn new(inner: B, in_flight: InFlight) -> Self {
+        Held { inner, in_flight }
+    }
+}
+
+impl<B: Body> Body for Held<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().inner.poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

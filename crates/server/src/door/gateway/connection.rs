@@ -1,0 +1,168 @@
+//! One client's connection, from its first byte to its last: every request on it is looked at,
+//! limited and forwarded. Knows when a connection has to end; knows nothing of how it was accepted.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tollgate::Store;
+use tollgate::http::{Peer, Policy};
+use tollgate::tower::Gated;
+use tower_service::Service;
+
+use super::body::{Answer, Held, Reply};
+use super::check::check;
+use super::forward::Forward;
+use super::headers::Came;
+use super::problem::Problem;
+use super::tunnel::Tunnels;
+use super::watch::{Look, Watch};
+use super::wire::Wire;
+use super::{Limits, Settings, Stage};
+
+/// How HTTP is spoken with clients.
+pub(super) type Builder = auto::Builder<TokioExecutor>;
+
+/// How HTTP is spoken with clients under these limits.
+pub(super) fn builder(limits: &Limits) -> Builder {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        // It would run between requests too; the watch tells these times apart.
+        .header_read_timeout(None)
+        .max_buf_size(limits.head_bytes.max(8 << 10))
+        .max_headers(limits.headers);
+    let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(head_bytes)
+        .max_pending_accept_reset_streams(20)
+        .keep_alive_interval(std::time::Duration::from_secs(30))
+        .keep_alive_timeout(std::time::Duration::from_secs(20));
+    builder
+}
+
+/// What a connection needs of its gateway.
+pub(super) struct Serving<P, S> {
+    pub(super) builder: Builder,
+    pub(super) gated: Gated<Forward, P, S>,
+    pub(super) settings: Settings,
+}
+
+/// Serves a connection until it ends, or has to.
+pub(super) async fn serve<P: Policy, S: Store, T>(
+    serving: Arc<Serving<P, S>>,
+    io: T,
+    (peer, by): (SocketAddr, &'static str),
+    watch: Arc<Watch>,
+    mut stage: watch::Receiver<Stage>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let timeouts = &serving.settings.timeouts;
+    let io = Wire::new(io, Arc::clone(&watch), timeouts.write);
+    let from = HeaderValue::try_from(peer.ip().to_canonical().to_string());
+    let from = from.expect("an address is visible ASCII");
+    let tunnels = Tunnels {
+        watch: Arc::clone(&watch),
+        stage: stage.clone(),
+    };
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let trusted = serving.settings.trusted.trusts(peer.ip());
+        let extensions = request.extensions_mut();
+        extensions.insert(Peer(peer));
+        extensions.insert(Came {
+            from: from.clone(),
+            by,
+            trusted,
+        });
+        if request.headers().contains_key(http::header::UPGRADE) {
+            request.extensions_mut().insert(tunnels.clone());
+        }
+        answer(Arc::clone(&serving), Arc::clone(&watch), request)
+    });
+    let mut connection = pin!(
+        serving
+            .builder
+            .serve_connection_with_upgrades(TokioIo::new(io), service)
+    );
+    let mut ending = false;
+    loop {
+        let now = *stage.borrow_and_update();
+        let idle = match now {
+            Stage::Open => timeouts.keep_alive,
+            Stage::Draining => {
+                watch.drain();
+                timeouts.linger.min(timeouts.keep_alive)
+            }
+            Stage::Cut => return,
+        };
+        if now == Stage::Draining && watch.is_http2() && !ending {
+            // The client is told which requests were the last: none is lost.
+            connection.as_mut().graceful_shutdown();
+            ending = true;
+        }
+        let again = match watch.look(timeouts, idle) {
+            Look::Again(again) => again,
+            Look::Late => return,
+            Look::Idle if ending => return,
+            Look::Idle => {
+                connection.as_mut().graceful_shutdown();
+                ending = true;
+                tokio::time::Instant::now() + timeouts.header
+            }
+        };
+        tokio::select! {
+            // Errors are the client's: it left, or what it sent was answered with a 400 already.
+            _ = connection.as_mut() => return,
+            () = sleep_until(again) => {}
+            () = watch.enough.notified() => return,
+            _ = stage.changed() => {}
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer<P: Policy, S: Store>(
+    serving: Arc<Serving<P, S>>,
+    watch: Arc<Watch>,
+    request: Request<Incoming>,
+) -> Result<Response<Held<Answer>>, Infallible> {
+    let version = request.version();
+    let mut in_flight = watch.begin(version);
+    let checked = check(&request, watch.had_two_lengths(), &serving.settings.limits);
+    let mut response = match checked {
+        Ok(()) => {
+            let mut gated = serving.gated.clone();
+            let Ok(response) = gated.call(request).await;
+            response.map(Answer::Gated)
+        }
+        Err(problem) => refused(problem),
+    };
+    in_flight.answered();
+    if version == Version::HTTP_2 {
+        response.headers_mut().remove(CONNECTION);
+    } else if watch.is_draining() && response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    Ok(response.map(|body| Held::new(body, in_flight)))
+}
+
+fn refused(problem: Problem) -> Response<Answer> {
+    problem
+        .response()
+        .map(|text| Answer::Refused(Reply::Text(text)))
+}

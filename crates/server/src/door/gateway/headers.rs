@@ -1,0 +1,182 @@
+//! Headers on their way through: those for one connection only go no further, and the upstream is
+//! told for whom a request is forwarded. Knows nothing of connections.
+//!
+//! No `Via` is added: servers exist that no longer compress their answers when they see one.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{Method, Request, StatusCode, Version};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Headers that say for whom a request is forwarded: only a trusted peer's are passed on.
+const CLAIMS: [HeaderName; 9] = [
+    FORWARDED,
+    X_FORWARDED_FOR,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-forwarded-ssl"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+/// Where a request came from, in a form that headers take.
+#[derive(Clone, Debug)]
+pub(super) struct Came {
+    /// The peer's address.
+    pub(super) from: HeaderValue,
+    /// `http` or `https`.
+    pub(super) by: &'static str,
+    /// Whether what the peer says of whom it forwards is kept.
+    pub(super) trusted: bool,
+}
+
+/// Removes what is for one connection only.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        for name in listed(headers) {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        HTTP2_SETTINGS,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// The headers that `Connection` says are for one connection only. Whom a request is for and how
+/// long its body is are never.
+fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    names
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| ![HOST, CONTENT_LENGTH].contains(name))
+        .collect()
+}
+
+/// The protocol that a request asks to go on with; none if it asks for none, or for HTTP/2, which
+/// would lead around the limits.
+pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
+    let headers = request.headers();
+    if request.version() != Version::HTTP_11 || request.method() != Method::GET {
+        return None;
+    }
+    let mut protocols = headers.get_all(UPGRADE).iter();
+    let protocol = protocols.next()?;
+    let asks = listed(headers).contains(&UPGRADE);
+    let alone = protocols.next().is_none();
+    let text = protocol.to_str().ok()?;
+    let is_http = text
+        .split(',')
+        .any(|one| one.trim_ascii().to_ascii_lowercase().starts_with("h2"));
+    (asks && alone && !is_http).then(|| protocol.clone())
+}
+
+/// Makes a request's headers those that the upstream gets.
+pub(super) fn forward(
+    headers: &mut HeaderMap,
+    host: Option<&HeaderValue>,
+    upgrade: Option<&HeaderValue>,
+    came: &Came,
+) {
+    let trailers = headers.get_all(TE).iter().any(|te| {
+        let mut codings = te.as_bytes().split(|&byte| byte == b',');
+        codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    });
+    strip(headers);
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol.clone());
+    }
+    // The gateway says `100 Continue` itself, once the body is wanted.
+    if headers
+        .get(EXPECT)
+        .is_some_and(|expects| expects.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    {
+        headers.remove(EXPECT);
+    }
+    if !came.trusted {
+        for name in CLAIMS {
+            headers.remove(name);
+        }
+    }
+    append(headers, &X_FORWARDED_FOR, &came.from);
+    if headers.contains_key(FORWARDED)
+        && let Ok(element) = HeaderValue::try_from(forwarded(came))
+    {
+        append(headers, &FORWARDED, &element);
+    }
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(came.by));
+    }
+    if let Some(host) = host
+        && !headers.contains_key(X_FORWARDED_HOST)
+    {
+        headers.insert(X_FORWARDED_HOST, host.clone());
+    }
+}
+
+/// Makes an answer's headers those that the client gets.
+pub(super) fn backward(status: StatusCode, headers: &mut HeaderMap) {
+    let upgrade = match status {
+        StatusCode::SWITCHING_PROTOCOLS => headers.get(UPGRADE).cloned(),
+        _ => None,
+    };
+    strip(headers);
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// Adds an element to a list, in one line whatever the number of lines before.
+fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
+    if !headers.contains_key(name) {
+        headers.insert(name, element.clone());
+        return;
+    }
+    let mut list = Vec::new();
+    for line in headers.get_all(name) {
+        list.extend_from_slice(line.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(element.as_bytes());
+    if let Ok(list) = HeaderValue::try_from(list) {
+        headers.insert(name, list);
+    }
+}
+
+/// The peer as an element of a `Forwarded` list.
+fn forwarded(came: &Came) -> Vec<u8> {
+    let from = came.from.as_bytes();
+    let mut element = b"for=".to_vec();
+    match from.contains(&b':') {
+        true => element.extend([b"\"[", from, b"]\""].concat()),
+        false => element.extend_from_slice(from),
+    }
+    element.extend_from_slice(b";proto=");
+    element.extend_from_slice(came.by.as_bytes());
+    element
+}

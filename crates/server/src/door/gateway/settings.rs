@@ -1,0 +1,273 @@
+//! What a gateway is told: where requests go, how long anything may take, how much of anything
+//! there may be. Knows nothing of the file that this is written in.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Authority;
+
+/// What a gateway is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where requests go, in turn.
+    pub upstreams: Vec<Upstream>,
+    /// How long anything may take.
+    pub timeouts: Timeouts,
+    /// How much of anything there may be.
+    pub limits: Limits,
+    /// Which `Host` the upstream sees.
+    pub host: Host,
+    /// Whose word about clients is passed on.
+    pub trusted: Trusted,
+}
+
+impl Settings {
+    /// Sends requests to these upstreams, everything else as it is unless told otherwise.
+    pub fn new(upstreams: impl IntoIterator<Item = Upstream>) -> Self {
+        Settings {
+            upstreams: upstreams.into_iter().collect(),
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            host: Host::default(),
+            trusted: Trusted::default(),
+        }
+    }
+}
+
+/// A server that requests are sent to: `http://host:port`, or `h2c://host:port` for HTTP/2
+/// without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    pub(super) authority: Authority,
+    pub(super) speaks: Speaks,
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    Http1,
+    Http2,
+}
+
+impl FromStr for Upstream {
+    type Err = SettingsError;
+
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        let wrong = || SettingsError::Upstream;
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let speaks = match uri.scheme_str() {
+            Some("http") => Speaks::Http1,
+            Some("h2c") => Speaks::Http2,
+            Some(_) | None => return Err(wrong()),
+        };
+        let authority = uri.authority().ok_or_else(wrong)?;
+        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        if !bare || authority.as_str().contains('@') || authority.host().is_empty() {
+            return Err(wrong());
+        }
+        let authority = authority.clone();
+        Ok(Upstream { authority, speaks })
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.speaks {
+            Speaks::Http1 => "http",
+            Speaks::Http2 => "h2c",
+        };
+        write!(f, "{scheme}://{}", self.authority)
+    }
+}
+
+/// How long anything may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From a request's first byte to the end of its head, and from a connection's start to the
+    /// end of its first head. 10 s unless told otherwise; at most twice that passes.
+    pub header: Duration,
+    /// Between two parts of a request's body. 30 s unless told otherwise.
+    pub body_idle: Duration,
+    /// Between two requests on a connection. 75 s unless told otherwise; at most twice that passes.
+    pub keep_alive: Duration,
+    /// How long a client may take to make room for more of an answer. 30 s unless told otherwise.
+    pub write: Duration,
+    /// Until an upstream has taken a connection. 5 s unless told otherwise.
+    pub connect: Duration,
+    /// From the last of a request to the first of its answer. 60 s unless told otherwise.
+    pub first_byte: Duration,
+    /// Between two parts of an answer's body. 60 s unless told otherwise.
+    pub answer_idle: Duration,
+    /// From when a request was let through to the end of its answer. An hour unless told otherwise.
+    pub whole: Duration,
+    /// How long nothing may pass through an upgraded connection. 10 min unless told otherwise.
+    pub tunnel_idle: Duration,
+    /// How long requests in flight may go on once the gateway stops. 30 s unless told otherwise.
+    pub drain: Duration,
+    /// How long an idle connection is kept once the gateway stops, so that a request which is on
+    /// its way arrives. 1 s unless told otherwise.
+    pub linger: Duration,
+    /// How long a connection to an upstream is kept idle. 60 s unless told otherwise.
+    pub pool_idle: Duration,
+    /// How long an upstream that did not take a connection is left alone; twice as long every
+    /// time it happens again, up to thirty times as long. 1 s unless told otherwise.
+    pub down: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Timeouts {
+            header: seconds(10),
+            body_idle: seconds(30),
+            keep_alive: seconds(75),
+            write: seconds(30),
+            connect: seconds(5),
+            first_byte: seconds(60),
+            answer_idle: seconds(60),
+            whole: seconds(3600),
+            tunnel_idle: seconds(600),
+            drain: seconds(30),
+            linger: seconds(1),
+            pool_idle: seconds(60),
+            down: seconds(1),
+        }
+    }
+}
+
+/// How much of anything there may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections from clients, upgraded ones included. Others wait in the system's queue until
+    /// one ends. 16,384 unless told otherwise.
+    pub connections: usize,
+    /// Bytes of a request's head: 431 beyond. 32 KiB unless told otherwise, at least 8 KiB.
+    pub head_bytes: usize,
+    /// Headers of a request: 431 beyond. 100 unless told otherwise.
+    pub headers: usize,
+    /// Bytes of a request's body: 413 beyond. 1 GiB unless told otherwise.
+    pub body_bytes: u64,
+    /// Requests at once on one HTTP/2 connection. 100 unless told otherwise.
+    pub streams: u32,
+    /// Requests that a client may give up on one HTTP/2 connection; once these are also more than
+    /// half of all, the connection is closed. 100 unless told otherwise.
+    pub given_up: u64,
+    /// Idle connections kept to each upstream. 256 unless told otherwise.
+    pub pool: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 16_384,
+            head_bytes: 32 << 10,
+            headers: 100,
+            body_bytes: 1 << 30,
+            streams: 100,
+            given_up: 100,
+            pool: 256,
+        }
+    }
+}
+
+/// Which `Host` an upstream sees. `X-Forwarded-Host` has the client's in any case, and an upstream
+/// that speaks HTTP/2 sees its own in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// The one that the client named.
+    #[default]
+    Client,
+    /// Its own.
+    Upstream,
+}
+
+/// Whose word about clients is passed on: what a trusted peer says of whom it forwards is kept
+/// and added to, what anybody else says is replaced. Nobody is trusted unless told otherwise.
+#[derive(Clone, Default)]
+pub struct Trusted(Option<Arc<IsTrusted>>);
+
+type IsTrusted = dyn Fn(IpAddr) -> bool + Send + Sync;
+
+impl Trusted {
+    /// Trusts the peers that a function says yes to; it is asked for every request.
+    pub fn when(is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Trusted(Some(Arc::new(is_trusted)))
+    }
+
+    pub(super) fn trusts(&self, peer: IpAddr) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|is_trusted| is_trusted(peer.to_canonical()))
+    }
+}
+
+impl fmt::Debug for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Some(_) => "Trusted(some)",
+            None => "Trusted(nobody)",
+        })
+    }
+}
+
+/// Why a gateway cannot be made.
+// An upstream's text may hold a password: it is in no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingsError {
+    /// A text is no upstream.
+    Upstream,
+    /// There is no upstream.
+    NoUpstream,
+    /// A limit is 0.
+    Zero {
+        /// Its name.
+        limit: &'static str,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::Upstream => f.write_str(
+                "an upstream is a scheme (http, or h2c for HTTP/2), a host and a port, without \
+                 user, path or query; write it like http://127.0.0.1:3000",
+            ),
+            SettingsError::NoUpstream => f.write_str("a gateway needs at least 1 upstream"),
+            SettingsError::Zero { limit } => write!(f, "the gateway's {limit} 0 is below 1"),
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_a_scheme_a_host_and_a_port() {
+        for text in ["http://a:1", "h2c://127.0.0.1:80", "http://[::1]:3000"] {
+            let upstream: Upstream = text.parse().unwrap();
+            assert_eq!(upstream.to_string(), text);
+        }
+        let wrong = [
+            "",
+            "a:1",
+            "/x",
+            "https://a",
+            "ftp://a",
+            "http://",
+            "http://user:secret@a",
+            "http://a/path",
+            "http://a?query",
+        ];
+        for text in wrong {
+            let error = text.parse::<Upstream>().unwrap_err();
+            assert!(!error.to_string().contains("secret"), "{text}");
+        }
+    }
+}

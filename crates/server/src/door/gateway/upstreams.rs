@@ -1,0 +1,161 @@
+//! The servers behind the gateway: whose turn it is, and who is left alone for now. Knows nothing
+//! of clients or limits.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::Uri;
+use http::header::HeaderValue;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Instant;
+
+use super::body::Asked;
+use super::settings::Speaks;
+use super::{Settings, Upstream};
+
+/// The longest that an upstream is left alone, as a multiple of the shortest.
+const MOST_PATIENCE: u32 = 30;
+
+/// The servers behind the gateway.
+#[derive(Debug)]
+pub(super) struct Upstreams {
+    all: Vec<Server>,
+    next: AtomicUsize,
+    started: Instant,
+    down: Duration,
+}
+
+/// A server behind the gateway.
+#[derive(Debug)]
+pub(super) struct Server {
+    authority: Authority,
+    /// The authority as a `Host`.
+    pub(super) host: HeaderValue,
+    pub(super) speaks: Speaks,
+    pub(super) client: Client<HttpConnector, Asked>,
+    /// Until when it is left alone, in milliseconds since the start; 0: it is well.
+    down_until: AtomicU64,
+    failures: AtomicU32,
+}
+
+impl Upstreams {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let server = |upstream: &Upstream| Server::new(upstream, settings);
+        Upstreams {
+            all: settings.upstreams.iter().map(server).collect(),
+            next: AtomicUsize::new(0),
+            started: Instant::now(),
+            down: settings.timeouts.down,
+        }
+    }
+
+    /// Whose turn it is.
+    ///
+    /// One that is down is left alone until its time is up; then one request tries it while
+    /// others keep away. If all are down the turn is kept anyway: nobody is better.
+    pub(super) fn pick(&self) -> &Server {
+        let (first, now) = (self.next.fetch_add(1, Relaxed), self.now());
+        let turns = (0..self.all.len()).map(|turn| &self.all[(first + turn) % self.all.len()]);
+        let mut fallback = None;
+        for server in turns {
+            if self.is_open(server, now) {
+                return server;
+            }
+            fallback = fallback.or(Some(server));
+        }
+        fallback.expect("a gateway has an upstream")
+    }
+
+    /// Another one that is well; none if there is none.
+    pub(super) fn other(&self, than: &Server) -> Option<&Server> {
+        let (first, now) = (self.next.fetch_add(1, Relaxed), self.now());
+        let turns = (0..self.all.len()).map(|turn| &self.all[(first + turn) % self.all.len()]);
+        turns
+            .filter(|server| !std::ptr::eq(*server, than))
+            .find(|server| self.is_open(server, now))
+    }
+
+    fn is_open(&self, server: &Server, now: u64) -> bool {
+        let until = server.down_until.load(Relaxed);
+        if until == 0 {
+            return true;
+        }
+        let later = now + self.patience(server.failures.load(Relaxed));
+        until <= now
+            && server
+                .down_until
+                .compare_exchange(until, later, Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    /// It did not take a connection.
+    pub(super) fn failed(&self, server: &Server) {
+        let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);
+        let until = self.now() + self.patience(failures);
+        if server.down_until.swap(until, Relaxed) == 0 {
+            tracing::warn!(upstream = %server.authority, "upstream takes no connections");
+        }
+    }
+
+    /// It answered.
+    pub(super) fn answered(&self, server: &Server) {
+        if server.down_until.load(Relaxed) != 0 && server.down_until.swap(0, Relaxed) != 0 {
+            server.failures.store(0, Relaxed);
+            tracing::info!(upstream = %server.authority, "upstream answers again");
+        }
+    }
+
+    /// How long one that failed so often is left alone, in milliseconds; at least 1.
+    fn patience(&self, failures: u32) -> u64 {
+        let times = 1u32.checked_shl(failures.saturating_sub(1).min(8));
+        let patience = self.down * times.unwrap_or(MOST_PATIENCE).min(MOST_PATIENCE);
+        u64::try_from(patience.as_millis())
+            .unwrap_or(u64::MAX >> 1)
+            .clamp(1, u64::MAX >> 1)
+    }
+
+    fn now(&self) -> u64 {
+        // Never 0, which stands for well.
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) + 1
+    }
+}
+
+impl Server {
+    fn new(upstream: &Upstream, settings: &Settings) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(settings.timeouts.connect));
+        connector.set_nodelay(true);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(settings.timeouts.pool_idle)
+            .pool_max_idle_per_host(settings.limits.pool);
+        if upstream.speaks == Speaks::Http2 {
+            builder
+                .http2_only(true)
+                .http2_keep_alive_interval(settings.timeouts.keep_alive);
+        }
+        let host = HeaderValue::from_str(upstream.authority.as_str());
+        Server {
+            authority: upstream.authority.clone(),
+            host: host.expect("an authority is visible ASCII"),
+            speaks: upstream.speaks,
+            client: builder.build(connector),
+            down_until: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+        }
+    }
+
+    /// The address of something on it.
+    pub(super) fn uri(&self, path: Option<PathAndQuery>) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTP);
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        Uri::from_parts(parts).expect("a scheme, an authority and a path make an address")
+    }
+}

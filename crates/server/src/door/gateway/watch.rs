@@ -1,0 +1,162 @@
+//! What is known of one connection while it lasts: what is in flight, since when it has been quiet,
+//! whether it has to end. Knows nothing of sockets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::Version;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::time::Instant;
+
+use super::{Limits, Timeouts};
+
+/// What is known of one connection. Whoever holds it keeps the connection's place taken.
+#[derive(Debug)]
+pub(super) struct Watch {
+    started: Instant,
+    in_flight: AtomicUsize,
+    asked: AtomicU64,
+    given_up: AtomicU64,
+    most_given_up: u64,
+    /// In milliseconds since the start, as is the next.
+    quiet_since: AtomicU64,
+    /// When the first byte since then came, plus one; 0: none has.
+    head_since: AtomicU64,
+    http2: AtomicBool,
+    two_lengths: AtomicBool,
+    draining: AtomicBool,
+    /// Tells whoever drives the connection to end it.
+    pub(super) enough: Notify,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What becomes of a connection that has been looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It goes on; look again then.
+    Again(Instant),
+    /// It was idle for too long.
+    Idle,
+    /// A head took too long.
+    Late,
+}
+
+impl Watch {
+    pub(super) fn new(place: OwnedSemaphorePermit, limits: &Limits) -> Self {
+        Watch {
+            started: Instant::now(),
+            in_flight: AtomicUsize::new(0),
+            asked: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            most_given_up: limits.given_up,
+            quiet_since: AtomicU64::new(0),
+            head_since: AtomicU64::new(0),
+            http2: AtomicBool::new(false),
+            two_lengths: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            enough: Notify::new(),
+            _place: place,
+        }
+    }
+
+    /// Bytes came.
+    pub(super) fn read(&self) {
+        if self.in_flight.load(Relaxed) == 0 && self.head_since.load(Relaxed) == 0 {
+            self.head_since.store(self.now() + 1, Relaxed);
+        }
+    }
+
+    /// A head came that says its body's length in two ways.
+    pub(super) fn two_lengths(&self) {
+        self.two_lengths.store(true, Relaxed);
+    }
+
+    /// Whether such a head ever came: which of several requests that came together it was, the
+    /// bytes do not tell.
+    pub(super) fn had_two_lengths(&self) -> bool {
+        self.two_lengths.load(Relaxed)
+    }
+
+    /// The gateway has stopped: answers are the connection's last.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2.load(Relaxed)
+    }
+
+    /// A request came.
+    pub(super) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
+        if version == Version::HTTP_2 && !self.is_http2() {
+            self.http2.store(true, Relaxed);
+        }
+        self.in_flight.fetch_add(1, Relaxed);
+        self.asked.fetch_add(1, Relaxed);
+        self.head_since.store(0, Relaxed);
+        InFlight {
+            watch: Arc::clone(self),
+            answered: false,
+        }
+    }
+
+    /// Whether the connection may go on, and until when without another look. `longest_idle` is
+    /// what holds between requests.
+    pub(super) fn look(&self, timeouts: &Timeouts, longest_idle: Duration) -> Look {
+        let now = Instant::now();
+        if self.in_flight.load(Relaxed) > 0 {
+            return Look::Again(now + timeouts.header.min(longest_idle));
+        }
+        let head_since = self.head_since.load(Relaxed);
+        let (since, longest, overdue) = if self.asked.load(Relaxed) == 0 {
+            (0, timeouts.header, Look::Late)
+        } else if head_since != 0 && !self.is_http2() {
+            (head_since - 1, timeouts.header, Look::Late)
+        } else {
+            (self.quiet_since.load(Relaxed), longest_idle, Look::Idle)
+        };
+        let until = self.started + Duration::from_millis(since) + longest;
+        match until > now {
+            // Bytes may come any time: a head's time runs from then.
+            true => Look::Again(until.min(now + timeouts.header)),
+            false => overdue,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+}
+
+/// A request in flight, until its answer is sent or given up.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    watch: Arc<Watch>,
+    answered: bool,
+}
+
+impl InFlight {
+    /// The answer has begun.
+    pub(super) fn answered(&mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let watch = &self.watch;
+        if !self.answered {
+            let given_up = watch.given_up.fetch_add(1, Relaxed) + 1;
+            if given_up > watch.most_given_up && given_up > watch.asked.load(Relaxed) / 2 {
+                watch.enough.notify_one();
+            }
+        }
+        watch.quiet_since.store(watch.now(), Relaxed);
+        watch.in_flight.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,288 @@
+//! Bounds on time and size: whoever goes beyond them is answered or cut, and others go on.
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Channel};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Reads until the gateway closes the connection, which it has to.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(LONG, read)
+        .await
+        .expect("a closed connection");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_is_cut() {
+    let mut settings = before(hello().await);
+    settings.timeouts.header = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let silent = rest(&mut gateway.connect().await).await;
+    assert_eq!(silent, "");
+
+    // A byte now and then does not help.
+    let mut stream = gateway.connect().await;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        .await
+        .unwrap();
+    let mut sent = 0;
+    let cut = async {
+        while stream.write_all(b"X-Slow: 1\r\n").await.is_ok() {
+            sent += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, cut)
+        .await
+        .expect("a closed connection");
+    assert!(sent > 0);
+
+    // Nor after a request that was answered.
+    let mut stream = gateway.connect().await;
+    let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream.write_all(&head[..9]).await.unwrap();
+    assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
+    let held = Arc::new(tokio::sync::Notify::new());
+    let waits = Arc::clone(&held);
+    let address = upstream(move |request| {
+        let waits = Arc::clone(&waits);
+        async move {
+            if request.uri().path() == "/slow" {
+                waits.notified().await;
+            }
+            Response::new(text("hello"))
+        }
+    })
+    .await;
+    let mut settings = before(address);
+    settings.timeouts.keep_alive = SHORT;
+    settings.timeouts.header = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let mut slow = gateway.connect().await;
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut idle = gateway.connect().await;
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(rest(&mut idle).await.ends_with("hello"));
+    // The slow one began before the idle one and is still there.
+    held.notify_one();
+    assert!(rest(&mut slow).await.ends_with("hello"));
+}
+
+#[tokio::test]
+async fn an_idle_http2_connection_is_closed() {
+    let mut settings = before(hello().await);
+    settings.timeouts.keep_alive = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let stream = gateway.connect().await;
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let ended = tokio::spawn(connection);
+    let request = Request::get(gateway.url("/")).body(empty()).unwrap();
+    assert_eq!(
+        read(sender.send_request(request).await.unwrap()).await.0,
+        200
+    );
+    let ended = tokio::time::timeout(LONG, ended)
+        .await
+        .expect("a closed connection");
+    ended.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_stops_coming_is_given_up() {
+    let address = upstream(|request| async move {
+        let _ = request.into_body().collect().await;
+        Response::new(text("never"))
+    })
+    .await;
+    let mut settings = before(address);
+    settings.timeouts.body_idle = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let answer = gateway
+        .raw("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbody")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert_eq!(problem(&answer), "urn:tollgate:problem:body-too-slow");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut() {
+    let gone = Arc::new(tokio::sync::Notify::new());
+    let noted = Arc::clone(&gone);
+    let address = upstream(move |_| {
+        let noted = Arc::clone(&noted);
+        async move {
+            let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
+            tokio::spawn(async move {
+                while sender
+                    .send_data(Bytes::from(vec![0; 1 << 16]))
+                    .await
+                    .is_ok()
+                {}
+                noted.notify_one();
+            });
+            Response::new(body.map_err(Into::into).boxed())
+        }
+    })
+    .await;
+    let mut settings = before(address);
+    settings.timeouts.write = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let mut stream = gateway.connect().await;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let cut = tokio::time::timeout(LONG, gone.notified());
+    cut.await.expect("the upstream's answer is given up");
+}
+
+#[tokio::test]
+async fn a_body_above_its_bound_is_refused_however_it_is_sent() {
+    let address = upstream(|request| async move {
+        let _ = request.into_body().collect().await;
+        Response::new(text("taken"))
+    })
+    .await;
+    let mut settings = before(address);
+    settings.limits.body_bytes = 10;
+    let gateway = Running::start(settings, open()).await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    let cases = [
+        (200, "Content-Length: 10\r\n\r\n0123456789"),
+        (413, "Content-Length: 11\r\n\r\n01234567890"),
+        (
+            200,
+            "Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n0\r\n\r\n",
+        ),
+        (
+            413,
+            "Transfer-Encoding: chunked\r\n\r\n8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n",
+        ),
+    ];
+    for (status, rest) in cases {
+        let answer = gateway.raw(format!("{head}{rest}")).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{rest}: {answer}"
+        );
+        if status == 413 {
+            assert_eq!(problem(&answer), "urn:tollgate:problem:body-too-large");
+        }
+    }
+    for (status, len) in [(200, 10), (413, 11)] {
+        let request = Request::post(gateway.url("/"))
+            .body(text(vec![b'x'; len]))
+            .unwrap();
+        assert_eq!(
+            read(http2().request(request).await.unwrap()).await.0,
+            status
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_head_above_its_bound_is_refused() {
+    let gateway = Running::start(before(hello().await), open()).await;
+    let large = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n",
+        "x".repeat(33 << 10)
+    );
+    let many = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\n{}\r\n",
+        "X-Many: 1\r\n".repeat(100)
+    );
+    for bytes in [large, many] {
+        let answer = gateway.raw(bytes).await;
+        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    }
+    let client = http2();
+    let large = Request::get(gateway.url("/")).header("x-large", "x".repeat(33 << 10));
+    let status = match client.request(large.body(empty()).unwrap()).await {
+        Ok(answer) => answer.status().as_u16(),
+        // The client knows the bound and does not even send it.
+        Err(_) => 431,
+    };
+    assert_eq!(status, 431);
+    let mut many = Request::get(gateway.url("/"));
+    for _ in 0..101 {
+        many = many.header("x-many", "1");
+    }
+    let answer = client.request(many.body(empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 431);
+    assert_eq!(
+        get(&client, &gateway.url("/")).await,
+        (200, "hello".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn connections_beyond_their_bound_wait_for_a_place() {
+    let mut settings = before(hello().await);
+    settings.limits.connections = 1;
+    let gateway = Running::start(settings, open()).await;
+    let mut first = gateway.connect().await;
+    first
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut status = [0; 12];
+    first.read_exact(&mut status).await.unwrap();
+    let mut second = gateway.connect().await;
+    let close = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    second.write_all(close).await.unwrap();
+    let mut byte = [0];
+    let early = tokio::time::timeout(SHORT, second.read(&mut byte)).await;
+    assert!(early.is_err(), "the second has to wait");
+    drop(first);
+    assert!(rest(&mut second).await.ends_with("hello"));
+}
+
+#[tokio::test]
+async fn a_client_that_only_gives_up_http2_requests_is_cut() {
+    let address = upstream(|request| async move {
+        if request.uri().path() == "/slow" {
+            std::future::pending::<()>().await;
+        }
+        Response::new(text("hello"))
+    })
+    .await;
+    let mut settings = before(address);
+    settings.limits.given_up = 10;
+    let gateway = Running::start(settings, open()).await;
+    let stream = gateway.connect().await;
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let ended = tokio::spawn(connection);
+    let mut given_up = 0;
+    while !ended.is_finished() && given_up < 10_000 {
+        let request = Request::get(gateway.url("/slow")).body(empty()).unwrap();
+        let asked = sender.send_request(request);
+        let _ = tokio::time::timeout(Duration::from_millis(1), asked).await;
+        given_up += 1;
+    }
+    assert!(given_up < 10_000, "still connected");
+    // Others are served as before.
+    assert_eq!(get(&http2(), &gateway.url("/")).await.0, 200);
+}

@@ -1,0 +1,127 @@
+//! Which headers reach the upstream and which come back.
+
+use http::{Request, Response};
+use tollgate_server::door::gateway::{Host, Trusted};
+
+use super::*;
+
+/// A server that answers with the headers it was sent, one a line.
+async fn mirror() -> SocketAddr {
+    upstream(|request| async move {
+        let mut lines: Vec<String> = request
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        lines.sort();
+        let mut response = Response::new(text(lines.join("\n")));
+        for (name, value) in [
+            ("x-kept", "1"),
+            ("x-dropped", "1"),
+            ("connection", "x-dropped"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+        ] {
+            response.headers_mut().append(name, value.parse().unwrap());
+        }
+        response
+    })
+    .await
+}
+
+async fn seen(settings: Settings, headers: &[(&str, &str)]) -> String {
+    let gateway = Running::start(settings, open()).await;
+    let mut request = Request::get(gateway.url("/")).header("host", "shop.example:81");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = http1()
+        .request(request.body(empty()).unwrap())
+        .await
+        .unwrap();
+    assert!(response.headers().contains_key("x-kept"));
+    for name in ["x-dropped", "keep-alive", "proxy-connection"] {
+        assert!(!response.headers().contains_key(name), "{name}");
+    }
+    read(response).await.1
+}
+
+#[tokio::test]
+async fn headers_for_one_connection_go_no_further() {
+    let sent = [
+        ("connection", "x-hop, keep-alive, host, content-length"),
+        ("x-hop", "1"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-authorization", "secret"),
+        ("te", "gzip"),
+        ("x-kept", "1"),
+        ("authorization", "Bearer t"),
+    ];
+    let seen = seen(before(mirror().await), &sent).await;
+    let expected = [
+        "authorization: Bearer t",
+        "host: shop.example:81",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-host: shop.example:81",
+        "x-forwarded-proto: http",
+        "x-kept: 1",
+    ];
+    assert_eq!(seen, expected.join("\n"));
+}
+
+const CLAIMED: [(&str, &str); 6] = [
+    ("x-forwarded-for", "192.0.2.1"),
+    ("x-forwarded-for", "198.51.100.2"),
+    ("x-forwarded-proto", "https"),
+    ("x-forwarded-host", "real.example"),
+    ("x-real-ip", "192.0.2.1"),
+    ("forwarded", "for=192.0.2.1"),
+];
+
+#[tokio::test]
+async fn what_a_stranger_says_of_whom_it_forwards_is_replaced() {
+    let seen = seen(before(mirror().await), &CLAIMED).await;
+    let expected = [
+        "host: shop.example:81",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-host: shop.example:81",
+        "x-forwarded-proto: http",
+    ];
+    assert_eq!(seen, expected.join("\n"));
+}
+
+#[tokio::test]
+async fn what_a_trusted_peer_says_is_kept_and_added_to() {
+    let mut settings = before(mirror().await);
+    settings.trusted = Trusted::when(|peer| peer.is_loopback());
+    let seen = seen(settings, &CLAIMED).await;
+    let expected = [
+        "forwarded: for=192.0.2.1, for=127.0.0.1;proto=http",
+        "host: shop.example:81",
+        "x-forwarded-for: 192.0.2.1, 198.51.100.2, 127.0.0.1",
+        "x-forwarded-host: real.example",
+        "x-forwarded-proto: https",
+        "x-real-ip: 192.0.2.1",
+    ];
+    assert_eq!(seen, expected.join("\n"));
+}
+
+#[tokio::test]
+async fn an_upstream_sees_its_own_name_if_told() {
+    let address = mirror().await;
+    let mut settings = before(address);
+    settings.host = Host::Upstream;
+    let seen = seen(settings, &[]).await;
+    assert!(seen.contains(&format!("host: {address}\n")), "{seen}");
+    assert!(seen.contains("x-forwarded-host: shop.example:81"), "{seen}");
+}
+
+#[tokio::test]
+async fn an_http2_client_s_host_reaches_an_http1_upstream() {
+    let gateway = Running::start(before(mirror().await), open()).await;
+    let (_, seen) = get(&http2(), &gateway.url("/")).await;
+    assert!(
+        seen.contains(&format!("host: {}\n", gateway.address)),
+        "{seen}"
+    );
+}

@@ -1,0 +1,186 @@
+//! The gateway over real sockets: real clients before it, real servers behind it.
+
+mod bounds;
+mod gate;
+mod headers;
+mod passing;
+mod smuggling;
+mod upstreams;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate::Quota;
+use tollgate::http::Rule;
+use tollgate::tower::Gate;
+use tollgate_server::door::gateway::{Drained, Gateway, Settings};
+
+type Any = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The longest that anything may take before a test gives up.
+const LONG: Duration = Duration::from_secs(60);
+
+fn text(text: impl Into<Bytes>) -> Any {
+    Full::new(text.into())
+        .map_err(|never| match never {})
+        .boxed()
+}
+
+fn empty() -> Any {
+    Empty::new().map_err(|never| match never {}).boxed()
+}
+
+/// Starts a server that answers with a function, over HTTP/1 or HTTP/2 as it is asked.
+async fn upstream<F, R>(answer: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Response<Any>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                continue;
+            };
+            let answer = Arc::clone(&answer);
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let answered = answer(request);
+                    async move { Ok::<_, Infallible>(answered.await) }
+                });
+                let builder = auto::Builder::new(TokioExecutor::new());
+                let io = TokioIo::new(stream);
+                let _ = builder.serve_connection_with_upgrades(io, service).await;
+            });
+        }
+    });
+    address
+}
+
+/// A server that says `hello`.
+async fn hello() -> SocketAddr {
+    upstream(|_| async { Response::new(text("hello")) }).await
+}
+
+/// A gate that lets everything through.
+fn open() -> Gate {
+    Gate::new(Rule::new("all", Quota::per_second(1_000_000)))
+}
+
+fn before(upstream: SocketAddr) -> Settings {
+    Settings::new([format!("http://{upstream}").parse().unwrap()])
+}
+
+/// A gateway that runs until it is stopped.
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Drained>,
+}
+
+impl Running {
+    async fn start(settings: Settings, gate: Gate) -> Self {
+        let gateway = Gateway::new(settings, gate).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let ended = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            gateway.serve(listener, stopped).await
+        });
+        Running {
+            address,
+            stop,
+            ended,
+        }
+    }
+
+    /// Tells it to stop; its end is to be waited for.
+    fn stop(self) -> JoinHandle<Drained> {
+        let _ = self.stop.send(());
+        self.ended
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// What a connection gets for some bytes until the gateway closes it.
+    async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut stream = self.connect().await;
+        let _ = stream.write_all(bytes.as_ref()).await;
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let _ = tokio::time::timeout(LONG, read)
+            .await
+            .expect("a closed connection");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+fn http1() -> Client<HttpConnector, Any> {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+fn http2() -> Client<HttpConnector, Any> {
+    Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http()
+}
+
+async fn get(client: &Client<HttpConnector, Any>, url: &str) -> (u16, String) {
+    let request = Request::get(url).body(empty()).unwrap();
+    read(client.request(request).await.unwrap()).await
+}
+
+async fn read(response: Response<Incoming>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The type of the problem that an answer tells of.
+fn problem(text: &str) -> String {
+    let start = text
+        .find('{')
+        .unwrap_or_else(|| panic!("no problem in {text:?}"));
+    let json: serde_json::Value = serde_json::from_str(&text[start..]).unwrap();
+    json["type"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a condition holds, letting others work meanwhile.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LONG, wait)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
+}

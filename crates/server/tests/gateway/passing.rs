@@ -1,0 +1,244 @@
+//! What passes through: HTTP/1 and HTTP/2 on both sides, bodies as they come, trailers, upgrades.
+
+use http::header::{HeaderMap, HeaderValue};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Channel, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+#[tokio::test]
+async fn http1_and_http2_meet_on_either_side() {
+    let address = upstream(|request| async move {
+        let version = format!("{:?}", request.version());
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let echo = String::from_utf8(body.to_vec()).unwrap();
+        Response::new(text(format!("{version} {echo}")))
+    })
+    .await;
+    for (scheme, spoken) in [("http", "HTTP/1.1"), ("h2c", "HTTP/2.0")] {
+        let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
+        let gateway = Running::start(settings, open()).await;
+        for client in [http1(), http2()] {
+            let request = Request::post(gateway.url("/x?y"))
+                .body(text("ping"))
+                .unwrap();
+            let answer = read(client.request(request).await.unwrap()).await;
+            assert_eq!(answer, (200, format!("{spoken} ping")));
+            let answer = get(&client, &gateway.url("/")).await;
+            assert_eq!(answer, (200, format!("{spoken} ")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_path_and_the_query_pass_as_they_were_written() {
+    let address = upstream(|request| async move {
+        Response::new(text(request.uri().path_and_query().unwrap().to_string()))
+    })
+    .await;
+    let gateway = Running::start(before(address), open()).await;
+    for path in ["/", "/a//b/../c;d=%2F%2f?x=%20&y=a+b", "/?", "/%E2%82%AC"] {
+        let wire = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = gateway.raw(wire).await;
+        assert!(answer.ends_with(&format!("\r\n\r\n{path}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_pass_piece_by_piece_both_ways() {
+    // The upstream echoes every piece as it comes: a buffer anywhere would wait for ever.
+    let address = upstream(|request| async move {
+        let stream = request.into_body().into_data_stream();
+        let frames =
+            futures_util::StreamExt::map(stream, |data| data.map(Frame::data).map_err(Into::into));
+        Response::new(BodyExt::boxed(StreamBody::new(frames)))
+    })
+    .await;
+    for scheme in ["http", "h2c"] {
+        let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
+        let gateway = Running::start(settings, open()).await;
+        for client in [http1(), http2()] {
+            let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
+            let body = body.map_err(Into::into).boxed();
+            let request = Request::post(gateway.url("/")).body(body).unwrap();
+            let asked = tokio::spawn(client.request(request));
+            sender.send_data(Bytes::from("first")).await.unwrap();
+            let mut answer = asked.await.unwrap().unwrap().into_body();
+            for piece in ["first", "second", "third"] {
+                let frame = answer.frame().await.unwrap().unwrap();
+                assert_eq!(frame.into_data().unwrap(), piece);
+                let next = match piece {
+                    "first" => "second",
+                    _ => "third",
+                };
+                if piece != "third" {
+                    sender.send_data(Bytes::from(next)).await.unwrap();
+                }
+            }
+            drop(sender);
+            assert_eq!(answer.collect().await.unwrap().to_bytes(), "");
+        }
+    }
+}
+
+/// A body whose length nobody knows before: only such have trailers in HTTP/1.
+fn unsized_text(text: &'static str) -> Any {
+    let frames = [Ok(Frame::data(Bytes::from(text)))];
+    BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames)))
+}
+
+#[tokio::test]
+async fn trailers_pass_both_ways() {
+    let address = upstream(|request| async move {
+        assert_eq!(request.headers()["te"], "trailers");
+        let asked = request.into_body().collect().await.unwrap();
+        let checksum = asked.trailers().unwrap()["x-sum"].clone();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        trailers.insert("x-sum", checksum);
+        let body = unsized_text("message").with_trailers(async move { Some(Ok(trailers)) });
+        let mut response = Response::new(body.boxed());
+        let names = HeaderValue::from_static("grpc-status, x-sum");
+        response.headers_mut().insert("trailer", names);
+        response
+    })
+    .await;
+    for scheme in ["http", "h2c"] {
+        let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
+        let gateway = Running::start(settings, open()).await;
+        for client in [http1(), http2()] {
+            let mut sum = HeaderMap::new();
+            sum.insert("x-sum", HeaderValue::from_static("7"));
+            let body = unsized_text("call").with_trailers(async move { Some(Ok(sum)) });
+            let request = Request::post(gateway.url("/package.Service/Method"))
+                .header("te", "trailers")
+                .header("trailer", "x-sum")
+                .body(body.boxed())
+                .unwrap();
+            let answer = client.request(request).await.unwrap();
+            let answer = answer.into_body().collect().await.unwrap();
+            let trailers = answer.trailers().expect("trailers").clone();
+            assert_eq!(trailers["grpc-status"], "0");
+            assert_eq!(trailers["x-sum"], "7");
+            assert_eq!(answer.to_bytes(), "message");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_passes_bytes_both_ways() {
+    let address = upstream(|mut request| async move {
+        assert_eq!(request.headers()["upgrade"], "websocket");
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgraded.await.unwrap());
+            let mut buffer = [0; 4];
+            while io.read_exact(&mut buffer).await.is_ok() {
+                buffer.reverse();
+                io.write_all(&buffer).await.unwrap();
+            }
+        });
+        let response = Response::builder().status(101);
+        let response = response.header("connection", "upgrade");
+        let response = response.header("upgrade", "websocket");
+        response
+            .header("sec-websocket-accept", "x")
+            .body(empty())
+            .unwrap()
+    })
+    .await;
+    let gateway = Running::start(before(address), open()).await;
+    let mut stream = gateway.connect().await;
+    let head = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    let answer = String::from_utf8(answer).unwrap().to_lowercase();
+    assert!(answer.starts_with("http/1.1 101"), "{answer}");
+    assert!(answer.contains("sec-websocket-accept: x"), "{answer}");
+    for (sent, back) in [(b"abcd", b"dcba"), (b"1234", b"4321")] {
+        stream.write_all(sent).await.unwrap();
+        let mut buffer = [0; 4];
+        stream.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, back);
+    }
+    // The client's end is the upstream's, and the other way round.
+    stream.shutdown().await.unwrap();
+    assert_eq!(stream.read(&mut [0; 4]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_upgrade_to_http2_is_not_passed_on() {
+    let address = upstream(|request| async move {
+        let headers = request.headers();
+        let passed = ["upgrade", "connection", "http2-settings"];
+        let seen: Vec<_> = passed
+            .iter()
+            .filter(|name| headers.contains_key(**name))
+            .collect();
+        Response::new(text(format!("{seen:?}")))
+    })
+    .await;
+    let gateway = Running::start(before(address), open()).await;
+    let answer = gateway
+        .raw(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\n\
+             Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n",
+        )
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.ends_with("[]"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_100_is_told_to_continue_once_it_is_let_through() {
+    let address = upstream(|request| async move {
+        assert!(!request.headers().contains_key("expect"));
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(text(body))
+    })
+    .await;
+    let gate = Gate::new(Rule::new(
+        "one",
+        "fixed-window 1/d".parse::<Quota>().unwrap(),
+    ));
+    let gateway = Running::start(before(address), gate).await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+    let mut stream = gateway.connect().await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut line = [0; 25];
+    stream.read_exact(&mut line).await.unwrap();
+    assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"body").await.unwrap();
+    let mut answer = vec![0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200 OK");
+
+    // One that is refused never sends its body.
+    let refused = gateway.raw(head).await;
+    assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_head_request_keeps_its_length_and_has_no_body() {
+    let address = upstream(|_| async { Response::new(text("hello")) }).await;
+    let gateway = Running::start(before(address), open()).await;
+    let answer = gateway
+        .raw("HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .await;
+    assert!(answer.contains("content-length: 5"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_http_1_0_client_is_answered() {
+    let gateway = Running::start(before(hello().await), open()).await;
+    let answer = gateway.raw("GET / HTTP/1.0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    assert!(answer.ends_with("hello"), "{answer}");
+}

@@ -1,0 +1,193 @@
+//! Requests that two servers could read in two ways: each is refused and its connection closed, so
+//! that nothing after it is taken for another request.
+
+use std::sync::Mutex;
+
+use http::Response;
+use http_body_util::BodyExt;
+
+use super::*;
+
+/// Sends bytes and tells what was answered, and what the upstream was asked.
+async fn sent(bytes: &[u8]) -> (String, Vec<String>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let address = upstream(move |request| {
+        let noted = Arc::clone(&noted);
+        async move {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            noted.lock().unwrap().push(line);
+            let _ = request.into_body().collect().await;
+            Response::new(text("answer"))
+        }
+    })
+    .await;
+    let gateway = Running::start(before(address), open()).await;
+    let answer = gateway.raw(bytes).await;
+    let asked = asked.lock().unwrap().clone();
+    (answer, asked)
+}
+
+#[tokio::test]
+async fn what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read() {
+    let next = "GET /smuggled HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let cases: &[(&str, &str)] = &[
+        (
+            "length and coding",
+            "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "coding and length",
+            "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "two lengths",
+            "Content-Length: 4\r\nContent-Length: 5\r\n\r\nbodyx",
+        ),
+        ("a list of lengths", "Content-Length: 4, 4\r\n\r\nbody"),
+        ("a signed length", "Content-Length: +4\r\n\r\nbody"),
+        ("a negative length", "Content-Length: -1\r\n\r\n"),
+        ("a length in hexadecimal", "Content-Length: 0x4\r\n\r\nbody"),
+        (
+            "a huge length",
+            "Content-Length: 99999999999999999999\r\n\r\n",
+        ),
+        ("an empty length", "Content-Length: \r\n\r\n"),
+        (
+            "another coding",
+            "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "a coding after chunked",
+            "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "an unknown coding",
+            "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "two codings",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "a vertical tab",
+            "Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "a space before the colon",
+            "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        ),
+        ("a folded line", "X-Folded: a\r\n b\r\n\r\n"),
+        (
+            "a folded coding",
+            "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        ),
+        ("a line without a colon", "X-Nothing\r\n\r\n"),
+        ("an empty name", ": x\r\n\r\n"),
+        ("a name with a space", "X Y: x\r\n\r\n"),
+        ("a zero byte", "X-Zero: a\0b\r\n\r\n"),
+        ("a lone carriage return", "X-Return: a\rb\r\n\r\n"),
+        ("two hosts", "Host: b\r\n\r\n"),
+        ("the same host twice", "Host: a\r\n\r\n"),
+    ];
+    for (name, rest) in cases {
+        let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}{next}");
+        let (answer, asked) = sent(bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{name}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{name}: {answer}");
+        assert_eq!(asked, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_target_or_host_that_is_none_or_two_is_refused() {
+    let cases = [
+        ("no host", "GET / HTTP/1.1\r\n\r\n"),
+        ("an empty host", "GET / HTTP/1.1\r\nHost: \r\n\r\n"),
+        ("a host with a user", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n"),
+        ("a host with a path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
+        ("a host with a space", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n"),
+        (
+            "another host in the target",
+            "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        ),
+        (
+            "another port in the target",
+            "GET http://a:8/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        ),
+        (
+            "a user in the target",
+            "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        ),
+        ("only a target", "GET http://a/ HTTP/1.1\r\n\r\n"),
+        (
+            "a space in the target",
+            "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n",
+        ),
+        (
+            "a coding in HTTP/1.0",
+            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        ("an unknown version", "GET / HTTP/1.9\r\nHost: a\r\n\r\n"),
+        ("no version", "GET /\r\nHost: a\r\n\r\n"),
+    ];
+    for (name, bytes) in cases {
+        let (answer, asked) = sent(bytes.as_bytes()).await;
+        assert!(answer.contains(" 400 "), "{name}: {answer}");
+        assert_eq!(asked, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_target_in_full_that_agrees_with_its_host_passes() {
+    let bytes = b"GET http://A/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (answer, asked) = sent(bytes).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(asked, ["GET /x"]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_chunked_badly_ends_the_connection() {
+    let next = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (name, body) in [
+        ("no number", "x\r\nbody\r\n0\r\n\r\n"),
+        ("a sign", "+4\r\nbody\r\n0\r\n\r\n"),
+        ("a prefix", "0x4\r\nbody\r\n0\r\n\r\n"),
+        (
+            "a number too large",
+            "fffffffffffffffff\r\nbody\r\n0\r\n\r\n",
+        ),
+        ("a piece too long", "3\r\nbody\r\n0\r\n\r\n"),
+        ("a space in the number", "4 4\r\nbody\r\n0\r\n\r\n"),
+    ] {
+        let head = "POST /first HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let (answer, asked) = sent(format!("{head}{body}{next}").as_bytes()).await;
+        assert!(!answer.contains(" 200 "), "{name}: {answer}");
+        assert!(
+            asked.iter().all(|line| line == "POST /first"),
+            "{name}: {asked:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn both_lengths_are_seen_in_a_request_that_follows_another() {
+    let bytes = "POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody\
+                 POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let (answer, asked) = sent(bytes.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("HTTP/1.1 400"), "{answer}");
+    assert_eq!(asked, ["POST /first"]);
+}
+
+#[tokio::test]
+async fn connect_is_refused() {
+    let (answer, asked) = sent(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
+    assert_eq!(
+        problem(&answer),
+        "urn:tollgate:problem:method-not-supported"
+    );
+    assert_eq!(asked, Vec::<String>::new());
+}

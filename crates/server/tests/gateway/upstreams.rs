@@ -1,0 +1,182 @@
+//! Servers behind the gateway that are down, slow or broken, and several of them in turn.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use http::{Request, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+/// An address that nobody listens at.
+async fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+fn all(upstreams: &[SocketAddr]) -> Settings {
+    let upstreams = upstreams.iter().map(|address| format!("http://{address}"));
+    Settings::new(upstreams.map(|url| url.parse().unwrap()))
+}
+
+async fn named(name: &'static str) -> SocketAddr {
+    upstream(move |_| async move { Response::new(text(name)) }).await
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_down_is_a_502() {
+    let gateway = Running::start(before(nobody().await), open()).await;
+    let (status, body) = get(&http1(), &gateway.url("/")).await;
+    assert_eq!(status, 502);
+    assert_eq!(problem(&body), "urn:tollgate:problem:upstream-failed");
+}
+
+#[tokio::test]
+async fn an_upstream_that_hangs_is_a_504() {
+    let address = upstream(|_| std::future::pending()).await;
+    let mut settings = before(address);
+    settings.timeouts.first_byte = Duration::from_millis(50);
+    let gateway = Running::start(settings, open()).await;
+    let (status, body) = get(&http2(), &gateway.url("/")).await;
+    assert_eq!(status, 504);
+    assert_eq!(problem(&body), "urn:tollgate:problem:upstream-too-slow");
+}
+
+#[tokio::test]
+async fn the_whole_of_a_request_has_a_bound() {
+    let address = upstream(|_| std::future::pending()).await;
+    let mut settings = before(address);
+    settings.timeouts.whole = Duration::from_millis(50);
+    let gateway = Running::start(settings, open()).await;
+    assert_eq!(get(&http1(), &gateway.url("/")).await.0, 504);
+}
+
+/// A server that answers every connection with some bytes and closes it.
+async fn says(bytes: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&taken);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Relaxed);
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(bytes).await;
+        }
+    });
+    (address, taken)
+}
+
+#[tokio::test]
+async fn an_answer_that_makes_no_sense_is_a_502_and_never_asked_for_again() {
+    for bytes in [
+        &b""[..],
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    ] {
+        let (broken, taken) = says(bytes).await;
+        let (other, others) = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        let gateway = Running::start(all(&[broken, other]), open()).await;
+        let text = String::from_utf8_lossy(bytes);
+        assert_eq!(get(&http1(), &gateway.url("/")).await.0, 502, "{text}");
+        assert_eq!(
+            (taken.load(Relaxed), others.load(Relaxed)),
+            (1, 0),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_not_shown_as_whole() {
+    let (address, _) = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await;
+    let gateway = Running::start(before(address), open()).await;
+    for client in [http1(), http2()] {
+        let request = Request::get(gateway.url("/")).body(empty()).unwrap();
+        let answer = client.request(request).await.unwrap();
+        assert!(answer.into_body().collect().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_stops_coming_is_given_up() {
+    let address = upstream(|_| async {
+        let frames = futures_util::stream::pending::<Result<hyper::body::Frame<Bytes>, _>>();
+        Response::new(BodyExt::boxed(http_body_util::StreamBody::new(frames)))
+    })
+    .await;
+    let mut settings = before(address);
+    settings.timeouts.answer_idle = Duration::from_millis(50);
+    let gateway = Running::start(settings, open()).await;
+    let request = Request::get(gateway.url("/")).body(empty()).unwrap();
+    let answer = http1().request(request).await.unwrap();
+    assert!(answer.into_body().collect().await.is_err());
+}
+
+#[tokio::test]
+async fn upstreams_take_turns() {
+    let gateway = Running::start(all(&[named("a").await, named("b").await]), open()).await;
+    let client = http1();
+    let mut seen = String::new();
+    for _ in 0..6 {
+        seen += &get(&client, &gateway.url("/")).await.1;
+    }
+    assert_eq!(seen, "ababab");
+}
+
+#[tokio::test]
+async fn one_that_is_down_is_left_alone_and_comes_back() {
+    let down = nobody().await;
+    let mut settings = all(&[down, named("well").await]);
+    settings.timeouts.down = Duration::from_millis(5);
+    let gateway = Running::start(settings, open()).await;
+    let client = http1();
+    // Whoever hits the one that is down is sent to the other: nobody notices.
+    for _ in 0..20 {
+        assert_eq!(
+            get(&client, &gateway.url("/")).await,
+            (200, "well".to_owned())
+        );
+    }
+    let listener = TcpListener::bind(down).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nback";
+            let _ = stream.write_all(answer).await;
+        }
+    });
+    let back = async {
+        while get(&client, &gateway.url("/")).await.1 != "back" {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LONG, back)
+        .await
+        .expect("it comes back");
+}
+
+#[tokio::test]
+async fn a_request_with_a_body_or_an_effect_is_tried_once() {
+    for method in ["POST", "PATCH"] {
+        let gateway = Running::start(all(&[nobody().await, named("other").await]), open()).await;
+        let request = Request::builder().method(method).uri(gateway.url("/"));
+        let answer = http1().request(request.body(text("x")).unwrap()).await;
+        assert_eq!(answer.unwrap().status(), 502, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_tried_twice_counts_once() {
+    let gate = Gate::new(Rule::new(
+        "two",
+        "fixed-window 2/d".parse::<Quota>().unwrap(),
+    ));
+    let mut settings = all(&[nobody().await, named("other").await]);
+    settings.timeouts.down = Duration::from_secs(3600);
+    let gateway = Running::start(settings, gate).await;
+    let client = http1();
+    for expected in [200, 200, 429] {
+        assert_eq!(get(&client, &gateway.url("/")).await.0, expected);
+    }
+}
