@@ -8,6 +8,7 @@
 mod body;
 mod check;
 mod connection;
+mod flight;
 mod forward;
 mod headers;
 mod problem;
@@ -36,9 +37,11 @@ use tollgate::tower::Gate;
 use tower_layer::Layer;
 
 use connection::Serving;
+use flight::Flights;
 use forward::Forward;
 use watch::Watch;
 
+pub use flight::SingleFlight;
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, Trusted, Upstream};
 
 /// How long the gateway waits at first where the system has no room for another connection.
@@ -92,9 +95,11 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         }
         let most = limits.connections.min(Semaphore::MAX_PERMITS);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let shared = settings.single_flight.clone();
+        let forward = Forward::new(settings.clone());
         let serving = Serving {
             builder: connection::builder(limits),
-            gated: gate.layer(Forward::new(settings.clone())),
+            gated: gate.layer(Flights::new(forward, shared)),
             settings,
         };
         Ok(Gateway {

@@ -1,10 +1,15 @@
 //! The gateway over real sockets: real clients before it, real servers behind it.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod bounds;
+mod crowd;
+mod drain;
 mod gate;
 mod headers;
 mod passing;
 mod smuggling;
+mod stampede;
 mod upstreams;
 
 use std::convert::Infallible;

@@ -1,6 +1,8 @@
 //! Bodies on their way through, piece by piece, never kept: bounded in size going up, in time both
 //! ways. Knows nothing of heads.
 
+mod again;
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use tollgate::tower::GateBody;
 use super::problem::Problem;
 use super::timer::Timer;
 use super::watch::InFlight;
+
+pub(super) use again::Again;
 
 /// A request's body on its way to an upstream.
 #[derive(Debug)]
@@ -158,6 +162,8 @@ pub(super) enum Reply {
     Upstream(Coming),
     /// What the gateway says.
     Text(Bytes),
+    /// One that was kept, or the start of one.
+    Again(Again),
 }
 
 /// A body that an upstream sends.
@@ -220,6 +226,7 @@ impl Body for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
         match self.get_mut() {
             Reply::Upstream(coming) => Pin::new(coming).poll_frame(context),
+            Reply::Again(again) => again.poll_frame(context),
             Reply::Text(text) => Poll::Ready(match text.is_empty() {
                 true => None,
                 false => Some(Ok(Frame::data(std::mem::take(text)))),
@@ -230,6 +237,7 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match self {
             Reply::Upstream(coming) => coming.is_end_stream(),
+            Reply::Again(again) => again.is_end_stream(),
             Reply::Text(text) => text.is_empty(),
         }
     }
@@ -237,6 +245,7 @@ impl Body for Reply {
     fn size_hint(&self) -> SizeHint {
         match self {
             Reply::Upstream(coming) => coming.size_hint(),
+            Reply::Again(again) => again.size_hint(),
             Reply::Text(text) => SizeHint::with_exact(text.len() as u64),
         }
     }

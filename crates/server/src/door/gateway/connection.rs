@@ -22,6 +22,7 @@ use tower_service::Service;
 
 use super::body::{Answer, Held, Reply};
 use super::check::check;
+use super::flight::Flights;
 use super::forward::Forward;
 use super::headers::Came;
 use super::problem::Problem;
@@ -57,7 +58,7 @@ pub(super) fn builder(limits: &Limits) -> Builder {
 /// What a connection needs of its gateway.
 pub(super) struct Serving<P, S> {
     pub(super) builder: Builder,
-    pub(super) gated: Gated<Forward, P, S>,
+    pub(super) gated: Gated<Flights<Forward>, P, S>,
     pub(super) settings: Settings,
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::Authority;
 
+use super::SingleFlight;
+
 /// What a gateway is told.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,6 +25,9 @@ pub struct Settings {
     pub host: Host,
     /// Whose word about clients is passed on.
     pub trusted: Trusted,
+    /// Which requests share one call to an upstream: the first that says yes counts. None unless
+    /// told otherwise.
+    pub single_flight: Vec<SingleFlight>,
 }
 
 impl Settings {
@@ -34,6 +39,7 @@ impl Settings {
             limits: Limits::default(),
             host: Host::default(),
             trusted: Trusted::default(),
+            single_flight: Vec::new(),
         }
     }
 }

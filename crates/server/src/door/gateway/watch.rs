@@ -114,7 +114,11 @@ impl Watch {
         }
         let head_since = self.head_since.load(Relaxed);
         let (since, longest, overdue) = if self.asked.load(Relaxed) == 0 {
-            (0, timeouts.header, Look::Late)
+            let longest = match head_since {
+                0 => timeouts.header.min(longest_idle),
+                1.. => timeouts.header,
+            };
+            (0, longest, Look::Late)
         } else if head_since != 0 && !self.is_http2() {
             (head_since - 1, timeouts.header, Look::Late)
         } else {

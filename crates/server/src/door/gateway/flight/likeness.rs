@@ -1,0 +1,130 @@
+//! What makes two requests one: the same call with the same credentials. Knows heads only.
+
+use std::hash::{Hash, Hasher};
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, HOST, HeaderName, HeaderValue, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, ORIGIN, RANGE, UPGRADE,
+};
+use http::uri::{Authority, PathAndQuery};
+use http::{Method, Request};
+use http_body::Body;
+use tollgate::http::is_secret;
+
+/// Headers that say what answer is wanted.
+const WANTED: [HeaderName; 4] = [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, ORIGIN];
+/// Headers that make an answer one's own.
+const OWN: [HeaderName; 7] = [
+    RANGE,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    UPGRADE,
+];
+
+/// Whether a request may share its answer at all.
+pub(super) fn is_safe<B: Body>(request: &Request<B>) -> bool {
+    [Method::GET, Method::HEAD].contains(request.method())
+        && request.body().is_end_stream()
+        && !OWN.iter().any(|name| request.headers().contains_key(name))
+}
+
+/// What has to be the same for requests to be one. Holds secrets: it never prints.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Likeness {
+    method: Method,
+    authority: Option<Authority>,
+    host: Option<HeaderValue>,
+    path: Option<PathAndQuery>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Likeness {
+    /// A request by some headers; without any told, by those that may hold secrets or say what
+    /// answer is wanted.
+    pub(super) fn of<B>(request: &Request<B>, named: Option<&[HeaderName]>) -> Self {
+        let counts = |name: &HeaderName| match named {
+            Some(named) => named.contains(name),
+            None => is_secret(name.as_str()) || WANTED.contains(name),
+        };
+        let headers = request.headers().iter();
+        let mut headers: Vec<_> = headers
+            .filter(|(name, _)| counts(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        // Lines of one name keep their order.
+        headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        Likeness {
+            method: request.method().clone(),
+            authority: request.uri().authority().cloned(),
+            host: request.headers().get(HOST).cloned(),
+            path: request.uri().path_and_query().cloned(),
+            headers,
+        }
+    }
+}
+
+impl Hash for Likeness {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.method.hash(state);
+        self.host.hash(state);
+        if let Some(path) = &self.path {
+            path.as_str().hash(state);
+        }
+        for (name, value) in &self.headers {
+            name.hash(state);
+            value.hash(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn likeness(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> Likeness {
+        let mut request = Request::get("/a?b").header("host", "x");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Likeness::of(&request.body(()).unwrap(), named)
+    }
+
+    #[test]
+    fn different_credentials_make_different_requests() {
+        let plain = likeness(&[], None);
+        assert!(plain == likeness(&[("user-agent", "curl")], None));
+        for (name, value) in [
+            ("authorization", "Bearer a"),
+            ("cookie", "a=1"),
+            ("x-api-key", "k"),
+            ("x-session-id", "s"),
+            ("accept", "text/html"),
+        ] {
+            let one = likeness(&[(name, value)], None);
+            assert!(plain != one, "{name}");
+            assert!(one == likeness(&[(name, value)], None), "{name}");
+            assert!(one != likeness(&[(name, "other")], None), "{name}");
+            assert!(
+                one != likeness(&[(name, value), (name, value)], None),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_order_of_headers_does_not_matter() {
+        let one = likeness(&[("cookie", "a"), ("accept", "b")], None);
+        assert!(one == likeness(&[("accept", "b"), ("cookie", "a")], None));
+    }
+
+    #[test]
+    fn only_the_named_headers_count_if_any_are() {
+        let named = [HeaderName::from_static("x-tenant")];
+        let one = likeness(&[("x-tenant", "1"), ("cookie", "a")], Some(&named));
+        assert!(one == likeness(&[("x-tenant", "1"), ("cookie", "b")], Some(&named)));
+        assert!(one != likeness(&[("x-tenant", "2"), ("cookie", "a")], Some(&named)));
+    }
+}

@@ -1,0 +1,136 @@
+//! The end of a gateway: what is in flight finishes, what comes while it stops is answered, and
+//! what never ends is cut.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use http::{Request, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_in_flight_finishes_and_nobody_new_is_taken() {
+    let held = Arc::new(tokio::sync::Notify::new());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (waits, count) = (Arc::clone(&held), Arc::clone(&asked));
+    let address = upstream(move |_| {
+        let waits = Arc::clone(&waits);
+        count.fetch_add(1, Relaxed);
+        async move {
+            waits.notified().await;
+            Response::new(text("late"))
+        }
+    })
+    .await;
+    let gateway = Running::start(before(address), open()).await;
+    let (url, address) = (gateway.url("/"), gateway.address);
+    let asking: Vec<_> = [http1(), http2()]
+        .into_iter()
+        .map(|client| {
+            let request = Request::get(&url).body(empty()).unwrap();
+            tokio::spawn(async move { client.request(request).await.unwrap() })
+        })
+        .collect();
+    until("both are in flight", || asked.load(Relaxed) == 2).await;
+    let ended = gateway.stop();
+    let refused = async { while TcpStream::connect(address).await.is_ok() {} };
+    tokio::time::timeout(LONG, refused)
+        .await
+        .expect("no new connections");
+    assert!(!ended.is_finished());
+    held.notify_waiters();
+    for asking in asking {
+        let answer = asking.await.unwrap();
+        let http1 = answer.version() == http::Version::HTTP_11;
+        assert_eq!(answer.headers().contains_key("connection"), http1);
+        assert_eq!(read(answer).await, (200, "late".to_owned()));
+    }
+    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn no_request_is_lost_under_load() {
+    let gateway = Running::start(before(hello().await), open()).await;
+    let address = gateway.address;
+    let answered = Arc::new(AtomicUsize::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let answered = Arc::clone(&answered);
+        // Asks until it is told that an answer is the connection's last.
+        clients.push(tokio::spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            loop {
+                let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+                stream.write_all(head).await.unwrap();
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"\r\n\r\nhello") {
+                    let byte = stream.read_u8().await.expect("an answer to every request");
+                    answer.push(byte);
+                }
+                answered.fetch_add(1, Relaxed);
+                if String::from_utf8(answer)
+                    .unwrap()
+                    .contains("connection: close")
+                {
+                    return;
+                }
+            }
+        }));
+    }
+    let client = http2();
+    let url = gateway.url("/");
+    let count = Arc::clone(&answered);
+    // Over HTTP/2 the client opens another connection once it is told to go away: then none is
+    // taken any more, which is the one way this may end.
+    clients.push(tokio::spawn(async move {
+        loop {
+            let request = Request::get(&url).body(empty()).unwrap();
+            match client.request(request).await {
+                Ok(answer) => assert_eq!(read(answer).await.0, 200),
+                Err(error) => return assert!(error.is_connect(), "{error:?}"),
+            }
+            count.fetch_add(1, Relaxed);
+        }
+    }));
+    until("all are busy", || answered.load(Relaxed) > 500).await;
+    let ended = gateway.stop();
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_hold_it_up() {
+    let mut settings = before(hello().await);
+    settings.timeouts.linger = Duration::from_millis(20);
+    let gateway = Running::start(settings, open()).await;
+    let client = http1();
+    assert_eq!(get(&client, &gateway.url("/")).await.0, 200);
+    let silent = gateway.connect().await;
+    let ended = gateway.stop().await.unwrap();
+    assert_eq!(ended, Drained { cut: 0 });
+    drop(silent);
+}
+
+#[tokio::test]
+async fn what_never_ends_is_cut() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let address = upstream(move |_| {
+        count.fetch_add(1, Relaxed);
+        std::future::pending()
+    })
+    .await;
+    let mut settings = before(address);
+    settings.timeouts.drain = Duration::from_millis(50);
+    let gateway = Running::start(settings, open()).await;
+    let mut stream = gateway.connect().await;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    until("it is in flight", || asked.load(Relaxed) == 1).await;
+    assert_eq!(gateway.stop().await.unwrap(), Drained { cut: 1 });
+    assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
+}

@@ -1,0 +1,220 @@
+//! Identical requests in flight share one call to the upstream, and only those.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use http::header::HeaderName;
+use http::{Request, Response};
+use tollgate_server::door::gateway::SingleFlight;
+
+use super::*;
+
+/// A gateway whose upstream holds its answers until so many requests were let through.
+struct Stampede {
+    gateway: Running,
+    /// How many calls the upstream has had.
+    calls: Arc<AtomicUsize>,
+    client: Client<HttpConnector, Any>,
+}
+
+impl Stampede {
+    async fn of(
+        many: usize,
+        flight: SingleFlight,
+        answer: impl Fn() -> Response<Any> + Send + Sync + 'static,
+    ) -> Self {
+        let (calls, passed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, seen) = (Arc::clone(&calls), Arc::clone(&passed));
+        let answer = Arc::new(answer);
+        let address = upstream(move |_| {
+            count.fetch_add(1, Relaxed);
+            let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+            async move {
+                until("all have arrived", || seen.load(Relaxed) >= many).await;
+                answer()
+            }
+        })
+        .await;
+        // Everything is one thread: whoever was let through has joined before anything else runs.
+        let gate = open().observe(move |_| {
+            passed.fetch_add(1, Relaxed);
+        });
+        let mut settings = before(address);
+        settings.single_flight = vec![flight];
+        Stampede {
+            gateway: Running::start(settings, gate).await,
+            calls,
+            client: http1(),
+        }
+    }
+
+    fn ask(&self, path: &str, headers: &[(&str, &str)]) -> JoinHandle<(u16, String)> {
+        let mut request = Request::get(self.gateway.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let asked = self.client.request(request.body(empty()).unwrap());
+        tokio::spawn(async move { read(asked.await.unwrap()).await })
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Relaxed)
+    }
+}
+
+fn everything() -> SingleFlight {
+    SingleFlight::when(|_| true)
+}
+
+fn hello_all() -> Response<Any> {
+    Response::new(text("hello all"))
+}
+
+#[tokio::test]
+async fn a_stampede_of_a_thousand_is_one_call() {
+    let stampede = Stampede::of(1000, everything(), hello_all).await;
+    let asking: Vec<_> = (0..1000)
+        .map(|_| stampede.ask("/report?q=1", &[]))
+        .collect();
+    for asking in asking {
+        assert_eq!(asking.await.unwrap(), (200, "hello all".to_owned()));
+    }
+    assert_eq!(stampede.calls(), 1);
+}
+
+#[tokio::test]
+async fn an_error_is_shared_too() {
+    let down = || Response::builder().status(503).body(text("down")).unwrap();
+    let stampede = Stampede::of(50, everything(), down).await;
+    let asking: Vec<_> = (0..50).map(|_| stampede.ask("/", &[])).collect();
+    for asking in asking {
+        assert_eq!(asking.await.unwrap(), (503, "down".to_owned()));
+    }
+    assert_eq!(stampede.calls(), 1);
+}
+
+#[tokio::test]
+async fn nobody_gets_the_answer_to_other_credentials() {
+    let stampede = Stampede::of(10, everything(), hello_all).await;
+    let who = [
+        ("authorization", "Bearer a"),
+        ("authorization", "Bearer b"),
+        ("cookie", "session=1"),
+        ("x-api-key", "k"),
+        ("user-agent", "none of these"),
+    ];
+    let asking = who
+        .iter()
+        .chain(&who)
+        .map(|header| stampede.ask("/", &[*header]));
+    for asking in asking.collect::<Vec<_>>() {
+        assert_eq!(asking.await.unwrap().0, 200);
+    }
+    assert_eq!(stampede.calls(), 5);
+}
+
+#[tokio::test]
+async fn requests_that_are_told_to_be_identical_are() {
+    let tenant = HeaderName::from_static("x-tenant");
+    let stampede = Stampede::of(4, everything().identical_by([tenant]), hello_all).await;
+    let asking = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
+    let asking = asking
+        .map(|(tenant, cookie)| stampede.ask("/", &[("x-tenant", tenant), ("cookie", cookie)]));
+    for asking in asking {
+        assert_eq!(asking.await.unwrap().0, 200);
+    }
+    assert_eq!(stampede.calls(), 2);
+}
+
+#[tokio::test]
+async fn other_paths_ranges_and_conditions_are_other_calls() {
+    let only = SingleFlight::when(|head| head.uri().path().starts_with("/shared"));
+    let stampede = Stampede::of(8, only, hello_all).await;
+    let asking = [
+        stampede.ask("/shared", &[]),
+        stampede.ask("/shared?x", &[]),
+        stampede.ask("/shared/y", &[("range", "bytes=0-1")]),
+        stampede.ask("/shared/y", &[("range", "bytes=0-1")]),
+        stampede.ask("/shared/y", &[("if-none-match", "\"a\"")]),
+        stampede.ask("/shared/y", &[("if-none-match", "\"a\"")]),
+        stampede.ask("/other", &[]),
+        stampede.ask("/other", &[]),
+    ];
+    for asking in asking {
+        assert_eq!(asking.await.unwrap().0, 200);
+    }
+    assert_eq!(stampede.calls(), 8);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_for_one_is_for_one() {
+    for (name, value) in [
+        ("set-cookie", "session=1"),
+        ("cache-control", "max-age=0, Private"),
+        ("cache-control", "no-store"),
+        ("vary", "*"),
+        ("vary", "x-other, User-Agent"),
+        ("content-type", "text/event-stream"),
+    ] {
+        let own = move || {
+            let response = Response::builder().header(name, value);
+            response.body(text("own")).unwrap()
+        };
+        let stampede = Stampede::of(3, everything(), own).await;
+        let asking = ["a", "b", "c"].map(|agent| stampede.ask("/", &[("user-agent", agent)]));
+        for asking in asking {
+            assert_eq!(
+                asking.await.unwrap(),
+                (200, "own".to_owned()),
+                "{name}: {value}"
+            );
+        }
+        assert_eq!(stampede.calls(), 3, "{name}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_too_large_to_keep_reaches_everybody_whole() {
+    let pieces = || {
+        let frames = (0..10).map(|_| Ok(hyper::body::Frame::data(Bytes::from(vec![b'x'; 100]))));
+        let frames = futures_util::stream::iter(frames);
+        Response::new(BodyExt::boxed(http_body_util::StreamBody::new(frames)))
+    };
+    let known = || Response::new(text(vec![b'x'; 1000]));
+    for (most, calls) in [(1000, 1), (999, 5), (0, 5)] {
+        let flights = [
+            Stampede::of(5, everything().body_bytes(most), pieces).await,
+            Stampede::of(5, everything().body_bytes(most), known).await,
+        ];
+        for stampede in flights {
+            let asking: Vec<_> = (0..5).map(|_| stampede.ask("/", &[])).collect();
+            for asking in asking {
+                assert_eq!(asking.await.unwrap(), (200, "x".repeat(1000)));
+            }
+            assert_eq!(stampede.calls(), calls, "at most {most}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn if_the_leader_leaves_another_leads() {
+    let stampede = Stampede::of(11, everything(), hello_all).await;
+    let leader = stampede.ask("/", &[]);
+    until("the leader's call has begun", || stampede.calls() == 1).await;
+    let asking: Vec<_> = (0..9).map(|_| stampede.ask("/", &[])).collect();
+    leader.abort();
+    until("another leads", || stampede.calls() == 2).await;
+    let last = stampede.ask("/", &[]);
+    for asking in asking.into_iter().chain([last]) {
+        assert_eq!(asking.await.unwrap(), (200, "hello all".to_owned()));
+    }
+    assert_eq!(stampede.calls(), 2);
+}
+
+#[tokio::test]
+async fn a_request_after_the_answer_is_a_new_call() {
+    let stampede = Stampede::of(1, everything(), hello_all).await;
+    for calls in 1..=3 {
+        assert_eq!(stampede.ask("/", &[]).await.unwrap().0, 200);
+        assert_eq!(stampede.calls(), calls);
+    }
+}
