@@ -24,6 +24,16 @@ pub trait Policy: Send + Sync + 'static {
     }
 }
 
+impl<P: Policy> Policy for Arc<P> {
+    fn plan(&self, head: &Head<'_>) -> Plan {
+        P::plan(self, head)
+    }
+
+    fn limits(&self, each: &mut dyn FnMut(&Limit)) {
+        P::limits(self, each);
+    }
+}
+
 /// What one request has to pass: every rule that applies, or one that stops it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
