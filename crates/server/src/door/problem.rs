@@ -164,6 +164,52 @@ impl Problem {
 mod tests {
     use super::*;
 
+    const ALL: [Code; 25] = [
+        Code::MalformedJson,
+        Code::BadField,
+        Code::BadBody,
+        Code::BadQuota,
+        Code::BadAttribute,
+        Code::BadQuery,
+        Code::SameCounterTwice,
+        Code::TooManyLimits,
+        Code::TooManyItems,
+        Code::MissingOriginal,
+        Code::AmbiguousOriginal,
+        Code::MissingKey,
+        Code::TokenRequired,
+        Code::UntrustedPeer,
+        Code::Denied,
+        Code::NotFound,
+        Code::UnknownRule,
+        Code::UnknownOverride,
+        Code::MethodNotAllowed,
+        Code::BodyTooSlow,
+        Code::TooManyOverrides,
+        Code::BodyTooLarge,
+        Code::WrongContentType,
+        Code::StoreUnavailable,
+        Code::Closed,
+    ];
+
+    #[test]
+    fn every_code_is_documented_with_its_status() {
+        let docs = include_str!("../../../../docs/http-api.md");
+        let rows = docs.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<&str> = rows.filter(|row| row.matches('|').count() == 4).collect();
+        for code in ALL {
+            let (status, word, _) = code.words();
+            let row = format!("| `{word}` | {} |", status.as_u16());
+            assert!(rows.iter().any(|line| line.starts_with(&row)), "{row}");
+        }
+        let is_code = |row: &&&str| {
+            row.split('|')
+                .nth(2)
+                .is_some_and(|status| status.trim().parse::<u16>().is_ok())
+        };
+        assert_eq!(rows.iter().filter(is_code).count(), ALL.len());
+    }
+
     #[test]
     fn a_problem_says_the_same_in_every_field() {
         let problem = Problem::new(Code::UnknownRule, "there is no rule `x\"y`");

@@ -245,3 +245,16 @@ fn keys_of_any_text_are_apart() {
         assert_eq!(server.check(&body).status, 429);
     }
 }
+
+#[test]
+fn every_path_that_the_open_api_file_names_is_there() {
+    let server = Server::start(&[]);
+    let file = include_str!("../../../../docs/openapi.yaml");
+    let paths = file.lines().filter_map(|line| line.strip_prefix("  /"));
+    let paths: Vec<&str> = paths.filter_map(|line| line.strip_suffix(':')).collect();
+    assert_eq!(paths.len(), 3);
+    for path in paths {
+        let answer = ask(server.api, "POST", &format!("/{path}"), &[JSON], "");
+        assert_ne!(answer.code(), "not-found", "{path}");
+    }
+}
