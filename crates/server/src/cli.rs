@@ -40,7 +40,7 @@ Start here:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve: a check API beside any proxy, with metrics and an admin API
+    /// Serve: a gateway before a service, or a check API beside any proxy
     #[command(after_long_help = serve::ABOUT)]
     Serve(ServeArgs),
     /// Answer recorded requests on their own time, one JSON line each

@@ -323,7 +323,7 @@ impl Policy for Force {
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
-        self.live.current().limits().for_each(each);
+        Rules::limits(&self.live.current()).for_each(each);
     }
 }
 

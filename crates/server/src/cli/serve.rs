@@ -22,6 +22,7 @@ TOLLGATE_ADMIN_TOKEN or --admin-token-file. Without one nobody else gets in.
 Examples:
   tollgate serve
   tollgate serve --config rules.yaml --store redis://localhost
+  tollgate serve --config rules.yaml --upstream http://localhost:3000
   tollgate serve --config rules.yaml --check
   tollgate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
 

@@ -1,6 +1,7 @@
 //! `tollgate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
 //! Knows what goes where; leaves each to the files below.
 
+mod gateway;
 mod logs;
 mod place;
 mod reload;
@@ -20,6 +21,7 @@ use self::signals::Signals;
 use crate::cli::{Failing, ServeArgs};
 use crate::config::{self, Loaded, Report, Style};
 use crate::counters::Counters;
+use crate::door::gateway::Upstream;
 use crate::door::{self, Bound};
 use crate::failure::Failure;
 use crate::force::Force;
@@ -36,14 +38,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
-    if args.upstream.is_none() && args.gateway.is_some() {
-        let text = "--gateway is given, but no --upstream to lead to";
-        return Err(Failure::Input(text.to_owned()));
-    }
-    if args.upstream.is_some() {
-        let text = "the gateway is not there yet; leave --upstream out";
-        return Err(Failure::Input(text.to_owned()));
-    }
+    let gateway = gateway::asked(args)?;
     let seen = args.config.as_deref().map(reload::Seen::of);
     let loaded = rules(args.config.as_deref())?;
     let token = token(args)?;
@@ -63,6 +58,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
             loaded,
             token,
             place,
+            gateway,
         },
         out,
     ));
@@ -78,6 +74,8 @@ struct Start {
     loaded: Loaded,
     token: Option<Token>,
     place: Place,
+    /// Where the gateway listens, and where it leads to.
+    gateway: Option<(SocketAddr, Upstream)>,
 }
 
 async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
@@ -86,11 +84,16 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         loaded,
         token,
         place,
+        gateway,
     } = start;
     // Before anybody can learn that it runs: from the first line on it can be told to stop.
     let mut signals = Signals::new()?;
     let api = bind(args.listen, "--listen").await?;
     let admin = bind(args.admin, "--admin").await?;
+    let gateway = match gateway {
+        Some((address, upstream)) => Some((bind(address, "--gateway").await?, upstream)),
+        None => None,
+    };
     let kind = match place {
         Place::Memory => "memory",
         Place::Redis(_) => "redis",
@@ -121,11 +124,24 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     let (stop, stopping) = watch::channel(false);
     // The admin door stays open while the others drain: somebody wants to see that they do.
     let (stop_admin, stopping_admin) = watch::channel(false);
-    say::bound(api.address, None, admin.address, out).map_err(Failure::writing)?;
-    say::banner(args.config.as_deref(), api.address, admin.address);
+    let addresses = say::Addresses {
+        api: api.address,
+        gateway: gateway.as_ref().map(|(bound, _)| bound.address),
+        admin: admin.address,
+    };
+    let gateway = match gateway {
+        Some((bound, upstream)) => {
+            let gateway = gateway::new(upstream, &serving, DRAIN)?;
+            Some(gateway::serve(bound, gateway, stopping.clone()))
+        }
+        None => None,
+    };
+    say::bound(&addresses, out).map_err(Failure::writing)?;
+    say::banner(args.config.as_deref(), &addresses);
+    let gateway = gateway.map(tokio::spawn);
     let api = tokio::spawn(api.serve(
         Arc::new(door::http::Api::new(Arc::clone(&serving))),
-        stopping.clone(),
+        stopping,
         DRAIN,
     ));
     let admin = tokio::spawn(admin.serve(
@@ -145,7 +161,10 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     tracing::info!(signal, "draining");
     serving.drain();
     stop.send_replace(true);
-    let drained = api.await.unwrap_or(false);
+    let mut drained = api.await.unwrap_or(false);
+    if let Some(gateway) = gateway {
+        drained &= gateway.await.unwrap_or(false);
+    }
     stop_admin.send_replace(true);
     let _ = admin.await;
     if let Some(reloading) = reloading {

@@ -68,6 +68,11 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<Bound> {
 }
 
 impl Bound {
+    /// The listener itself, for a door that has its own ways.
+    pub(crate) fn into_listener(self) -> TcpListener {
+        self.listener
+    }
+
     /// Answers requests until told to stop; then those that are under way, for at most `drain`.
     /// Gives back whether all were answered.
     pub(crate) async fn serve<D: Door>(

@@ -9,6 +9,7 @@ mod bad_input;
 mod check;
 mod client;
 mod drain;
+mod gateway;
 mod metrics;
 mod reload;
 mod starting;

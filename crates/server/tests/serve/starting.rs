@@ -3,7 +3,9 @@
 use std::net::TcpListener;
 use std::process::Output;
 
-use super::{Folder, Server, tollgate};
+use tollgate_testkit::poll;
+
+use super::{Folder, SOON, Server, tollgate};
 
 fn run(args: &[&str]) -> Output {
     tollgate(args).output().unwrap()
@@ -22,7 +24,8 @@ fn the_first_line_says_where_it_listens() {
     assert_ne!(api.port(), 0);
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
     // The banner shows a line to try: it has to work.
-    assert!(server.said().contains(&format!("http://{api}/v1/check")));
+    let line = format!("http://{api}/v1/check");
+    poll::until(SOON, "a banner", || server.said().contains(&line));
 }
 
 #[test]
@@ -74,6 +77,7 @@ fn wrong_input_is_exit_2_before_anything_listens() {
         (&["--store", "http://localhost"], "store"),
         (&["--listen", "localhost"], "--listen"),
         (&["--gateway", "127.0.0.1:0"], "--upstream"),
+        (&["--upstream", "http://ann:secret@localhost"], "--upstream"),
         (&["--admin-token-file", &short], "16"),
         (&["--admin-token-file", missing], "none.yaml"),
         (&["--on-failure", "sometimes"], "open"),

@@ -8,17 +8,19 @@ use serde_json::{Value, json};
 
 use crate::config::{Loaded, Style};
 
+/// Where a server listens.
+pub(super) struct Addresses {
+    pub(super) api: SocketAddr,
+    pub(super) gateway: Option<SocketAddr>,
+    pub(super) admin: SocketAddr,
+}
+
 /// The first line on standard output: where it listens.
-pub(super) fn bound(
-    api: SocketAddr,
-    gateway: Option<SocketAddr>,
-    admin: SocketAddr,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub(super) fn bound(addresses: &Addresses, out: &mut impl Write) -> io::Result<()> {
     // Written by hand: the order of the fields is part of the contract.
     let text = |address: SocketAddr| json!(address.to_string());
-    let gateway = gateway.map_or(Value::Null, text);
-    let (api, admin) = (text(api), text(admin));
+    let gateway = addresses.gateway.map_or(Value::Null, text);
+    let (api, admin) = (text(addresses.api), text(addresses.admin));
     writeln!(
         out,
         "{{\"api\":{api},\"gateway\":{gateway},\"admin\":{admin}}}"
@@ -27,7 +29,15 @@ pub(super) fn bound(
 }
 
 /// What to try, for whoever started it by hand.
-pub(super) fn banner(config: Option<&Path>, api: SocketAddr, admin: SocketAddr) {
+pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
+    let Addresses {
+        api,
+        gateway,
+        admin,
+    } = addresses;
+    let gateway = gateway.map_or(String::new(), |gateway| {
+        format!("    gateway    http://{gateway}/\n")
+    });
     let rules = match config {
         Some(path) => format!("rules: {}", path.display()),
         None => "rules: a small sample (yours: --config rules.yaml)".to_owned(),
@@ -35,7 +45,7 @@ pub(super) fn banner(config: Option<&Path>, api: SocketAddr, admin: SocketAddr) 
     let text = format!(
         "
   Tollgate is up: {rules}
-    check API  http://{api}/v1/check
+{gateway}    check API  http://{api}/v1/check
     admin      http://{admin}/metrics  /healthz  /admin/rules
 
   Ask three times within a minute; the third is refused with 429:
