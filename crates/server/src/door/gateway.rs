@@ -15,6 +15,7 @@ mod problem;
 mod scan;
 mod settings;
 mod timer;
+mod tls;
 mod tunnel;
 mod upstreams;
 mod watch;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tollgate::Store;
 use tollgate::http::Policy;
 use tollgate::tower::Gate;
@@ -43,6 +45,7 @@ use watch::Watch;
 
 pub use flight::SingleFlight;
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, Trusted, Upstream};
+pub use tls::Tls;
 
 /// How long the gateway waits at first where the system has no room for another connection.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
@@ -54,6 +57,7 @@ const MOST_LAST: usize = 4096;
 /// A gateway: limits before the servers of a [`Settings`].
 pub struct Gateway<P, S> {
     serving: Arc<Serving<P, S>>,
+    tls: Option<TlsAcceptor>,
     places: Arc<Semaphore>,
     most: u32,
 }
@@ -79,7 +83,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
     /// Puts a gate before upstreams.
     ///
     /// # Errors
-    /// When there is no upstream, or a limit is 0.
+    /// When there is no upstream, a limit is 0, or the certificate or its key cannot be used.
     pub fn new(settings: Settings, gate: Gate<P, S>) -> Result<Self, SettingsError> {
         if settings.upstreams.is_empty() {
             return Err(SettingsError::NoUpstream);
@@ -95,6 +99,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         }
         let most = limits.connections.min(Semaphore::MAX_PERMITS);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let tls = settings.tls.as_ref().map(Tls::acceptor).transpose()?;
         let shared = settings.single_flight.clone();
         let forward = Forward::new(settings.clone());
         let serving = Serving {
@@ -104,6 +109,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         };
         Ok(Gateway {
             serving: Arc::new(serving),
+            tls,
             places: Arc::new(Semaphore::new(most as usize)),
             most,
         })
@@ -185,13 +191,26 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         // Answers leave at once; where that cannot be had they leave a little later.
         let _ = stream.set_nodelay(true);
         let serving = Arc::clone(&self.serving);
-        tokio::spawn(connection::serve(
-            serving,
-            stream,
-            (peer, "http"),
-            watch,
-            stage,
-        ));
+        match self.tls.clone() {
+            None => {
+                let came = (peer, "http");
+                tokio::spawn(connection::serve(serving, stream, came, watch, stage));
+            }
+            Some(tls) => {
+                tokio::spawn(async move {
+                    // As long as a head may take: both are what a client says first.
+                    let longest = serving.settings.timeouts.header;
+                    let mut cut = stage.clone();
+                    let stream = tokio::select! {
+                        stream = timeout(longest, tls.accept(stream)) => stream,
+                        _ = cut.wait_for(|stage| *stage == Stage::Cut) => return,
+                    };
+                    // Who does not speak TLS cannot be answered.
+                    let Ok(Ok(stream)) = stream else { return };
+                    connection::serve(serving, stream, (peer, "https"), watch, stage).await;
+                });
+            }
+        }
     }
 }
 

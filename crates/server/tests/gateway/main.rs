@@ -10,6 +10,7 @@ mod headers;
 mod passing;
 mod smuggling;
 mod stampede;
+mod tls;
 mod upstreams;
 
 use std::convert::Infallible;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::Authority;
 
-use super::SingleFlight;
+use super::{SingleFlight, Tls};
 
 /// What a gateway is told.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct Settings {
     /// Which requests share one call to an upstream: the first that says yes counts. None unless
     /// told otherwise.
     pub single_flight: Vec<SingleFlight>,
+    /// Speaks TLS with clients. Not unless told otherwise.
+    pub tls: Option<Tls>,
 }
 
 impl Settings {
@@ -40,6 +43,7 @@ impl Settings {
             host: Host::default(),
             trusted: Trusted::default(),
             single_flight: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -233,6 +237,13 @@ pub enum SettingsError {
         /// Its name.
         limit: &'static str,
     },
+    /// A certificate or its key cannot be used.
+    Tls {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl fmt::Display for SettingsError {
@@ -244,6 +255,9 @@ impl fmt::Display for SettingsError {
             ),
             SettingsError::NoUpstream => f.write_str("a gateway needs at least 1 upstream"),
             SettingsError::Zero { limit } => write!(f, "the gateway's {limit} 0 is below 1"),
+            SettingsError::Tls { file, why } => {
+                write!(f, "{} cannot be used for TLS: {why}", file.display())
+            }
         }
     }
 }

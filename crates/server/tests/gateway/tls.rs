@@ -1,0 +1,139 @@
+//! TLS with clients: HTTP/2 or HTTP/1.1 as they agree, and files that cannot be used.
+
+use http::{Request, Response};
+use tokio::io::AsyncWriteExt;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tollgate_server::door::gateway::{SettingsError, Tls};
+use tollgate_testkit::certificates::Certificates;
+
+use super::*;
+
+fn settings(upstream: SocketAddr, certificates: &Certificates) -> Settings {
+    let pair = certificates.server();
+    let mut settings = before(upstream);
+    settings.tls = Some(Tls {
+        certificate: pair.certificate,
+        key: pair.key,
+    });
+    settings
+}
+
+/// Connects as a client that wants one of these protocols, the first most.
+async fn connect(
+    gateway: &Running,
+    certificates: &Certificates,
+    protocols: &[&str],
+) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(certificates.authority()).unwrap();
+    roots.add(authority).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    connector
+        .connect(name, gateway.connect().await)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn the_protocol_is_what_both_agree_on() {
+    let address = upstream(|request| async move {
+        let proto = request.headers()["x-forwarded-proto"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        Response::new(text(proto))
+    })
+    .await;
+    let certificates = Certificates::new();
+    let gateway = Running::start(settings(address, &certificates), open()).await;
+    let url = format!("https://localhost:{}/", gateway.address.port());
+
+    let stream = connect(&gateway, &certificates, &["h2", "http/1.1"]).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let io = TokioIo::new(stream);
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(&url).body(empty()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(read(answer).await, (200, "https".to_owned()));
+
+    for protocols in [&["http/1.1"][..], &[]] {
+        let stream = connect(&gateway, &certificates, protocols).await;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("/").header("host", "localhost");
+        let answer = sender.send_request(request.body(empty()).unwrap()).await;
+        assert_eq!(read(answer.unwrap()).await, (200, "https".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn whoever_does_not_speak_tls_or_says_nothing_is_cut() {
+    let certificates = Certificates::new();
+    let mut settings = settings(hello().await, &certificates);
+    settings.timeouts.header = Duration::from_millis(50);
+    let gateway = Running::start(settings, open()).await;
+    let answer = gateway.raw("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(!answer.contains("HTTP"), "{answer}");
+    assert_eq!(gateway.raw("").await, "");
+    // Others are served.
+    let mut stream = connect(&gateway, &certificates, &[]).await;
+    let close = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(close).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named() {
+    let certificates = Certificates::new();
+    let (server, client) = (certificates.server(), certificates.client());
+    let nothing = server.certificate.with_file_name("nothing");
+    for (certificate, key) in [
+        (&nothing, &server.key),
+        (&server.certificate, &nothing),
+        (&server.key, &server.key),
+        (&server.certificate, &server.certificate),
+        (&server.certificate, &client.key),
+    ] {
+        let mut settings = before("127.0.0.1:1".parse().unwrap());
+        settings.tls = Some(Tls {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        });
+        let error = Gateway::new(settings, open()).unwrap_err();
+        assert!(matches!(error, SettingsError::Tls { .. }), "{error}");
+        assert!(
+            error.to_string().contains("cannot be used for TLS: "),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn settings_that_make_no_gateway_are_refused() {
+    let error = Gateway::new(Settings::new([]), open()).unwrap_err();
+    assert_eq!(error, SettingsError::NoUpstream);
+    let mut settings = before("127.0.0.1:1".parse().unwrap());
+    settings.limits.connections = 0;
+    let error = Gateway::new(settings, open()).unwrap_err();
+    assert_eq!(error.to_string(), "the gateway's connections 0 is below 1");
+}
