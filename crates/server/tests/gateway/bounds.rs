@@ -158,6 +158,24 @@ async fn a_client_that_does_not_read_is_cut() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_an_http2_answer_alone_is_cut() {
+    let address = upstream(|_| async { Response::new(text(vec![0; 10 << 20])) }).await;
+    let mut settings = before(address);
+    settings.timeouts.whole = SHORT;
+    settings.timeouts.header = SHORT;
+    let gateway = Running::start(settings, open()).await;
+    let io = TokioIo::new(gateway.connect().await);
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+    let (mut sender, connection) = handshake.await.unwrap();
+    let ended = tokio::spawn(connection);
+    let request = Request::get(gateway.url("/")).body(empty()).unwrap();
+    let unread = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(LONG, ended).await;
+    ended.expect("a closed connection").unwrap().unwrap_err();
+    drop(unread);
+}
+
+#[tokio::test]
 async fn a_body_above_its_bound_is_refused_however_it_is_sent() {
     let address = upstream(|request| async move {
         let _ = request.into_body().collect().await;

@@ -41,8 +41,11 @@ pub(super) fn builder(limits: &Limits) -> Builder {
         .http1()
         // It would run between requests too; the watch tells these times apart.
         .header_read_timeout(None)
-        .max_buf_size(limits.head_bytes.max(8 << 10))
-        .max_headers(limits.headers);
+        .max_buf_size(limits.head_bytes.max(8 << 10));
+    // What hyper allows by itself costs no memory of its own.
+    if limits.headers != Limits::default().headers {
+        builder.http1().max_headers(limits.headers);
+    }
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
     builder
         .http2()
@@ -117,7 +120,7 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
         }
         let again = match watch.look(timeouts, idle) {
             Look::Again(again) => again,
-            Look::Late => return,
+            Look::Late | Look::Stuck => return,
             Look::Idle if ending => return,
             Look::Idle => {
                 connection.as_mut().graceful_shutdown();

@@ -91,7 +91,8 @@ impl Shared {
         self.prepare(&mut parts, upgrade.as_ref(), &extensions);
 
         let empty = body.is_end_stream();
-        let spare = (empty && parts.method.is_idempotent()).then(|| parts.clone());
+        let again = empty && parts.method.is_idempotent() && self.upstreams.are_several();
+        let spare = again.then(|| parts.clone());
         let (body, progress) = match empty {
             true => (Asked::empty(), None),
             false => {

@@ -52,6 +52,10 @@ impl Upstreams {
         }
     }
 
+    pub(super) fn are_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
     /// Whose turn it is.
     ///
     /// One that is down is left alone until its time is up; then one request tries it while

@@ -1,8 +1,9 @@
 //! What is known of one connection while it lasts: what is in flight, since when it has been quiet,
 //! whether it has to end. Knows nothing of sockets.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Version;
@@ -17,6 +18,9 @@ pub(super) struct Watch {
     started: Instant,
     in_flight: AtomicUsize,
     asked: AtomicU64,
+    /// When HTTP/2 answers began that have not ended: there a client can leave one alone without
+    /// any byte being late.
+    answering: Mutex<BTreeMap<u64, Instant>>,
     given_up: AtomicU64,
     most_given_up: u64,
     /// In milliseconds since the start, as is the next.
@@ -40,6 +44,8 @@ pub(super) enum Look {
     Idle,
     /// A head took too long.
     Late,
+    /// An answer took too long because its client makes no room for it.
+    Stuck,
 }
 
 impl Watch {
@@ -48,6 +54,7 @@ impl Watch {
             started: Instant::now(),
             in_flight: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
+            answering: Mutex::default(),
             given_up: AtomicU64::new(0),
             most_given_up: limits.given_up,
             quiet_since: AtomicU64::new(0),
@@ -97,10 +104,11 @@ impl Watch {
             self.http2.store(true, Relaxed);
         }
         self.in_flight.fetch_add(1, Relaxed);
-        self.asked.fetch_add(1, Relaxed);
+        let number = self.asked.fetch_add(1, Relaxed);
         self.head_since.store(0, Relaxed);
         InFlight {
             watch: Arc::clone(self),
+            number,
             answered: false,
         }
     }
@@ -110,6 +118,12 @@ impl Watch {
     pub(super) fn look(&self, timeouts: &Timeouts, longest_idle: Duration) -> Look {
         let now = Instant::now();
         if self.in_flight.load(Relaxed) > 0 {
+            let answering = self.answering();
+            let oldest = answering.first_key_value().map(|(_, began)| *began);
+            // An answer that moves at all ends itself in time.
+            if oldest.is_some_and(|began| now > began + timeouts.whole * 2) {
+                return Look::Stuck;
+            }
             return Look::Again(now + timeouts.header.min(longest_idle));
         }
         let head_since = self.head_since.load(Relaxed);
@@ -132,6 +146,12 @@ impl Watch {
         }
     }
 
+    fn answering(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.answering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
@@ -141,6 +161,7 @@ impl Watch {
 #[derive(Debug)]
 pub(super) struct InFlight {
     watch: Arc<Watch>,
+    number: u64,
     answered: bool,
 }
 
@@ -148,6 +169,10 @@ impl InFlight {
     /// The answer has begun.
     pub(super) fn answered(&mut self) {
         self.answered = true;
+        if self.watch.is_http2() {
+            let now = Instant::now();
+            self.watch.answering().insert(self.number, now);
+        }
     }
 }
 
@@ -159,6 +184,9 @@ impl Drop for InFlight {
             if given_up > watch.most_given_up && given_up > watch.asked.load(Relaxed) / 2 {
                 watch.enough.notify_one();
             }
+        }
+        if watch.is_http2() {
+            watch.answering().remove(&self.number);
         }
         watch.quiet_since.store(watch.now(), Relaxed);
         watch.in_flight.fetch_sub(1, Relaxed);
