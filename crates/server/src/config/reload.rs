@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tollgate::Limit;
+
 use super::load::{Loaded, load};
 use super::report::Report;
 use crate::rules::{Live, RuleSet, Rules};
@@ -57,17 +59,31 @@ impl Reloader {
     /// Reads the file again. Requests go on meanwhile; a limit that keeps its rule's name, its
     /// behaviour and its period keeps its counts.
     ///
+    /// No limiter hears of the new limits: that takes [`reload_with`](Self::reload_with).
+    ///
     /// # Errors
     /// Everything that is wrong with it, if anything is. Then the rules that were in force still
     /// are.
     pub fn reload(&mut self) -> Result<Reloaded, Report> {
+        self.reload_with(|_| {})
+    }
+
+    /// Reads the file again, and tells of every new limit before the first request can come before
+    /// it, for a limiter to [prepare](tollgate::Limiter::prepare).
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, if anything is. Then the rules that were in force still
+    /// are.
+    pub fn reload_with(&mut self, prepare: impl FnMut(&Limit)) -> Result<Reloaded, Report> {
         let loaded = load(&self.path)?;
         let before = std::mem::replace(&mut self.loaded, loaded);
         let other_store = before.store != self.loaded.store;
         if before.rules == self.loaded.rules && !other_store {
             return Ok(Reloaded::Same);
         }
-        self.live.swap(ready(&self.loaded));
+        let rules = ready(&self.loaded);
+        rules.limits().for_each(prepare);
+        self.live.swap(rules);
         Ok(Reloaded::Changed {
             before: Box::new(before.rules),
             other_store,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tollgate::Limit;
 use tollgate::http::{Head, Plan, Policy};
 
 use super::Rules;
@@ -22,6 +23,9 @@ impl Live {
     }
 
     /// Puts other rules in force and gives back those that were.
+    ///
+    /// Whoever asks a limiter with its plans has to [prepare](tollgate::Limiter::prepare) each of
+    /// the new [limits](Rules::limits) first, or their replicas are not counted.
     pub fn swap(&self, rules: impl Into<Arc<Rules>>) -> Arc<Rules> {
         self.0.swap(rules.into())
     }
@@ -35,5 +39,10 @@ impl Live {
 impl Policy for Live {
     fn plan(&self, head: &Head<'_>) -> Plan {
         self.0.load().plan(head)
+    }
+
+    /// Names the limits of the rules in force now; rules that come later have their own.
+    fn limits(&self, each: &mut dyn FnMut(&Limit)) {
+        Policy::limits(&**self.0.load(), each);
     }
 }

@@ -186,6 +186,10 @@ impl Policy for Rules {
         self.walk(&Asked::new(head, &self.client), &mut planner);
         planner.plan
     }
+
+    fn limits(&self, each: &mut dyn FnMut(&Limit)) {
+        Rules::limits(self).for_each(each);
+    }
 }
 
 impl Compiled {

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use tollgate::http::{Head, Policy};
-use tollgate_server::rules::{Live, Rules, Source};
+use tollgate_server::rules::{Instead, Limits, Live, Override, Rules, Source, TierBy, Tiers};
 
-use super::{ask, by, counters, decide, rule, rules, same};
+use super::{ask, by, counters, decide, header, key, quotas, rule, rules, same, set};
 
 const REQUESTS: u64 = 100_000;
 const THREADS: u64 = 4;
@@ -83,4 +83,41 @@ fn rules_in_force_stay_until_those_who_hold_them_let_go() {
         [plan(&held), plan(&before), plan(&live.current())],
         [3, 3, 2]
     );
+}
+
+#[test]
+fn a_limiter_hears_of_every_limit_of_the_rules_in_force() {
+    let mut tiered = rule("tiered");
+    tiered.key = by(header("x-user"));
+    let name = |name: &str| name.parse().unwrap();
+    let tiers = vec![
+        (name("free"), quotas(&["1/s"])),
+        (name("pro"), quotas(&["5/s", "7/h"])),
+    ];
+    let by_plan = TierBy::Header("x-plan".parse().unwrap());
+    tiered.limits = Limits::Tiered(Tiers::new(by_plan, name("free"), tiers).unwrap());
+    let mut set = set(vec![rule("plain"), tiered]);
+    set.overrides = vec![Override {
+        rule: Some(name("tiered")),
+        who: key(&["ann"]),
+        instead: Instead::Limits(quotas(&["9/d"])),
+    }];
+    let heard = |policy: &dyn Policy| {
+        let mut names = Vec::new();
+        policy.limits(&mut |limit| names.push(limit.name().to_owned()));
+        names
+    };
+    let all = Rules::new(set).unwrap();
+    let names = [
+        "plain sliding-window-counter/min",
+        "tiered sliding-window-counter/s",
+        "tiered sliding-window-counter/s",
+        "tiered sliding-window-counter/h",
+        "tiered sliding-window-counter/d",
+    ];
+    assert_eq!(heard(&all), names);
+    let live = Live::new(rules(vec![rule("first")]));
+    assert_eq!(heard(&live), ["first sliding-window-counter/min"]);
+    live.swap(all);
+    assert_eq!(heard(&live), names);
 }

@@ -65,3 +65,34 @@ fn a_bad_file_does_not_start() {
     let path = folder("reload-never", &[("rules.yaml", "version: 1\nruels: []")]);
     assert!(Reloader::new(&path.join("rules.yaml")).is_err());
 }
+
+#[test]
+fn a_limiter_hears_of_new_limits_before_they_are_in_force_and_of_no_bad_ones() {
+    let one = "version: 1\nrules: [{ name: a, limits: 1/s }]";
+    let path = folder("reload-with", &[("rules.yaml", one)]).join("rules.yaml");
+    let mut reloader = Reloader::new(&path).unwrap();
+    let live = reloader.live().clone();
+    let in_force = || {
+        let mut names = Vec::new();
+        live.limits(&mut |limit| names.push(limit.name().to_owned()));
+        names
+    };
+    let mut heard = Vec::new();
+    fs::write(&path, "version: 2").unwrap();
+    assert!(reloader.reload_with(|_| panic!("bad rules")).is_err());
+    fs::write(
+        &path,
+        "version: 1\nrules: [{ name: b, limits: [1/s, 5/min] }]",
+    )
+    .unwrap();
+    let changed = reloader.reload_with(|limit| {
+        assert_eq!(in_force(), ["a sliding-window-counter/s"]);
+        heard.push(limit.name().to_owned());
+    });
+    assert!(matches!(changed, Ok(Reloaded::Changed { .. })));
+    assert_eq!(
+        heard,
+        ["b sliding-window-counter/s", "b sliding-window-counter/min"]
+    );
+    assert_eq!(in_force(), heard);
+}
