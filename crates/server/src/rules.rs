@@ -14,6 +14,7 @@ mod glob;
 mod grpc;
 mod list;
 mod live;
+mod meet;
 mod name;
 mod part;
 mod path;

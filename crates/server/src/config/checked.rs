@@ -26,6 +26,9 @@ const MOST_RULES: usize = 2_000;
 /// The most overrides.
 const MOST_OVERRIDES: usize = 10_000;
 
+/// What helps where rules leave a request no room.
+const CROWDED: &str = "its requests would be turned away; put limits together, or `stop` earlier";
+
 /// What a file says, and where it says it.
 pub(super) struct Checked {
     pub(super) set: RuleSet,
@@ -115,7 +118,17 @@ impl Checked {
                 | Fault::NoRule { .. }
                 | Fault::OverrideKey { .. } => code::CONTRADICTION,
             };
-            Problem::error(code, place(&fault), fault.to_string())
+            let problem = Problem::error(code, place(&fault), fault.to_string());
+            match fault {
+                Fault::TooManyLimits { .. } => problem.help(CROWDED),
+                Fault::SameName { .. }
+                | Fault::TooManyParts { .. }
+                | Fault::NoParameter { .. }
+                | Fault::ListedKey { .. }
+                | Fault::Cost { .. }
+                | Fault::NoRule { .. }
+                | Fault::OverrideKey { .. } => problem,
+            }
         };
         self.set.faults().into_iter().map(problem).collect()
     }

@@ -5,6 +5,8 @@ mod binding;
 mod reach;
 mod trust;
 
+use tollgate::MAX_LIMITS;
+
 use super::checked::{Checked, RulePlaces};
 use super::problem::Problem;
 use super::source::Span;
@@ -23,6 +25,7 @@ const NEVER_BINDS: &str = "rules::never-binds";
 const CONTRADICTORY: &str = "rules::contradictory-limits";
 const LOGIN_FAILS_OPEN: &str = "rules::login-fails-open";
 const COLON_PARAMETER: &str = "rules::colon-parameter";
+const NO_ROOM: &str = "rules::no-room";
 const COST_ZERO: &str = "rules::cost-zero";
 
 /// Segments of a path where whoever guesses passwords knocks.
@@ -61,6 +64,7 @@ pub(super) fn lint(checked: &Checked, problems: &mut Vec<Problem>) {
         binding::within(rule, places, problems);
     }
     reach::never_reached(checked, problems);
+    problems.extend(no_room(checked));
     binding::between(checked, problems);
     trust::spoofable_keys(checked, problems);
     trust::untrusted_proxy(checked, problems);
@@ -82,6 +86,14 @@ fn quotas<'r>(rule: &'r Rule, places: &'r RulePlaces) -> Vec<(&'r Quotas, &'r [S
     };
     let places = places.quotas.iter().map(Vec::as_slice);
     lists.into_iter().zip(places).collect()
+}
+
+fn no_room(checked: &Checked) -> Option<Problem> {
+    let number = checked.set.short_of_room()?;
+    let message =
+        format!("clients of the largest tiers come before more than {MAX_LIMITS} limits at once");
+    let problem = Problem::warning(NO_ROOM, checked.places.get(number)?.name, message);
+    Some(problem.help("such requests are turned away (503); give the tiers fewer limits"))
 }
 
 fn login_fails_open(rule: &Rule, places: &RulePlaces) -> Option<Problem> {

@@ -43,7 +43,7 @@ pub enum Fault {
         /// The rule.
         rule: usize,
     },
-    /// Rules about every request have more limits together than a request can have.
+    /// Rules that always meet have more limits together than a request can have.
     TooManyLimits {
         /// The rule that has one too many.
         rule: usize,
@@ -85,7 +85,8 @@ impl RuleSet {
             }
             faults.extend(rule.faults(number));
         }
-        faults.extend(self.too_many_limits());
+        let crowded = self.without_room();
+        faults.extend(crowded.map(|rule| Fault::TooManyLimits { rule }));
         for (number, other) in self.overrides.iter().enumerate() {
             let named = |rule: &&Rule| other.rule.as_ref().is_none_or(|name| *name == rule.name);
             let mut rules = self.rules.iter().filter(named).peekable();
@@ -101,30 +102,6 @@ impl RuleSet {
             }
         }
         faults
-    }
-
-    /// What is known before any request: rules about all of them always meet.
-    fn too_many_limits(&self) -> Option<Fault> {
-        let mut least = 0;
-        for (number, rule) in self.rules.iter().enumerate() {
-            if !rule.enabled || !rule.when.is_all() {
-                continue;
-            }
-            least += match &rule.limits {
-                Limits::Same(quotas) => quotas.len(),
-                Limits::Tiered(tiers) => {
-                    let sizes = tiers.tiers().iter().map(|(_, quotas)| quotas.len());
-                    sizes.min().unwrap_or(0)
-                }
-            };
-            if least > MAX_LIMITS {
-                return Some(Fault::TooManyLimits { rule: number });
-            }
-            if rule.stop && !rule.shadow {
-                break;
-            }
-        }
-        None
     }
 }
 
@@ -204,7 +181,7 @@ impl fmt::Display for Fault {
             Fault::Cost { .. } => f.write_str("the default cost is outside its bounds"),
             Fault::TooManyLimits { .. } => write!(
                 f,
-                "rules about every request have more than {MAX_LIMITS} limits together"
+                "rules that meet in one request have more than {MAX_LIMITS} limits together"
             ),
             Fault::NoRule { name, .. } => write!(f, "there is no rule `{name}`"),
         }

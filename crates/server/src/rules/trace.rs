@@ -87,7 +87,8 @@ pub enum Fate {
         /// Which part.
         part: usize,
     },
-    /// It does not apply: the rules before it took all the limits that a request can have.
+    /// It stops the request, unless it only watches: the rules before it took all the limits that
+    /// a request can have.
     TooMany,
     /// It limits the request.
     Applies {

@@ -40,11 +40,11 @@ pub(super) enum Outcome<'r> {
     Allowed(By),
     /// It does not apply to those who do not say who they are.
     Passed(Lack),
-    /// There is no room for its limits in a request.
-    TooMany,
     /// It stops the request, unless it only watches.
     Denied(By),
     NoKey(Lack),
+    /// There is no room for its limits in a request.
+    TooMany,
     /// It limits the request.
     Applies(Applies<'r>),
 }
@@ -152,18 +152,22 @@ impl Rules {
     }
 
     fn walk(&self, asked: &Asked<'_>, ear: &mut impl Ear) {
-        let mut room = MAX_LIMITS;
+        // Rules that only watch take no room from those that enforce.
+        let (mut enforced, mut watched) = (MAX_LIMITS, MAX_LIMITS);
         for compiled in &self.rules {
-            let outcome = compiled.judge(asked, room, ear);
+            let room = match compiled.rule.shadow {
+                true => &mut watched,
+                false => &mut enforced,
+            };
+            let outcome = compiled.judge(asked, *room, ear);
             let ends = match &outcome {
                 Outcome::Disabled
                 | Outcome::Mismatch(_)
                 | Outcome::Allowed(_)
-                | Outcome::Passed(_)
-                | Outcome::TooMany => false,
-                Outcome::Denied(_) | Outcome::NoKey(_) => true,
+                | Outcome::Passed(_) => false,
+                Outcome::Denied(_) | Outcome::NoKey(_) | Outcome::TooMany => true,
                 Outcome::Applies(applies) => {
-                    room -= applies.limits.len();
+                    *room -= applies.limits.len();
                     compiled.rule.stop
                 }
             };
@@ -179,8 +183,9 @@ impl Rules {
 impl Policy for Rules {
     /// What a request has to pass.
     ///
-    /// No more than [`MAX_LIMITS`] limits go into one request. A rule whose limits have no room
-    /// any more after those of the rules before it does not apply.
+    /// No more than [`MAX_LIMITS`] limits go into one request. Where those of a rule have no room
+    /// any more after the rules before it, the request is stopped: nothing passes unlimited. Rules
+    /// that only watch are counted apart, and left out where they have no room.
     fn plan(&self, head: &Head<'_>) -> Plan {
         let mut planner = Planner::default();
         self.walk(&Asked::new(head, &self.client), &mut planner);
@@ -265,13 +270,12 @@ impl Ear for Planner {
 
     fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
         let why = match outcome {
-            Outcome::Disabled
-            | Outcome::Mismatch(_)
-            | Outcome::Allowed(_)
-            | Outcome::Passed(_)
-            | Outcome::TooMany => return,
+            Outcome::Disabled | Outcome::Mismatch(_) | Outcome::Allowed(_) | Outcome::Passed(_) => {
+                return;
+            }
             Outcome::Denied(_) => Why::Denied,
             Outcome::NoKey(_) => Why::NoKey,
+            Outcome::TooMany => Why::TooManyLimits,
             Outcome::Applies(applies) => {
                 return self.plan.charge(Charge {
                     terms: Arc::clone(&compiled.terms),

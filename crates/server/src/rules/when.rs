@@ -81,6 +81,18 @@ impl Match {
         *self == Match::default()
     }
 
+    /// Whether every request that another match is about is one that it is about.
+    pub fn covers(&self, narrow: &Match) -> bool {
+        all(&self.methods, &narrow.methods, |a, b| a == b)
+            && all(&self.hosts, &narrow.hosts, |a, b| a.covers(b))
+            && all(&self.paths, &narrow.paths, |a, b| a.covers(b))
+            && all(&self.grpc, &narrow.grpc, |a, b| a.covers(b))
+            && self.headers.iter().all(|wide| {
+                let mut narrow = narrow.headers.iter();
+                narrow.any(|narrow| wide.follows(narrow))
+            })
+    }
+
     pub(super) fn route(&self, asked: &Asked<'_>) -> Result<Route<'_>, Mismatch> {
         if !self.methods.is_empty() && !self.methods.contains(asked.method()) {
             return Err(Mismatch::Method);
@@ -107,6 +119,12 @@ impl Match {
     }
 }
 
+/// Whether of two lists of alternatives, of which an empty one is everything, the first has all.
+fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    let covered = |narrow: &T| wide.iter().any(|wide| covers(wide, narrow));
+    wide.is_empty() || !narrow.is_empty() && narrow.iter().all(covered)
+}
+
 impl<'r> Route<'r> {
     pub(super) fn text(self) -> Cow<'r, [u8]> {
         match self {
@@ -118,6 +136,21 @@ impl<'r> Route<'r> {
 }
 
 impl HeaderMatch {
+    /// Whether it holds wherever another does.
+    fn follows(&self, other: &HeaderMatch) -> bool {
+        self.name == other.name
+            && match (&self.test, &other.test) {
+                (HeaderTest::Absent, HeaderTest::Absent)
+                | (HeaderTest::Present, HeaderTest::Present | HeaderTest::Like(_)) => true,
+                (HeaderTest::Like(wide), HeaderTest::Like(narrow)) => {
+                    all(wide, narrow, Glob::covers)
+                }
+                (HeaderTest::Like(_), HeaderTest::Present)
+                | (HeaderTest::Present | HeaderTest::Like(_), HeaderTest::Absent)
+                | (HeaderTest::Absent, HeaderTest::Present | HeaderTest::Like(_)) => false,
+            }
+    }
+
     fn holds(&self, asked: &Asked<'_>) -> bool {
         let mut values = asked.headers().get_all(&self.name).iter();
         match &self.test {

@@ -1,8 +1,8 @@
 //! What rules cannot be, though each of their parts is right.
 
 use tollgate_server::rules::{
-    Cost, Fault, Instead, KeyText, Limits, List, MAX_PARTS, Override, Part, RuleSet, Rules, Source,
-    TierBy, Tiers,
+    Cost, Fault, Instead, KeyText, Limits, List, MAX_PARTS, Override, Part, Rule, RuleSet, Rules,
+    Source, TierBy, Tiers,
 };
 
 use super::{about, by, header, key, quotas, rule, same, set};
@@ -92,7 +92,7 @@ fn a_cost_has_its_default_within_its_bounds() {
 }
 
 #[test]
-fn rules_about_every_request_meet_in_each_of_them() {
+fn rules_that_always_meet_leave_room_for_one_another() {
     let periods: Vec<String> = (1..=33).map(|s| format!("10/{s}s")).collect();
     let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
     let mut list = vec![rule("a"), rule("b")];
@@ -100,15 +100,33 @@ fn rules_about_every_request_meet_in_each_of_them() {
         rule.limits = same(&texts);
     }
     let fault = Fault::TooManyLimits { rule: 1 };
-    assert_eq!(faults(&set(list.clone())), [fault]);
-    let mut apart = list.clone();
-    apart[1].when = about("/x");
-    assert_eq!(faults(&set(apart)), []);
-    let mut stopped = list.clone();
-    stopped[0].stop = true;
-    assert_eq!(faults(&set(stopped)), []);
-    list[1].enabled = false;
-    assert_eq!(faults(&set(list)), []);
+    let found = |change: &dyn Fn(&mut [Rule])| {
+        let mut list = list.clone();
+        change(&mut list);
+        faults(&set(list))
+    };
+    assert_eq!(found(&|_| {}), [fault.clone()]);
+    assert_eq!(found(&|list| list[1].when = about("/x")), [fault.clone()]);
+    // The first is about the requests of the other, and it does not matter which comes first.
+    assert_eq!(found(&|list| list[0].when = about("/x/y")), [fault.clone()]);
+    let mut paths = about("/x");
+    paths.paths.push("/y/{id}".parse().unwrap());
+    let below = |list: &mut [Rule]| {
+        list[0].when = about("/y/**");
+        list[1].when = paths.clone();
+    };
+    assert_eq!(found(&below), [fault]);
+
+    let apart = |list: &mut [Rule]| (list[0].when, list[1].when) = (about("/x"), about("/y"));
+    assert_eq!(found(&apart), []);
+    assert_eq!(found(&|list| list[0].stop = true), []);
+    assert_eq!(found(&|list| list[1].enabled = false), []);
+    assert_eq!(found(&|list| list[0].shadow = true), []);
+    let by_host = |list: &mut [Rule]| {
+        list[0].when.hosts = vec!["a.example.com".parse().unwrap()];
+        list[1].when.hosts = vec!["b.example.com".parse().unwrap()];
+    };
+    assert_eq!(found(&by_host), []);
 }
 
 #[test]

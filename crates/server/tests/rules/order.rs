@@ -4,7 +4,7 @@ use http::Method;
 use tollgate::MAX_LIMITS;
 use tollgate::http::{Headers, Why};
 use tollgate_server::rules::{
-    Answers, Fate, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
+    Answers, Fate, Limits, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
 };
 use tollgate_testkit::any;
 
@@ -114,25 +114,46 @@ fn a_rule_that_turns_a_client_away_ends_the_walk() {
     assert!(matches!(trace.rules[2].fate, Fate::NotReached));
 }
 
+/// Limits that differ in their period.
+fn many(number: usize) -> Limits {
+    let periods: Vec<String> = (1..=number).map(|s| format!("10/{s}s")).collect();
+    same(&periods.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 #[test]
-fn limits_beyond_the_most_that_a_request_has_are_left_out() {
-    let periods: Vec<String> = (1..=40).map(|s| format!("10/{s}s")).collect();
-    let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
+fn a_request_without_room_for_a_rule_is_stopped() {
     let mut list: Vec<Rule> = ["a", "b", "c"].map(rule).into();
-    for (at, size) in [(0, 40), (1, 25), (2, 24)] {
-        list[at].limits = same(&texts[..size]);
-        // Rules about every request would be refused at once.
-        list[at].when = about("/**");
+    for (at, size, path) in [(0, 40, "/x/*"), (1, 25, "/*/y"), (2, 24, "/**")] {
+        list[at].limits = many(size);
+        // They meet in some requests only, or they would be refused at once.
+        list[at].when = about(path);
     }
     let rules = rules(list);
-    let plan = plan(&rules, &ask("GET /"));
-    let number: usize = plan
-        .charges()
-        .iter()
-        .map(|charge| charge.limits.len())
-        .sum();
-    assert_eq!(number, MAX_LIMITS);
-    assert_eq!(applied(&rules, &ask("GET /")), ["a", "c"]);
+    assert_eq!(applied(&rules, &ask("GET /x/z")), ["a", "c"]);
+    let full = plan(&rules, &ask("GET /x/z"));
+    let limits = full.charges().iter().map(|charge| charge.limits.len());
+    assert_eq!(limits.sum::<usize>(), MAX_LIMITS);
+    assert!(full.stopped().is_none());
+    assert_eq!(applied(&rules, &ask("GET /z/y")), ["b", "c"]);
+
+    let stopped = plan(&rules, &ask("GET /x/y"));
+    let stop = stopped.stopped().unwrap();
+    assert_eq!((stop.why, &*stop.terms.name), (Why::TooManyLimits, "b"));
+    let trace = rules.trace(&(&ask("GET /x/y")).into());
+    assert!(matches!(trace.rules[1].fate, Fate::TooMany));
+    assert!(matches!(trace.rules[2].fate, Fate::NotReached));
+}
+
+#[test]
+fn rules_that_only_watch_take_no_room_from_those_that_enforce() {
+    let mut list: Vec<Rule> = ["a", "b", "real"].map(rule).into();
+    list[0].limits = many(MAX_LIMITS);
+    list[2].limits = many(MAX_LIMITS);
+    list[0].shadow = true;
+    list[1].shadow = true;
+    let rules = rules(list);
+    assert_eq!(applied(&rules, &ask("GET /")), ["a", "real"]);
+    assert!(plan(&rules, &ask("GET /")).stopped().is_none());
     let trace = rules.trace(&(&ask("GET /")).into());
     assert!(matches!(trace.rules[1].fate, Fate::TooMany));
 }

@@ -184,6 +184,30 @@ fn a_limit_by_address_behind_somebody_who_is_not_trusted_is_told() {
 }
 
 #[test]
+fn tiers_that_a_request_has_no_room_for_are_told() {
+    let quotas: Vec<String> = (1..=33).map(|seconds| format!("9/{seconds}s")).collect();
+    let many = quotas.join(", ");
+    let file = |path: &str| {
+        let rule = |name: &str, path: &str| {
+            format!(
+                "  - {{ name: {name}, match: {{ path: {path} }}, key: [{{ header: x-user }}], \
+                 tier: {{ keys: {{ big: [ann] }}, default: small }}, \
+                 tiers: {{ small: 9/s, big: [{many}] }} }}"
+            )
+        };
+        let mut found = codes(&format!(
+            "rules:\n{}\n{}",
+            rule("a", "/x/**"),
+            rule("b", path)
+        ));
+        found.retain(|code| !code.starts_with("never-") && !code.starts_with("contra"));
+        found
+    };
+    assert_eq!(file("/x/y"), ["no-room"]);
+    assert_eq!(file("/y"), Vec::<String>::new());
+}
+
+#[test]
 fn the_smaller_slips_are_told() {
     for (text, code) in [
         (

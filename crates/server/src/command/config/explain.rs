@@ -141,7 +141,13 @@ fn why(fate: &Fate, rule: &Rule) -> String {
         Fate::Denied(reason) => format!("turned away: {}", by(reason, "deny")),
         Fate::NoKey { part } => format!("turned away: there is no {}", source(part)),
         Fate::Passed { part } => format!("let by: there is no {}", source(part)),
-        Fate::TooMany => "rules before it took all limits a request can have".to_owned(),
+        Fate::TooMany => {
+            let so = match rule.shadow {
+                true => "left out",
+                false => "turned away",
+            };
+            format!("{so}: rules before it took all limits that a request can have")
+        }
         Fate::Applies {
             instead,
             shared,

@@ -2,8 +2,9 @@
 
 use tollgate_core::Quota;
 
-use super::{CONTRADICTORY, Checked, Cost, NEVER_BINDS, NEVER_FITS, Problem, Rule, RulePlaces};
-use super::{quotas, reach};
+use super::{
+    CONTRADICTORY, Checked, Cost, NEVER_BINDS, NEVER_FITS, Problem, Rule, RulePlaces, quotas,
+};
 use crate::rules::Limits;
 
 /// The most rules that are compared with one another.
@@ -61,7 +62,7 @@ pub(super) fn between(checked: &Checked, problems: &mut Vec<Problem>) {
                 others.find_map(|(j, (_, b))| {
                     // The narrower rule's requests count with the wider one too.
                     let later_idle =
-                        (same || reach::covers(&earlier.when, &later.when)) && leaves_nothing(a, b);
+                        (same || earlier.when.covers(&later.when)) && leaves_nothing(a, b);
                     let earlier_idle = same && leaves_nothing(b, a);
                     (later_idle || earlier_idle).then_some((i, j, later_idle))
                 })

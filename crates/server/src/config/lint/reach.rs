@@ -1,14 +1,14 @@
 //! Rules that no request can come to. Knows which matches cover others.
 
 use super::{Checked, NEVER_REACHED, Problem};
-use crate::rules::{Glob, HeaderMatch, HeaderTest, Instead, Match, Missing, Override, Rule};
+use crate::rules::{Instead, Missing, Override, Rule};
 
 /// Rules behind one that says `stop` and is about all their requests.
 pub(super) fn never_reached(checked: &Checked, problems: &mut Vec<Problem>) {
     let rules: Vec<_> = checked.rules().collect();
     for (number, (rule, places)) in rules.iter().enumerate() {
         let stops = |earlier: &&(&Rule, _)| {
-            always_stops(earlier.0, &checked.set.overrides) && covers(&earlier.0.when, &rule.when)
+            always_stops(earlier.0, &checked.set.overrides) && earlier.0.when.covers(&rule.when)
         };
         // Only the first few thousand are compared with one another: it takes time.
         let Some((earlier, earlier_places)) = rules[..number].iter().take(1_000).find(stops) else {
@@ -36,35 +36,4 @@ fn always_stops(rule: &Rule, overrides: &[Override]) -> bool {
         && rule.allow.is_empty()
         && (rule.on_missing != Missing::Pass || rule.key.is_empty())
         && !overrides.iter().any(allows)
-}
-
-/// Whether every request that one match is about is one that the other is about.
-pub(super) fn covers(wide: &Match, narrow: &Match) -> bool {
-    all(&wide.methods, &narrow.methods, |a, b| a == b)
-        && all(&wide.hosts, &narrow.hosts, |a, b| a.covers(b))
-        && all(&wide.paths, &narrow.paths, |a, b| a.covers(b))
-        && all(&wide.grpc, &narrow.grpc, |a, b| a.covers(b))
-        && wide.headers.iter().all(|wide| {
-            let mut narrow = narrow.headers.iter();
-            narrow.any(|narrow| implies(narrow, wide))
-        })
-}
-
-/// Whether of two lists of alternatives, of which an empty one is everything, the first has all.
-fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
-    let covered = |narrow: &T| wide.iter().any(|wide| covers(wide, narrow));
-    wide.is_empty() || !narrow.is_empty() && narrow.iter().all(covered)
-}
-
-fn implies(narrow: &HeaderMatch, wide: &HeaderMatch) -> bool {
-    let like = |wide: &[Glob], narrow: &[Glob]| all(wide, narrow, Glob::covers);
-    narrow.name == wide.name
-        && match (&narrow.test, &wide.test) {
-            (HeaderTest::Absent, HeaderTest::Absent)
-            | (HeaderTest::Present | HeaderTest::Like(_), HeaderTest::Present) => true,
-            (HeaderTest::Like(narrow), HeaderTest::Like(wide)) => like(wide, narrow),
-            (HeaderTest::Present, HeaderTest::Like(_))
-            | (HeaderTest::Absent, HeaderTest::Present | HeaderTest::Like(_))
-            | (HeaderTest::Present | HeaderTest::Like(_), HeaderTest::Absent) => false,
-        }
 }
