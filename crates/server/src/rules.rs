@@ -87,7 +87,8 @@ pub struct Rule {
     pub deadline: Option<Duration>,
     /// Whether it only watches: it counts and stops nothing.
     pub shadow: bool,
-    /// Whether rules after it do not apply where it applies.
+    /// Whether rules after it do not apply where it applies. They do to a request that names
+    /// another host too, which it is not about.
     pub stop: bool,
     /// Which headers tell the client.
     pub headers: Headers,

@@ -171,7 +171,7 @@ impl Ear for Trace {
                 tier: applies.tier.cloned(),
                 instead: applies.instead,
                 shared: applies.lack.map(part),
-                stop: compiled.rule.stop && !compiled.rule.shadow,
+                stop: applies.stop,
             },
         };
         self.add(&compiled.rule, fate);

@@ -11,7 +11,7 @@ use super::compiled::{Compiled, Held, Ready};
 use super::draw::{Lack, Place};
 use super::find::Found;
 use super::trace::Trace;
-use super::when::{Mismatch, Route};
+use super::when::{Fit, Mismatch, Route};
 use super::{Fault, KeyText, Missing, Name, Rule, RuleSet};
 
 /// Rules in force: turns requests into plans.
@@ -58,6 +58,8 @@ pub(super) struct Applies<'r> {
     /// The number of the override that gave the limits.
     pub(super) instead: Option<usize>,
     pub(super) cost: u32,
+    /// Whether rules after it do not apply.
+    pub(super) stop: bool,
 }
 
 /// What put a client on a list.
@@ -111,9 +113,11 @@ impl Rules {
         let compiled = self.rules.iter().find(named)?;
         let asked = Asked::new(head, &self.client);
         let mut planner = Planner::default();
-        let route = compiled.rule.when.route(&asked).unwrap_or(Route::Any);
+        let (route, sure) = (Route::Any, true);
+        let fit = compiled.rule.when.fit(&asked);
+        let fit = fit.unwrap_or(Fit { route, sure });
         let outcome = match compiled.rule.enabled {
-            true => compiled.weigh(&asked, route, MAX_LIMITS, &mut planner),
+            true => compiled.weigh(&asked, fit, MAX_LIMITS, &mut planner),
             false => Outcome::Disabled,
         };
         planner.rule(compiled, outcome);
@@ -168,11 +172,10 @@ impl Rules {
                 Outcome::Denied(_) | Outcome::NoKey(_) | Outcome::TooMany => true,
                 Outcome::Applies(applies) => {
                     *room -= applies.limits.len();
-                    compiled.rule.stop
+                    applies.stop
                 }
             };
             ear.rule(compiled, outcome);
-            // A rule that only watches changes nothing for the others.
             if ends && !compiled.rule.shadow {
                 return;
             }
@@ -203,8 +206,8 @@ impl Compiled {
         if !rule.enabled {
             return Outcome::Disabled;
         }
-        match rule.when.route(asked) {
-            Ok(route) => self.weigh(asked, route, room, ear),
+        match rule.when.fit(asked) {
+            Ok(fit) => self.weigh(asked, fit, room, ear),
             Err(mismatch) => Outcome::Mismatch(mismatch),
         }
     }
@@ -213,13 +216,13 @@ impl Compiled {
     fn weigh<'r>(
         &'r self,
         asked: &Asked<'_>,
-        route: Route<'r>,
+        fit: Fit<'r>,
         room: usize,
         ear: &mut impl Ear,
     ) -> Outcome<'r> {
         let rule = &self.rule;
         let tell = |part, place: &Place, found: &Found<'_>| ear.found(part, place, found);
-        let drawn = self.drawing.draw(asked, route, tell);
+        let drawn = self.drawing.draw(asked, fit.route, tell);
 
         let mut instead = None;
         match self.instead(asked, &drawn) {
@@ -255,6 +258,9 @@ impl Compiled {
             tier,
             instead: instead.map(|(number, _)| number),
             cost: rule.cost.of(asked),
+            // Where the application may see a request that the rule is not about, the rules for
+            // that one have to be heard. One that only watches changes nothing for the others.
+            stop: rule.stop && !rule.shadow && fit.sure,
         })
     }
 }

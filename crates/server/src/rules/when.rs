@@ -60,6 +60,14 @@ pub(super) enum Route<'r> {
     Any,
 }
 
+/// How a request fits a match.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fit<'r> {
+    pub(super) route: Route<'r>,
+    /// Whether it does whichever of its hosts the application believes.
+    pub(super) sure: bool,
+}
+
 /// The first thing that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
@@ -93,7 +101,7 @@ impl Match {
             })
     }
 
-    pub(super) fn route(&self, asked: &Asked<'_>) -> Result<Route<'_>, Mismatch> {
+    pub(super) fn fit(&self, asked: &Asked<'_>) -> Result<Fit<'_>, Mismatch> {
         if !self.methods.is_empty() && !self.methods.contains(asked.method()) {
             return Err(Mismatch::Method);
         }
@@ -106,15 +114,19 @@ impl Match {
             let mut like = self.paths.iter().filter(|path| path.matches(asked.path()));
             route = Route::Path(like.next().ok_or(Mismatch::Path)?);
         }
-        // Who names several hosts is taken for a client of each.
-        let named = |host: &HostPattern| asked.hosts().iter().any(|name| host.0.matches(name));
-        if !self.hosts.is_empty() && !self.hosts.iter().any(named) {
-            return Err(Mismatch::Host);
+        let mut sure = true;
+        if !self.hosts.is_empty() {
+            let like = |name: &Cow<'_, [u8]>| self.hosts.iter().any(|host| host.0.matches(name));
+            // Who names several hosts is taken for a client of each.
+            if !asked.hosts().iter().any(like) {
+                return Err(Mismatch::Host);
+            }
+            sure = asked.hosts().iter().all(like);
         }
         let fails = |header: &&HeaderMatch| !header.holds(asked);
         match self.headers.iter().find(fails) {
             Some(header) => Err(Mismatch::Header(header.name.clone())),
-            None => Ok(route),
+            None => Ok(Fit { route, sure }),
         }
     }
 }

@@ -50,6 +50,37 @@ fn all_that_match_apply_in_order_until_one_says_stop() {
 }
 
 #[test]
+fn a_second_host_does_not_lead_around_rules_by_way_of_a_stop() {
+    let mut lax = rule("static");
+    lax.when.hosts = vec!["*.static.example.com".parse().unwrap()];
+    lax.stop = true;
+    let mut strict = rule("api");
+    strict.when.hosts = vec!["api.example.com".parse().unwrap()];
+    let rules = rules(vec![lax, strict, rule("all")]);
+    let asked = |target: &str, host: &'static str| {
+        applied(&rules, &with("host", host, ask(&format!("GET {target}"))))
+    };
+    assert_eq!(asked("/", "a.static.example.com"), ["static"]);
+    let (one, other) = ("http://a.static.example.com/", "http://api.example.com/");
+    assert_eq!(asked(one, "A.static.example.com:80"), ["static"]);
+    assert_eq!(asked(one, "b.static.example.com"), ["static"]);
+    for both in [
+        asked(one, "api.example.com"),
+        asked(other, "a.static.example.com"),
+    ] {
+        assert_eq!(both, ["static", "api", "all"]);
+    }
+    let twice = with("host", "a.static.example.com", ask("GET /"));
+    let twice = with("host", "api.example.com", twice);
+    assert_eq!(applied(&rules, &twice), ["static", "api", "all"]);
+    let trace = rules.trace(&(&twice).into());
+    assert!(matches!(
+        trace.rules[0].fate,
+        Fate::Applies { stop: false, .. }
+    ));
+}
+
+#[test]
 fn no_rules_let_everything_pass() {
     let none = Rules::new(RuleSet::default()).unwrap();
     let plan = plan(&none, &ask("GET /"));
