@@ -77,11 +77,11 @@ pub(super) fn check(
             }
         }
     }
-    let lengths = list::Lengths::of(&set.rules, &names);
+    let listed = list::Listed::of(&set.rules, &names);
     for file in files {
         for raw in list_of(file.overrides.as_ref()) {
             let over = raw.get();
-            let over = over.and_then(|over| checker.over(over, raw.span, &lengths));
+            let over = over.and_then(|over| checker.over(over, raw.span, &listed));
             set.overrides.extend(over);
         }
     }
@@ -105,7 +105,7 @@ impl Checked {
             | Fault::ListedKey { rule, .. }
             | Fault::Cost { rule }
             | Fault::TooManyLimits { rule } => self.places[*rule].name,
-            Fault::NoRule { .. } | Fault::OverrideKey { .. } => main,
+            Fault::NoRule { .. } | Fault::OverrideKey { .. } | Fault::OverrideMixed { .. } => main,
         };
         let problem = |fault: Fault| {
             let code = match fault {
@@ -116,7 +116,8 @@ impl Checked {
                 | Fault::ListedKey { .. }
                 | Fault::Cost { .. }
                 | Fault::NoRule { .. }
-                | Fault::OverrideKey { .. } => code::CONTRADICTION,
+                | Fault::OverrideKey { .. }
+                | Fault::OverrideMixed { .. } => code::CONTRADICTION,
             };
             let problem = Problem::error(code, place(&fault), fault.to_string());
             match fault {
@@ -127,7 +128,8 @@ impl Checked {
                 | Fault::ListedKey { .. }
                 | Fault::Cost { .. }
                 | Fault::NoRule { .. }
-                | Fault::OverrideKey { .. } => problem,
+                | Fault::OverrideKey { .. }
+                | Fault::OverrideMixed { .. } => problem,
             }
         };
         self.set.faults().into_iter().map(problem).collect()

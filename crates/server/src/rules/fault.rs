@@ -60,6 +60,12 @@ pub enum Fault {
         /// The override.
         number: usize,
     },
+    /// An override's key is for no rule in particular, and rules find such a key in different
+    /// places: it would stand for different clients.
+    OverrideMixed {
+        /// The override.
+        number: usize,
+    },
 }
 
 /// A list of a rule.
@@ -89,16 +95,23 @@ impl RuleSet {
         faults.extend(crowded.map(|rule| Fault::TooManyLimits { rule }));
         for (number, other) in self.overrides.iter().enumerate() {
             let named = |rule: &&Rule| other.rule.as_ref().is_none_or(|name| *name == rule.name);
-            let mut rules = self.rules.iter().filter(named).peekable();
+            let rules: Vec<&Rule> = self.rules.iter().filter(named).collect();
             match (&other.rule, &other.who) {
-                (Some(name), _) if rules.peek().is_none() => {
+                (Some(name), _) if rules.is_empty() => {
                     let name = name.clone();
                     faults.push(Fault::NoRule { number, name });
                 }
-                (_, Entry::Key(key)) if !rules.any(|rule| fits(key, rule)) => {
-                    faults.push(Fault::OverrideKey { number });
+                (_, Entry::Key(key)) => {
+                    let mut rules = rules.into_iter().filter(|rule| fits(key, rule));
+                    match rules.next() {
+                        None => faults.push(Fault::OverrideKey { number }),
+                        Some(first) if rules.any(|rule| !first.lists_as(rule)) => {
+                            faults.push(Fault::OverrideMixed { number });
+                        }
+                        Some(_) => {}
+                    }
                 }
-                (_, Entry::Key(_) | Entry::Network(_)) => {}
+                (_, Entry::Network(_)) => {}
             }
         }
         faults
@@ -106,6 +119,18 @@ impl RuleSet {
 }
 
 impl Rule {
+    /// Whether a listed key stands for the same clients as with another rule: the address that one
+    /// has is what anybody can write into another's header.
+    pub(crate) fn lists_as(&self, other: &Rule) -> bool {
+        // What is found in place of a part is never meant by a listed key.
+        fn firsts(rule: &Rule) -> impl Iterator<Item = &Source> {
+            rule.key.iter().filter_map(|part| part.sources().next())
+        }
+        // A parameter is what the paths make of it.
+        let by_path = firsts(self).any(|source| matches!(source, Source::Path(_)));
+        firsts(self).eq(firsts(other)) && (!by_path || self.when.paths == other.when.paths)
+    }
+
     fn faults(&self, number: usize) -> Vec<Fault> {
         let rule = number;
         let mut faults = Vec::new();
@@ -177,6 +202,9 @@ impl fmt::Display for Fault {
             }
             Fault::ListedKey { .. } | Fault::OverrideKey { .. } => {
                 f.write_str("a listed key has another number of parts than the rule's key")
+            }
+            Fault::OverrideMixed { .. } => {
+                f.write_str("rules find such a key in different places; the override names no rule")
             }
             Fault::Cost { .. } => f.write_str("the default cost is outside its bounds"),
             Fault::TooManyLimits { .. } => write!(

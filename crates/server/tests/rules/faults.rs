@@ -161,3 +161,55 @@ fn an_override_has_a_rule_to_override() {
         ]
     );
 }
+
+#[test]
+fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
+    let keyed = |name: &str, key: Vec<Part>| {
+        let mut rule = rule(name);
+        rule.key = key;
+        rule
+    };
+    let with = |list: Vec<Rule>| {
+        let overrides = vec![Override {
+            rule: None,
+            who: key(&["192.0.2.1"]),
+            instead: Instead::Allow,
+        }];
+        faults(&RuleSet {
+            overrides,
+            ..set(list)
+        })
+    };
+    let user = || by(header("x-user"));
+    let mixed = [Fault::OverrideMixed { number: 0 }];
+    // Anybody can write an address into a header.
+    assert_eq!(
+        with(vec![keyed("a", user()), keyed("b", by(Source::Ip))]),
+        mixed
+    );
+    assert_eq!(
+        with(vec![keyed("a", user()), keyed("b", by(header("x-team")))]),
+        mixed
+    );
+    // What is found in place of a part is never meant by a listed key.
+    let or_ip = vec![Part::new(header("x-user")).or(Source::Ip)];
+    let two = vec![Part::new(Source::Ip), Part::new(header("x-user"))];
+    assert_eq!(
+        with(vec![keyed("a", user()), keyed("b", or_ip), keyed("c", two)]),
+        []
+    );
+
+    let id = |name: &str, path: &str| {
+        let mut rule = keyed(name, by(Source::Path("id".into())));
+        rule.when = about(path);
+        rule
+    };
+    assert_eq!(
+        with(vec![id("a", "/users/{id}"), id("b", "/users/{id}")]),
+        []
+    );
+    assert_eq!(
+        with(vec![id("a", "/users/{id}"), id("b", "/teams/{id}")]),
+        mixed
+    );
+}

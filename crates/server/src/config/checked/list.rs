@@ -1,31 +1,31 @@
 //! Lists of clients, and what holds for some of them. Keys are never told.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use super::{At, Checker, Name, Names, Problem, Span, code, raw};
+use super::{At, Checker, Names, Problem, Span, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
 use crate::rules::{Entry, Instead, KeyText, Override, Rule};
 
-/// How many parts the keys of rules have, by the rule's name.
-pub(super) struct Lengths<'a> {
-    /// Every name; no length where the rule itself is wrong.
-    by_name: HashMap<&'a str, Option<(&'a Name, usize)>>,
-    all: BTreeSet<usize>,
+/// The rules that overrides may be for.
+pub(super) struct Listed<'a> {
+    /// Every name; no rule where it is wrong itself.
+    by_name: HashMap<&'a str, Option<&'a Rule>>,
+    rules: &'a [Rule],
 }
 
-impl<'a> Lengths<'a> {
+impl<'a> Listed<'a> {
     pub(super) fn of(rules: &'a [Rule], names: &'a Names) -> Self {
         let mut by_name: HashMap<_, _> = names.keys().map(|name| (name.as_str(), None)).collect();
-        let known = rules.iter().map(|rule| {
-            let length = (&rule.name, rule.key.len());
-            (rule.name.as_str(), Some(length))
-        });
-        by_name.extend(known);
-        Lengths {
-            by_name,
-            all: rules.iter().map(|rule| rule.key.len()).collect(),
-        }
+        by_name.extend(rules.iter().map(|rule| (rule.name.as_str(), Some(rule))));
+        Listed { by_name, rules }
+    }
+
+    /// The first rule whose key has so many parts, and the first that finds them elsewhere.
+    fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
+        let mut rules = self.rules.iter().filter(|rule| rule.key.len() == parts);
+        let first = rules.next()?;
+        Some((first, rules.find(|rule| !first.lists_as(rule))))
     }
 }
 
@@ -97,42 +97,56 @@ impl Checker<'_> {
         &mut self,
         raw: &raw::Override,
         span: Span,
-        lengths: &Lengths<'_>,
+        listed: &Listed<'_>,
     ) -> Option<Override> {
         let instead = self.instead(raw, span);
         let mut rule = None;
-        let mut of_rule = None;
         if let Some(at) = &raw.rule {
             let text = at.get()?;
-            let Some(known) = lengths.by_name.get(text.text.as_str()) else {
+            let Some(known) = listed.by_name.get(text.text.as_str()) else {
                 let message = format!("there is no rule {}", text.shown());
                 let problem = Problem::error(code::OVERRIDE, at.span, message);
-                let known = lengths.by_name.keys().copied();
+                let known = listed.by_name.keys().copied();
                 let near = did_you_mean(&text.text, known).filter(|_| text.is_public());
                 return self.refuse(problem.maybe_help(near));
             };
             // The rule itself may be wrong; that has been told.
-            let (name, length) = (*known)?;
-            of_rule = Some(length);
-            rule = Some(name.clone());
+            rule = Some((*known)?);
         }
-        let given = match raw.who.get()? {
-            raw::Entry::Text(_) => 0,
-            raw::Entry::Map(map) => match map.key.get()? {
-                raw::Key::Text(_) => 1,
-                raw::Key::List(list) => list.len(),
-            },
+        let length = match (rule, raw.who.get()?) {
+            (Some(rule), _) => rule.key.len(),
+            (None, raw::Entry::Text(_)) => 0,
+            (None, raw::Entry::Map(map)) => self.length_for_all(map, listed)?,
         };
-        let length = of_rule.unwrap_or_else(|| match lengths.all.contains(&given) {
-            true => given,
-            false => lengths.all.last().copied().unwrap_or(given),
-        });
         let who = self.entry(&raw.who, length)?;
         Some(Override {
-            rule,
+            rule: rule.map(|rule| rule.name.clone()),
             who,
             instead: instead?,
         })
+    }
+
+    /// How many parts a key has that is listed for all rules; none if it would stand for different
+    /// clients.
+    fn length_for_all(&mut self, map: &raw::KeyEntry, listed: &Listed<'_>) -> Option<usize> {
+        let given = match map.key.get()? {
+            raw::Key::Text(_) => 1,
+            raw::Key::List(list) => list.len(),
+        };
+        match listed.of_length(given) {
+            Some((first, Some(other))) => {
+                let (first, other) = (&first.name, &other.name);
+                let message =
+                    format!("`{first}` and `{other}` find such a key in different places");
+                let problem = Problem::error(code::OVERRIDE, map.key.span, message);
+                self.refuse(problem.help(format!("name the rule it is for: `rule: {first}`")))
+            }
+            Some((_, None)) => Some(given),
+            None => {
+                let longest = listed.rules.iter().map(|rule| rule.key.len()).max();
+                Some(longest.unwrap_or(given))
+            }
+        }
     }
 
     fn instead(&mut self, raw: &raw::Override, span: Span) -> Option<Instead> {
