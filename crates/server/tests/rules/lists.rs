@@ -43,6 +43,38 @@ fn a_rule_does_not_apply_to_those_it_allows_and_its_stop_neither() {
 }
 
 #[test]
+fn a_network_of_ipv4_addresses_within_ipv6_ones_is_one_of_ipv4_addresses() {
+    for text in [
+        "::ffff:203.0.113.0/120",
+        "::ffff:203.0.113.7",
+        "::ffff:0:0/96",
+    ] {
+        let mut only = rule("only");
+        only.deny = vec![network(text)];
+        let rules = rules(vec![only]);
+        assert!(plan(&rules, &ask("GET /")).stopped().is_some(), "{text}");
+        let mapped = from("::ffff:203.0.113.7", ask("GET /"));
+        assert!(plan(&rules, &mapped).stopped().is_some(), "{text}");
+        let other = from("2001:db8::1", ask("GET /"));
+        assert!(plan(&rules, &other).stopped().is_none(), "{text}");
+    }
+    for wrong in [
+        "::ffff:203.0.113.0/24",
+        "::ffff:0:0/80",
+        "::ffff:203.0.113.7/120",
+        "::/+0",
+        "::/",
+    ] {
+        assert!(wrong.parse::<tollgate::http::Network>().is_err(), "{wrong}");
+    }
+    let number = "10.0.0.0/x".parse::<tollgate::http::Network>().unwrap_err();
+    assert!(
+        number.to_string().contains("has no number of bits"),
+        "{number}"
+    );
+}
+
+#[test]
 fn turning_away_goes_before_letting_in() {
     let mut only = by_user("only");
     only.allow = vec![network("203.0.113.0/24")];

@@ -268,13 +268,21 @@ impl FromStr for Network {
             .map_or((text, None), |(a, b)| (a, Some(b)));
         let base: IpAddr = base.parse().map_err(|_| wrong("is not an address"))?;
         let most = if base.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
+        let bits: u8 = match bits {
             None => most,
+            Some(bits) if !bits.bytes().all(|digit| digit.is_ascii_digit()) || bits.is_empty() => {
+                return Err(wrong("has no number of bits after `/`"));
+            }
             Some(bits) => bits
                 .parse()
                 .ok()
                 .filter(|&bits| bits <= most)
                 .ok_or_else(|| wrong("has more bits after `/` than an address"))?,
+        };
+        // An IPv4 address within an IPv6 one is compared as what it is, so it has to be kept so.
+        let (base, bits) = match (base.to_canonical(), bits.checked_sub(96)) {
+            (IpAddr::V4(inside), Some(bits)) if base.is_ipv6() => (IpAddr::V4(inside), bits),
+            (IpAddr::V4(_) | IpAddr::V6(_), _) => (base, bits),
         };
         let network = Network { base, bits };
         let exact = match base {
