@@ -5,7 +5,7 @@ use std::fmt;
 
 use tollgate::MAX_LIMITS;
 
-use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Rule, RuleSet, Source, TierBy};
+use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Part, Rule, RuleSet, Source, TierBy};
 
 /// What is wrong, and with which rule or override, by number from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub enum Fault {
         /// The parameter.
         parameter: String,
     },
-    /// A key in a list has another number of parts than the rule's key.
+    /// A key in a list has another number of parts than the rule's key, or is one that no client
+    /// can have.
     ListedKey {
         /// The rule.
         rule: usize,
@@ -55,7 +56,8 @@ pub enum Fault {
         /// The rule's name.
         name: Name,
     },
-    /// An override's key has another number of parts than the key of any rule it is for.
+    /// An override's key has another number of parts than the key of any rule it is for, or is one
+    /// that no client can have.
     OverrideKey {
         /// The override.
         number: usize,
@@ -102,13 +104,14 @@ impl RuleSet {
                     faults.push(Fault::NoRule { number, name });
                 }
                 (_, Entry::Key(key)) => {
-                    let mut rules = rules.into_iter().filter(|rule| fits(key, rule));
+                    let long = |rule: &&Rule| rule.key.len() == key.parts();
+                    let mut rules = rules.into_iter().filter(long);
                     match rules.next() {
-                        None => faults.push(Fault::OverrideKey { number }),
                         Some(first) if rules.any(|rule| !first.lists_as(rule)) => {
                             faults.push(Fault::OverrideMixed { number });
                         }
-                        Some(_) => {}
+                        Some(first) if fits(key, first) => {}
+                        Some(_) | None => faults.push(Fault::OverrideKey { number }),
                     }
                 }
                 (_, Entry::Network(_)) => {}
@@ -134,7 +137,7 @@ impl Rule {
     fn faults(&self, number: usize) -> Vec<Fault> {
         let rule = number;
         let mut faults = Vec::new();
-        let long = |part: &super::Part| part.sources().count() > MAX_PARTS;
+        let long = |part: &Part| part.sources().count() > MAX_PARTS;
         if self.key.len() > MAX_PARTS || self.key.iter().any(long) {
             faults.push(Fault::TooManyParts { rule });
         }
@@ -180,8 +183,10 @@ fn keys(entries: &[Entry]) -> impl Iterator<Item = (usize, &KeyText)> {
     })
 }
 
+/// Whether some client may have a key, by a rule's.
 fn fits(key: &KeyText, rule: &Rule) -> bool {
-    key.parts() == rule.key.len()
+    let says = |(part, text): (&Part, &str)| part.never_says(text).is_none();
+    key.parts() > 0 && key.parts() == rule.key.len() && rule.key.iter().zip(key.texts()).all(says)
 }
 
 impl fmt::Display for Fault {
@@ -201,7 +206,7 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::ListedKey { .. } | Fault::OverrideKey { .. } => {
-                f.write_str("a listed key has another number of parts than the rule's key")
+                f.write_str("a listed key is one that nobody can have by the rule's key")
             }
             Fault::OverrideMixed { .. } => {
                 f.write_str("rules find such a key in different places; the override names no rule")

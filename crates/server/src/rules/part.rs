@@ -1,10 +1,11 @@
 //! What a key is made of. Knows nothing of limits.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use http::HeaderName;
-use tollgate::http::is_secret;
+use tollgate::http::{Network, is_secret};
 
 use super::TextError;
 
@@ -67,6 +68,26 @@ impl Part {
     pub fn or(mut self, source: Source) -> Self {
         self.or.push(source);
         self
+    }
+
+    /// What is wrong with a text in a list that no client can have in the first place, if so, as it
+    /// goes after the text: `is empty`.
+    pub(crate) fn never_says(&self, text: &str) -> Option<&'static str> {
+        match &self.first {
+            Source::Ip if text.parse::<IpAddr>().is_ok() => None,
+            Source::Ip if text.parse::<Network>().is_ok() => Some("is a network, and no address"),
+            Source::Ip => Some("is no address"),
+            Source::Constant(always) if always == text => None,
+            Source::Constant(_) => Some("is not what this part always is"),
+            Source::Header(_)
+            | Source::Cookie(_)
+            | Source::Query(_)
+            | Source::Path(_)
+            | Source::Claim { .. }
+            | Source::Route
+            | Source::Method
+            | Source::Host => text.trim_ascii().is_empty().then_some("is empty"),
+        }
     }
 
     /// Where it is found, in order.

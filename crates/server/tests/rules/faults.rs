@@ -59,6 +59,35 @@ fn a_listed_key_has_as_many_parts_as_the_rules() {
 }
 
 #[test]
+fn a_listed_key_is_one_that_somebody_can_have() {
+    let mut one = rule("one");
+    one.key = vec![
+        Part::new(Source::Ip).or(header("x-user")),
+        Part::new(header("x-team")),
+    ];
+    one.allow = vec![
+        key(&["192.0.2.1", "a"]),
+        key(&["2001:db8::1", "a"]),
+        key(&["::ffff:192.0.2.1", "a"]),
+        key(&["192.0.2.0/24", "a"]),
+        key(&["ann", "a"]),
+        key(&["", "a"]),
+        key(&["192.0.2.1", " "]),
+    ];
+    let list = List::Allow;
+    let fault = |entry| Fault::ListedKey {
+        rule: 0,
+        list,
+        entry,
+    };
+    assert_eq!(faults(&set(vec![one])), [3, 4, 5, 6].map(fault));
+    // A rule without a key has no keys to list.
+    let mut all = rule("all");
+    all.allow = vec![key(&[])];
+    assert_eq!(faults(&set(vec![all])), [fault(0)]);
+}
+
+#[test]
 fn a_key_has_a_bound() {
     let mut one = rule("one");
     one.key = vec![Part::new(Source::Ip); MAX_PARTS];

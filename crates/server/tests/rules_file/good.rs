@@ -164,7 +164,7 @@ match:
 key: [{ claim: sub, header: x-jwt }, { query: q }, { constant: eu }, method, route, host]
 limits: 5/s
 cost: { method: { GET: 1, POST: 4 }, default: 2 }
-deny: [{ key: [a, b, c, d, e, f] }, 192.0.2.7]
+deny: [{ key: [a, b, eu, d, e, f] }, 192.0.2.7]
 stop: true
 shadow: true
 count: { except: [304, 5xx] }

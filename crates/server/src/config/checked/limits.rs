@@ -1,5 +1,6 @@
 //! How much is allowed: quotas, and tiers of them. Knows which of them cannot go together.
 
+use super::list::Shape;
 use super::{At, Checker, Problem, Span, code, raw};
 use crate::config::field::{OneOrMany, Table};
 use crate::config::problem::did_you_mean;
@@ -14,7 +15,7 @@ impl Checker<'_> {
         &mut self,
         raw: &raw::Rule,
         span: Span,
-        key_length: usize,
+        shape: Shape<'_>,
     ) -> Option<(Limits, Vec<Places>)> {
         match (&raw.limits, &raw.tier, &raw.tiers) {
             (Some(limits), None, None) => {
@@ -22,7 +23,7 @@ impl Checker<'_> {
                 Some((Limits::Same(quotas), vec![places]))
             }
             (None, Some(tier), Some(tiers)) => {
-                let (tiers, places) = self.tiers(tier, tiers, key_length)?;
+                let (tiers, places) = self.tiers(tier, tiers, shape)?;
                 Some((Limits::Tiered(tiers), places))
             }
             // That has been said: something near it is no field.
@@ -98,7 +99,7 @@ impl Checker<'_> {
         &mut self,
         tier: &At<raw::Tier>,
         tiers: &At<Table<OneOrMany<raw::Limit>>>,
-        key_length: usize,
+        shape: Shape<'_>,
     ) -> Option<(Tiers, Vec<Places>)> {
         let mut list: Vec<(Name, Quotas)> = Vec::new();
         let mut places = Vec::new();
@@ -125,7 +126,7 @@ impl Checker<'_> {
             .flat_map(|table| &table.0)
             .filter_map(|(name, _)| Some(name.get()?.text.as_str()))
             .collect();
-        let by = self.tier_by(lookup, tier.span, &known, key_length);
+        let by = self.tier_by(lookup, tier.span, &known, shape);
         let default = self.tier_name(&lookup.default, &known);
         if !right || table.is_none() {
             return None;
@@ -145,7 +146,7 @@ impl Checker<'_> {
         lookup: &raw::Tier,
         span: Span,
         known: &[&str],
-        key_length: usize,
+        shape: Shape<'_>,
     ) -> Option<TierBy> {
         match (&lookup.header, &lookup.keys) {
             (Some(header), None) => self.header_name(header).map(TierBy::Header),
@@ -157,7 +158,7 @@ impl Checker<'_> {
                     for key in keys.get().map_or(&[][..], |keys| &keys.0) {
                         let key = key
                             .get()
-                            .and_then(|raw| self.key_text(raw, key.span, key_length));
+                            .and_then(|raw| self.key_text(raw, key.span, shape));
                         right &= key.is_some();
                         listed.extend(key.zip(tier.clone()));
                     }

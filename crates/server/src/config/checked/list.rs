@@ -5,7 +5,22 @@ use std::collections::HashMap;
 use super::{At, Checker, Names, Problem, Span, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
-use crate::rules::{Entry, Instead, KeyText, Override, Rule};
+use crate::rules::{Entry, Instead, KeyText, Override, Part, Rule, Source};
+
+/// A rule's key, as lists go by it.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'a> {
+    /// How many parts it has.
+    pub(super) length: usize,
+    /// The parts; none where one of them is wrong, which has been told.
+    pub(super) parts: &'a [Part],
+}
+
+/// The key of a rule that limits all together.
+const NO_KEY: Shape<'_> = Shape {
+    length: 0,
+    parts: &[],
+};
 
 /// The rules that overrides may be for.
 pub(super) struct Listed<'a> {
@@ -34,14 +49,14 @@ impl Checker<'_> {
     pub(super) fn entries(
         &mut self,
         at: Option<&At<OneOrMany<raw::Entry>>>,
-        key_length: usize,
+        shape: Shape<'_>,
     ) -> Vec<Entry> {
         let list = at.and_then(At::get).map_or(&[][..], |list| &list.0);
-        let entry = |at: &At<raw::Entry>| self.entry(at, key_length);
+        let entry = |at: &At<raw::Entry>| self.entry(at, shape);
         list.iter().filter_map(entry).collect()
     }
 
-    fn entry(&mut self, at: &At<raw::Entry>, key_length: usize) -> Option<Entry> {
+    fn entry(&mut self, at: &At<raw::Entry>, shape: Shape<'_>) -> Option<Entry> {
         match at.get()? {
             raw::Entry::Text(at) => {
                 let network = self.network(at);
@@ -55,49 +70,69 @@ impl Checker<'_> {
             }
             raw::Entry::Map(map) => {
                 let key = map.key.get()?;
-                let text = self.key_text(key, map.key.span, key_length)?;
+                let text = self.key_text(key, map.key.span, shape)?;
                 Some(Entry::Key(text))
             }
         }
     }
 
-    /// A key with as many parts as the rule's.
+    /// A key that some client may have by the rule's.
     pub(super) fn key_text(
         &mut self,
         raw: &raw::Key,
         span: Span,
-        key_length: usize,
+        shape: Shape<'_>,
     ) -> Option<KeyText> {
-        let texts: Vec<&str> = match raw {
-            raw::Key::Text(secret) => vec![secret.0.text.as_str()],
+        let texts: Vec<(&str, Span)> = match raw {
+            raw::Key::Text(secret) => vec![(secret.0.text.as_str(), span)],
             raw::Key::List(list) => list
                 .iter()
-                .map(|at| at.get().map(|secret| secret.0.text.as_str()))
+                .map(|at| at.get().map(|secret| (secret.0.text.as_str(), at.span)))
                 .collect::<Option<_>>()?,
         };
-        if texts.len() == key_length {
-            return Some(KeyText::new(texts));
+        let (given, length) = (texts.len(), shape.length);
+        if given == 0 || given != length {
+            return self.other_length(given, length, span);
         }
-        let given = texts.len();
-        let (message, hint) = match key_length {
-            0 => (
-                "a key is listed, and this rule limits all together".to_owned(),
-                "say who is limited: `key: [{ header: x-api-key }]`".to_owned(),
+        for ((text, span), part) in texts.iter().zip(shape.parts) {
+            if let Some(why) = part.never_says(text) {
+                let message = format!("nobody has this key: a part of it {why}");
+                let problem = Problem::error(code::KEY, *span, message);
+                let hint = match part.sources().next() {
+                    Some(Source::Ip) => "an address is like 192.0.2.7; a network has no `key`",
+                    Some(Source::Constant(_)) => "the rule's key has it as a `constant`",
+                    _ => "what happens to those who lack a part is up to `on_missing`",
+                };
+                return self.refuse(problem.help(hint));
+            }
+        }
+        Some(KeyText::new(texts.into_iter().map(|(text, _)| text)))
+    }
+
+    fn other_length<T>(&mut self, given: usize, length: usize, span: Span) -> Option<T> {
+        let (message, hint) = match (given, length) {
+            (0, _) => (
+                "a key without any part is listed".to_owned(),
+                "write a text for each part of the rule's key: `{ key: health-checker }`",
             ),
-            _ => (
-                format!("a key of {given} parts is listed, and the rule's has {key_length}"),
-                "write a text for each part, in order: `key: [tenant-7, user-42]`".to_owned(),
+            (_, 0) => (
+                "a key is listed, and this rule limits all together".to_owned(),
+                "say who is limited: `key: [{ header: x-api-key }]`",
+            ),
+            (_, _) => (
+                format!("a key of {given} parts is listed, and the rule's has {length}"),
+                "write a text for each part, in order: `key: [tenant-7, user-42]`",
             ),
         };
         self.refuse(Problem::error(code::KEY, span, message).help(hint))
     }
 
     /// What holds for some instead of a rule.
-    pub(super) fn over(
+    pub(super) fn over<'r>(
         &mut self,
         raw: &raw::Override,
         span: Span,
-        listed: &Listed<'_>,
+        listed: &Listed<'r>,
     ) -> Option<Override> {
         let instead = self.instead(raw, span);
         let mut rule = None;
@@ -113,12 +148,16 @@ impl Checker<'_> {
             // The rule itself may be wrong; that has been told.
             rule = Some((*known)?);
         }
-        let length = match (rule, raw.who.get()?) {
-            (Some(rule), _) => rule.key.len(),
-            (None, raw::Entry::Text(_)) => 0,
-            (None, raw::Entry::Map(map)) => self.length_for_all(map, listed)?,
+        let of = |rule: &'r Rule| Shape {
+            length: rule.key.len(),
+            parts: &rule.key,
         };
-        let who = self.entry(&raw.who, length)?;
+        let shape = match (rule, raw.who.get()?) {
+            (Some(rule), _) => of(rule),
+            (None, raw::Entry::Text(_)) => NO_KEY,
+            (None, raw::Entry::Map(map)) => self.rule_for_all(map, listed)?.map_or(NO_KEY, of),
+        };
+        let who = self.entry(&raw.who, shape)?;
         Some(Override {
             rule: rule.map(|rule| rule.name.clone()),
             who,
@@ -126,9 +165,13 @@ impl Checker<'_> {
         })
     }
 
-    /// How many parts a key has that is listed for all rules; none if it would stand for different
-    /// clients.
-    fn length_for_all(&mut self, map: &raw::KeyEntry, listed: &Listed<'_>) -> Option<usize> {
+    /// A rule whose key stands for all that a listed one without a rule is for: where none has as
+    /// many parts, the one with the most. None if it would stand for different clients.
+    fn rule_for_all<'r>(
+        &mut self,
+        map: &raw::KeyEntry,
+        listed: &Listed<'r>,
+    ) -> Option<Option<&'r Rule>> {
         let given = match map.key.get()? {
             raw::Key::Text(_) => 1,
             raw::Key::List(list) => list.len(),
@@ -141,11 +184,8 @@ impl Checker<'_> {
                 let problem = Problem::error(code::OVERRIDE, map.key.span, message);
                 self.refuse(problem.help(format!("name the rule it is for: `rule: {first}`")))
             }
-            Some((_, None)) => Some(given),
-            None => {
-                let longest = listed.rules.iter().map(|rule| rule.key.len()).max();
-                Some(longest.unwrap_or(given))
-            }
+            Some((first, None)) => Some(Some(first)),
+            None => Some(listed.rules.iter().max_by_key(|rule| rule.key.len())),
         }
     }
 

@@ -15,8 +15,15 @@ impl Checker<'_> {
     pub(super) fn key(
         &mut self,
         parts: &OneOrMany<raw::Part>,
+        span: Span,
         when: &Match,
     ) -> (Option<Vec<Part>>, Vec<Span>) {
+        if parts.0.is_empty() {
+            let problem = Problem::error(code::KEY, span, "`key` has no part");
+            let hint = "leave `key` out to limit all clients together, or say who: `key: ip`";
+            self.note(problem.help(hint));
+            return (None, Vec::new());
+        }
         let places = parts.0.iter().map(|at| at.span).collect();
         if let Some(at) = parts.0.get(MAX_PARTS) {
             let message = format!("a key of more than {MAX_PARTS} parts");

@@ -7,6 +7,7 @@ use http::Method;
 use tollgate::http::Headers;
 use tollgate::{OnFailure, Replicas};
 
+use super::list::Shape;
 use super::settings::missing;
 use super::{At, Checker, Problem, Span, code, raw};
 use crate::config::field::{OneOrMany, Table, Text, Whole};
@@ -53,15 +54,18 @@ impl Checker<'_> {
         let parts = raw.key.as_ref().and_then(At::get);
         let (key, key_places) = match parts {
             None => (Some(Vec::new()), Vec::new()),
-            Some(parts) => self.key(parts, &when),
+            Some(parts) => self.key(parts, raw.key.as_ref().map_or(span, |at| at.span), &when),
         };
         // Parts that are wrong have been told; how many there are is known all the same.
-        let key_length = parts.map_or(0, |parts| parts.0.len());
-        let limits = self.limits(raw, span, key_length);
+        let shape = Shape {
+            length: parts.map_or(0, |parts| parts.0.len()),
+            parts: key.as_deref().unwrap_or_default(),
+        };
+        let limits = self.limits(raw, span, shape);
         let cost = raw.cost.as_ref().and_then(At::get);
         let cost = cost.map_or(Some(Cost::default()), |cost| self.cost(cost, raw));
-        let allow = self.entries(raw.allow.as_ref(), key_length);
-        let deny = self.entries(raw.deny.as_ref(), key_length);
+        let allow = self.entries(raw.allow.as_ref(), shape);
+        let deny = self.entries(raw.deny.as_ref(), shape);
         let (on_failure, deadline) = match raw.on_failure.as_ref().and_then(At::get) {
             None => usual.on_failure,
             Some(raw) => self.on_failure(raw, usual.on_failure),
