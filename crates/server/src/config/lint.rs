@@ -19,6 +19,7 @@ pub(super) const IPV6_ROTATION: &str = "rules::ipv6-rotation";
 const NO_RULES: &str = "rules::no-rules";
 const NEVER_REACHED: &str = "rules::never-reached";
 const SPOOFABLE_KEY: &str = "rules::spoofable-key";
+const SPOOFABLE_STOP: &str = "rules::spoofable-stop";
 const UNTRUSTED_PROXY: &str = "rules::untrusted-proxy";
 const NEVER_FITS: &str = "rules::never-fits";
 const NEVER_BINDS: &str = "rules::never-binds";
@@ -67,6 +68,7 @@ pub(super) fn lint(checked: &Checked, problems: &mut Vec<Problem>) {
     problems.extend(no_room(checked));
     binding::between(checked, problems);
     trust::spoofable_keys(checked, problems);
+    trust::spoofable_stops(checked, problems);
     trust::untrusted_proxy(checked, problems);
 }
 

@@ -101,7 +101,7 @@ pub enum Fate {
         /// The number of the override, from 0, that gave the limits.
         instead: Option<usize>,
         /// The first part of the key that is not there, counted from 0: the client is limited
-        /// together with all who lack it.
+        /// together with all who lack the same parts and are alike in the others.
         shared: Option<usize>,
         /// Whether rules after it do not apply.
         stop: bool,

@@ -42,7 +42,7 @@ fn a_rule_behind_one_that_stops_all_its_requests_is_never_reached() {
             "stop: true, match: { header: { x-a: { present: true } } }",
             "match: { header: { x-a: b } }"
         ),
-        never
+        ["spoofable-stop", "never-reached"]
     );
     for first in [
         "stop: false",
@@ -168,6 +168,32 @@ fn keys_that_clients_can_write_are_told() {
     );
     assert_eq!(key("", "ip"), Vec::<String>::new());
     assert_eq!(key("", "{ header: x-api-key }"), Vec::<String>::new());
+}
+
+#[test]
+fn a_stop_that_clients_can_choose_is_told() {
+    let found = |top: &str, first: &str, second: &str| {
+        codes(&format!(
+            "{top}\nrules:\n  - {{ name: a, limits: 9/s, {first} }}\n  \
+             - {{ name: b, limits: 8/min, key: ip, {second} }}"
+        ))
+    };
+    for header in [
+        "x-a: b",
+        "x-a: { present: true }",
+        "x-a: { present: false }",
+    ] {
+        let first = format!("stop: true, match: {{ header: {{ {header} }} }}");
+        assert_eq!(found("", &first, ""), ["spoofable-stop"], "{header}");
+        let none: Vec<String> = Vec::new();
+        assert_eq!(found("trusted_proxies: { hops: 1 }", &first, ""), none);
+        // There is nothing after it to walk around.
+        assert_eq!(found("", &first, "enabled: false"), none);
+        assert_eq!(found("", &first, "shadow: true"), none);
+        assert_eq!(found("", &format!("{first}, shadow: true"), ""), none);
+        let last = first.replace("stop: true, ", "");
+        assert_eq!(found("", "match: { path: /x }, stop: true", &last), none);
+    }
 }
 
 #[test]

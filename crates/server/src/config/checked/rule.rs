@@ -36,6 +36,7 @@ pub(in crate::config) struct RulePlaces {
     pub(in crate::config) quotas: Vec<Vec<Span>>,
     pub(in crate::config) cost: Option<Span>,
     pub(in crate::config) on_failure: Option<Span>,
+    pub(in crate::config) stop: Option<Span>,
 }
 
 impl Checker<'_> {
@@ -108,6 +109,7 @@ impl Checker<'_> {
             quotas,
             cost: raw.cost.as_ref().map(|at| at.span),
             on_failure: raw.on_failure.as_ref().map(|at| at.span),
+            stop: raw.stop.as_ref().map(|at| at.span),
         };
         Some((rule, places))
     }

@@ -1,7 +1,7 @@
 //! Limits that can be walked around because of whom they believe. Knows the headers that proxies
 //! write and clients can write too.
 
-use super::{Checked, Problem, RulePlaces, SPOOFABLE_KEY, UNTRUSTED_PROXY};
+use super::{Checked, Problem, RulePlaces, SPOOFABLE_KEY, SPOOFABLE_STOP, UNTRUSTED_PROXY};
 use crate::config::source::Span;
 use crate::rules::{HeaderTest, Limits, Rule, Source, TierBy};
 
@@ -44,6 +44,41 @@ pub(super) fn spoofable_keys(checked: &Checked, problems: &mut Vec<Problem>) {
                 let hint = "`ip` is the client's address; `trusted_proxies` says whom to believe";
                 problems.push(problem.help(hint));
             }
+        }
+    }
+}
+
+/// Rules that keep others from applying where a header says so, with nobody in front who could
+/// remove that header: any client can walk around the rules after them.
+pub(super) fn spoofable_stops(checked: &Checked, problems: &mut Vec<Problem>) {
+    if checked.proxies.is_some() {
+        return;
+    }
+    let rules: Vec<_> = checked.rules().filter(|(rule, _)| !rule.shadow).collect();
+    let Some((_, before)) = rules.split_last() else {
+        return;
+    };
+    for (rule, places) in before.iter().filter(|(rule, _)| rule.stop) {
+        if let Some(header) = rule.when.headers.first() {
+            let message = match header.test {
+                HeaderTest::Absent => {
+                    format!(
+                        "a client who leaves `{}` out is past the rules after this",
+                        header.name
+                    )
+                }
+                HeaderTest::Present | HeaderTest::Like(_) => {
+                    format!(
+                        "a client who writes `{}` is past the rules after this",
+                        header.name
+                    )
+                }
+            };
+            let place = places.stop.unwrap_or(places.name);
+            let problem = Problem::warning(SPOOFABLE_STOP, place, message);
+            let hint = "match by what clients cannot choose; behind a proxy that removes the \
+                        header, say so with `trusted_proxies`";
+            problems.push(problem.help(hint));
         }
     }
 }
