@@ -103,9 +103,8 @@ impl Source {
         match self {
             Source::Cookie(_) => true,
             Source::Header(name) => is_secret(name.as_str()),
-            Source::Query(name) => is_secret(name),
+            Source::Query(name) | Source::Path(name) => is_secret(name),
             Source::Ip
-            | Source::Path(_)
             | Source::Claim { .. }
             | Source::Route
             | Source::Method

@@ -223,6 +223,21 @@ fn a_trace_shows_keys_but_no_secret() {
 }
 
 #[test]
+fn a_parameter_of_a_path_may_be_a_secret_too() {
+    let mut only = rule("only");
+    only.when = about("/hooks/{token}/{user}");
+    only.key = ["token", "user"]
+        .map(|name| Part::new(Source::Path(name.into())))
+        .into();
+    let rules = rules(vec![only]);
+    let trace = rules.trace(&(&ask("GET /hooks/hunter2/ann")).into());
+    assert!(!format!("{trace:?}").contains("hunter"), "{trace:?}");
+    let looked = &trace.rules[0].looked;
+    assert!(matches!(looked[0].sight, Sight::Secret(_)));
+    assert_eq!(looked[1].sight, Sight::Text("ann".into()));
+}
+
+#[test]
 fn a_trace_stays_on_one_line_however_a_value_looks() {
     let mut only = rule("only");
     only.key = by(Source::Query("q".into()));
