@@ -12,7 +12,7 @@ pub enum Cost {
     /// What a header says, in decimal digits.
     ///
     /// Without the header, or where it is no number, the default; the largest where there are
-    /// several; never below `least` or above `most`.
+    /// several, in lines of their own or with commas in one; never below `least` or above `most`.
     Header {
         /// Which header.
         name: HeaderName,
@@ -49,8 +49,10 @@ impl Cost {
                 least,
                 most,
             } => {
-                let values = asked.headers().get_all(name).iter();
-                let said = values.filter_map(|value| number(value.as_bytes())).max();
+                let lines = asked.headers().get_all(name).iter();
+                // Whoever is in front may have put several lines into one.
+                let values = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
+                let said = values.filter_map(number).max();
                 said.unwrap_or(*default).min(*most).max(*least)
             }
             Cost::Method { costs, default } => {

@@ -106,6 +106,11 @@ fn a_cost_from_a_header_stays_within_its_bounds() {
     // Nobody makes a request cheaper by adding a second one.
     let both = with("x-cost", "1", with("x-cost", "9", ask("GET /")));
     assert_eq!(cost(&both), 9);
+    // As those in front may join them.
+    for joined in ["1, 9", "9,1", "x, 9 ,", "1,,9"] {
+        let joined = with("x-cost", joined, ask("GET /"));
+        assert_eq!(cost(&joined), 9);
+    }
 }
 
 #[test]
