@@ -114,6 +114,32 @@ async fn idle_connections_do_not_hold_it_up() {
 }
 
 #[tokio::test]
+async fn an_idle_connection_can_still_ask_once_when_the_gateway_stops() {
+    let mut settings = before(hello().await);
+    settings.timeouts.linger = LONG;
+    let gateway = Running::start(settings, open()).await;
+    let address = gateway.address;
+    let mut idle = gateway.connect().await;
+    let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    idle.write_all(head).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        answer.push(idle.read_u8().await.unwrap());
+    }
+    let ended = gateway.stop();
+    let refused = async { while TcpStream::connect(address).await.is_ok() {} };
+    tokio::time::timeout(LONG, refused)
+        .await
+        .expect("no new connections");
+    idle.write_all(head).await.unwrap();
+    let mut last = String::new();
+    idle.read_to_string(&mut last).await.unwrap();
+    assert!(last.contains("connection: close"), "{last}");
+    assert!(last.ends_with("hello"), "{last}");
+    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+}
+
+#[tokio::test]
 async fn what_never_ends_is_cut() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);

@@ -133,7 +133,8 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
             _ = connection.as_mut() => return,
             () = sleep_until(again) => {}
             () = watch.enough.notified() => return,
-            _ = stage.changed() => {}
+            // Without a gateway nobody would tell it to end.
+            told = stage.changed() => if told.is_err() { return },
         }
     }
 }

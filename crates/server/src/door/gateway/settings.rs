@@ -121,7 +121,8 @@ pub struct Timeouts {
     /// How long an idle connection is kept once the gateway stops, so that a request which is on
     /// its way arrives. 1 s unless told otherwise.
     pub linger: Duration,
-    /// How long a connection to an upstream is kept idle. 60 s unless told otherwise.
+    /// How long a connection to an upstream is kept idle. 4 s unless told otherwise: common servers
+    /// close theirs after 5 s, and a request that meets this is lost.
     pub pool_idle: Duration,
     /// How long an upstream that did not take a connection is left alone; twice as long every
     /// time it happens again, up to thirty times as long. 1 s unless told otherwise.
@@ -143,7 +144,7 @@ impl Default for Timeouts {
             tunnel_idle: seconds(600),
             drain: seconds(30),
             linger: seconds(1),
-            pool_idle: seconds(60),
+            pool_idle: seconds(4),
             down: seconds(1),
         }
     }

@@ -29,7 +29,8 @@ pub(super) struct Watch {
     head_since: AtomicU64,
     http2: AtomicBool,
     two_lengths: AtomicBool,
-    draining: AtomicBool,
+    /// When the gateway stopped, plus one; 0: it has not.
+    stopped: AtomicU64,
     /// Tells whoever drives the connection to end it.
     pub(super) enough: Notify,
     _place: OwnedSemaphorePermit,
@@ -61,7 +62,7 @@ impl Watch {
             head_since: AtomicU64::new(0),
             http2: AtomicBool::new(false),
             two_lengths: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
+            stopped: AtomicU64::new(0),
             enough: Notify::new(),
             _place: place,
         }
@@ -87,11 +88,13 @@ impl Watch {
 
     /// The gateway has stopped: answers are the connection's last.
     pub(super) fn drain(&self) {
-        self.draining.store(true, Relaxed);
+        if !self.is_draining() {
+            self.stopped.store(self.now() + 1, Relaxed);
+        }
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Relaxed)
+        self.stopped.load(Relaxed) != 0
     }
 
     pub(super) fn is_http2(&self) -> bool {
@@ -138,6 +141,8 @@ impl Watch {
         } else {
             (self.quiet_since.load(Relaxed), longest_idle, Look::Idle)
         };
+        // A request may have been on its way when the gateway stopped.
+        let since = since.max(self.stopped.load(Relaxed));
         let until = self.started + Duration::from_millis(since) + longest;
         match until > now {
             // Bytes may come any time: a head's time runs from then.
