@@ -306,3 +306,36 @@ async fn a_client_that_only_gives_up_http2_requests_is_cut() {
     // Others are served as before.
     assert_eq!(get(&http2(), &gateway.url("/")).await.0, 200);
 }
+
+#[tokio::test]
+async fn a_rapid_reset_ends_the_connection_and_not_the_gateway() {
+    let gateway = Running::start(before(hello().await), open()).await;
+    let (mut reader, mut writer) = gateway.connect().await.into_split();
+    let resets = tokio::spawn(async move {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for stream in (1..200_000_u32).step_by(2) {
+            // GET http://a/ in full, and at once a reset with CANCEL.
+            bytes.extend(b"\0\0\x06\x01\x05");
+            bytes.extend(stream.to_be_bytes());
+            bytes.extend(b"\x82\x86\x84\x01\x01a");
+            bytes.extend(b"\0\0\x04\x03\0");
+            bytes.extend(stream.to_be_bytes());
+            bytes.extend(b"\0\0\0\x08");
+            if bytes.len() > 1 << 14 {
+                if writer.write_all(&bytes).await.is_err() {
+                    return stream;
+                }
+                bytes.clear();
+            }
+        }
+        u32::MAX
+    });
+    let mut answer = Vec::new();
+    let end = reader.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(LONG, end)
+        .await
+        .expect("a closed connection");
+    drop(reader);
+    assert!(resets.await.unwrap() < 200_000, "every reset was taken");
+    assert_eq!(get(&http2(), &gateway.url("/")).await.0, 200);
+}
