@@ -153,7 +153,8 @@ pub(super) struct Rule {
     /// Who is limited: `ip`, or any parts of the request. All together unless given.
     pub(super) key: Option<At<OneOrMany<Part>>>,
     /// What happens to a request that lacks a part of the key: `shared` (the default) limits all
-    /// such as one, `refuse` turns it away, `pass` lets it by.
+    /// such as one, told apart by the parts that they have, `refuse` turns it away, `pass` lets it
+    /// by.
     pub(super) on_missing: Option<At<Missing>>,
     /// How much is allowed: one or several quotas, such as `100/min`.
     pub(super) limits: Option<At<OneOrMany<Limit>>>,
