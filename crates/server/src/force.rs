@@ -78,6 +78,8 @@ pub(crate) enum Unfit {
     NoRule,
     /// No rule it is about has a key of as many parts.
     Parts,
+    /// Rules find such a key in different places, and none is named.
+    Mixed,
     /// There are [`MOST_OVERRIDES`] already.
     Full,
 }
@@ -269,8 +271,12 @@ impl MadeOf {
                 if rules.peek().is_none() {
                     return Err(Unfit::NoRule);
                 }
-                let fits = rules.any(|rule| rule.key.len() == key.parts());
-                fits.then_some(()).ok_or(Unfit::Parts)
+                let mut rules = rules.filter(|rule| rule.key.len() == key.parts());
+                let first = rules.next().ok_or(Unfit::Parts)?;
+                match rules.all(|rule| first.lists_as(rule)) {
+                    true => Ok(()),
+                    false => Err(Unfit::Mixed),
+                }
             }
         }
     }
@@ -360,6 +366,7 @@ impl fmt::Display for Unfit {
         match self {
             Unfit::NoRule => f.write_str("there is no such rule"),
             Unfit::Parts => f.write_str("the key has another number of parts than the rule's key"),
+            Unfit::Mixed => f.write_str("rules find such a key in different places; name the rule"),
             Unfit::Full => write!(f, "there are {MOST_OVERRIDES} overrides already"),
         }
     }

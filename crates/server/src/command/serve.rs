@@ -158,8 +158,8 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     });
 
     let signal = signals.stop().await;
-    tracing::info!(signal, "draining");
     serving.drain();
+    tracing::info!(signal, "draining");
     stop.send_replace(true);
     let mut drained = api.await.unwrap_or(false);
     if let Some(gateway) = gateway {

@@ -133,7 +133,7 @@ fn an_override_holds_at_once_and_ends_by_itself() {
     assert_eq!(login(&server, "192.0.2.1"), 200);
     assert_eq!(server.admin("DELETE", &path, "").code(), "unknown-override");
 
-    let limits = json!({"key": "192.0.2.3", "limits": "sliding-window-log 1/h", "seconds": 3600});
+    let limits = json!({"key": "192.0.2.3", "rule": "login", "limits": "sliding-window-log 1/h", "seconds": 3600});
     add(limits);
     assert_eq!(
         [login(&server, "192.0.2.3"), login(&server, "192.0.2.3")],
@@ -152,6 +152,8 @@ fn a_wrong_override_changes_nothing() {
     let (_folder, server) = start();
     for (body, code) in [
         (json!({"key": "a", "deny": true}), "bad-field"),
+        // An address for one rule, an API key for the other.
+        (json!({"key": "a", "deny": true, "seconds": 5}), "bad-field"),
         (json!({"key": "a", "deny": true, "seconds": 0}), "bad-field"),
         (
             json!({"key": "a", "deny": true, "seconds": 2_592_001}),

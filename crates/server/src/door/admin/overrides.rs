@@ -180,7 +180,7 @@ fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
 fn unfit(unfit: Unfit) -> Problem {
     let code = match unfit {
         Unfit::NoRule => Code::UnknownRule,
-        Unfit::Parts => Code::BadField,
+        Unfit::Parts | Unfit::Mixed => Code::BadField,
         Unfit::Full => Code::TooManyOverrides,
     };
     Problem::new(code, unfit.to_string())
