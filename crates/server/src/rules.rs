@@ -19,6 +19,7 @@ mod name;
 mod part;
 mod path;
 mod quotas;
+mod reading;
 mod text;
 mod tier;
 mod trace;
@@ -88,7 +89,7 @@ pub struct Rule {
     /// Whether it only watches: it counts and stops nothing.
     pub shadow: bool,
     /// Whether rules after it do not apply where it applies. They do to a request that names
-    /// another host too, which it is not about.
+    /// another host too, or has a path that some servers read as another, which it is not about.
     pub stop: bool,
     /// Which headers tell the client.
     pub headers: Headers,

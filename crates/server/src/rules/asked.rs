@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
 use tollgate::http::{ClientAddress, Head};
 
-use super::Path;
+use super::reading::Readings;
 
 /// A request before rules.
 pub(super) struct Asked<'h> {
     head: &'h Head<'h>,
     client: &'h Client,
-    path: OnceCell<Path<'h>>,
+    paths: OnceCell<Readings<'h>>,
     hosts: OnceCell<SmallVec<[Cow<'h, [u8]>; 1]>>,
     grouped: OnceCell<Option<IpAddr>>,
     exact: OnceCell<Option<IpAddr>>,
@@ -53,7 +53,7 @@ impl<'h> Asked<'h> {
         Asked {
             head,
             client,
-            path: OnceCell::new(),
+            paths: OnceCell::new(),
             hosts: OnceCell::new(),
             grouped: OnceCell::new(),
             exact: OnceCell::new(),
@@ -72,8 +72,10 @@ impl<'h> Asked<'h> {
         self.head.uri().query()
     }
 
-    pub(super) fn path(&self) -> &Path<'h> {
-        self.path.get_or_init(|| Path::new(self.head.uri().path()))
+    /// Its path, in every way that servers read it.
+    pub(super) fn paths(&self) -> &Readings<'h> {
+        self.paths
+            .get_or_init(|| Readings::new(self.head.uri().path()))
     }
 
     /// The hosts it names: its target's and that of every `Host` header. They ought to be one,

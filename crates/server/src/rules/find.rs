@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use http::header::{COOKIE, HeaderName};
 use tollgate::http::canonical;
 
+use super::Source;
 use super::asked::Asked;
 use super::path::decoded;
 use super::when::Route;
-use super::{PathPattern, Source};
 
 /// What was found.
 #[derive(Debug, PartialEq)]
@@ -35,7 +35,10 @@ pub(super) fn find<'a>(source: &'a Source, asked: &'a Asked<'_>, route: Route<'a
         Source::Query(name) => one(query(name, asked.query().unwrap_or_default())),
         Source::Path(name) => {
             let value = match route {
-                Route::Path(pattern) => parameter(pattern, name, asked),
+                Route::Path { pattern, reading } => {
+                    let path = asked.paths().all().get(reading);
+                    path.and_then(|path| pattern.parameter(name, path))
+                }
                 Route::Grpc(_) | Route::Any => None,
             };
             value.map_or(Found::Absent, of)
@@ -68,10 +71,6 @@ fn one<'a>(values: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Found<'a> {
         }
     }
     found
-}
-
-fn parameter<'a>(pattern: &PathPattern, name: &str, asked: &'a Asked<'_>) -> Option<&'a [u8]> {
-    pattern.parameter(name, asked.path())
 }
 
 /// The cookies of one name: HTTP/2 may send each in a header of its own.

@@ -1,12 +1,13 @@
 //! Paths and the patterns they are compared with. Knows nothing of hosts and queries.
 //!
-//! A path is compared as what a server may take it for, so that no way of writing it leads around
-//! a rule:
+//! A path is read as RFC 3986 has it:
 //! - it is cut at every `/`; after that, each segment is percent-decoded once. `%2F` is a slash
-//!   *within* a segment and never separates; a `%` without two hex digits stays as it is;
-//! - `.` and `..` segments, encoded or not, are resolved as RFC 3986 says (section 5.2.4);
+//!   *within* a segment and does not separate; a `%` without two hex digits stays as it is;
+//! - `.` and `..` segments, encoded or not, are resolved (section 5.2.4);
 //! - empty segments do not count: `//login` and `/login/` are `/login`;
 //! - upper and lower case differ.
+//!
+//! Servers that read it otherwise are for `reading.rs`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +15,7 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
+use super::reading::Habits;
 use super::{Glob, TextError};
 
 const EXAMPLE: &str = "/users/{id}/files/**";
@@ -46,24 +48,30 @@ enum Segment {
 }
 
 /// A path, cut into segments and decoded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
 
 impl<'a> Path<'a> {
     /// Cuts a path into segments and decodes them.
     pub fn new(path: &'a str) -> Self {
+        Path::read(path, Habits::default())
+    }
+
+    /// Reads a path as a server of some habits does.
+    pub(super) fn read(path: &'a str, habits: Habits) -> Self {
         let mut segments = SmallVec::<[Cow<'a, [u8]>; 8]>::new();
         let mut rest = path.strip_prefix('/').unwrap_or(path).as_bytes();
         loop {
-            let end = memchr::memchr(b'/', rest);
-            let segment = decoded(&rest[..end.unwrap_or(rest.len())]);
+            let cut = habits.cut(rest);
+            let segment = habits.segment(&rest[..cut.map_or(rest.len(), |(end, _)| end)]);
             match &*segment {
                 b"." => {}
                 b".." => drop(segments.pop()),
+                b"" if habits.merges => {}
                 _ => segments.push(segment),
             }
-            match end {
-                Some(end) => rest = &rest[end + 1..],
+            match cut {
+                Some((_, next)) => rest = &rest[next..],
                 None => break,
             }
         }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use http::{HeaderName, Method};
 
 use super::asked::Asked;
-use super::{Glob, GrpcPattern, PathPattern, TextError};
+use super::{Glob, GrpcPattern, Path, PathPattern, TextError};
 
 /// Which requests a rule is about: all that is given must hold, and of a list any one; nothing
 /// given is every request.
@@ -54,7 +54,11 @@ pub enum HeaderTest {
 /// What a request's path was like.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Route<'r> {
-    Path(&'r PathPattern),
+    Path {
+        pattern: &'r PathPattern,
+        /// Which reading of the path is like it.
+        reading: usize,
+    },
     Grpc(&'r GrpcPattern),
     /// The rule is about every path.
     Any,
@@ -64,7 +68,8 @@ pub(super) enum Route<'r> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit<'r> {
     pub(super) route: Route<'r>,
-    /// Whether it does whichever of its hosts the application believes.
+    /// Whether it does whichever of its hosts the application believes, and however it reads the
+    /// path.
     pub(super) sure: bool,
 }
 
@@ -107,21 +112,28 @@ impl Match {
         }
         let mut route = Route::Any;
         if !self.grpc.is_empty() {
-            let mut like = self.grpc.iter().filter(|grpc| grpc.matches(asked.path()));
+            let path = asked.paths().plain();
+            let mut like = self.grpc.iter().filter(|grpc| grpc.matches(path));
             route = Route::Grpc(like.next().ok_or(Mismatch::Grpc)?);
         }
-        if !self.paths.is_empty() {
-            let mut like = self.paths.iter().filter(|path| path.matches(asked.path()));
-            route = Route::Path(like.next().ok_or(Mismatch::Path)?);
-        }
         let mut sure = true;
+        if !self.paths.is_empty() {
+            // Nobody knows how the application reads it, so any reading will do.
+            let readings = asked.paths().all();
+            let like = |path: &Path<'_>| self.paths.iter().find(|pattern| pattern.matches(path));
+            let mut found = readings.iter().enumerate();
+            let first = found.find_map(|(reading, path)| Some((reading, like(path)?)));
+            let (reading, pattern) = first.ok_or(Mismatch::Path)?;
+            route = Route::Path { pattern, reading };
+            sure = reading == 0 && found.all(|(_, path)| like(path).is_some());
+        }
         if !self.hosts.is_empty() {
             let like = |name: &Cow<'_, [u8]>| self.hosts.iter().any(|host| host.0.matches(name));
             // Who names several hosts is taken for a client of each.
             if !asked.hosts().iter().any(like) {
                 return Err(Mismatch::Host);
             }
-            sure = asked.hosts().iter().all(like);
+            sure &= asked.hosts().iter().all(like);
         }
         let fails = |header: &&HeaderMatch| !header.holds(asked);
         match self.headers.iter().find(fails) {
@@ -140,7 +152,7 @@ fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
 impl<'r> Route<'r> {
     pub(super) fn text(self) -> Cow<'r, [u8]> {
         match self {
-            Route::Path(pattern) => Cow::Borrowed(pattern.as_str().as_bytes()),
+            Route::Path { pattern, .. } => Cow::Borrowed(pattern.as_str().as_bytes()),
             Route::Grpc(pattern) => Cow::Owned(pattern.to_string().into_bytes()),
             Route::Any => Cow::Borrowed(b"*"),
         }

@@ -1,5 +1,5 @@
-//! One thing written in several ways is one thing: no spelling leads around a rule or to a fresh
-//! budget.
+//! One thing written in several ways is one thing: no spelling that servers are known to read alike
+//! leads around a rule or to a fresh budget.
 
 use http::Request;
 use tollgate_server::rules::{Fate, Mismatch, Source};
@@ -7,7 +7,7 @@ use tollgate_server::rules::{Fate, Mismatch, Source};
 use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
 
 #[test]
-fn no_spelling_of_a_path_leads_around_its_rule() {
+fn no_usual_spelling_of_a_path_leads_around_its_rule() {
     let mut login = rule("login");
     login.when = about("/account/login");
     let rules = rules(vec![login]);
@@ -24,6 +24,18 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
         "/account/.%2e/account/login",
         "/%61ccount/login?x=/y",
         "http://example.com/account/login",
+        // As some servers read them, though not by RFC 3986.
+        "/account/x//../login",
+        "/account/x/y//../../login",
+        "/account%2Flogin",
+        "/account%2flogin",
+        "/account/login%2F",
+        "/account/..%2Faccount/login",
+        "/x%2F..%2Faccount%5Clogin",
+        "/account/login;a=b",
+        "/account;v=1/login;",
+        "/account/..;/account/login",
+        "/x/.;/..;a%2F/;/account/login",
     ] {
         assert_eq!(
             applied(&rules, &ask(&format!("GET {path}"))),
@@ -32,19 +44,63 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
         );
     }
     for path in [
-        "/account%2Flogin",
-        "/account%2flogin",
-        "/account/login%2F",
         "/account/Login",
         "/account/login/x",
         "/account",
         "/account/%256Cogin",
         "/account/login%",
         "/account/login%6",
-        "/account/..%2Faccount/login",
+        "/account%252Flogin",
+        "/account/login%3Ba",
+        "/account/login%20",
+        "/account/login%00",
     ] {
         let none = applied(&rules, &ask(&format!("GET {path}")));
         assert!(none.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn a_rule_stops_only_where_every_reading_of_a_path_is_its_own() {
+    let mut assets = rule("assets");
+    assets.when = about("/assets/**");
+    assets.stop = true;
+    let mut login = rule("login");
+    login.when = about("/login");
+    let rules = rules(vec![assets, login]);
+    let found = |path: &str| applied(&rules, &ask(&format!("GET {path}")));
+    for path in [
+        "/assets/a",
+        "/assets//a%2Fb",
+        "/assets/a;v=1",
+        "/login/../assets/x",
+    ] {
+        assert_eq!(found(path), ["assets"], "{path}");
+    }
+    for path in [
+        "/assets/..%2Flogin",
+        "/assets/..;/login",
+        "/assets//../login",
+        "/assets%2F..%5Clogin",
+    ] {
+        assert!(found(path).contains(&"login".to_owned()), "{path}");
+    }
+}
+
+#[test]
+fn a_path_parameter_is_found_in_the_reading_that_matched() {
+    let mut users = rule("users");
+    users.when = about("/users/{id}");
+    users.key = by(Source::Path("id".into()));
+    let rules = rules(vec![users]);
+    let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
+    for path in [
+        "/users%2Fann",
+        "/x%2F../users/ann",
+        "/users;v=1/ann",
+        "/x//../users/ann",
+    ] {
+        assert_eq!(key(path), key("/users/ann"), "{path}");
     }
 }
 
