@@ -128,29 +128,23 @@ fn rules_that_always_meet_leave_room_for_one_another() {
     for rule in &mut list {
         rule.limits = same(&texts);
     }
-    let fault = Fault::TooManyLimits { rule: 1 };
+    let crowded = [Fault::TooManyLimits { rule: 1 }];
     let found = |change: &dyn Fn(&mut [Rule])| {
         let mut list = list.clone();
         change(&mut list);
         faults(&set(list))
     };
-    assert_eq!(found(&|_| {}), std::slice::from_ref(&fault));
-    assert_eq!(
-        found(&|list| list[1].when = about("/x")),
-        std::slice::from_ref(&fault)
-    );
+    assert_eq!(found(&|_| {}), crowded);
+    assert_eq!(found(&|list| list[1].when = about("/x")), crowded);
     // The first is about the requests of the other, and it does not matter which comes first.
-    assert_eq!(
-        found(&|list| list[0].when = about("/x/y")),
-        std::slice::from_ref(&fault)
-    );
+    assert_eq!(found(&|list| list[0].when = about("/x/y")), crowded);
     let mut paths = about("/x");
     paths.paths.push("/y/{id}".parse().unwrap());
     let below = |list: &mut [Rule]| {
         list[0].when = about("/y/**");
         list[1].when = paths.clone();
     };
-    assert_eq!(found(&below), [fault]);
+    assert_eq!(found(&below), crowded);
 
     let apart = |list: &mut [Rule]| (list[0].when, list[1].when) = (about("/x"), about("/y"));
     assert_eq!(found(&apart), []);
