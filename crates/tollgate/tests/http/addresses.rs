@@ -241,7 +241,9 @@ fn a_network_says_what_is_wrong_with_it() {
         ("", "is not an address"),
         ("10.0.0", "is not an address"),
         ("10.0.0.0/33", "more bits"),
-        ("10.0.0.0/x", "more bits"),
+        ("10.0.0.0/x", "no number of bits"),
+        ("10.0.0.0/+8", "no number of bits"),
+        ("10.0.0.0/", "no number of bits"),
         ("10.0.0.1/8", "bits beyond"),
         ("2001:db8::1/32", "bits beyond"),
     ] {
