@@ -34,6 +34,7 @@ use tollgate::http::{ClientAddress, Headers};
 
 pub use answers::{Answers, Statuses};
 pub use cost::Cost;
+pub(crate) use fault::Kinds;
 pub use fault::{Fault, List};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;

@@ -1,6 +1,7 @@
 //! What rules cannot be, though each of their parts is right. Knows nothing of the file they are
 //! written in: a fault names its rule by number.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use tollgate::MAX_LIMITS;
@@ -95,29 +96,51 @@ impl RuleSet {
         }
         let crowded = self.without_room();
         faults.extend(crowded.map(|rule| Fault::TooManyLimits { rule }));
+        let kinds = Kinds::of(&self.rules);
         for (number, other) in self.overrides.iter().enumerate() {
             let named = |rule: &&Rule| other.rule.as_ref().is_none_or(|name| *name == rule.name);
-            let rules: Vec<&Rule> = self.rules.iter().filter(named).collect();
+            let rule = self.rules.iter().find(named);
             match (&other.rule, &other.who) {
-                (Some(name), _) if rules.is_empty() => {
+                (Some(name), _) if rule.is_none() => {
                     let name = name.clone();
                     faults.push(Fault::NoRule { number, name });
                 }
-                (_, Entry::Key(key)) => {
-                    let long = |rule: &&Rule| rule.key.len() == key.parts();
-                    let mut rules = rules.into_iter().filter(long);
-                    match rules.next() {
-                        Some(first) if rules.any(|rule| !first.lists_as(rule)) => {
-                            faults.push(Fault::OverrideMixed { number });
-                        }
-                        Some(first) if fits(key, first) => {}
-                        Some(_) | None => faults.push(Fault::OverrideKey { number }),
+                (named, Entry::Key(key)) => {
+                    let (rule, unlike) = match named {
+                        Some(_) => (rule, None),
+                        None => kinds.of_length(key.parts()).unzip(),
+                    };
+                    match (rule, unlike.flatten()) {
+                        (Some(_), Some(_)) => faults.push(Fault::OverrideMixed { number }),
+                        (Some(rule), None) if fits(key, rule) => {}
+                        (Some(_) | None, _) => faults.push(Fault::OverrideKey { number }),
                     }
                 }
                 (_, Entry::Network(_)) => {}
             }
         }
         faults
+    }
+}
+
+/// Rules by how many parts their keys have, and whether these are of one kind.
+pub(crate) struct Kinds<'a>(HashMap<usize, (&'a Rule, Option<&'a Rule>)>);
+
+impl<'a> Kinds<'a> {
+    pub(crate) fn of(rules: &'a [Rule]) -> Self {
+        let mut kinds = HashMap::new();
+        for rule in rules {
+            let (first, unlike) = kinds.entry(rule.key.len()).or_insert((rule, None));
+            if unlike.is_none() && !first.lists_as(rule) {
+                *unlike = Some(rule);
+            }
+        }
+        Kinds(kinds)
+    }
+
+    /// The first rule whose key has so many parts, and the first that finds them elsewhere.
+    pub(crate) fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
+        self.0.get(&parts).copied()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{At, Checker, Names, Problem, Span, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
-use crate::rules::{Entry, Instead, KeyText, Override, Part, Rule, Source};
+use crate::rules::{Entry, Instead, KeyText, Kinds, Override, Part, Rule, Source};
 
 /// A rule's key, as lists go by it.
 #[derive(Clone, Copy)]
@@ -27,20 +27,18 @@ pub(super) struct Listed<'a> {
     /// Every name; no rule where it is wrong itself.
     by_name: HashMap<&'a str, Option<&'a Rule>>,
     rules: &'a [Rule],
+    kinds: Kinds<'a>,
 }
 
 impl<'a> Listed<'a> {
     pub(super) fn of(rules: &'a [Rule], names: &'a Names) -> Self {
         let mut by_name: HashMap<_, _> = names.keys().map(|name| (name.as_str(), None)).collect();
         by_name.extend(rules.iter().map(|rule| (rule.name.as_str(), Some(rule))));
-        Listed { by_name, rules }
-    }
-
-    /// The first rule whose key has so many parts, and the first that finds them elsewhere.
-    fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
-        let mut rules = self.rules.iter().filter(|rule| rule.key.len() == parts);
-        let first = rules.next()?;
-        Some((first, rules.find(|rule| !first.lists_as(rule))))
+        Listed {
+            by_name,
+            rules,
+            kinds: Kinds::of(rules),
+        }
     }
 }
 
@@ -176,7 +174,7 @@ impl Checker<'_> {
             raw::Key::Text(_) => 1,
             raw::Key::List(list) => list.len(),
         };
-        match listed.of_length(given) {
+        match listed.kinds.of_length(given) {
             Some((first, Some(other))) => {
                 let (first, other) = (&first.name, &other.name);
                 let message =
