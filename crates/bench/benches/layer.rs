@@ -37,24 +37,39 @@ const CLIENTS: u32 = 1_000;
 struct Scenario {
     name: &'static str,
     admitted: bool,
-    headers: bool,
+    tells: Tells,
 }
 
-const SCENARIOS: [Scenario; 3] = [
+/// What clients are told.
+#[derive(Clone, Copy, PartialEq)]
+enum Tells {
+    Nothing,
+    /// `X-RateLimit-*`, which both contenders have.
+    Counts,
+    /// All that Tollgate tells unless told otherwise; the other has no more than before.
+    All,
+}
+
+const SCENARIOS: [Scenario; 4] = [
     Scenario {
-        name: "admitted, no headers",
+        name: "admitted, told nothing",
         admitted: true,
-        headers: false,
+        tells: Tells::Nothing,
     },
     Scenario {
-        name: "admitted, with headers",
+        name: "admitted, told X-RateLimit",
         admitted: true,
-        headers: true,
+        tells: Tells::Counts,
     },
     Scenario {
-        name: "refused",
+        name: "admitted, told all",
+        admitted: true,
+        tells: Tells::All,
+    },
+    Scenario {
+        name: "refused, told X-RateLimit",
         admitted: false,
-        headers: true,
+        tells: Tells::Counts,
     },
 ];
 
@@ -104,15 +119,15 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
     let quota: Quota = format!("token-bucket 1/d burst {many}")
         .parse()
         .unwrap_or(Quota::per_day(many));
-    let headers = if scenario.headers {
-        Headers::default()
-    } else {
-        Headers::none()
+    let headers = match scenario.tells {
+        Tells::Nothing => Headers::none(),
+        Tells::Counts => Headers::none().retry_after(true).x_ratelimit(true),
+        Tells::All => Headers::default(),
     };
     let rule = Rule::new("bench", quota).by_ip().headers(headers);
     let mut governor = GovernorConfigBuilder::default();
     governor.per_second(86_400).burst_size(many);
-    let governed = if scenario.headers {
+    let governed = if scenario.tells != Tells::Nothing {
         let config = governor
             .use_headers()
             .finish()
