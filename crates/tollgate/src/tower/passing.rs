@@ -44,9 +44,15 @@ pin_project! {
 }
 
 /// What is left to do when the service has answered.
-struct Passed<P, S> {
+pub(super) struct Passed<P, S> {
     passage: Passage,
     gate: Gate<P, S>,
+}
+
+impl<P, S> Passed<P, S> {
+    pub(super) fn new(passage: Passage, gate: Gate<P, S>) -> Self {
+        Passed { passage, gate }
+    }
 }
 
 impl<I, A, P, S> Passing<I, A, P, S>
@@ -63,10 +69,7 @@ where
         }
     }
 
-    pub(super) fn calling(called: I::Future, passage: Passage, gate: Gate<P, S>) -> Self {
-        let passed = passage
-            .concerns_answer()
-            .then_some(Passed { passage, gate });
+    pub(super) fn calling(called: I::Future, passed: Option<Passed<P, S>>) -> Self {
         Passing {
             step: Step::Calling { called, passed },
         }

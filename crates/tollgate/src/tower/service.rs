@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use ::http::{Request, Response};
 use tower_service::Service;
 
+use super::passing::Passed;
 use super::{Gate, GateBody, Passing};
 use crate::http::{Head, Passage, Policy, Rules};
 use crate::store::{MemoryStore, Store};
@@ -44,7 +45,13 @@ where
         match Passage::at_once(self.gate.limiter(), self.gate.plan(&head)) {
             Ok(passage) => match self.gate.refused(&passage, &head) {
                 Some(response) => Passing::refused(response),
-                None => Passing::calling(self.inner.call(request), passage, self.gate.clone()),
+                None => {
+                    // Kept only where there is anything left to do: most of a request's cost here
+                    // is what is moved and counted.
+                    let kept = passage.concerns_answer();
+                    let passed = kept.then(|| Passed::new(passage, self.gate.clone()));
+                    Passing::calling(self.inner.call(request), passed)
+                }
             },
             Err(plan) => {
                 // The one that is ready goes with the request; its clone is asked anew.
