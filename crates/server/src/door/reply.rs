@@ -11,6 +11,9 @@ use serde::de::DeserializeOwned;
 
 use super::problem::{Code, Problem};
 
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -20,8 +23,12 @@ pub(super) async fn read(
     body: Incoming,
     most: usize,
 ) -> Result<Bytes, Problem> {
+    // What `curl -d` says of any body; a page of somebody else's site says so too, but not without
+    // saying where it is from.
+    let by_hand = |said: &HeaderValue| is(said, FORM) && !headers.contains_key(header::ORIGIN);
     if let Some(said) = headers.get(header::CONTENT_TYPE)
-        && !is_json(said)
+        && !is(said, JSON)
+        && !by_hand(said)
     {
         let detail = "the content type is not application/json";
         return Err(Problem::new(Code::WrongContentType, detail));
@@ -49,11 +56,11 @@ pub(super) async fn read(
     }
 }
 
-fn is_json(content_type: &HeaderValue) -> bool {
+fn is(content_type: &HeaderValue, kind: &str) -> bool {
     let said = content_type.as_bytes();
     let end = said.iter().position(|byte| *byte == b';');
     let essence = said[..end.unwrap_or(said.len())].trim_ascii();
-    essence.eq_ignore_ascii_case(b"application/json")
+    essence.eq_ignore_ascii_case(kind.as_bytes())
 }
 
 /// What JSON says, strictly.

@@ -109,7 +109,7 @@ fn every_wrong_request_has_a_code() {
     let large = format!(r#"{{"key":"{}","quota":"1/s"}}"#, "x".repeat(64 << 10));
     let large_batch = format!(r#"[{}{good}]"#, format!("{good},").repeat(50_000));
     let many = format!("[{}{good}]", format!("{good},").repeat(1_000));
-    let form = ("content-type", "application/x-www-form-urlencoded");
+    let xml = ("content-type", "text/xml");
     let utf8 = ("content-type", "Application/JSON; charset=utf-8");
     for (method, path, header, body, status, code) in [
         ("GET", "/v1/check", JSON, "", 405, "method-not-allowed"),
@@ -122,7 +122,7 @@ fn every_wrong_request_has_a_code() {
             405,
             "method-not-allowed",
         ),
-        ("POST", "/v1/check", form, good, 415, "wrong-content-type"),
+        ("POST", "/v1/check", xml, good, 415, "wrong-content-type"),
         ("POST", "/v1/check?status=204", JSON, good, 400, "bad-query"),
         ("POST", "/v1/check?verbose", JSON, good, 400, "bad-query"),
         ("POST", "/v1/checks", JSON, good, 404, "not-found"),
@@ -217,4 +217,21 @@ fn what_is_no_http_ends_its_connection_and_nothing_else() {
     connection.stream.shutdown(Shutdown::Write).unwrap();
     let _ = connection.read();
     assert_eq!(server.check(r#"{"key":"a","quota":"1/s"}"#).status, 200);
+}
+
+#[test]
+fn a_question_typed_by_hand_needs_no_content_type_and_a_page_elsewhere_cannot_ask() {
+    let server = Server::start(&[]);
+    let good = r#"{"key":"a","quota":"9/s"}"#;
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let page = ("origin", "https://elsewhere.example");
+    for (headers, status) in [
+        (&[][..], 200),
+        (&[form], 200),
+        (&[form, page], 415),
+        (&[JSON, page], 200),
+    ] {
+        let answer = ask(server.api, "POST", "/v1/check", headers, good);
+        assert_eq!(answer.status, status, "{headers:?}");
+    }
 }
