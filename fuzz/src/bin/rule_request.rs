@@ -61,7 +61,12 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
             most: 100,
         };
         if number > 0 {
-            rule.deny = vec![Entry::Key(KeyText::new(["eve"]))];
+            // A key by address lists addresses.
+            let listed = match number % parts.len() {
+                0 => "192.0.2.9",
+                _ => "eve",
+            };
+            rule.deny = vec![Entry::Key(KeyText::new([listed]))];
         }
         rule
     };
