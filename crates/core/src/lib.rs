@@ -33,6 +33,7 @@ pub mod lua;
 mod math;
 mod quota;
 mod verb;
+mod view;
 
 pub use algorithm::{Algorithm, Log, Packed, State};
 pub use decision::{Decision, Outcome, Retry, Verdict};
@@ -42,6 +43,7 @@ pub use verb::{
 };
 #[cfg(feature = "lua")]
 pub use verb::{Found, decide_found};
+pub use view::View;
 
 /// The latest time and the longest wait that can be told: 2^52 microseconds, 142 years.
 pub const MAX_TIME_US: u64 = 1 << 52;

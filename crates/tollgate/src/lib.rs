@@ -111,8 +111,8 @@ pub use limiter::{AcquireError, Wait};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
 #[cfg(feature = "redis")]
 pub use store::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
-pub use store::{MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
-pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict};
+pub use store::{Look, MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
+pub use tollgate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict, View};
 
 /// The README's examples are tested too.
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]

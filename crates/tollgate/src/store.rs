@@ -14,6 +14,7 @@ pub use memory::{MemoryStore, MemoryStoreBuilder};
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
 pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
+use tollgate_core::View;
 
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -68,6 +69,16 @@ pub trait Store: Send + Sync + 'static {
     fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
+}
+
+/// What a counter showed, and when by its store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Look {
+    /// When it was looked at, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// What it showed.
+    pub view: View,
 }
 
 /// Counters that could not be reached.

@@ -4,6 +4,7 @@
 use super::Glimpse;
 use super::{Bucket, Counter, Level, LogAt, State, Window};
 use crate::quota::Quota;
+use crate::view::View;
 
 /// A level of whichever algorithm.
 pub(crate) enum AnyLevel<'a> {
@@ -54,6 +55,11 @@ impl AnyLevel<'_> {
     /// Gives back what units taken at some moment still weigh, and never more.
     pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
         ask!(self, level => level.undo(quota, units, taken, now));
+    }
+
+    /// What there is to see of it.
+    pub(crate) fn view(&self, quota: &Quota) -> View {
+        ask!(self, level => level.view(quota))
     }
 
     /// The state to write down; none for a log, which was changed in its place.

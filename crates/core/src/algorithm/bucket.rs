@@ -5,6 +5,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
+use crate::view::View;
 
 /// A level, as the time it takes to drain, and when it was last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,16 @@ impl Bucket {
         let left = elapsed.and_then(|elapsed| taken_then.us.checked_sub(elapsed));
         if let Some(us) = left {
             self.lower(Drain { us, ..taken_then }, quota.limit());
+        }
+    }
+
+    /// What there is to see of it.
+    pub(super) fn view(&self, quota: &Quota) -> View {
+        let parts = u128::from(self.level.us) * u128::from(quota.limit());
+        let milli = (parts + u128::from(self.level.part)) * 1_000;
+        let used = milli.div_ceil(u128::from(quota.period_us()));
+        View::Level {
+            used_milli: u64::try_from(used).unwrap_or(u64::MAX),
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
+use crate::view::View;
 
 /// One window's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,15 @@ impl Window {
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
         if self.start <= taken && taken < self.start + quota.period_us() {
             self.give_back(quota, units, now);
+        }
+    }
+
+    /// What there is to see of it.
+    pub(super) fn view(&self, quota: &Quota) -> View {
+        View::Window {
+            start_us: self.start,
+            end_us: self.start + quota.period_us(),
+            used: self.count,
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What a script tells of a log: enough to answer for it, without its entries.
 
+use alloc::vec;
+
 use super::Level;
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
+use crate::view::View;
 
 /// A log in a few numbers, as at the moment of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,4 +48,13 @@ impl Glimpse {
     /// As above.
     #[expect(clippy::unused_self, reason = "the other levels are asked the same")]
     pub(super) fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) {}
+
+    /// What there is to see of it: its entries count as one, at the newest of them.
+    pub(super) fn view(&self, _: &Quota) -> View {
+        let entries = match self.used {
+            0 => vec![],
+            used => vec![(self.newest, used)],
+        };
+        View::Log { entries }
+    }
 }

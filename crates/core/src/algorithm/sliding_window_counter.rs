@@ -4,6 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::{div, mul_div, narrow};
 use crate::quota::Quota;
+use crate::view::View;
 
 /// Two windows' counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +137,16 @@ impl Counter {
             self.give_back(quota, units, now);
         } else if self.start <= taken + period && taken < self.start {
             self.previous = self.previous.saturating_sub(units.into());
+        }
+    }
+
+    /// What there is to see of it.
+    pub(super) fn view(&self, quota: &Quota) -> View {
+        View::Windows {
+            start_us: self.start,
+            end_us: self.start + quota.period_us(),
+            previous: self.previous,
+            current: self.current,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Sliding window log: every instant of the last period with its units. Exact, and paid for in
 //! memory.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::entries::Entries;
@@ -9,6 +10,7 @@ use super::{Level, moment};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
+use crate::view::View;
 
 /// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
 /// into the later one: nothing fits earlier than it should, and no log grows for ever.
@@ -150,6 +152,12 @@ impl LogAt<'_> {
             entries.lower(at, units.into());
         }
         self.newest = entries.last();
+    }
+
+    /// What there is to see of it.
+    pub(super) fn view(&self, _: &Quota) -> View {
+        let entries: Vec<(u64, u64)> = self.log.entries().skip(self.first).collect();
+        View::Log { entries }
     }
 }
 

@@ -3,6 +3,7 @@
 mod bucket;
 mod flat;
 mod logs;
+mod look;
 mod many;
 mod prefetch;
 mod shared;

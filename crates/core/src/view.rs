@@ -1,0 +1,148 @@
+//! What a counter shows to those who look at it. Knows what there is to see; knows nothing of how
+//! it is decided.
+
+use alloc::vec::Vec;
+
+use crate::MAX_TIME_US;
+use crate::algorithm::State;
+use crate::quota::Quota;
+
+/// What a counter shows at a moment: for pictures and for those who look after it. Nothing is
+/// decided on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum View {
+    /// One window, aligned to the Unix epoch.
+    Window {
+        /// When it began.
+        start_us: u64,
+        /// When it ends: from then on it no longer counts.
+        end_us: u64,
+        /// The units taken in it.
+        used: u64,
+    },
+    /// Two windows, the previous one weighted by its overlap.
+    Windows {
+        /// When the current one began.
+        start_us: u64,
+        /// When it ends.
+        end_us: u64,
+        /// The units taken in the one before, without any weight.
+        previous: u64,
+        /// The units taken in the current one.
+        current: u64,
+    },
+    /// Every instant of the last period, oldest first.
+    Log {
+        /// When, and how many units were taken then.
+        entries: Vec<(u64, u64)>,
+    },
+    /// A level that drains.
+    Level {
+        /// Thousandths of units that have not drained yet, rounded up. A token bucket lacks as
+        /// many; a queue holds as many.
+        used_milli: u64,
+    },
+}
+
+impl State {
+    /// What the state shows at a moment, under the quota it was made under.
+    ///
+    /// ```
+    /// use tollgate_core::{Quota, State, Verb, View, apply};
+    ///
+    /// let quota: Quota = "token-bucket 10/s burst 50".parse()?;
+    /// let mut state = State::New;
+    /// apply(&quota, &mut state, Verb::Check, 5, 0);
+    /// assert_eq!(state.view(&quota, 250_000), View::Level { used_milli: 2_500 });
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn view(&self, quota: &Quota, now_us: u64) -> View {
+        // A copy: opening a log that is new makes it an empty one.
+        let mut state = self.clone();
+        let opened = state.open(quota, now_us.min(MAX_TIME_US));
+        opened.level.view(quota)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::{Verb, apply};
+
+    const SECOND: u64 = 1_000_000;
+
+    fn seen(text: &str, taken: &[(u64, u32)], at: u64) -> View {
+        let quota: Quota = text.parse().unwrap();
+        let mut state = State::New;
+        for &(at, cost) in taken {
+            apply(&quota, &mut state, Verb::Charge, cost, at);
+        }
+        let before = state.clone();
+        let view = state.view(&quota, at);
+        assert_eq!(state, before, "a look changes nothing");
+        view
+    }
+
+    #[test]
+    fn a_window_shows_its_bounds_and_its_count_until_it_ends() {
+        let text = "fixed-window 10/10s";
+        let taken = [(12 * SECOND, 3)];
+        let (start_us, end_us) = (10 * SECOND, 20 * SECOND);
+        let window = |start_us, end_us, used| View::Window {
+            start_us,
+            end_us,
+            used,
+        };
+        assert_eq!(seen(text, &taken, end_us - 1), window(start_us, end_us, 3));
+        let next = window(end_us, end_us + 10 * SECOND, 0);
+        assert_eq!(seen(text, &taken, end_us), next);
+        assert_eq!(seen(text, &[], 13 * SECOND), window(start_us, end_us, 0));
+    }
+
+    #[test]
+    fn the_window_before_is_shown_without_its_weight() {
+        let view = seen("10/10s", &[(SECOND, 4), (11 * SECOND, 2)], 19 * SECOND);
+        let expected = View::Windows {
+            start_us: 10 * SECOND,
+            end_us: 20 * SECOND,
+            previous: 4,
+            current: 2,
+        };
+        assert_eq!(view, expected);
+    }
+
+    #[test]
+    fn a_log_shows_only_what_still_counts() {
+        let text = "sliding-window-log 10/10s";
+        let taken = [(SECOND, 1), (2 * SECOND, 3), (2 * SECOND, 1)];
+        let both = vec![(SECOND, 1), (2 * SECOND, 4)];
+        assert_eq!(seen(text, &taken, 3 * SECOND), View::Log { entries: both });
+        let later = vec![(2 * SECOND, 4)];
+        let at = 11 * SECOND;
+        assert_eq!(seen(text, &taken, at), View::Log { entries: later });
+        let entries = Vec::new();
+        assert_eq!(seen(text, &taken, 12 * SECOND), View::Log { entries });
+        let entries = Vec::new();
+        assert_eq!(seen(text, &[], 0), View::Log { entries });
+    }
+
+    #[test]
+    fn a_level_shows_thousandths_and_debt() {
+        for text in [
+            "token-bucket 3/s burst 10",
+            "leaky-bucket 3/s burst 10",
+            "leaky-bucket 3/s queue 10",
+        ] {
+            let level = |used_milli| View::Level { used_milli };
+            assert_eq!(seen(text, &[], 0), level(0));
+            assert_eq!(seen(text, &[(0, 2)], 0), level(2_000));
+            // A third of a second is a unit, a microsecond less is not quite.
+            assert_eq!(seen(text, &[(0, 2)], 333_333), level(1_001));
+            assert_eq!(seen(text, &[(0, 2)], 333_334), level(1_000));
+            assert_eq!(seen(text, &[(0, 25)], SECOND), level(22_000));
+        }
+    }
+}
