@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{Bucket, Counter, Glimpse, State, Window, saturated};
+use crate::algorithm::{Bucket, Counter, Glimpse, Log, State, Window, saturated};
 use crate::math::narrow;
 use crate::quota::Quota;
 use crate::verb::Verb;
@@ -268,6 +268,49 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
         }),
     })
 }
+
+/// Reads a log as scripts store it, for those who look at its entries: a script's answer leaves
+/// them out. None if that is no log.
+pub fn read_log(stored: &[u8]) -> Option<Log> {
+    let kind = *stored.first()?;
+    if kind != Twin::Log as u8 || stored.len() < LOG_HEADER {
+        return None;
+    }
+    let at = |from: usize, bytes: usize| number(&stored[from..from + bytes]);
+    let size = |from: usize, bytes: usize| usize::try_from(at(from, bytes)).ok();
+    let (time_bytes, sum_bytes) = (size(1, 1)?, size(2, 1)?);
+    if !(4..=6).contains(&time_bytes) || !matches!(sum_bytes, 2 | 3 | 7) {
+        return None;
+    }
+    let (room, head, count) = (size(3, 3)?, size(6, 3)?, size(9, 3)?);
+    let (fronts, tails) = (size(12, 1)?, size(13, 1)?);
+    let (newest, before, total) = (at(14, 7), at(28, 7), at(35, 7));
+    if count > room || head > room {
+        return None;
+    }
+    let width = time_bytes + sum_bytes;
+    // Both are cut to their lowest bytes: what is missing follows from the newest time, and from
+    // the sum before the oldest.
+    let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes)) - 1);
+    let time = |said: u64| newest.checked_sub(cut(newest.wrapping_sub(said), time_bytes));
+    let sum = |said: u64| cut(said.wrapping_sub(before), sum_bytes);
+    let entry = |from: usize| {
+        // What was never written reads as zeros.
+        let byte = |i: usize| u64::from(stored.get(i).copied().unwrap_or(0));
+        let read = |from: usize, bytes| (from..from + bytes).fold(0, |n, i| n << 8 | byte(i));
+        let (cut_time, cut_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
+        Some((time(cut_time)?, sum(cut_sum)))
+    };
+    let ring = (0..count).map(|i| LOG_RING + (head + i) % room * width);
+    let margin = (0..tails).map(|i| LOG_HEADER + (fronts + i) * width);
+    let older: Option<Vec<(u64, u64)>> = ring.chain(margin).map(entry).collect();
+    let last = (newest, sum(total));
+    Some(Log::of(older?.into_iter().chain([last])))
+}
+
+/// Where in a stored log its margin begins, and where its ring does.
+const LOG_HEADER: usize = 48;
+const LOG_RING: usize = 144;
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))

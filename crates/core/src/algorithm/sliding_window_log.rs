@@ -177,6 +177,21 @@ impl Log {
             .unwrap_or(t)
     }
 
+    /// Puts a log together of instants and running sums, both growing; what does not grow is left
+    /// out.
+    #[cfg(feature = "lua")]
+    pub(crate) fn of(instants: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut log = Log::default();
+        for (time, sum) in instants {
+            let newest = log.newest();
+            if newest.is_none_or(|newest| newest.time < time && newest.sum < sum) && sum > 0 {
+                let likely = log.entries.len() + 1;
+                log.entries.push(Entry { time, sum }, likely);
+            }
+        }
+        log
+    }
+
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (0..self.entries.len()).map(|i| {
             let entry = self.entries.get(i);

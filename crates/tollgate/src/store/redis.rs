@@ -9,6 +9,7 @@ mod error;
 mod inspect;
 mod lane;
 mod link;
+mod look;
 mod name;
 mod replicas;
 mod script;
