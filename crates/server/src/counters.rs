@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate::{Decision, Limit, MemoryStore, RedisStore, Request, Store, StoreError};
+use tollgate::{Decision, Key, Limit, Look, MemoryStore, RedisStore, Request, Store, StoreError};
 
 use crate::metrics::StoreMetrics;
 
@@ -45,6 +45,17 @@ impl Counters {
         match &self.kept {
             Kept::Memory(store) => store.live_keys(),
             Kept::Redis(_) => 0,
+        }
+    }
+
+    /// Looks at the counter of a key and a limit.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub(crate) async fn look(&self, key: &Key<'_>, limit: &Limit) -> Result<Look, StoreError> {
+        match &self.kept {
+            Kept::Memory(store) => Ok(store.look(key, limit)),
+            Kept::Redis(store) => store.look(key, limit).await,
         }
     }
 

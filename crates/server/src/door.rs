@@ -2,9 +2,11 @@
 //! none knows where the counters are.
 
 pub(crate) mod admin;
+mod files;
 pub mod gateway;
 pub(crate) mod http;
 mod listen;
+mod playground;
 mod problem;
 mod reply;
 

@@ -1,5 +1,5 @@
-//! The check API: questions and answers in JSON, and forward-auth for proxies. Knows the paths and
-//! their bounds; leaves what is asked to the files below.
+//! The check API: questions and answers in JSON, and forward-auth for proxies, beside the
+//! playground. Knows the paths and their bounds; leaves what is asked to the files below.
 
 mod answer;
 mod attributes;
@@ -21,9 +21,10 @@ use serde_json::value::RawValue;
 
 use self::body::Body;
 pub(in crate::door) use self::body::Object;
-use self::known::Known;
+pub(in crate::door) use self::known::Known;
 use self::question::Asking;
 use super::listen::Door;
+use super::playground::Playground;
 use super::problem::{Code, Problem};
 use super::reply;
 use crate::serving::Serving;
@@ -40,12 +41,18 @@ const MOST_ITEMS: usize = 1_000;
 pub(crate) struct Api {
     serving: Arc<Serving>,
     known: Known,
+    playground: Playground,
 }
 
 impl Api {
     pub(crate) fn new(serving: Arc<Serving>) -> Self {
         let known = Known::default();
-        Api { serving, known }
+        let playground = Playground::new(&serving);
+        Api {
+            serving,
+            known,
+            playground,
+        }
     }
 
     async fn route(
@@ -61,10 +68,9 @@ impl Api {
             "/v1/check" | "/v1/check/batch" => Ok(reply::other_method(&[Method::POST])),
             // Proxies ask with whatever method they were asked with.
             "/v1/auth" => self.auth(request, peer).await,
-            "/" if request.method() == Method::GET => Ok(reply::json(StatusCode::OK, INDEX)),
-            "/" => Ok(reply::other_method(&[Method::GET])),
+            path if Playground::has(path) => self.playground.answer(request).await,
             _ => {
-                let detail = "there is /v1/check, /v1/check/batch and /v1/auth";
+                let detail = "there is /v1/check, /v1/check/batch, /v1/auth, and a page at /";
                 Err(Problem::new(Code::NotFound, detail))
             }
         }
@@ -145,7 +151,3 @@ impl Door for Api {
         routed.unwrap_or_else(|problem| problem.response())
     }
 }
-
-/// What is here, for whoever looks.
-const INDEX: &str = r#"{"tollgate":"check API","endpoints":["POST /v1/check","POST /v1/check/batch","/v1/auth"]}
-"#;

@@ -32,6 +32,7 @@ pub(crate) enum Code {
     MissingKey,
     TokenRequired,
     UntrustedPeer,
+    ForeignOrigin,
     Denied,
     NotFound,
     UnknownRule,
@@ -76,6 +77,11 @@ impl Code {
             Code::MissingKey => (S::BAD_REQUEST, "missing-key", "Nobody to limit"),
             Code::TokenRequired => (S::UNAUTHORIZED, "token-required", "Administrators only"),
             Code::UntrustedPeer => (S::FORBIDDEN, "untrusted-peer", "Not a trusted proxy"),
+            Code::ForeignOrigin => (
+                S::FORBIDDEN,
+                "foreign-origin",
+                "Asked by a page of another site",
+            ),
             Code::Denied => (S::FORBIDDEN, "denied", "Denied"),
             Code::NotFound => (S::NOT_FOUND, "not-found", "Nothing is here"),
             Code::UnknownRule => (S::NOT_FOUND, "unknown-rule", "No such rule"),
@@ -164,7 +170,7 @@ impl Problem {
 mod tests {
     use super::*;
 
-    const ALL: [Code; 25] = [
+    const ALL: [Code; 26] = [
         Code::MalformedJson,
         Code::BadField,
         Code::BadBody,
@@ -179,6 +185,7 @@ mod tests {
         Code::MissingKey,
         Code::TokenRequired,
         Code::UntrustedPeer,
+        Code::ForeignOrigin,
         Code::Denied,
         Code::NotFound,
         Code::UnknownRule,

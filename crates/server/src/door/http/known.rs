@@ -18,11 +18,15 @@ const LONGEST_NAME: usize = 64;
 
 /// Limits by the text of their quota, and their name.
 #[derive(Default)]
-pub(super) struct Known(RwLock<HashMap<String, Arc<Limits>>>);
+pub(in crate::door) struct Known(RwLock<HashMap<String, Arc<Limits>>>);
 
 impl Known {
     /// The limit of a quota, under its own name or the one given.
-    pub(super) fn limit(&self, quota: &str, name: Option<&str>) -> Result<Arc<Limits>, Problem> {
+    pub(in crate::door) fn limit(
+        &self,
+        quota: &str,
+        name: Option<&str>,
+    ) -> Result<Arc<Limits>, Problem> {
         let named;
         let text = match name {
             None => quota,
