@@ -29,10 +29,12 @@ pub struct Key<'a> {
     secrets: u32,
 }
 
-/// One part of a key.
-pub(crate) struct Part<'k> {
-    pub(crate) bytes: &'k [u8],
-    pub(crate) secret: bool,
+/// One part of a key, in clear: for whoever shows keys to those who may see them.
+pub struct KeyPart<'k> {
+    /// What it is.
+    pub bytes: &'k [u8],
+    /// Whether nobody may see it; see [`Key::secret`].
+    pub secret: bool,
 }
 
 impl<'a> Key<'a> {
@@ -140,7 +142,7 @@ impl<'a> Key<'a> {
     }
 
     /// The parts, in order.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+    pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
         let mut rest = &*self.bytes;
         (0..self.parts).map(move |i| {
             let bytes = if self.parts == 1 {
@@ -153,7 +155,7 @@ impl<'a> Key<'a> {
                 rest = after;
                 part
             };
-            Part {
+            KeyPart {
                 bytes,
                 secret: self.secrets & secret_bit(i) != 0,
             }
@@ -236,6 +238,15 @@ impl From<String> for Key<'_> {
     }
 }
 
+impl fmt::Debug for KeyPart<'_> {
+    /// Prints none of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPart")
+            .field("secret", &self.secret)
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Key<'_> {
     /// Prints a short fingerprint, the same for equal keys within a process and no more than that.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,6 +292,11 @@ mod tests {
         let shown = format!("{:?}", Key::from("hunter2").and("secret"));
         assert!(shown.starts_with("Key(#") && shown.len() == 10, "{shown}");
         assert!(!shown.contains("hunter2"));
+        let key = Key::from("hunter2").and_secret("x");
+        let parts: Vec<_> = key.parts().collect();
+        assert!(!format!("{parts:?}").contains("hunter2"));
+        assert_eq!((parts[0].bytes, parts[0].secret), (&b"hunter2"[..], false));
+        assert_eq!((parts[1].bytes, parts[1].secret), (&b"x"[..], true));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub mod tower;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};
 pub use failure::{OnFailure, Replicas};
-pub use key::Key;
+pub use key::{Key, KeyPart};
 pub use limit::Limit;
 pub use limiter::Limiter;
 #[cfg(feature = "tokio")]

@@ -224,19 +224,27 @@ impl Passage {
             .plan
             .stopped()
             .map(|stop| (&*stop.terms.name, Outcome::Refused));
+        let charged = self.charged();
+        let charged = charged.map(|(charge, outcome)| (&*charge.terms.name, outcome));
+        stopped.into_iter().chain(charged)
+    }
+
+    /// What each rule came to that asked the store, with whom it was asked for; whoever was stopped
+    /// was asked for with nobody.
+    pub fn charged(&self) -> impl Iterator<Item = (&Charge, Outcome)> {
         let mut verdicts = self.decision().map(Decision::verdicts).unwrap_or_default();
         let enforced = self.plan.enforced().filter_map(move |charge| {
             let (own, rest) = verdicts
                 .split_at_checked(charge.limits.len())
                 .unwrap_or_default();
             verdicts = rest;
-            Some((&*charge.terms.name, self.outcome(own)?))
+            Some((charge, self.outcome(own)?))
         });
         let watched = self.watched.iter().filter_map(|(i, decision)| {
             let charge = self.plan.charges().get(*i)?;
-            Some((&*charge.terms.name, Outcome::watched(decision)))
+            Some((charge, Outcome::watched(decision)))
         });
-        stopped.into_iter().chain(enforced).chain(watched)
+        enforced.chain(watched)
     }
 
     /// What a rule with these verdicts came to.

@@ -1,13 +1,16 @@
 //! The layer: rules over a store, to be put before services. Knows nothing of how one is called.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ::http::Response;
 use bytes::Bytes;
 use tower_layer::Layer;
 
 use super::Gated;
+use crate::decision::Decision;
 use crate::http::{ClientAddress, Head, Passage, Plan, Policy, Refusal, Rule, Rules};
 use crate::limiter::Limiter;
 use crate::store::{MemoryStore, Store};
@@ -26,10 +29,16 @@ struct Shared<P, S> {
     policy: Arc<P>,
     denied: Option<Arc<OnDenied>>,
     observer: Option<Arc<Observer>>,
+    timer: Option<Arc<Timer>>,
+    waiting: Option<Arc<Waiting>>,
 }
 
 type OnDenied = dyn Fn(&Refusal<'_>, &Head<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync;
 type Observer = dyn Fn(&Passage) + Send + Sync;
+type Timer = dyn Fn(&Passage, Duration) + Send + Sync;
+type Waiting = dyn Fn(&Plan) -> Held + Send + Sync;
+/// What is dropped when a request waits no more.
+pub(super) type Held = Box<dyn Any + Send>;
 
 impl Gate {
     /// Puts a rule into force on a memory store of its own.
@@ -69,7 +78,10 @@ impl<S: Store> Gate<Rules, S> {
         let shared = Arc::unwrap_or_clone(self.shared);
         let rules = change(Arc::unwrap_or_clone(shared.policy));
         let gate = Gate::with(shared.limiter, rules);
-        gate.hooked(|new| (new.denied, new.observer) = (shared.denied, shared.observer))
+        gate.hooked(|new| {
+            (new.denied, new.observer) = (shared.denied, shared.observer);
+            (new.timer, new.waiting) = (shared.timer, shared.waiting);
+        })
     }
 }
 
@@ -82,6 +94,8 @@ impl<P: Policy, S: Store> Gate<P, S> {
             policy: Arc::new(policy),
             denied: None,
             observer: None,
+            timer: None,
+            waiting: None,
         };
         Gate {
             shared: Arc::new(shared),
@@ -128,6 +142,23 @@ impl<P: Policy, S: Store> Gate<P, S> {
         self.hooked(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
+    /// Is told how long every decision took as well, waiting in a queue apart.
+    #[must_use]
+    pub fn time(self, timer: impl Fn(&Passage, Duration) + Send + Sync + 'static) -> Self {
+        self.hooked(|shared| shared.timer = Some(Arc::new(timer)))
+    }
+
+    /// Is told of every request whose decision has to be waited for. What it gives back is dropped
+    /// as soon as the request waits no more, because it is decided or its client has left.
+    #[must_use]
+    pub fn on_waiting<H: Send + 'static>(
+        self,
+        waiting: impl Fn(&Plan) -> H + Send + Sync + 'static,
+    ) -> Self {
+        let waiting = move |plan: &Plan| -> Held { Box::new(waiting(plan)) };
+        self.hooked(|shared| shared.waiting = Some(Arc::new(waiting)))
+    }
+
     /// The limiter, whose store holds the counters.
     pub fn limiter(&self) -> &Limiter<S> {
         &self.shared.limiter
@@ -142,10 +173,29 @@ impl<P: Policy, S: Store> Gate<P, S> {
         self.shared.policy.plan(head)
     }
 
+    /// When a request came, if anybody wants to know how long it takes.
+    pub(super) fn began(&self) -> Option<Instant> {
+        self.shared.timer.as_ref().map(|_| Instant::now())
+    }
+
+    /// What is dropped when a request with this plan waits no more.
+    pub(super) fn waiting(&self, plan: &Plan) -> Option<Held> {
+        self.shared.waiting.as_ref().map(|waiting| waiting(plan))
+    }
+
     /// The answer to a request that is turned away; none if it goes ahead.
-    pub(super) fn refused(&self, passage: &Passage, head: &Head<'_>) -> Option<Response<Bytes>> {
+    pub(super) fn refused(
+        &self,
+        passage: &Passage,
+        head: &Head<'_>,
+        began: Option<Instant>,
+    ) -> Option<Response<Bytes>> {
         if let Some(observer) = &self.shared.observer {
             observer(passage);
+        }
+        if let Some((timer, began)) = self.shared.timer.as_ref().zip(began) {
+            let delay = passage.decision().map(Decision::delay).unwrap_or_default();
+            timer(passage, began.elapsed().saturating_sub(delay));
         }
         let refusal = passage.refusal()?;
         let mut response = refusal.response(head);
@@ -172,6 +222,8 @@ impl<P, S> Clone for Shared<P, S> {
             policy: Arc::clone(&self.policy),
             denied: self.denied.clone(),
             observer: self.observer.clone(),
+            timer: self.timer.clone(),
+            waiting: self.waiting.clone(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use ::http::{Request, Response};
 use bytes::Bytes;
@@ -35,7 +36,12 @@ pin_project! {
         I: Service<Request<A>>,
     {
         /// The store is asked, or a delay sat out.
-        Deciding { decided: Decided<A>, ready: I, gate: Option<Gate<P, S>> },
+        Deciding {
+            decided: Decided<A>,
+            ready: I,
+            gate: Option<Gate<P, S>>,
+            began: Option<Instant>,
+        },
         /// The service works.
         Calling { #[pin] called: I::Future, passed: Option<Passed<P, S>> },
         /// The gate has answered.
@@ -75,15 +81,27 @@ where
         }
     }
 
-    pub(super) fn waiting(ready: I, request: Request<A>, plan: Plan, gate: Gate<P, S>) -> Self {
+    pub(super) fn waiting(
+        ready: I,
+        request: Request<A>,
+        plan: Plan,
+        gate: Gate<P, S>,
+        began: Option<Instant>,
+    ) -> Self {
         let limiter = gate.limiter().clone();
-        let decided = Box::pin(async move { (Passage::of(&limiter, plan).await, request) });
+        let held = gate.waiting(&plan);
+        let decided = Box::pin(async move {
+            let passage = Passage::of(&limiter, plan).await;
+            drop(held);
+            (passage, request)
+        });
         let gate = Some(gate);
         Passing {
             step: Step::Deciding {
                 decided,
                 ready,
                 gate,
+                began,
             },
         }
     }
@@ -105,12 +123,13 @@ where
                     decided,
                     ready,
                     gate,
+                    began,
                 } => {
                     let (passage, request) = ready!(decided.as_mut().poll(context));
                     let gate = gate
                         .take()
                         .expect("a future that is done is not polled again");
-                    match gate.refused(&passage, &Head::from(&request)) {
+                    match gate.refused(&passage, &Head::from(&request), *began) {
                         Some(response) => Step::Refused {
                             response: Some(response),
                         },

@@ -41,9 +41,10 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
+        let began = self.gate.began();
         let head = Head::from(&request);
         match Passage::at_once(self.gate.limiter(), self.gate.plan(&head)) {
-            Ok(passage) => match self.gate.refused(&passage, &head) {
+            Ok(passage) => match self.gate.refused(&passage, &head, began) {
                 Some(response) => Passing::refused(response),
                 None => {
                     // Kept only where there is anything left to do: most of a request's cost here
@@ -57,7 +58,7 @@ where
                 // The one that is ready goes with the request; its clone is asked anew.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                Passing::waiting(ready, request, plan, self.gate.clone())
+                Passing::waiting(ready, request, plan, self.gate.clone(), began)
             }
         }
     }

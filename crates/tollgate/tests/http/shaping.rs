@@ -116,3 +116,35 @@ async fn being_held_back_is_an_outcome_of_its_own() {
     call(&gate, from("192.0.2.1")).await;
     assert_eq!(*seen.lock().unwrap(), [Outcome::Admitted, Outcome::Delayed]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_decision_took_is_told_without_the_wait() {
+    let (times, waiting) = (Arc::new(Mutex::new(Vec::new())), Arc::new(()));
+    let (heard, held) = (Arc::clone(&times), Arc::clone(&waiting));
+    let gate = Gate::over(MemoryStore::new(), shaped())
+        .time(move |passage, took| {
+            let delay = passage.decision().unwrap().delay();
+            heard.lock().unwrap().push((delay, took));
+        })
+        .on_waiting(move |plan| {
+            assert_eq!(plan.charges().len(), 1);
+            Arc::clone(&held)
+        });
+    // One for the gate's hook, one here: nobody waits.
+    assert_eq!(Arc::strong_count(&waiting), 2);
+    call(&gate, from("192.0.2.1")).await;
+    let mut second = Box::pin(call(&gate, from("192.0.2.1")));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    assert_eq!(Arc::strong_count(&waiting), 3);
+    drop(second);
+    assert_eq!(
+        Arc::strong_count(&waiting),
+        2,
+        "a client that left waits no more"
+    );
+    call(&gate, from("192.0.2.1")).await;
+    assert_eq!(Arc::strong_count(&waiting), 2);
+    let times = times.lock().unwrap();
+    assert_eq!(times.len(), 2);
+    assert!(times[0].0.is_zero() && !times[1].0.is_zero(), "{times:?}");
+}
