@@ -12,7 +12,7 @@ use tollgate::Limit;
 use tollgate::http::{Head, Plan, Policy, Stop, Terms, Why};
 
 use crate::metrics::Metrics;
-use crate::rules::{Entry, Fault, Instead, Live, Name, Override, RuleSet, Rules};
+use crate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};
 
 /// The most overrides on the side.
 pub(crate) const MOST_OVERRIDES: usize = 1_000;
@@ -229,6 +229,16 @@ impl Force {
             origin: made_of.origin.clone(),
             set,
             switched: made_of.shadows.keys().cloned().collect(),
+        }
+    }
+
+    /// Looks at each rule in force, with its shadow as it is; for those who only want a few words
+    /// of each.
+    pub(crate) fn each_rule(&self, mut each: impl FnMut(&Rule, bool)) {
+        let made_of = self.made_of();
+        for rule in &made_of.set.rules {
+            let shadow = made_of.shadows.get(&rule.name);
+            each(rule, *shadow.unwrap_or(&rule.shadow));
         }
     }
 

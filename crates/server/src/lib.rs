@@ -17,6 +17,7 @@ pub mod door;
 mod failure;
 mod figures;
 mod force;
+mod mask;
 mod metrics;
 mod place;
 #[doc(hidden)]
@@ -24,6 +25,7 @@ pub mod rules;
 mod scratch;
 mod serving;
 mod token;
+mod top;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate::http::{Charge, Outcome, Passage, Plan, Policy};
 use tollgate::{Decision, Limiter, OnFailure, Quota, Request, Verb};
 
 use crate::counters::Counters;
 use crate::force::Force;
-use crate::metrics::{Metrics, Readings};
+use crate::mask::Mask;
+use crate::metrics::{HeldBack, Metrics, Readings};
 use crate::token::Token;
+use crate::top::Top;
 
 /// What every door of a server asks.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Serving {
     pub(crate) force: Arc<Force>,
     /// What is counted and timed.
     pub(crate) metrics: Arc<Metrics>,
+    /// The keys that are asked for and refused most.
+    pub(crate) top: Top,
     /// What administrators away from this machine have to show; none lets none of them in.
     pub(crate) token: Option<Token>,
     draining: AtomicBool,
@@ -45,10 +49,17 @@ impl Serving {
             limiter,
             force,
             metrics,
+            top: Top::new(Arc::new(Mask::new())),
             token,
             draining: AtomicBool::new(false),
             reached: AtomicBool::new(reached),
         }
+    }
+
+    /// Shows keys in clear, but for secrets, where that is wanted.
+    pub(crate) fn show_keys(mut self, clear: bool) -> Self {
+        self.top = Top::new(Arc::new(Mask::new().clear(clear)));
+        self
     }
 
     /// Decides a request at once: whoever asked sits any delay out. Counted under a rule's name.
@@ -58,11 +69,40 @@ impl Serving {
         self.metrics.took(began.elapsed());
         match request.asks() {
             Verb::Check | Verb::Take | Verb::Charge => {
-                self.metrics.decided(rule, outcome(&decision, shadow));
+                let outcome = outcome(&decision, shadow);
+                self.metrics.decided(rule, outcome);
+                self.count_keys(began, request, rule, &decision, outcome);
             }
             Verb::Peek | Verb::Refund | Verb::Reset => {}
         }
         decision
+    }
+
+    /// Counts each key of a request once, however many of its limits were asked.
+    fn count_keys(
+        &self,
+        now: Instant,
+        request: &Request<'_>,
+        rule: &str,
+        decision: &Decision,
+        outcome: Outcome,
+    ) {
+        let asked = request.asked();
+        for (i, one) in asked.iter().enumerate() {
+            if asked[..i].iter().any(|before| before.key == one.key) {
+                continue;
+            }
+            let mut own = asked.iter().zip(decision.verdicts());
+            let own_refuses = own.any(|(other, verdict)| {
+                !verdict.allowed() && (asked.len() == 1 || other.key == one.key)
+            });
+            let outcome = match outcome {
+                // Another key of the request was refused, and this one went along.
+                Outcome::Refused | Outcome::ShadowRefused if !own_refuses => Outcome::Admitted,
+                own => own,
+            };
+            self.top.count(now, rule, &one.key, outcome);
+        }
     }
 
     /// Carries a plan out, and sits out the delay of a request that is held back.
@@ -71,26 +111,38 @@ impl Serving {
         let passage = match Passage::at_once(&self.limiter, plan) {
             Ok(passage) => passage,
             Err(plan) => {
-                let shapes = |charge: &&Charge| {
-                    let mut limits = charge.limits.iter();
-                    limits.any(|limit| limit.quota().algorithm().shapes())
-                };
-                let shaping: Vec<_> = plan
-                    .charges()
-                    .iter()
-                    .filter(shapes)
-                    .map(|charge| Arc::clone(&charge.terms.name))
-                    .collect();
-                let _held = self.metrics.held_back(shaping.iter().map(|name| &**name));
+                let _held = self.held_back(&plan);
                 Passage::of(&self.limiter, plan).await
             }
         };
         let delay = passage.decision().map(Decision::delay).unwrap_or_default();
-        self.metrics.took(began.elapsed().saturating_sub(delay));
+        self.passed(&passage, began.elapsed().saturating_sub(delay));
+        passage
+    }
+
+    /// Counts a request with this plan among those that are held back, until what this gives is
+    /// dropped.
+    pub(crate) fn held_back(&self, plan: &Plan) -> HeldBack {
+        let shapes = |charge: &&Charge| {
+            let mut limits = charge.limits.iter();
+            limits.any(|limit| limit.quota().algorithm().shapes())
+        };
+        let shaping = plan.charges().iter().filter(shapes);
+        self.metrics
+            .held_back(shaping.map(|charge| &*charge.terms.name))
+    }
+
+    /// Counts and times what became of a request.
+    pub(crate) fn passed(&self, passage: &Passage, took: Duration) {
+        self.metrics.took(took);
         for (rule, outcome) in passage.outcomes() {
             self.metrics.decided(rule, outcome);
         }
-        passage
+        let now = Instant::now();
+        for (charge, outcome) in passage.charged() {
+            self.top
+                .count(now, &charge.terms.name, &charge.key, outcome);
+        }
     }
 
     /// Says that no more connections are taken.
@@ -128,6 +180,8 @@ impl Serving {
 
 fn outcome(decision: &Decision, shadow: bool) -> Outcome {
     match (decision.allowed(), decision.degraded()) {
+        // Whatever its policy, a rule that only watches stops nobody for want of the store.
+        (false, true) if shadow && decision.unavailable() => Outcome::DegradedAdmitted,
         (false, _) if shadow => Outcome::ShadowRefused,
         (true, true) => Outcome::DegradedAdmitted,
         (false, true) => Outcome::DegradedRefused,

@@ -73,6 +73,9 @@ pub(crate) struct ServeArgs {
     /// Read the admin token from this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) admin_token_file: Option<PathBuf>,
+    /// Show the hottest and most refused keys in clear instead of hashed, but for secrets
+    #[arg(long)]
+    pub(crate) show_keys: bool,
     /// Check the arguments and the rules, and end
     #[arg(long)]
     pub(crate) check: bool,

@@ -119,7 +119,8 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         Failing::Open => OnFailure::Open,
         Failing::Closed => OnFailure::Closed,
     };
-    let serving = Arc::new(Serving::new(counters, on_failure, force, metrics, token));
+    let serving = Serving::new(counters, on_failure, force, metrics, token);
+    let serving = Arc::new(serving.show_keys(args.show_keys));
 
     let (stop, stopping) = watch::channel(false);
     // The admin door stays open while the others drain: somebody wants to see that they do.

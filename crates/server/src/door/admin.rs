@@ -5,6 +5,7 @@ mod audit;
 mod keys;
 mod overrides;
 mod rules;
+mod top;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ struct Turn {
 
 impl Admin {
     pub(crate) fn new(serving: Arc<Serving>) -> Self {
-        let audit = Audit::new();
+        let audit = Audit::new(Arc::clone(serving.top.mask()));
         Admin { serving, audit }
     }
 
@@ -73,7 +74,7 @@ impl Admin {
         }
         if !path.starts_with("/admin/") {
             let detail = "there is /healthz, /readyz, /metrics, /admin/rules, /admin/keys/{key}, \
-                          /admin/overrides and /admin/kill-switch";
+                          /admin/overrides, /admin/kill-switch and /admin/top";
             return Err(Problem::new(Code::NotFound, detail));
         }
         if !may_change(self.serving.token.as_ref(), peer.ip(), request.headers()) {
@@ -90,10 +91,11 @@ impl Admin {
             ["keys", key] => self.key(key, request, peer).await,
             ["overrides"] => self.overrides(request, peer).await,
             ["overrides", id] => self.one_override(id, request.method(), peer),
+            ["top"] => self.top(&request),
             ["kill-switch"] => self.kill_switch(request, peer).await,
             _ => {
-                let detail = "there is /admin/rules, /admin/keys/{key}, /admin/overrides and \
-                              /admin/kill-switch";
+                let detail = "there is /admin/rules, /admin/keys/{key}, /admin/overrides, \
+                              /admin/kill-switch and /admin/top";
                 Err(Problem::new(Code::NotFound, detail))
             }
         }

@@ -44,6 +44,7 @@ fn every_name_of_the_contract_answers() {
         "/admin/keys/a",
         "/admin/overrides",
         "/admin/kill-switch",
+        "/admin/top",
     ] {
         let answer = server.admin("GET", path, "");
         assert_eq!(answer.status, 200, "{path}");

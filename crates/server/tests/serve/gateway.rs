@@ -1,13 +1,14 @@
 //! The gateway as `--upstream` opens it: the same rules, switches and counts as at the other doors.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use serde_json::Value;
+use tollgate_testkit::poll;
 
 use super::client::{Answer, ask};
-use super::{Folder, Server};
+use super::{Folder, SOON, Server};
 
 /// A service that answers every request alike, for as long as the test runs.
 fn upstream() -> SocketAddr {
@@ -46,8 +47,12 @@ struct Gateway {
 
 impl Gateway {
     fn start() -> Self {
+        Gateway::under(RULES)
+    }
+
+    fn under(rules: &str) -> Self {
         let folder = Folder::new();
-        let rules = folder.write("rules.yaml", RULES);
+        let rules = folder.write("rules.yaml", rules);
         let url = format!("http://{}", upstream());
         let args = [
             "--config",
@@ -88,6 +93,43 @@ fn requests_go_through_the_rules_to_the_upstream() {
         gateway.server.metric(&series).unwrap()
     };
     assert_eq!((counted("admitted"), counted("refused")), (3.0, 1.0));
+    let timed = gateway.server.metric("tollgate_decision_seconds_count");
+    assert_eq!(timed, Some(4.0));
+    let top = gateway.server.admin("GET", "/admin/top", "").json();
+    assert_eq!(top["hottest"][0]["count"], 3);
+    assert_eq!(top["refused"][0]["count"], 1);
+    assert_eq!(top["refused"][0]["key"], top["hottest"][0]["key"]);
+}
+
+#[test]
+fn who_is_held_back_is_counted_until_they_go_ahead() {
+    let gateway = Gateway::under(
+        "\
+version: 1
+rules:
+  - name: slow
+    key: [{ header: x-user }]
+    limits: [leaky-bucket 1/min queue 3]
+",
+    );
+    let depth = || {
+        let depth = gateway.server.metric("tollgate_queue_depth{rule=\"slow\"}");
+        depth.unwrap()
+    };
+    assert_eq!(gateway.get("ann").status, 200);
+    assert_eq!(depth(), 0.0);
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            let head = b"GET / HTTP/1.1\r\nhost: a\r\nx-user: ann\r\n\r\n";
+            stream.write_all(head).unwrap();
+            stream
+        })
+        .collect();
+    poll::until(SOON, "both to wait", || depth() == 2.0);
+    // A client that leaves gives its place up.
+    drop(waiting);
+    poll::until(SOON, "nobody to wait", || depth() == 0.0);
 }
 
 #[test]

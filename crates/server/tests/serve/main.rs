@@ -14,6 +14,7 @@ mod metrics;
 mod reload;
 mod starting;
 mod stores;
+mod top;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -60,12 +60,10 @@ pub(super) fn new(
     settings.timeouts.drain = drain;
     let force = Arc::clone(&serving.force);
     settings.trusted = Trusted::when(move |peer| force.rules().client().trusts(peer));
-    let metrics = Arc::clone(&serving.metrics);
     let gate = Gate::with(serving.limiter.clone(), Arc::clone(&serving.force));
-    let gate = gate.observe(move |passage| {
-        for (rule, outcome) in passage.outcomes() {
-            metrics.decided(rule, outcome);
-        }
-    });
+    let (counts, waits) = (Arc::clone(serving), Arc::clone(serving));
+    let gate = gate
+        .time(move |passage, took| counts.passed(passage, took))
+        .on_waiting(move |plan| waits.held_back(plan));
     Gateway::new(settings, gate).map_err(|error| Failure::Input(error.to_string()))
 }
