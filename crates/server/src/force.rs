@@ -232,6 +232,11 @@ impl Force {
         }
     }
 
+    /// Where the rules come from.
+    pub(crate) fn origin(&self) -> String {
+        self.made_of().origin.clone()
+    }
+
     /// Looks at each rule in force, with its shadow as it is; for those who only want a few words
     /// of each.
     pub(crate) fn each_rule(&self, mut each: impl FnMut(&Rule, bool)) {

@@ -1,15 +1,21 @@
 //! What is counted and timed while serving, as Prometheus reads it. Knows rules by name only; no
 //! key is ever a label, so that the number of series has a bound: that of the rules.
 
-use std::sync::Mutex;
+mod looks;
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
 };
 use tollgate::StoreErrorKind;
 use tollgate::http::Outcome;
+
+pub(crate) use looks::Times;
 
 /// What decisions that no rule made are counted under. No rule can be called so.
 pub(crate) const NO_RULE: &str = "(none)";
@@ -18,6 +24,17 @@ pub(crate) const NO_RULE: &str = "(none)";
 const BUCKETS: [f64; 16] = [
     0.000_001, 0.000_005, 0.000_025, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01,
     0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
+];
+
+/// Every kind of error that is counted.
+const KINDS: [StoreErrorKind; 7] = [
+    StoreErrorKind::Unreachable,
+    StoreErrorKind::Timeout,
+    StoreErrorKind::Overloaded,
+    StoreErrorKind::Refused,
+    StoreErrorKind::Misconfigured,
+    StoreErrorKind::Garbled,
+    StoreErrorKind::Other,
 ];
 
 /// Everything that is counted and timed.
@@ -33,7 +50,7 @@ pub(crate) struct Metrics {
     shared: IntCounter,
     reloads: IntCounterVec,
     /// The rules that have series.
-    rules: Mutex<Vec<String>>,
+    rules: Mutex<HashSet<String>>,
 }
 
 /// What a store is timed with.
@@ -140,15 +157,7 @@ impl Metrics {
         for result in ["ok", "error"] {
             metrics.reloads.with_label_values(&[result]);
         }
-        for kind in [
-            StoreErrorKind::Unreachable,
-            StoreErrorKind::Timeout,
-            StoreErrorKind::Overloaded,
-            StoreErrorKind::Refused,
-            StoreErrorKind::Misconfigured,
-            StoreErrorKind::Garbled,
-            StoreErrorKind::Other,
-        ] {
+        for kind in KINDS {
             metrics.store_errors.with_label_values(&[kind.name()]);
         }
         metrics.keep(&[]);
@@ -157,18 +166,14 @@ impl Metrics {
 
     /// Gives every one of these rules its series, at 0 if they are new, and ends those of others.
     pub(crate) fn keep(&self, rules: &[&str]) {
-        let wanted: Vec<String> = [NO_RULE]
+        let wanted: HashSet<String> = [NO_RULE]
             .iter()
             .chain(rules)
             .map(|rule| (*rule).to_owned())
             .collect();
-        let mut known = self.rules.lock().unwrap_or_else(|held| held.into_inner());
-        for gone in known.iter().filter(|rule| !wanted.contains(rule)) {
-            for outcome in Outcome::ALL {
-                // One that is not there need not be removed.
-                let _ = self.decisions.remove_label_values(&[gone, outcome.name()]);
-            }
-            let _ = self.queue.remove_label_values(&[gone]);
+        let mut known = self.known();
+        for gone in known.iter().filter(|rule| !wanted.contains(*rule)) {
+            self.end(gone);
         }
         for rule in &wanted {
             for outcome in Outcome::ALL {
@@ -178,6 +183,19 @@ impl Metrics {
             self.queue.with_label_values(&[rule]);
         }
         *known = wanted;
+    }
+
+    /// Ends the series of a rule; one that is not there need not be removed.
+    fn end(&self, rule: &str) {
+        for outcome in Outcome::ALL {
+            let _ = self.decisions.remove_label_values(&[rule, outcome.name()]);
+        }
+        let _ = self.queue.remove_label_values(&[rule]);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
+        // What it holds is whole between any two statements.
+        self.rules.lock().unwrap_or_else(|held| held.into_inner())
     }
 
     /// Counts what a rule came to.
@@ -217,16 +235,38 @@ impl Metrics {
 
     /// Everything as text.
     pub(crate) fn text(&self, readings: &Readings) -> String {
+        let mut text = String::new();
+        TextEncoder::new()
+            .encode_utf8(&self.gather(readings), &mut text)
+            .expect("a text takes what is written to it");
+        text
+    }
+
+    /// Everything, family by family.
+    pub(crate) fn gather(&self, readings: &Readings) -> Vec<MetricFamily> {
         self.breaker.set(readings.store_is_down.into());
         self.keys
             .set(i64::try_from(readings.keys).unwrap_or(i64::MAX));
         self.shared
             .inc_by(readings.shared.saturating_sub(self.shared.get()));
-        let mut text = String::new();
-        TextEncoder::new()
-            .encode_utf8(&self.registry.gather(), &mut text)
-            .expect("a text takes what is written to it");
-        text
+        let mut families = self.registry.gather();
+        // A request that was under way when its rule was removed may have brought its series back.
+        let known = self.known();
+        let stale = |metric: &Metric| {
+            let mut labels = metric.get_label().iter();
+            let rule = labels.find(|label| label.name() == "rule")?.value();
+            (!known.contains(rule)).then(|| rule.to_owned())
+        };
+        for family in &mut families {
+            let gone: Vec<String> = family.get_metric().iter().filter_map(&stale).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            gone.iter().for_each(|rule| self.end(rule));
+            let kept = family.take_metric().into_iter();
+            family.set_metric(kept.filter(|metric| stale(metric).is_none()).collect());
+        }
+        families
     }
 }
 
@@ -306,6 +346,12 @@ mod tests {
         assert!(metrics.text(&NOTHING).contains(line));
         metrics.keep(&["b"]);
         assert!(!metrics.text(&NOTHING).contains("rule=\"a\""));
+        // Decided under the rules of before, a moment too late.
+        metrics.decided("a", Outcome::Refused);
+        drop(metrics.held_back(["a"].into_iter()));
+        let text = metrics.text(&NOTHING);
+        assert!(!text.contains("rule=\"a\"") && text.contains("rule=\"b\""));
+        assert!(metrics.queue.remove_label_values(&["a"]).is_err());
     }
 
     #[test]

@@ -146,7 +146,10 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         DRAIN,
     ));
     let admin = tokio::spawn(admin.serve(
-        Arc::new(door::admin::Admin::new(Arc::clone(&serving))),
+        Arc::new(door::admin::Admin::new(
+            Arc::clone(&serving),
+            stopping_admin.clone(),
+        )),
         stopping_admin,
         Duration::from_secs(1),
     ));

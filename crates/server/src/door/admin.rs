@@ -3,6 +3,7 @@
 
 mod audit;
 mod keys;
+mod live;
 mod overrides;
 mod rules;
 mod top;
@@ -17,8 +18,10 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::watch;
 
 use self::audit::Audit;
+use self::live::{Events, Live};
 use super::http::Object;
 use super::listen::Door;
 use super::problem::{Code, Problem};
@@ -34,6 +37,7 @@ const LARGEST: usize = 64 << 10;
 pub(crate) struct Admin {
     serving: Arc<Serving>,
     audit: Audit,
+    live: Arc<Live>,
 }
 
 /// The body of a turn of the kill switch.
@@ -44,9 +48,15 @@ struct Turn {
 }
 
 impl Admin {
-    pub(crate) fn new(serving: Arc<Serving>) -> Self {
+    /// Opens it; whoever watches is told of the end by `stop`.
+    pub(crate) fn new(serving: Arc<Serving>, stop: watch::Receiver<bool>) -> Self {
         let audit = Audit::new(Arc::clone(serving.top.mask()));
-        Admin { serving, audit }
+        let live = Live::start(Arc::clone(&serving), stop);
+        Admin {
+            serving,
+            audit,
+            live,
+        }
     }
 
     async fn route(
@@ -77,13 +87,7 @@ impl Admin {
                           /admin/overrides, /admin/kill-switch and /admin/top";
             return Err(Problem::new(Code::NotFound, detail));
         }
-        if !may_change(self.serving.token.as_ref(), peer.ip(), request.headers()) {
-            let detail = match self.serving.token {
-                Some(_) => "away from this machine the admin token is needed",
-                None => "no admin token is set, so only this machine may ask",
-            };
-            return Err(Problem::new(Code::TokenRequired, detail));
-        }
+        self.admitted(&request, peer)?;
         let parts: Vec<&str> = path.split('/').skip(2).collect();
         match &*parts {
             ["rules"] => self.rules(request.method()),
@@ -99,6 +103,42 @@ impl Admin {
                 Err(Problem::new(Code::NotFound, detail))
             }
         }
+    }
+
+    /// Whether whoever asks may look and change things.
+    fn admitted(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
+        if may_change(self.serving.token.as_ref(), peer.ip(), request.headers()) {
+            return Ok(());
+        }
+        let detail = match self.serving.token {
+            Some(_) => "away from this machine the admin token is needed",
+            None => "no admin token is set, so only this machine may ask",
+        };
+        Err(Problem::new(Code::TokenRequired, detail))
+    }
+
+    /// Tells what the server does, once a second.
+    fn events(
+        &self,
+        request: &Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Events>, Problem> {
+        self.admitted(request, peer)?;
+        if request.method() != Method::GET {
+            return Ok(reply::other_method(&[Method::GET]).map(Events::Whole));
+        }
+        let events = self.live.join().map_err(|why| match why {
+            live::Full::Crowded => {
+                Problem::new(Code::TooManyViewers, "as many look as may already")
+            }
+            live::Full::Ended => Problem::new(Code::Closed, "the server is about to end"),
+        })?;
+        let mut response = Response::new(events);
+        let content_type = HeaderValue::from_static("text/event-stream");
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, content_type);
+        Ok(response)
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {
@@ -170,14 +210,23 @@ impl Admin {
 }
 
 impl Door for Admin {
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let routed = self.route(request, peer).await;
-        let mut response = routed.unwrap_or_else(|problem| problem.response());
+    type Body = Events;
+
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Events> {
+        let routed = match request.uri().path() {
+            "/live/events" => self.events(&request, peer),
+            _ => {
+                let routed = self.route(request, peer).await;
+                routed.map(|answer| answer.map(Events::Whole))
+            }
+        };
+        let mut response = routed.unwrap_or_else(|problem| problem.response().map(Events::Whole));
         // What is in force changes; nobody in between may keep it.
         let no_store = HeaderValue::from_static("no-store");
         response
             .headers_mut()
-            .insert(header::CACHE_CONTROL, no_store);
+            .entry(header::CACHE_CONTROL)
+            .or_insert(no_store);
         response
     }
 }

@@ -146,6 +146,8 @@ impl Api {
 }
 
 impl Door for Api {
+    type Body = Full<Bytes>;
+
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let routed = self.route(request, peer).await;
         routed.unwrap_or_else(|problem| problem.response())

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -42,12 +41,15 @@ const BREATH: Duration = Duration::from_millis(50);
 
 /// What answers requests.
 pub(crate) trait Door: Send + Sync + 'static {
+    /// What answers are made of.
+    type Body: Body<Data = Bytes, Error = Infallible> + Send + 'static;
+
     /// Answers one.
     fn answer(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// A listener on an address.

@@ -43,6 +43,7 @@ pub(crate) enum Code {
     BodyTooLarge,
     WrongContentType,
     StoreUnavailable,
+    TooManyViewers,
     Closed,
 }
 
@@ -111,6 +112,11 @@ impl Code {
                 S::SERVICE_UNAVAILABLE,
                 "store-unavailable",
                 "Limits cannot be checked",
+            ),
+            Code::TooManyViewers => (
+                S::SERVICE_UNAVAILABLE,
+                "too-many-viewers",
+                "Too many look already",
             ),
             Code::Closed => (S::SERVICE_UNAVAILABLE, "closed", "Closed for now"),
         }

@@ -10,6 +10,7 @@ mod check;
 mod client;
 mod drain;
 mod gateway;
+mod live;
 mod metrics;
 mod reload;
 mod starting;

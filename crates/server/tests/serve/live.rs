@@ -1,0 +1,167 @@
+//! The live view's events: what they say, who may listen, how many, and that they end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::client::ask;
+use super::{Folder, Server};
+
+/// Somebody who listens.
+struct Viewer {
+    lines: BufReader<TcpStream>,
+    status: u16,
+}
+
+impl Viewer {
+    fn of(admin: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(admin).unwrap();
+        let wait = Some(Duration::from_secs(60));
+        stream.set_read_timeout(wait).unwrap();
+        let head = format!("GET /live/events HTTP/1.1\r\nhost: {admin}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream);
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        let status = first.split(' ').nth(1).unwrap().parse().unwrap();
+        Viewer { lines, status }
+    }
+
+    /// The next event; none once they have ended.
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if let Some(event) = line.strip_prefix("data: ") {
+                return Some(serde_json::from_str(event).unwrap());
+            }
+        }
+    }
+
+    /// The first event that is as wanted.
+    fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..60 {
+            let event = self.next().expect("events go on");
+            if wanted(&event) {
+                return event;
+            }
+        }
+        panic!("no such event within a minute");
+    }
+}
+
+const RULES: &str = "\
+version: 1
+rules:
+  - name: login
+    key: [ip]
+    limits: [sliding-window-log 2/h]
+  - name: api
+    key: [ip]
+    tier: { header: x-plan, default: free }
+    tiers: { free: [100/h], pro: [1000/h] }
+    shadow: true
+";
+
+fn rule<'e>(event: &'e Value, name: &str) -> &'e Value {
+    let rules = event["rules"].as_array().unwrap();
+    rules.iter().find(|rule| rule["name"] == name).unwrap()
+}
+
+#[test]
+fn events_tell_what_the_server_does() {
+    let folder = Folder::new();
+    let path = folder.write("rules.yaml", RULES);
+    let server = Server::start(&["--config", &path]);
+    let mut viewer = Viewer::of(server.admin);
+    assert_eq!(viewer.status, 200);
+    let first = viewer.next().unwrap();
+    assert!(first["t_ms"].as_u64().unwrap() > 1_600_000_000_000);
+    assert_eq!(first["store"]["kind"], "memory");
+    assert_eq!(first["store"]["breaker"], "closed");
+    assert_eq!(first["store"]["p50_us"], Value::Null);
+    assert_eq!(first["store"]["errors"], 0);
+    assert_eq!(first["rules_in_force"], 2);
+    let login = rule(&first, "login");
+    assert_eq!(login["origin"], path);
+    assert_eq!(login["limits"], json!(["sliding-window-log 2/h"]));
+    assert_eq!(
+        (&login["shadow"], &login["enabled"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(login["queue"], 0);
+    let none = json!({"admitted": 0, "delayed": 0, "refused": 0, "shadow_refused": 0,
+        "degraded_admitted": 0, "degraded_refused": 0});
+    assert_eq!(login["total"], none);
+    let api = rule(&first, "api");
+    assert_eq!(api["shadow"], true);
+    assert_eq!(
+        api["limits"],
+        json!([
+            "free: sliding-window-counter 100/h",
+            "pro: sliding-window-counter 1000/h"
+        ])
+    );
+    for _ in 0..5 {
+        server.check(r#"{"rule":"login","attributes":{"ip":"192.0.2.1"}}"#);
+    }
+    let after = viewer.until(|event| rule(event, "login")["total"]["refused"] == 3);
+    let login = rule(&after, "login");
+    assert_eq!(login["total"]["admitted"], 2);
+    assert_eq!(after["keys"], 1);
+    assert!(after["store"]["p99_us"].as_f64().unwrap() > 0.0, "{after}");
+    assert!(
+        login["per_second"]["refused"].as_f64().unwrap() > 0.0,
+        "{after}"
+    );
+    let hash = server.admin("GET", "/admin/keys/192.0.2.1", "").json()["key"].clone();
+    let top = json!([{"rule": "login", "key": hash, "count": 3}]);
+    assert_eq!(after["top"]["refused"], top);
+    assert_eq!(after["top"]["hottest"][0]["count"], 5);
+    assert!(!after.to_string().contains("192.0.2.1"));
+    // What was a rate is over a while later, and somebody new is told at once.
+    let quiet = |event: &Value| rule(event, "login")["per_second"]["refused"] == 0.0;
+    viewer.until(quiet);
+    let mut second = Viewer::of(server.admin);
+    assert_eq!(
+        rule(&second.next().unwrap(), "login")["total"]["refused"],
+        3
+    );
+}
+
+#[test]
+fn only_those_who_may_look_do_and_not_too_many() {
+    let server = Server::start_as(&[], &[("TOLLGATE_ADMIN_TOKEN", "0123456789abcdef")]);
+    let away = ("x-forwarded-for", "192.0.2.1");
+    let answer = ask(server.admin, "GET", "/live/events", &[away], "");
+    assert_eq!(answer.code(), "token-required");
+    let posted = server.admin("POST", "/live/events", "");
+    assert_eq!(posted.code(), "method-not-allowed");
+    let viewers: Vec<Viewer> = (0..64).map(|_| Viewer::of(server.admin)).collect();
+    assert!(viewers.iter().all(|viewer| viewer.status == 200));
+    let crowded = server.admin("GET", "/live/events", "");
+    assert_eq!(crowded.code(), "too-many-viewers");
+    drop(viewers);
+    let again = tollgate_testkit::poll::first(super::SOON, || {
+        let viewer = Viewer::of(server.admin);
+        (viewer.status == 200).then_some(viewer)
+    });
+    assert!(again.unwrap().next().is_some());
+}
+
+#[test]
+fn events_end_with_the_server_and_hold_it_up_for_nobody() {
+    let mut server = Server::start(&[]);
+    let mut viewer = Viewer::of(server.admin);
+    assert!(viewer.next().is_some());
+    // One that never reads.
+    let idle = Viewer::of(server.admin);
+    server.signal("-TERM");
+    assert!(server.ended().success());
+    while viewer.next().is_some() {}
+    drop(idle);
+}
