@@ -1,0 +1,176 @@
+// One behaviour on the page: its picture, its settings, its buttons, its answers. Sends through the
+// stage it stands on; knows nothing of the other cards.
+
+import { duration, h, say } from './dom.js';
+import { Journal, verdict } from './journal.js';
+import { PICTURES } from './pictures.js';
+import { Settings } from './settings.js';
+import { advance } from './state.js';
+import { tabs } from './tabs.js';
+
+/** How much of the past is kept for pictures and charts. */
+const MOST_HISTORY = 4000;
+/** How often a held button sends. */
+const STREAM_MS = 125;
+
+export class Card {
+  #stage;
+  #answer = null;
+  #at = 0;
+  #stream = 0;
+
+  /** `stage` has `clock`, `line`, `announce(text)` and `changed()`. */
+  constructor(behaviour, text, stage) {
+    this.behaviour = behaviour;
+    this.#stage = stage;
+    this.history = [];
+    this.counts = { admitted: 0, refused: 0 };
+    this.journal = new Journal();
+    this.settings = new Settings(behaviour, text, () => {
+      this.peek();
+      stage.changed();
+    });
+    this.picture = PICTURES[behaviour.id]();
+    this.element = this.#build();
+  }
+
+  get quota() {
+    return this.settings.quota;
+  }
+
+  /** A step for the engine. */
+  step(verb, t_us = this.#stage.clock.now()) {
+    return { card: this.behaviour.id, quota: this.settings.text, cost: 1, verb, t_us };
+  }
+
+  /** Sends so many requests at once. */
+  send(count) {
+    let [yes, no] = [0, 0];
+    this.#stage.line.send(Array.from({ length: count }, () => this.step('check')), (answer, t) => {
+      this.hear(answer, t);
+      answer.allowed ? (yes += 1) : (no += 1);
+      if (yes + no === count) this.#announce(yes, no, answer);
+    });
+  }
+
+  peek() {
+    this.#stage.line.send([this.step('peek')], (answer, t) => this.#keep(answer, t));
+  }
+
+  reset() {
+    this.forget();
+    this.#stage.line.send([this.step('reset')], (answer, t) => {
+      this.forget();
+      this.#keep(answer, t);
+    });
+  }
+
+  /** Shows nothing of the past any more. */
+  forget() {
+    this.history = [];
+    this.counts = { admitted: 0, refused: 0 };
+    this.#answer = null;
+    this.journal.clear();
+    this.#mark('', '');
+  }
+
+  /** Takes an answer to a request of this card. */
+  hear(answer, t) {
+    this.#keep(answer, t);
+    this.history.push({ t, allowed: answer.allowed, delay: answer.delay_us ?? 0 });
+    if (this.history.length > MOST_HISTORY) this.history.splice(0, MOST_HISTORY / 4);
+    this.counts[answer.allowed ? 'admitted' : 'refused'] += 1;
+    this.journal.add(answer, t, this.#stage.clock);
+    const [word, kind] = verdict(answer);
+    this.#mark(`${answer.status} ${word}`, kind);
+  }
+
+  /** Draws the state as of now. */
+  frame(now) {
+    const { quota } = this;
+    const known = this.#answer?.state ? this.#answer : null;
+    const view = advance(known?.state, this.#at, now, quota);
+    const words = this.picture.draw(view, quota, now, this.history, known?.state);
+    this.picture.element.setAttribute('aria-label', words);
+    const lost = this.#answer?.degraded;
+    say(this.figures.remaining, lost ? 'unknown' : String(Math.max(0, view.left)));
+    say(this.figures.retry, this.#retry(now));
+    say(this.figures.delay, this.#answer?.delay_us ? duration(this.#answer.delay_us) : 'none');
+    say(this.tally, `${this.counts.admitted} in, ${this.counts.refused} refused`);
+    this.element.classList.toggle('lost', Boolean(lost));
+    this.journal.draw();
+  }
+
+  #retry(now) {
+    const wait = this.#answer?.retry_after_us;
+    if (wait === 'never') return 'never';
+    if (!wait) return 'none';
+    const left = this.#at + wait - now;
+    return left > 0 ? duration(left) : 'now';
+  }
+
+  #keep(answer, t) {
+    this.#answer = answer;
+    this.#at = t;
+  }
+
+  #mark(text, kind) {
+    say(this.stamp, text);
+    this.stamp.className = `stamp ${kind}`;
+  }
+
+  #announce(yes, no, last) {
+    const wait = last.retry_after_us > 0 ? `, try again in ${duration(last.retry_after_us)}` : '';
+    const held = last.delay_us > 0 ? `, the last one waits ${duration(last.delay_us)}` : '';
+    this.#stage.announce(`${this.behaviour.name}: ${yes} admitted, ${no} refused, ${last.remaining ?? 'unknown'} left${wait}${held}`);
+  }
+
+  #build() {
+    const { id, name, line, strength, catch: price, use, formula } = this.behaviour;
+    this.figures = { remaining: h('dd'), retry: h('dd'), delay: h('dd') };
+    this.tally = h('p', { class: 'tally' });
+    this.stamp = h('p', { class: 'stamp' });
+    const figure = (label, value) => h('div', {}, h('dt', {}, label), value);
+    const hold = this.#holdButton();
+    const about = [
+      h('p', {}, h('b', {}, 'Good: '), strength), h('p', {}, h('b', {}, 'Price: '), price), h('p', {}, h('b', {}, 'For: '), use),
+      h('p', { class: 'quiet' }, `Worst case over any span: ${formula}`),
+    ];
+    const press = (label, kind, onclick) => h('button', { type: 'button', class: kind, onclick, 'aria-label': `${label}: ${name}` }, label);
+    return h('article', { class: 'card', id: `card-${id}`, 'aria-labelledby': `name-${id}` },
+      h('header', {}, h('h3', { id: `name-${id}` }, name), this.stamp),
+      h('p', { class: 'line' }, line),
+      this.picture.element,
+      h('dl', { class: 'figures' }, figure('Remaining', this.figures.remaining), figure('Retry after', this.figures.retry), figure('Delay', this.figures.delay)),
+      h('div', { class: 'actions' }, press('Send', 'primary', () => this.send(1)), press('Burst 10', '', () => this.send(10)), hold,
+        press('Reset', 'plain', () => { this.reset(); this.#stage.announce(`${name} reset`); })),
+      this.settings.field,
+      tabs(id, name, [['Trade-off', ...about], ['Settings', this.settings.form], ['Headers', this.journal.headers], ['Log', this.tally, this.journal.table]],
+        () => this.journal.look()));
+  }
+
+  /** Sends while it is held, by pointer or by key. */
+  #holdButton() {
+    const start = () => {
+      if (this.#stream) return;
+      this.send(1);
+      this.#stream = setInterval(() => this.send(1), STREAM_MS);
+      button.setAttribute('aria-pressed', 'true');
+    };
+    const stop = () => {
+      clearInterval(this.#stream);
+      this.#stream = 0;
+      button.setAttribute('aria-pressed', 'false');
+    };
+    const key = (event) => event.key === ' ' || event.key === 'Enter';
+    const button = h('button', {
+      type: 'button', class: 'hold', 'aria-pressed': 'false', 'aria-label': `Hold to stream: ${this.behaviour.name}`,
+      title: 'Sends 8 a second while you hold it',
+      onpointerdown: start, onpointerup: stop, onpointerleave: stop, onpointercancel: stop, onblur: stop,
+      oncontextmenu: (event) => event.preventDefault(),
+      onkeydown: (event) => { if (key(event)) { event.preventDefault(); start(); } },
+      onkeyup: (event) => { if (key(event)) stop(); },
+    }, 'Hold');
+    return button;
+  }
+}

@@ -1,0 +1,134 @@
+// The labs: what each asks, what it measured, what to make of it. The server runs them; this shows
+// the numbers and adds none of its own.
+
+import { lab } from './api.js';
+import { h, plural } from './dom.js';
+
+const NAMES = {
+  'fixed-window': 'Fixed window', 'sliding-window-log': 'Sliding log', 'sliding-window-counter': 'Sliding counter',
+  'token-bucket': 'Token bucket', 'leaky-bucket': 'Leaky, policing', 'leaky-bucket-shaping': 'Leaky, shaping',
+  'leaky-bucket-policing': 'Leaky, policing',
+};
+
+const LABS = [
+  {
+    id: 'boundary',
+    name: 'The boundary burst',
+    asks: 'A client sends its whole limit just before a window ends, and again just after. How many get in within one period?',
+    settings: { limit: 10 },
+    show({ behaviours }) {
+      const rows = behaviours.map((one) => [NAMES[one.behaviour] ?? one.behaviour, one.admitted_in_period, one.admitted_in_period > one.limit]);
+      const [most] = [...behaviours].sort((a, b) => b.admitted_in_period - a.admitted_in_period);
+      return [
+        bars('admitted within one period', rows, behaviours[0].limit),
+        `The limit is ${behaviours[0].limit}. The ${(NAMES[most.behaviour] ?? most.behaviour).toLowerCase()} let ${most.admitted_in_period} in within one period: it forgot the first half at the boundary. Where that must not happen, use a log, or the counter for a fraction of its memory.`,
+      ];
+    },
+  },
+  {
+    id: 'race',
+    name: 'The race',
+    asks: 'Many clients ask at the same instant. One limiter reads the count, checks it and writes it back; the other does all of it in one atomic step.',
+    settings: { clients: 32, limit: 10 },
+    show({ naive, atomic, limit, clients, store }) {
+      return [
+        bars(`admitted of ${clients}`, [['Read, check, write', naive.admitted, naive.over > 0], ['One atomic step', atomic.admitted, atomic.over > 0]], limit),
+        `${plural(clients, 'client')} at once, in ${store === 'redis' ? 'Redis' : 'memory'}, limit ${limit}. Reading first let ${naive.over} too many in, as many clients saw the same count before anybody wrote. The atomic step let ${atomic.over} too many in. It has to be one step wherever the count is kept.`,
+      ];
+    },
+  },
+  {
+    id: 'skew',
+    name: 'The skewed clock',
+    asks: 'Two servers share one limit, and their clocks are 10 s apart. Whose time should decide?',
+    settings: { skew_s: 10, limit: 10, period_s: 10 },
+    show({ application_time: own, store_time: store, limit }) {
+      return [
+        bars('admitted within one period', [['Each server’s own time', own.admitted, own.admitted > limit], ['The store’s time', store.admitted, store.admitted > limit]], limit),
+        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: what one server counts, the other takes for another window. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
+      ];
+    },
+  },
+  {
+    id: 'outage',
+    name: 'The store goes down',
+    asks: 'Redis vanishes for a while. What do clients see under each policy?',
+    settings: { limit: 10, replicas: 2 },
+    show({ policies }) {
+      const cells = ({ sent, admitted, refused, unavailable }) => `${admitted} of ${sent}${refused ? `, ${refused} refused` : ''}${unavailable ? `, ${unavailable} × 503` : ''}`;
+      return [
+        table(['Policy', 'Before', 'During', 'After'], policies.map((one) => [one.policy, cells(one.before), cells(one.during), cells(one.after)])),
+        'Open lets everything in and protects nothing. Closed protects and serves nobody, and says 503, never 429. Local counts in each server for its share of the limit: a little off, and still a limit. Choose by what hurts more.',
+      ];
+    },
+  },
+  {
+    id: 'greedy',
+    name: 'The greedy tenant',
+    asks: 'One tenant sends ten times as much as the others. Who is served?',
+    settings: { greedy: 10 },
+    show({ shared, own, tiers }) {
+      const of = (list) => list.map((one) => `${one.tenant}: ${one.admitted} of ${one.sent}`).join(', ');
+      const modest = (list) => list.filter((one) => one.tenant !== 'greedy').map((one) => `${one.admitted} of ${one.sent}`).join(', ');
+      return [
+        table(['Limits', 'Served'], [['One for all', of(shared)], ['One each', of(own)], ['Tiers', of(tiers)]]),
+        `Under one limit for all, the modest got ${modest(shared)}: the greedy one used it up. With a limit each they got ${modest(own)}. Tiers let a tenant have more without taking it from the others.`,
+      ];
+    },
+  },
+  {
+    id: 'stampede',
+    name: 'The stampede',
+    asks: 'A thousand requests want the same thing at once. How many reach the server behind the gateway?',
+    settings: { requests: 1000 },
+    show({ without, with: single }) {
+      return [
+        bars('calls of the server behind', [['Each by itself', without.upstream_calls, false], ['Single flight', single.upstream_calls, false]], null),
+        `All were answered either way, ${without.answered} and ${single.answered}. With single flight ${plural(single.upstream_calls, 'call')} went through and everybody shared the answer. A limit alone would have refused most of them.`,
+      ];
+    },
+  },
+];
+
+/** Puts the labs on the page. */
+export function labs(place, announce) {
+  place.append(...LABS.map((one) => {
+    const result = h('div', { class: 'result', id: `lab-${one.id}-result` });
+    const run = h('button', { type: 'button', class: 'primary', 'aria-label': `Run: ${one.name}`, onclick: async () => {
+      run.disabled = true;
+      run.textContent = 'Running';
+      try {
+        const [picture, conclusion] = one.show(await lab(one.id, one.settings));
+        result.replaceChildren(picture, h('p', {}, conclusion));
+        result.dataset.done = String(Number(result.dataset.done ?? 0) + 1);
+        announce(`${one.name}: ${conclusion}`);
+      } catch (error) {
+        result.replaceChildren(h('p', { class: 'error' }, `It could not be run: ${error.message}.`));
+      }
+      run.disabled = false;
+      run.textContent = 'Run again';
+    } }, 'Run');
+    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.asks), run, result);
+  }));
+}
+
+/** Figures as bars, with the limit marked; those above it stand out. */
+function bars(caption, rows, limit) {
+  const highest = Math.max(limit ?? 0, ...rows.map(([, count]) => count), 1);
+  const part = (count) => `${(count / highest) * 100}%`;
+  const lines = rows.map(([name, count, over]) => {
+    const fill = h('i', { class: over ? 'over' : '' });
+    fill.style.width = part(count);
+    const mark = limit ? h('u') : null;
+    if (mark) mark.style.left = part(limit);
+    return h('tr', {}, h('th', { scope: 'row' }, name), h('td', { class: 'figure' }, String(count)), h('td', { 'aria-hidden': 'true' }, h('span', { class: 'track' }, fill, mark)));
+  });
+  const words = limit ? `${caption}; the mark is the limit, ${limit}` : caption;
+  return h('table', { class: 'bars' }, h('caption', {}, words), h('tbody', {}, ...lines));
+}
+
+function table(head, rows) {
+  return h('table', { class: 'plain-table' },
+    h('thead', {}, h('tr', {}, ...head.map((name) => h('th', { scope: 'col' }, name)))),
+    h('tbody', {}, ...rows.map(([first, ...rest]) => h('tr', {}, h('th', { scope: 'row' }, first), ...rest.map((cell) => h('td', {}, cell))))));
+}

@@ -1,0 +1,107 @@
+// The two buckets: one full of tokens that drip in, one that requests pour into and that drains.
+
+import { duration, each, figure, s, say, set } from '../dom.js';
+import { label, lane, sheet } from './parts.js';
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 24, 94];
+const TEXT = 186;
+
+export function tokenBucket() {
+  const tokens = s('g', { class: 'admit' });
+  const coming = s('circle', { class: 'admit ghost' });
+  const drop = s('circle', { cx: (LEFT + RIGHT) / 2, r: 4, class: 'admit' });
+  const tap = s('path', { d: `M ${(LEFT + RIGHT) / 2 - 9} 4 h 18 v 4 h -5 v 4 h -8 v -4 h -5 z`, class: 'metal' });
+  return bucket([tap, drop, tokens, coming], (view, quota) => {
+    const whole = Math.floor(view.level + 1e-9);
+    const part = view.level - whole;
+    const full = view.level >= quota.capacity;
+    const place = grid(quota.capacity);
+    if (place) {
+      each(tokens, 'circle', range(whole), (dot, at) => set(dot, { ...place(at), r: place.size }));
+      set(coming, { ...place(Math.min(whole, quota.capacity - 1)), r: full ? 0 : Math.max(0.01, place.size * part) });
+    } else {
+      each(tokens, 'rect', [view.level], (block, level) => fillUp(block, level, quota));
+      set(coming, { r: 0 });
+    }
+    set(drop, { cy: 12 + 14 * part, opacity: full ? 0 : part });
+    const each1 = quota.period / quota.limit;
+    return {
+      strong: `${whole} of ${quota.capacity} tokens`,
+      line: full ? 'full: silence is banked up to here' : `next in ${duration((1 - part) * each1)}`,
+      rate: `one more every ${duration(each1)}`,
+    };
+  });
+}
+
+export function leakyBucket() {
+  const water = s('rect', { class: 'admit soft' });
+  const marks = s('g', { class: 'mark' });
+  const middle = (LEFT + RIGHT) / 2;
+  const drop = s('circle', { cx: middle, r: 3.5, class: 'admit' });
+  const hole = s('path', { d: `M ${middle - 8} ${BOTTOM} h 16 l -3 6 h -10 z`, class: 'metal' });
+  const spill = s('g', { class: 'refuse' });
+  return bucket([water, marks, hole, drop, spill], (view, quota, now, history) => {
+    fillUp(water, view.level, quota);
+    const tall = (BOTTOM - TOP) / quota.capacity;
+    each(marks, 'line', quota.capacity <= 20 ? range(quota.capacity - 1) : [], (mark, at) =>
+      set(mark, { x1: LEFT + 3, x2: LEFT + 11, y1: BOTTOM - (at + 1) * tall, y2: BOTTOM - (at + 1) * tall }));
+    const part = 1 - (view.level - Math.floor(view.level));
+    set(drop, { cy: BOTTOM + 6 + 8 * part, opacity: view.level > 0 ? 1 - part / 2 : 0 });
+    // What spilled lately runs down the outside.
+    const lately = quota.period / 12;
+    const last = history.at(-1);
+    const age = last && !last.allowed ? (now - last.t) / lately : 1;
+    each(spill, 'circle', age < 1 ? range(3) : [], (one, at) =>
+      set(one, { cx: RIGHT + 6 + at * 4, cy: TOP + 4 + age * (30 + at * 12), r: 3, opacity: 1 - age }));
+    const each1 = quota.period / quota.limit;
+    return {
+      strong: `${figure(view.level)} of ${quota.capacity} in the bucket`,
+      line: view.level > 0 ? `empty in ${duration(view.level * each1)}` : 'empty: a whole burst fits',
+      rate: `one drains every ${duration(each1)}`,
+    };
+  });
+}
+
+/** A bucket with its words beside it and the lane below. */
+function bucket(inside, tell) {
+  const wall = s('path', { d: `M ${LEFT} ${TOP - 6} V ${BOTTOM - 6} q 0 6 6 6 H ${RIGHT - 6} q 6 0 6 -6 V ${TOP - 6}`, class: 'wall' });
+  const strong = label(TEXT, 46, 'start', 'strong');
+  const [line, rate] = [label(TEXT, 64), label(TEXT, 80)];
+  const below = lane();
+  const element = sheet('', ...inside, wall, strong, line, rate, below.element);
+  return {
+    element,
+    draw(view, quota, now, history) {
+      const words = tell(view, quota, now, history);
+      say(strong, words.strong);
+      say(line, words.line);
+      say(rate, words.rate);
+      below.draw(history, quota, now);
+      return `${words.strong}, ${words.rate}`;
+    },
+  };
+}
+
+/** Where each of so many tokens lies, or null where there are too many to draw. */
+function grid(capacity) {
+  if (capacity > 60) return null;
+  const columns = capacity <= 10 ? 5 : capacity <= 24 ? 8 : 12;
+  const rows = Math.ceil(capacity / columns);
+  const wide = (RIGHT - LEFT - 8) / columns;
+  const tall = Math.min((BOTTOM - TOP - 2) / rows, wide);
+  const place = (at) => ({
+    cx: LEFT + 4 + wide * ((at % columns) + 0.5),
+    cy: BOTTOM - 2 - tall * (Math.floor(at / columns) + 0.5),
+  });
+  place.size = Math.min(wide, tall) / 2 - 1.2;
+  return place;
+}
+
+function fillUp(block, level, quota) {
+  const height = ((BOTTOM - TOP) * Math.min(level, quota.capacity)) / quota.capacity;
+  set(block, { x: LEFT + 2, y: BOTTOM - 1 - height, width: RIGHT - LEFT - 4, height: Math.max(0, height), rx: 2 });
+}
+
+function range(count) {
+  return Array.from({ length: Math.max(0, count) }, (_, at) => at);
+}

@@ -1,0 +1,58 @@
+// Sliding log: every remembered request, sliding out of sight one period after it came.
+
+import { duration, each, plural, s, say, set } from '../dom.js';
+import { FLOOR, label, lane, sheet, shortSpan } from './parts.js';
+
+const [LEFT, RIGHT, TOP] = [34, 330, 22];
+const TALL = FLOOR - TOP;
+
+export function slidingLog() {
+  const box = s('rect', { x: LEFT, y: TOP, width: RIGHT - LEFT, height: TALL, class: 'frame' });
+  const entries = s('g', { class: 'admit' });
+  const leaving = s('g', { class: 'admit ghost' });
+  const hand = s('line', { x1: RIGHT, x2: RIGHT, y1: TOP - 6, y2: FLOOR, class: 'hand' });
+  const [count, rest] = [label(LEFT, 13, 'start', 'strong'), label(RIGHT, 13, 'end')];
+  const below = lane();
+  const element = sheet('', box, leaving, entries, hand, count, rest, below.element);
+  return {
+    element,
+    draw(view, quota, now, history, state) {
+      const x = (t) => RIGHT - ((now - t) / quota.period) * (RIGHT - LEFT);
+      const piles = pile(view.entries, quota.limit, x);
+      const gone = (state?.entries ?? []).filter(({ t_us: t }) => t <= now - quota.period && x(t) > 0);
+      each(entries, 'rect', piles, place);
+      each(leaving, 'rect', pile(gone, quota.limit, x), (cell, at) => {
+        place(cell, at);
+        set(cell, { opacity: Math.max(0, (at.x - 6) / LEFT) });
+      });
+      say(count, `${view.used} of ${quota.limit}`);
+      const oldest = view.entries[0];
+      say(rest, oldest ? `oldest leaves in ${duration(oldest.t_us + quota.period - now)}` : `the last ${shortSpan(quota.period)}`);
+      below.draw(history, quota, now);
+      return `${plural(view.used, 'request')} remembered from the last ${shortSpan(quota.period)}`;
+    },
+  };
+}
+
+/** Entries of nearly one moment stand on each other. */
+function pile(list, limit, x) {
+  const cells = [];
+  const tops = new Map();
+  const tall = TALL / Math.max(10, Math.min(limit, 40));
+  for (const { t_us: t, units } of list) {
+    const column = Math.round(t / 1000 / 50);
+    const from = tops.get(column) ?? 0;
+    tops.set(column, from + units);
+    const single = limit <= 40;
+    for (let unit = 0; unit < (single ? units : 1); unit += 1) {
+      const height = single ? tall : Math.max(2, (TALL * units) / limit);
+      const y = single ? FLOOR - (from + unit + 1) * tall : FLOOR - (TALL * (from + units)) / limit;
+      cells.push({ x: x(t), y: Math.max(TOP, y), height });
+    }
+  }
+  return cells;
+}
+
+function place(cell, { x, y, height }) {
+  set(cell, { x: x - 7, y: y + 0.75, width: 7, height: Math.max(1, height - 1.5), rx: 1.5 });
+}

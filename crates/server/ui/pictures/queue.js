@@ -1,0 +1,48 @@
+// Shaping: a queue whose head leaves at an even pace, and what has left, evenly spaced.
+
+import { duration, each, plural, s, say, set } from '../dom.js';
+import { FLOOR, WIDTH, label, lane, sheet } from './parts.js';
+
+const [LEFT, GATE, AXIS] = [8, 270, 62];
+const REACH = WIDTH - GATE;
+
+export function queue() {
+  const slots = s('g', { class: 'slots' });
+  const waiting = s('g', { class: 'wait' });
+  const out = s('g', { class: 'admit' });
+  const pipe = s('path', { d: `M ${LEFT} ${AXIS - 17} H ${GATE} M ${LEFT} ${AXIS + 17} H ${GATE}`, class: 'wall' });
+  const gate = s('line', { x1: GATE, x2: GATE, y1: AXIS - 22, y2: AXIS + 22, class: 'hand' });
+  const [count, rest, pace] = [label(LEFT, 13, 'start', 'strong'), label(GATE - 6, 13, 'end'), label(WIDTH - 2, FLOOR, 'end')];
+  const below = lane();
+  const element = sheet('', slots, waiting, pipe, gate, out, count, rest, pace, below.element);
+  return {
+    element,
+    draw(view, quota, now, history) {
+      const each1 = quota.period / quota.limit;
+      const shown = Math.min(quota.capacity, 40);
+      const wide = (GATE - LEFT - 4) / shown;
+      const size = Math.min(11, wide / 2 - 1);
+      const number = Math.ceil(view.level - 1e-9);
+      // The head is the part that is left of it away from the gate.
+      const head = view.level - (number - 1);
+      const items = Array.from({ length: Math.min(number, shown) }, (_, at) => at);
+      const x = (at) => GATE - 4 - wide * (at + head - 0.5);
+      each(slots, 'circle', Array.from({ length: shown }, (_, at) => at), (slot, at) =>
+        set(slot, { cx: GATE - 4 - wide * (at + 0.5), cy: AXIS, r: Math.max(1, size - 3) }));
+      each(waiting, 'circle', items, (dot, at) => set(dot, { cx: Math.max(LEFT + size, x(at)), cy: AXIS, r: size }));
+      const left = [];
+      for (let i = history.length - 1; i >= 0 && left.length < 24; i -= 1) {
+        const one = history[i];
+        const since = now - one.t - one.delay;
+        if (one.allowed && since >= 0 && since < 3 * each1) left.push(since / each1);
+      }
+      each(out, 'circle', left, (dot, since) =>
+        set(dot, { cx: GATE + 10 + since * (REACH / 3), cy: AXIS, r: Math.min(size, 8), opacity: Math.max(0, 1 - since / 3) }));
+      say(count, `${plural(number, 'place')} of ${quota.capacity} taken`);
+      say(rest, view.level > 0 ? `next would wait ${duration(view.level * each1)}` : 'nobody waits');
+      say(pace, `one every ${duration(each1)}`);
+      below.draw(history, quota, now);
+      return `${number} of ${quota.capacity} places in the queue taken, one leaves every ${duration(each1)}`;
+    },
+  };
+}

@@ -1,0 +1,62 @@
+// A counter's true state, moved on from the moment the engine told it. The pictures ask this between
+// two answers; it decides nothing. Knows the states of /api/play; knows nothing of the page.
+
+/** The state as of `now`, from an answer's state as of `at`, under a quota. */
+export function advance(state, at, now, quota) {
+  if (!state) return fresh(quota, now);
+  const to = Math.max(at, now);
+  switch (state.kind) {
+    case 'fixed-window': {
+      if (to < state.end_us) return { ...state, left: quota.limit - state.used };
+      const start = to - (to % quota.period);
+      return { kind: state.kind, start_us: start, end_us: start + quota.period, used: 0, left: quota.limit };
+    }
+    case 'sliding-window-log': {
+      const entries = state.entries.filter((entry) => entry.t_us > to - quota.period);
+      const gone = sum(state.entries) - sum(entries);
+      const used = Math.max(0, state.used - gone);
+      return { kind: state.kind, entries, used, left: quota.limit - used };
+    }
+    case 'sliding-window-counter': {
+      let { start_us: start, previous, current } = state;
+      const turns = Math.floor((to - start) / quota.period);
+      if (turns === 1) [previous, current] = [current, 0];
+      if (turns > 1) [previous, current] = [0, 0];
+      start += turns * quota.period;
+      const share = (quota.period - (to - start)) / quota.period;
+      const used = Math.floor((previous * (quota.period - (to - start))) / quota.period) + current;
+      return { kind: state.kind, start_us: start, end_us: start + quota.period, previous, current, share, used, left: quota.limit - used };
+    }
+    case 'token-bucket': {
+      const level = Math.min(quota.capacity, state.level_milli / 1000 + drained(quota, to - at));
+      return { kind: state.kind, level, left: Math.floor(level) };
+    }
+    default: {
+      const level = Math.max(0, state.level_milli / 1000 - drained(quota, to - at));
+      return { kind: state.kind, level, left: Math.floor(quota.capacity - level + 1e-9) };
+    }
+  }
+}
+
+function drained(quota, us) {
+  return (quota.limit * us) / quota.period;
+}
+
+function sum(entries) {
+  return entries.reduce((total, entry) => total + entry.units, 0);
+}
+
+/** What a key is before its first request. */
+function fresh(quota, now) {
+  const start = now - (now % quota.period);
+  const kind =
+    quota.word === 'queue' ? 'leaky-bucket-shaping' : quota.algorithm;
+  const window = { start_us: start, end_us: start + quota.period };
+  const begun = {
+    'fixed-window': { ...window, used: 0 },
+    'sliding-window-log': { entries: [], used: 0 },
+    'sliding-window-counter': { ...window, previous: 0, current: 0 },
+    'token-bucket': { level_milli: quota.capacity * 1000 },
+  };
+  return advance({ kind, ...(begun[kind] ?? { level_milli: 0 }) }, now, now, quota);
+}
