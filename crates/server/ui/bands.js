@@ -1,0 +1,45 @@
+// Rates over the last three minutes: a wide picture of stacked bars, and small ones for rows. Draws
+// what it is given.
+
+import { each, s, set } from './dom.js';
+
+export const SECONDS = 180;
+/** From the floor up: the name in the figures, and its colour. */
+export const KINDS = [['admitted', 'admit'], ['delayed', 'wait'], ['refused', 'refuse'], ['degraded', 'blind']];
+
+/** Adds up what counts as one kind. */
+export function kinds(rates) {
+  return {
+    admitted: rates.admitted ?? 0,
+    delayed: rates.delayed ?? 0,
+    refused: rates.refused ?? 0,
+    degraded: (rates.degraded_admitted ?? 0) + (rates.degraded_refused ?? 0),
+  };
+}
+
+/** A picture of stacked bars, one a second. */
+export function bands(wide, tall, name) {
+  const groups = KINDS.map(([, colour]) => s('g', { class: colour }));
+  const floor = s('line', { x1: 0, x2: wide, y1: tall - 0.5, y2: tall - 0.5, class: 'axis' });
+  const element = s('svg', { viewBox: `0 0 ${wide} ${tall}`, class: 'bands', role: 'img', 'aria-label': name, preserveAspectRatio: 'none' }, floor, ...groups);
+  return {
+    element,
+    /** `past` has the kinds of each second, the latest last. */
+    draw(past) {
+      const sums = past.map((one) => KINDS.reduce((sum, [kind]) => sum + one[kind], 0));
+      const highest = Math.max(1, ...sums);
+      const width = wide / SECONDS;
+      KINDS.forEach(([kind], level) => {
+        const bars = [];
+        past.forEach((one, at) => {
+          if (!one[kind]) return;
+          const below = KINDS.slice(0, level).reduce((sum, [lower]) => sum + one[lower], 0);
+          bars.push({ x: wide - (past.length - at) * width, y: (below + one[kind]) / highest, height: one[kind] / highest });
+        });
+        each(groups[level], 'rect', bars, (bar, { x, y, height }) =>
+          set(bar, { x, y: (1 - y) * (tall - 3) + 2, width: Math.max(0.6, width * 0.82), height: height * (tall - 3) }));
+      });
+      return highest;
+    },
+  };
+}

@@ -1,0 +1,36 @@
+// Looks one key up on the admin API and shows where it stands before every rule. Changes nothing.
+
+import { duration, h } from './dom.js';
+
+export function keyFinder(form, input, place) {
+  let asked = 0;
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    asked += 1;
+    const own = asked;
+    const shown = await look(input.value.trim());
+    if (own === asked) place.replaceChildren(...shown);
+  });
+}
+
+async function look(key) {
+  // A comma stands between the parts of a key and goes as it is.
+  const path = key.split(',').map(encodeURIComponent).join(',');
+  const words = (text, kind = '') => [h('p', { class: kind }, text)];
+  let response;
+  try {
+    response = await fetch(`/admin/keys/${path}`, { signal: AbortSignal.timeout(10000) });
+  } catch {
+    return words('The server does not answer.', 'error');
+  }
+  const body = await response.json().catch(() => null);
+  if (response.status === 401) return words('Away from the server’s own machine this needs the admin token: ask with curl.', 'error');
+  if (!response.ok) return words(body?.detail ?? `the server answered ${response.status}`, 'error');
+  if (body.counters.length === 0) return words('No rule counts by a key of this shape.');
+  const head = ['Rule', 'Quota', 'Left', 'Retry after', 'As new in'];
+  const rows = body.counters.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.rule ?? 'asked without a rule'), h('td', { class: 'mono' }, one.quota),
+    h('td', { class: one.allowed ? 'admitted' : 'refused' }, `${one.remaining} of ${one.limit}${one.allowed ? '' : ', refused'}`),
+    h('td', {}, one.retry_after_us ? duration(one.retry_after_us) : '–'), h('td', {}, one.reset_after_us ? duration(one.reset_after_us) : 'now')));
+  return [h('div', { class: 'scroll' }, h('table', { class: 'plain-table' }, h('caption', {}, `Known in the logs as ${body.key}`),
+    h('thead', {}, h('tr', {}, ...head.map((name) => h('th', { scope: 'col' }, name)))), h('tbody', {}, ...rows)))];
+}

@@ -1,0 +1,73 @@
+// The table of rules: rates, settings, origin, and a small picture each. Shows events; asks nobody.
+
+import { SECONDS, bands, kinds } from './bands.js';
+import { h, say } from './dom.js';
+
+export class RuleList {
+  #rows = new Map();
+  #body;
+
+  constructor(body) {
+    this.#body = body;
+  }
+
+  draw(rules) {
+    const seen = new Set(rules.map((rule) => rule.name));
+    for (const [name, row] of this.#rows) {
+      if (seen.has(name)) continue;
+      row.element.remove();
+      this.#rows.delete(name);
+    }
+    rules.forEach((rule, at) => {
+      const row = this.#rows.get(rule.name) ?? this.#make(rule.name);
+      row.draw(rule);
+      if (this.#body.children[at] !== row.element) this.#body.insertBefore(row.element, this.#body.children[at] ?? null);
+    });
+  }
+
+  #make(name) {
+    const cell = (label, kind = '') => h('td', { 'data-label': label, class: kind });
+    const picture = bands(SECONDS, 28, `${name}, the last three minutes`);
+    const cells = {
+      limits: cell('Limits', 'mono'), admitted: cell('Admitted /s', 'num'), refused: cell('Refused /s', 'num'),
+      delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('In all', 'num'),
+    };
+    const [mark, origin] = [h('span', { class: 'mark-word' }), h('span', { class: 'origin' })];
+    const element = h('tr', {}, h('th', { scope: 'row' }, h('b', {}, name === '(none)' ? 'asked without a rule' : name), mark, origin),
+      cells.limits, cells.admitted, cells.refused, cells.delayed, cells.degraded,
+      h('td', { 'data-label': 'Last three minutes' }, picture.element), cells.total);
+    const past = [];
+    const row = {
+      element,
+      draw(rule) {
+        const now = kinds(rule.per_second);
+        past.push(now);
+        if (past.length > SECONDS) past.shift();
+        picture.draw(past);
+        for (const kind of ['admitted', 'refused', 'delayed', 'degraded']) {
+          say(cells[kind], rate(now[kind]));
+          cells[kind].classList.toggle('zero', now[kind] === 0);
+        }
+        const limits = rule.limits.join('\n') || '–';
+        say(cells.limits, limits);
+        const words = [rule.enabled ? '' : 'switched off', rule.shadow ? 'only watches' : '', rule.queue ? `${rule.queue} waiting` : ''];
+        say(mark, words.filter(Boolean).join(', '));
+        say(origin, name === '(none)' ? '' : rule.origin ?? '');
+        const total = kinds(rule.total);
+        say(cells.total, count(total.admitted + total.delayed + total.refused + total.degraded));
+        element.dataset.refused = String(total.refused);
+      },
+    };
+    this.#rows.set(name, row);
+    return row;
+  }
+}
+
+/** A rate as it is read: no digits that nobody needs. */
+export function rate(number) {
+  return number >= 100 ? count(Math.round(number)) : String(Math.round(number * 10) / 10);
+}
+
+export function count(number) {
+  return number.toLocaleString('en');
+}
