@@ -15,7 +15,7 @@ mod source;
 mod tree;
 mod variable;
 
-pub use checked::StoreSetting;
+pub use checked::{GatewaySetting, StoreSetting};
 pub use load::{Loaded, load, load_text, load_with};
 pub use reload::{Reloaded, Reloader};
 pub(crate) use report::ProblemJson;

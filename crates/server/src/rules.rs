@@ -10,6 +10,7 @@ mod cost;
 mod draw;
 mod fault;
 mod find;
+mod flight;
 mod glob;
 mod grpc;
 mod list;
@@ -36,6 +37,7 @@ pub use answers::{Answers, Statuses};
 pub use cost::Cost;
 pub(crate) use fault::Kinds;
 pub use fault::{Fault, List};
+pub use flight::{Identical, SharedBy};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
 pub use list::{Entry, Instead, KeyText, Override};
@@ -98,6 +100,8 @@ pub struct Rule {
     pub counts: Answers,
     /// The longest that a request may be held back by shaping.
     pub longest_delay: Option<Duration>,
+    /// What makes requests identical that share one call to an upstream; none: no request does.
+    pub single_flight: Option<SharedBy>,
 }
 
 impl Default for RuleSet {
@@ -132,6 +136,7 @@ impl Rule {
             headers: Headers::default(),
             counts: Answers::default(),
             longest_delay: None,
+            single_flight: None,
         }
     }
 }

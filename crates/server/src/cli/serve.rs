@@ -12,8 +12,12 @@ finds a free port. Logs go to standard error: text on a terminal, JSON
 elsewhere; TOLLGATE_LOG=debug says more.
 
 SIGHUP, and any change of the rules file, reads it again; one that is wrong
-changes nothing. SIGTERM and SIGINT stop taking connections and answer what is
-under way, for at most 20 seconds.
+changes nothing. So do changes of the gateway's certificate and its key. SIGTERM
+and SIGINT stop taking connections and answer what is under way, for at most 20
+seconds.
+
+What the rules file says under `gateway` holds unless an argument says
+otherwise; its timeouts and sizes are there only.
 
 Away from this machine, the admin API and the verbs charge, refund and reset
 need a token: Authorization: Bearer <token>, at least 16 characters, from
@@ -23,6 +27,8 @@ Examples:
   tollgate serve
   tollgate serve --config rules.yaml --store redis://localhost
   tollgate serve --config rules.yaml --upstream http://localhost:3000
+  tollgate serve --config rules.yaml --upstream https://api.internal \\
+    --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   tollgate serve --config rules.yaml --check
   tollgate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
 
@@ -31,7 +37,7 @@ Exit codes:
   1  something outside failed: an address is taken
   2  the arguments or the rules are wrong";
 
-// `Debug` is written by hand: the URL may hold a password.
+// `Debug` is written by hand: a URL may hold a password.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     /// The rules file
@@ -43,9 +49,19 @@ pub(crate) struct ServeArgs {
     /// Where the gateway listens, with an upstream: 127.0.0.1:8000 unless given
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway: Option<SocketAddr>,
-    /// The service that the gateway leads to, such as http://localhost:3000
-    #[arg(long, value_name = "URL")]
-    pub(crate) upstream: Option<String>,
+    /// The service that the gateway leads to, such as http://localhost:3000: https:// for TLS,
+    /// h2c:// for HTTP/2, h2:// for both; give several to take turns
+    #[arg(long = "upstream", value_name = "URL")]
+    pub(crate) upstreams: Vec<String>,
+    /// Trust the authority in this PEM file with upstreams instead of the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) upstream_ca_cert: Option<PathBuf>,
+    /// Speak TLS with the gateway's clients: the certificate in this PEM file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Where health, metrics and the admin API are
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
     pub(crate) admin: SocketAddr,
@@ -58,10 +74,10 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,
-    /// Trust the authority in this PEM file instead of the system's
+    /// Trust the authority in this PEM file with the store instead of the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca_cert: Option<PathBuf>,
-    /// Show the certificate in this PEM file
+    /// Show the store the certificate in this PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_key")]
     pub(crate) client_cert: Option<PathBuf>,
     /// Prove it with the key in this PEM file

@@ -1,6 +1,7 @@
 //! `tollgate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
 //! Knows what goes where; leaves each to the files below.
 
+mod certificate;
 mod gateway;
 mod logs;
 mod place;
@@ -21,7 +22,7 @@ use self::signals::Signals;
 use crate::cli::{Failing, ServeArgs};
 use crate::config::{self, Loaded, Report, Style};
 use crate::counters::Counters;
-use crate::door::gateway::Upstream;
+use crate::door::gateway::Settings;
 use crate::door::{self, Bound};
 use crate::failure::Failure;
 use crate::force::Force;
@@ -38,11 +39,11 @@ const DRAIN: Duration = Duration::from_secs(20);
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let gateway = gateway::asked(args)?;
     let seen = args.config.as_deref().map(reload::Seen::of);
     let loaded = rules(args.config.as_deref())?;
     let token = token(args)?;
     let place = place::of(args, &loaded.store)?;
+    let gateway = gateway::asked(args, loaded.gateway.as_ref())?;
     if args.check {
         return say::checked(&loaded, out).map_err(Failure::writing);
     }
@@ -75,7 +76,7 @@ struct Start {
     token: Option<Token>,
     place: Place,
     /// Where the gateway listens, and where it leads to.
-    gateway: Option<(SocketAddr, Upstream)>,
+    gateway: Option<(SocketAddr, Settings)>,
 }
 
 async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
@@ -91,7 +92,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     let api = bind(args.listen, "--listen").await?;
     let admin = bind(args.admin, "--admin").await?;
     let gateway = match gateway {
-        Some((address, upstream)) => Some((bind(address, "--gateway").await?, upstream)),
+        Some((address, settings)) => Some((bind(address, "--gateway").await?, settings)),
         None => None,
     };
     let kind = match place {
@@ -131,8 +132,12 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         admin: admin.address,
     };
     let gateway = match gateway {
-        Some((bound, upstream)) => {
-            let gateway = gateway::new(upstream, &serving, DRAIN)?;
+        Some((bound, settings)) => {
+            let gateway = gateway::new(settings, &serving)?;
+            if let Some(certificate) = gateway.certificate() {
+                let hang_ups = signals.more_hang_ups()?;
+                tokio::spawn(certificate::keep(certificate.clone(), hang_ups));
+            }
             Some(gateway::serve(bound, gateway, stopping.clone()))
         }
         None => None,

@@ -1,6 +1,7 @@
 //! From what is written to rules: every value is checked, and everything that is wrong is noted at
 //! once. Knows the raw file and the rules; knows nothing of files and of YAML.
 
+mod gateway;
 mod limits;
 mod list;
 mod part;
@@ -18,6 +19,7 @@ use super::read::Meant;
 use super::source::{Sources, Span};
 use crate::rules::{Fault, Name, RuleSet};
 
+pub use gateway::GatewaySetting;
 pub(super) use rule::RulePlaces;
 pub use settings::StoreSetting;
 
@@ -33,6 +35,7 @@ const CROWDED: &str = "its requests would be turned away; put limits together, o
 pub(super) struct Checked {
     pub(super) set: RuleSet,
     pub(super) store: StoreSetting,
+    pub(super) gateway: Option<GatewaySetting>,
     /// Where the parts of each rule stand, in the order of the rules.
     pub(super) places: Vec<RulePlaces>,
     /// Where the file says who may forward requests, if it does.
@@ -56,12 +59,14 @@ pub(super) fn check(
     let mut set = RuleSet::default();
     let mut places = Vec::new();
     let mut store = StoreSetting::default();
+    let mut gateway = None;
     let mut proxies = None;
     let mut usual = rule::Usual::default();
     for (index, file) in files.iter().enumerate() {
         checker.version(file);
         if index == 0 {
             store = checker.store(file);
+            gateway = checker.gateway(file);
             set.client = checker.client(file);
             proxies = file.trusted_proxies.as_ref().map(|at| at.span);
             usual = checker.usual(file);
@@ -89,6 +94,7 @@ pub(super) fn check(
     Checked {
         set,
         store,
+        gateway,
         places,
         proxies,
     }

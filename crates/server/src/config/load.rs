@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::checked::{self, StoreSetting};
+use super::checked::{self, GatewaySetting, StoreSetting};
 use super::field::At;
 use super::problem::{self, Problem, Severity, code};
 use super::read::{Meant, Notes, Reader};
@@ -27,6 +27,8 @@ pub struct Loaded {
     pub rules: RuleSet,
     /// Where the counters are kept.
     pub store: StoreSetting,
+    /// The gateway, if there is to be one.
+    pub gateway: Option<GatewaySetting>,
     /// What is questionable.
     pub warnings: Report,
     /// The files that were read, the main one first: what to watch for changes.
@@ -126,6 +128,7 @@ impl<'e> Loader<'e> {
         Ok(Loaded {
             rules: checked.set,
             store: checked.store,
+            gateway: checked.gateway,
             warnings: report,
             files,
         })

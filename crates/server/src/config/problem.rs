@@ -24,6 +24,7 @@ pub(crate) mod code {
     pub(crate) const VERSION: &str = "rules::version";
     pub(crate) const VARIABLE: &str = "rules::variable";
     pub(crate) const STORE: &str = "rules::store";
+    pub(crate) const GATEWAY: &str = "rules::gateway";
     pub(crate) const NETWORK: &str = "rules::network";
     pub(crate) const QUOTA: &str = "rules::quota";
     pub(crate) const DURATION: &str = "rules::duration";

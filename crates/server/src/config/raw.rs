@@ -5,10 +5,14 @@
 //! The name in `serde(rename = …)` is what an error calls the thing. An enum with the variants
 //! `text`, `list` and `map` is told apart by what the value looks like.
 
+mod gateway;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::field::{At, Flag, OneOrMany, Secret, Table, Text, Url, Whole};
+
+pub(super) use gateway::{Gateway, Host, SingleFlight, Sizes, Timeouts, Tls};
 
 /// Rules of Tollgate.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -33,6 +37,8 @@ pub(super) struct File {
     /// What happens to a request that does not say who it is, for every rule that does not say
     /// otherwise.
     pub(super) on_missing: Option<At<Missing>>,
+    /// The gateway of `tollgate serve`: where it listens and leads to.
+    pub(super) gateway: Option<At<Box<Gateway>>>,
     /// More files with rules and overrides, from this file's folder; `*` stands for any part of a
     /// name. Their rules come after this file's own.
     pub(super) include: Option<At<OneOrMany<Text>>>,
@@ -181,6 +187,9 @@ pub(super) struct Rule {
     pub(super) count: Option<At<Count>>,
     /// The longest that a request may be held back by a quota with a queue, such as `2s`.
     pub(super) longest_delay: Option<At<Text>>,
+    /// Whether identical requests that are in flight in the gateway share one call to an upstream.
+    /// False unless given.
+    pub(super) single_flight: Option<At<SingleFlight>>,
 }
 
 /// Which requests a rule is about: all that is given must hold, and of a list any one.

@@ -32,7 +32,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 use tollgate::Store;
 use tollgate::http::Policy;
 use tollgate::tower::Gate;
@@ -43,9 +42,9 @@ use flight::Flights;
 use forward::Forward;
 use watch::Watch;
 
-pub use flight::SingleFlight;
+pub use flight::{Alike, SingleFlight};
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, Trusted, Upstream};
-pub use tls::Tls;
+pub use tls::{Certificate, Tls};
 
 /// How long the gateway waits at first where the system has no room for another connection.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
@@ -57,7 +56,7 @@ const MOST_LAST: usize = 4096;
 /// A gateway: limits before the servers of a [`Settings`].
 pub struct Gateway<P, S> {
     serving: Arc<Serving<P, S>>,
-    tls: Option<TlsAcceptor>,
+    certificate: Option<Certificate>,
     places: Arc<Semaphore>,
     most: u32,
 }
@@ -83,25 +82,16 @@ impl<P: Policy, S: Store> Gateway<P, S> {
     /// Puts a gate before upstreams.
     ///
     /// # Errors
-    /// When there is no upstream, a limit is 0, or the certificate or its key cannot be used.
+    /// When there is no upstream, a limit is 0, or a certificate, its key or the authorities that
+    /// vouch for upstreams cannot be used.
     pub fn new(settings: Settings, gate: Gate<P, S>) -> Result<Self, SettingsError> {
-        if settings.upstreams.is_empty() {
-            return Err(SettingsError::NoUpstream);
-        }
+        settings.check()?;
         let limits = &settings.limits;
-        let zero = [
-            ("connections", limits.connections == 0),
-            ("headers", limits.headers == 0),
-            ("streams", limits.streams == 0),
-        ];
-        if let Some((limit, _)) = zero.into_iter().find(|(_, zero)| *zero) {
-            return Err(SettingsError::Zero { limit });
-        }
         let most = limits.connections.min(Semaphore::MAX_PERMITS);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
-        let tls = settings.tls.as_ref().map(Tls::acceptor).transpose()?;
+        let certificate = settings.tls.clone().map(Certificate::new).transpose()?;
         let shared = settings.single_flight.clone();
-        let forward = Forward::new(settings.clone());
+        let forward = Forward::new(settings.clone())?;
         let serving = Serving {
             builder: connection::builder(limits),
             gated: gate.layer(Flights::new(forward, shared)),
@@ -109,10 +99,15 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         };
         Ok(Gateway {
             serving: Arc::new(serving),
-            tls,
+            certificate,
             places: Arc::new(Semaphore::new(most as usize)),
             most,
         })
+    }
+
+    /// The certificate that clients are shown, if the gateway speaks TLS with them.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
     }
 
     /// Serves connections until told to stop; then takes no more, lets what is in flight finish
@@ -191,7 +186,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         // Answers leave at once; where that cannot be had they leave a little later.
         let _ = stream.set_nodelay(true);
         let serving = Arc::clone(&self.serving);
-        match self.tls.clone() {
+        match self.certificate.as_ref().map(Certificate::acceptor) {
             None => {
                 let came = (peer, "http");
                 tokio::spawn(connection::serve(serving, stream, came, watch, stage));

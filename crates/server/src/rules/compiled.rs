@@ -11,7 +11,7 @@ use super::asked::{Asked, Client};
 use super::draw::{Drawing, Drawn};
 use super::find::{Found, header};
 use super::who::Who;
-use super::{Answers, Entry, Instead, Limits, Name, Override, Quotas, Rule, TierBy};
+use super::{Answers, Entry, Instead, Limits, Name, Override, Quotas, Rule, SharedBy, TierBy};
 
 /// Limits that a key is held to.
 pub(super) type Held = Arc<tollgate::http::Limits>;
@@ -22,6 +22,8 @@ pub(super) struct Compiled {
     pub(super) rule: Rule,
     pub(super) terms: Arc<Terms>,
     pub(super) drawing: Drawing,
+    /// How requests that share a call are told apart; none: as their credentials do.
+    pub(super) flight: Option<Drawing>,
     pub(super) deny: Who,
     pub(super) allow: Who,
     overriding: Who,
@@ -75,6 +77,10 @@ impl Compiled {
                 .map(|&(index, other)| (index, Ready::new(&other.instead, &rule)))
                 .collect(),
             chosen: Chosen::new(&rule, &drawing, client),
+            flight: match &rule.single_flight {
+                Some(SharedBy::Parts(parts)) => Some(Drawing::new(parts)),
+                Some(SharedBy::Credentials) | None => None,
+            },
             drawing,
             rule,
         }

@@ -17,8 +17,8 @@ use super::{Fault, KeyText, Missing, Name, Rule, RuleSet};
 /// Rules in force: turns requests into plans.
 #[derive(Debug)]
 pub struct Rules {
-    client: Client,
-    rules: Vec<Compiled>,
+    pub(super) client: Client,
+    pub(super) rules: Vec<Compiled>,
 }
 
 /// Where a key stands before one rule.
@@ -155,7 +155,7 @@ impl Rules {
         self.rules.iter().flat_map(Compiled::all_limits)
     }
 
-    fn walk(&self, asked: &Asked<'_>, ear: &mut impl Ear) {
+    pub(super) fn walk(&self, asked: &Asked<'_>, ear: &mut impl Ear) {
         // Rules that only watch take no room from those that enforce.
         let (mut enforced, mut watched) = (MAX_LIMITS, MAX_LIMITS);
         for compiled in &self.rules {

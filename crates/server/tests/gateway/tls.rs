@@ -2,12 +2,13 @@
 
 use http::{Request, Response};
 use tokio::io::AsyncWriteExt;
-use tokio_rustls::TlsConnector;
+
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tollgate_server::door::gateway::{SettingsError, Tls};
 use tollgate_testkit::certificates::Certificates;
 
@@ -125,6 +126,91 @@ async fn files_that_cannot_be_used_are_named() {
             error.to_string().contains("cannot be used for TLS: "),
             "{error}"
         );
+    }
+}
+
+/// Starts a server that says over TLS what it was asked for.
+async fn secured(certificates: &Certificates, protocol: &str) -> SocketAddr {
+    let pair = certificates.server();
+    let certificate = CertificateDer::from_pem_file(&pair.certificate).unwrap();
+    let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let service = service_fn(|request: Request<Incoming>| async move {
+                    let host = request.headers().get("host");
+                    let host = host.map_or("none", |host| host.to_str().unwrap());
+                    let said = format!("{:?} {} {host}", request.version(), request.uri().path());
+                    Ok::<_, Infallible>(Response::new(text(said)))
+                });
+                let builder = auto::Builder::new(TokioExecutor::new());
+                let _ = builder
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn upstreams_may_speak_tls_and_http_2_over_it() {
+    let certificates = Certificates::new();
+    for (scheme, protocol, version) in [("https", "http/1.1", "HTTP/1.1"), ("h2", "h2", "HTTP/2.0")]
+    {
+        let port = secured(&certificates, protocol).await.port();
+        let url = format!("{scheme}://localhost:{port}");
+        let mut settings = Settings::new([url.parse().unwrap()]);
+        settings.upstream_ca_cert = Some(certificates.authority());
+        let gateway = Running::start(settings, open()).await;
+        for _ in 0..2 {
+            let (status, said) = get(&http1(), &gateway.url("/x")).await;
+            assert_eq!(status, 200, "{said}");
+            assert!(said.starts_with(&format!("{version} /x ")), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
+    let certificates = Certificates::new();
+    let port = secured(&certificates, "http/1.1").await.port();
+    let named = |host: &str| Settings::new([format!("https://{host}:{port}").parse().unwrap()]);
+    let mut stranger = named("localhost");
+    stranger.upstream_ca_cert = Some(certificates.stranger());
+    let mut other_name = named("[::ffff:127.0.0.1]");
+    other_name.upstream_ca_cert = Some(certificates.authority());
+    for settings in [stranger, named("localhost"), other_name] {
+        let gateway = Running::start(settings, open()).await;
+        let (status, said) = get(&http1(), &gateway.url("/")).await;
+        assert_eq!(status, 502);
+        assert_eq!(problem(&said), "urn:tollgate:problem:upstream-failed");
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_cannot_be_read_is_named() {
+    let certificates = Certificates::new();
+    let nothing = certificates.authority().with_file_name("nothing");
+    for file in [nothing, certificates.server().key] {
+        let mut settings = Settings::new(["https://localhost".parse().unwrap()]);
+        settings.upstream_ca_cert = Some(file);
+        let error = Gateway::new(settings, open()).unwrap_err();
+        assert!(matches!(error, SettingsError::Tls { .. }), "{error}");
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers};
 use tollgate::{OnFailure, Replicas};
 use tollgate_server::config::load_text;
+use tollgate_server::door::gateway::{Host, Limits as Sizes, Timeouts, Tls};
 use tollgate_server::rules::{
-    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, TierBy,
+    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
 };
 
 use crate::{good, load};
@@ -168,7 +169,8 @@ deny: [{ key: [a, b, eu, d, e, f] }, 192.0.2.7]
 stop: true
 shadow: true
 count: { except: [304, 5xx] }
-longest_delay: 1min30s",
+longest_delay: 1min30s
+single_flight: { by: [{ header: x-tenant }] }",
     );
     assert!(!rule.enabled && rule.stop && rule.shadow);
     assert_eq!(rule.when.headers.len(), 3);
@@ -179,6 +181,90 @@ longest_delay: 1min30s",
     assert!(matches!(&rule.deny[0], Entry::Key(key) if key.parts() == 6));
     assert!(matches!(&rule.counts, Answers::Except(list) if list.len() == 2));
     assert_eq!(rule.longest_delay, Some(Duration::from_secs(90)));
+    assert!(matches!(&rule.single_flight, Some(SharedBy::Parts(parts)) if parts.len() == 1));
+}
+
+#[test]
+fn requests_share_calls_by_their_credentials_unless_parts_are_listed() {
+    let shared = |text: &str| only(&format!("name: a\nlimits: 5/s\n{text}")).single_flight;
+    assert_eq!(shared(""), None);
+    assert_eq!(shared("single_flight: false"), None);
+    assert_eq!(shared("single_flight: true"), Some(SharedBy::Credentials));
+}
+
+#[test]
+fn everything_a_gateway_can_be_told_arrives() {
+    let loaded = good(
+        "
+version: 1
+gateway:
+  listen: '[::1]:8443'
+  upstreams: [http://10.0.0.1:3000, https://api.internal, h2c://a:1, h2://b]
+  host: upstream
+  upstream_ca_cert: certs/ca.pem
+  tls: { cert: certs/gateway.pem, key: /run/secrets/gateway.key }
+  timeouts: { header: 5s, body_idle: 10s, keep_alive: 1min, write: 11s, connect: 500ms,
+              first_byte: 12s, answer_idle: 13s, whole: 2h, tunnel_idle: 1h, pool_idle: 3s,
+              down: 250ms }
+  sizes: { connections: 100, head_bytes: 16384, headers: 50, body_bytes: 1000, streams: 10,
+           pool: 7 }
+",
+    );
+    let gateway = loaded.gateway.unwrap();
+    assert_eq!(gateway.listen, Some("[::1]:8443".parse().unwrap()));
+    let upstreams: Vec<String> = gateway.upstreams.iter().map(ToString::to_string).collect();
+    let wanted = [
+        "http://10.0.0.1:3000",
+        "https://api.internal",
+        "h2c://a:1",
+        "h2://b",
+    ];
+    assert_eq!(upstreams, wanted);
+    assert_eq!(gateway.host, Host::Upstream);
+    assert_eq!(gateway.upstream_ca_cert, Some("certs/ca.pem".into()));
+    let tls = Tls {
+        certificate: "certs/gateway.pem".into(),
+        key: "/run/secrets/gateway.key".into(),
+    };
+    assert_eq!(gateway.tls, Some(tls));
+    let (ms, s) = (Duration::from_millis, Duration::from_secs);
+    let usual = Timeouts::default();
+    let timeouts = Timeouts {
+        header: s(5),
+        body_idle: s(10),
+        keep_alive: s(60),
+        write: s(11),
+        connect: ms(500),
+        first_byte: s(12),
+        answer_idle: s(13),
+        whole: s(7200),
+        tunnel_idle: s(3600),
+        drain: usual.drain,
+        linger: usual.linger,
+        pool_idle: s(3),
+        down: ms(250),
+    };
+    assert_eq!(gateway.timeouts, timeouts);
+    let sizes = Sizes {
+        connections: 100,
+        head_bytes: 16384,
+        headers: 50,
+        body_bytes: 1000,
+        streams: 10,
+        given_up: Sizes::default().given_up,
+        pool: 7,
+    };
+    assert_eq!(gateway.limits, sizes);
+}
+
+#[test]
+fn what_a_gateway_is_not_told_is_as_usual() {
+    assert_eq!(good("version: 1\nrules: []").gateway, None);
+    let loaded = good("version: 1\ngateway: { upstreams: http://a }");
+    let gateway = loaded.gateway.unwrap();
+    assert_eq!(gateway.listen, None);
+    assert_eq!(gateway.timeouts, Timeouts::default());
+    assert_eq!(gateway.limits, Sizes::default());
 }
 
 #[test]

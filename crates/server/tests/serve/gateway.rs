@@ -1,14 +1,16 @@
-//! The gateway as `--upstream` opens it: the same rules, switches and counts as at the other doors.
+//! The gateway as `--upstream` or the rules file opens it: the same rules, switches and counts as at the other doors.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
 use serde_json::Value;
 use tollgate_testkit::poll;
 
 use super::client::{Answer, ask};
-use super::{Folder, SOON, Server};
+use super::{Folder, SOON, Server, tollgate};
 
 /// A service that answers every request alike, for as long as the test runs.
 fn upstream() -> SocketAddr {
@@ -154,4 +156,159 @@ fn told_to_stop_it_ends_with_the_others() {
     assert_eq!(gateway.get("ann").status, 200);
     gateway.server.signal("-TERM");
     assert!(gateway.server.ended().success());
+}
+
+/// A service that tells how often it was asked, and answers once somebody says so.
+fn slow_upstream() -> (SocketAddr, Arc<AtomicU32>, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, go) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, wait) = (Arc::clone(&asked), Arc::clone(&go));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (count, wait) = (Arc::clone(&count), Arc::clone(&wait));
+            thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(line)) = lines.next() {
+                    if line.is_empty() {
+                        count.fetch_add(1, SeqCst);
+                        poll::first(SOON, || (wait.load(SeqCst) > 0).then_some(())).unwrap();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+                        stream.write_all(answer).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (address, asked, go)
+}
+
+fn gateway_of(server: &Server) -> SocketAddr {
+    let line: Value = serde_json::from_str(&server.first_line).unwrap();
+    line["gateway"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_rules_file_says_what_the_gateway_does_and_arguments_go_before_it() {
+    let folder = Folder::new();
+    let text = format!(
+        "version: 1
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: http://{}
+  sizes: {{ body_bytes: 10 }}
+rules: []
+",
+        upstream()
+    );
+    let rules = folder.write("rules.yaml", &text);
+    let server = Server::start(&["--config", &rules]);
+    let address = gateway_of(&server);
+    assert_eq!(ask(address, "GET", "/", &[], "").body, "hello");
+    let large = ask(address, "POST", "/", &[], "more than ten bytes");
+    assert_eq!(large.status, 413, "{large:?}");
+
+    // Nobody is there.
+    let nowhere = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let nowhere = format!("http://{nowhere}");
+    let server = Server::start(&["--config", &rules, "--upstream", &nowhere]);
+    assert_eq!(ask(gateway_of(&server), "GET", "/", &[], "").status, 502);
+    // Of several, one answers.
+    let other = format!("http://{}", upstream());
+    let args = [
+        "--config",
+        &rules,
+        "--upstream",
+        &nowhere,
+        "--upstream",
+        &other,
+    ];
+    let server = Server::start(&args);
+    let answers = (0..4).map(|_| ask(gateway_of(&server), "GET", "/", &[], "").status);
+    assert!(answers.into_iter().all(|status| status == 200));
+}
+
+#[test]
+fn identical_requests_share_a_call_where_a_rule_says_so() {
+    let folder = Folder::new();
+    let (address, asked, go) = slow_upstream();
+    let text = format!(
+        "version: 1
+gateway: {{ listen: '127.0.0.1:0', upstreams: 'http://{address}' }}
+rules:
+  - {{ name: mine, match: {{ path: /mine }}, limits: 1000/s, single_flight: true }}
+  - name: tenants
+    match: {{ path: /tenants }}
+    limits: 1000/s
+    single_flight: {{ by: [{{ header: x-tenant }}] }}
+"
+    );
+    let rules = folder.write("rules.yaml", &text);
+    // On one thread whoever is counted has joined a call before anything else happens.
+    let server = Server::start_as(&["--config", &rules], &[("TOKIO_WORKER_THREADS", "1")]);
+    let gateway = gateway_of(&server);
+    let ask_later = |path: &'static str, headers: &[(&'static str, &'static str)]| {
+        let headers = headers.to_vec();
+        thread::spawn(move || ask(gateway, "GET", path, &headers, "").status)
+    };
+    let admitted = |rule: &str| {
+        let series = format!("tollgate_decisions_total{{outcome=\"admitted\",rule=\"{rule}\"}}");
+        server.metric(&series).unwrap_or(0.0)
+    };
+    let mut asking = Vec::new();
+    // Two who are alike, one with other credentials.
+    for cookie in ["a=1", "a=1", "a=2"] {
+        asking.push(ask_later("/mine", &[("cookie", cookie)]));
+    }
+    // Alike whatever their credentials; one of another tenant, two who do not say.
+    for (tenant, cookie) in [("1", "a=1"), ("1", "a=2"), ("2", "a=1")] {
+        asking.push(ask_later(
+            "/tenants",
+            &[("x-tenant", tenant), ("cookie", cookie)],
+        ));
+    }
+    for _ in 0..2 {
+        asking.push(ask_later("/tenants", &[]));
+    }
+    let all = || (admitted("mine") + admitted("tenants") >= 8.0).then_some(());
+    poll::first(SOON, all).unwrap();
+    poll::first(SOON, || (asked.load(SeqCst) >= 6).then_some(())).unwrap();
+    go.store(1, SeqCst);
+    assert!(
+        asking
+            .into_iter()
+            .all(|asking| asking.join().unwrap() == 200)
+    );
+    assert_eq!(asked.load(SeqCst), 2 + 4);
+}
+
+#[test]
+fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
+    let folder = Folder::new();
+    let nowhere = folder.write("nowhere.yaml", "version: 1\ngateway: {}\nrules: []\n");
+    let bad = folder.write("bad.pem", "no certificate");
+    let upstream = ["--upstream", "http://127.0.0.1:1"];
+    let tls = ["--tls-cert", &bad, "--tls-key", &bad];
+    for (args, word) in [
+        (
+            vec!["--config", &nowhere],
+            "neither it nor --upstream says where to",
+        ),
+        (tls.to_vec(), "no --upstream to lead to"),
+        ([&upstream[..], &tls].concat(), "cannot be used for TLS"),
+        (vec!["--upstream", "ftp://a"], "--upstream: "),
+    ] {
+        for check in [&["--check"][..], &[]] {
+            let ran = tollgate(&[&["serve"], &args[..], check].concat())
+                .output()
+                .unwrap();
+            let said = String::from_utf8(ran.stderr).unwrap();
+            assert_eq!(ran.status.code(), Some(2), "{said}");
+            assert!(said.contains(word), "{said}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ mod metrics;
 mod reload;
 mod starting;
 mod stores;
+mod tls;
 mod top;
 
 use std::fs;

@@ -78,6 +78,9 @@ fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
         // Neither is told: both may hold a password.
         changes.push(Change::new(None, "store").counts(ANEW));
     }
+    if old.gateway != new.gateway {
+        changes.push(Change::new(None, "gateway"));
+    }
     if old.rules.client != new.rules.client {
         changes.push(Change::new(None, "client address"));
     }
@@ -167,6 +170,7 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     differs("longest_delay", delay(old), delay(new), None);
     for (what, changed) in [
         ("headers", old.headers != new.headers),
+        ("single_flight", old.single_flight != new.single_flight),
         ("allow", old.allow != new.allow),
         ("deny", old.deny != new.deny),
     ] {

@@ -17,7 +17,7 @@ use crate::serving::Serving;
 /// How long a change has to be over before the files are read: editors write in several steps.
 const SETTLED: Duration = Duration::from_millis(100);
 /// How often the files are looked at where nobody tells of changes: network drives, lost events.
-const LOOKED_AT: Duration = Duration::from_secs(5);
+pub(super) const LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// The rules of a file, kept up to date.
 pub(super) struct Reload {
@@ -100,6 +100,9 @@ impl Reload {
         if loaded.store != self.loaded.store {
             tracing::warn!("the file names another store, which takes a restart");
         }
+        if loaded.gateway != self.loaded.gateway {
+            tracing::warn!("the file says something else of the gateway, which takes a restart");
+        }
         if !same && let Err(fault) = self.serving.force.replace(loaded.rules.clone()) {
             self.serving.metrics.reloaded(false);
             tracing::error!(%fault, "the rules are wrong; those in force stay");
@@ -174,7 +177,7 @@ impl Seen {
     }
 }
 
-fn look(path: &Path) -> Option<(PathBuf, SystemTime, u64)> {
+pub(super) fn look(path: &Path) -> Option<(PathBuf, SystemTime, u64)> {
     let real = path.canonicalize().ok()?;
     let found = std::fs::metadata(&real).ok()?;
     Some((real, found.modified().ok()?, found.len()))

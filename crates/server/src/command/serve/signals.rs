@@ -39,6 +39,16 @@ impl Signals {
         }
     }
 
+    /// The same requests, for whoever else has something to read again.
+    pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signal = signal(SignalKind::hangup())
+            .map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))?;
+        Ok(HangUps {
+            signal: Some(signal),
+        })
+    }
+
     /// The requests to read the rules again, for whoever asks first.
     pub(super) fn hang_ups(&mut self) -> HangUps {
         HangUps {
@@ -77,5 +87,9 @@ impl Signals {
 
     pub(super) fn hang_ups(&mut self) -> HangUps {
         HangUps {}
+    }
+
+    pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
+        Ok(HangUps {})
     }
 }

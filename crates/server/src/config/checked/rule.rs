@@ -86,6 +86,9 @@ impl Checker<'_> {
         let longest_delay = raw.longest_delay.as_ref();
         let longest_delay = longest_delay.and_then(|at| self.duration(at));
 
+        let single_flight = raw.single_flight.as_ref();
+        let single_flight = single_flight.and_then(|at| self.single_flight(at, &when));
+
         let (limits, quotas) = limits?;
         let mut rule = Rule::new(name?, limits);
         rule.enabled = self.flag(raw.enabled.as_ref(), true);
@@ -102,6 +105,7 @@ impl Checker<'_> {
         rule.headers = headers;
         rule.counts = counts;
         rule.longest_delay = longest_delay;
+        rule.single_flight = single_flight;
         let places = RulePlaces {
             name: raw.name.span,
             paths,

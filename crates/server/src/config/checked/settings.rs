@@ -75,6 +75,7 @@ impl Checker<'_> {
             ("headers", file.headers.as_ref().map(|at| at.span)),
             ("on_failure", file.on_failure.as_ref().map(|at| at.span)),
             ("on_missing", file.on_missing.as_ref().map(|at| at.span)),
+            ("gateway", file.gateway.as_ref().map(|at| at.span)),
         ];
         for (field, span) in given {
             let Some(span) = span else { continue };
@@ -100,12 +101,7 @@ impl Checker<'_> {
         if let Some(url) = store.url.get() {
             self.store_url(store.url.span, url, &mut setting);
         }
-        let folder = self.sources.get(at.span.file).path.as_deref();
-        let folder = folder.and_then(|path| path.parent()).map(PathBuf::from);
-        let mut file = |field: &str, given: Option<&At<Text>>| {
-            let path = self.filled(field, given?)?;
-            Some(folder.clone().unwrap_or_default().join(path))
-        };
+        let mut file = |field: &str, given: Option<&At<Text>>| self.path(field, given?);
         setting.ca_cert = file("ca_cert", store.ca_cert.as_ref());
         setting.client_cert = file("client_cert", store.client_cert.as_ref());
         setting.client_key = file("client_key", store.client_key.as_ref());
@@ -126,6 +122,14 @@ impl Checker<'_> {
             self.note(Problem::error(code::CONTRADICTION, given.span, message));
         }
         setting
+    }
+
+    /// A file, from the folder of the one that names it.
+    pub(super) fn path(&mut self, field: &str, at: &At<Text>) -> Option<PathBuf> {
+        let path = self.filled(field, at)?;
+        let folder = self.sources.get(at.span.file).path.as_deref();
+        let folder = folder.and_then(|path| path.parent()).map(PathBuf::from);
+        Some(folder.unwrap_or_default().join(path))
     }
 
     fn store_url(&mut self, span: super::Span, url: &Url, setting: &mut StoreSetting) {

@@ -22,6 +22,7 @@ use http::header::{HeaderMap, HeaderName};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
+use tollgate::Key;
 use tollgate::http::Head;
 use tower_service::Service;
 
@@ -32,12 +33,21 @@ use likeness::{Likeness, is_safe};
 /// Which requests share one call to an upstream, and what makes them identical.
 #[derive(Clone)]
 pub struct SingleFlight {
-    pub(super) when: Arc<When>,
-    pub(super) headers: Option<Arc<[HeaderName]>>,
-    pub(super) body_bytes: usize,
+    alike: Arc<WhenAlike>,
+    headers: Option<Arc<[HeaderName]>>,
+    body_bytes: usize,
 }
 
-type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+type WhenAlike = dyn Fn(&Head<'_>) -> Option<Alike> + Send + Sync;
+
+/// What makes a request identical with others, besides method, host, path and query.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Alike {
+    /// Every header that may hold a secret or say what answer is wanted.
+    Credentials,
+    /// This key, and no header.
+    Key(Key<'static>),
+}
 
 impl SingleFlight {
     /// Shares calls for the requests that a function says yes to: GET or HEAD without body,
@@ -45,8 +55,14 @@ impl SingleFlight {
     /// may hold a secret or say what answer is wanted. Nobody gets an answer to somebody else's
     /// credentials.
     pub fn when(when: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        SingleFlight::alike(move |head| when(head).then_some(Alike::Credentials))
+    }
+
+    /// Shares calls for the requests that a function says anything of, among those that it says
+    /// the same of; otherwise as [`SingleFlight::when`].
+    pub fn alike(alike: impl Fn(&Head<'_>) -> Option<Alike> + Send + Sync + 'static) -> Self {
         SingleFlight {
-            when: Arc::new(when),
+            alike: Arc::new(alike),
             headers: None,
             body_bytes: 1 << 20,
         }
@@ -132,17 +148,17 @@ where
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Answered {
-        let rule = match is_safe(&request) && !self.rules.is_empty() {
-            true => self
-                .rules
-                .iter()
-                .find(|rule| (rule.when)(&Head::from(&request))),
+        let found = match is_safe(&request) && !self.rules.is_empty() {
+            true => self.rules.iter().find_map(|rule| {
+                let alike = (rule.alike)(&Head::from(&request))?;
+                Some((rule, alike))
+            }),
             false => None,
         };
-        let Some(rule) = rule else {
+        let Some((rule, alike)) = found else {
             return self.inner.call(request);
         };
-        let likeness = Likeness::of(&request, rule.headers.as_deref());
+        let likeness = Likeness::of(&request, alike, rule.headers.as_deref());
         let part = self.join(&likeness);
         let (this, most) = (self.clone(), rule.body_bytes);
         Box::pin(this.fly(part, likeness, request, most))

@@ -25,7 +25,7 @@ use super::problem::Problem;
 use super::settings::Speaks;
 use super::tunnel::{self, Tunnels};
 use super::upstreams::{Server, Upstreams};
-use super::{Host, Settings};
+use super::{Host, Settings, SettingsError};
 
 /// Sends requests to the upstreams.
 #[derive(Clone, Debug)]
@@ -52,14 +52,14 @@ enum Failed {
 }
 
 impl Forward {
-    pub(super) fn new(settings: Settings) -> Self {
-        let upstreams = Upstreams::new(&settings);
-        Forward {
+    pub(super) fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let upstreams = Upstreams::new(&settings)?;
+        Ok(Forward {
             shared: Arc::new(Shared {
                 upstreams,
                 settings,
             }),
-        }
+        })
     }
 }
 
@@ -181,7 +181,7 @@ impl Shared {
                 Ok(answer)
             }
             Err(error) if error.is_connect() => {
-                self.upstreams.failed(server);
+                self.upstreams.failed(server, &error);
                 let late = is_late(&error);
                 Err(Failed::Unreached { late })
             }

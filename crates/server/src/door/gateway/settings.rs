@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::Authority;
 
-use super::{SingleFlight, Tls};
+use super::{SingleFlight, Tls, tls};
 
 /// What a gateway is told.
 #[derive(Clone, Debug)]
@@ -24,6 +24,9 @@ pub struct Settings {
     pub limits: Limits,
     /// Which `Host` the upstream sees.
     pub host: Host,
+    /// A PEM file with the authority to trust with upstreams that speak TLS. The system's unless
+    /// told otherwise.
+    pub upstream_ca_cert: Option<PathBuf>,
     /// Whose word about clients is passed on.
     pub trusted: Trusted,
     /// Which requests share one call to an upstream: the first that says yes counts. None unless
@@ -41,19 +44,52 @@ impl Settings {
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             host: Host::default(),
+            upstream_ca_cert: None,
             trusted: Trusted::default(),
             single_flight: Vec::new(),
             tls: None,
         }
     }
+
+    /// Says whether a gateway can be made of them; reads the files that they name.
+    ///
+    /// # Errors
+    /// When there is no upstream, a limit is 0, or a certificate, its key or the authorities that
+    /// vouch for upstreams cannot be used.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.upstreams.is_empty() {
+            return Err(SettingsError::NoUpstream);
+        }
+        let limits = &self.limits;
+        let zero = [
+            ("connections", limits.connections == 0),
+            ("headers", limits.headers == 0),
+            ("streams", limits.streams == 0),
+        ];
+        if let Some((limit, _)) = zero.into_iter().find(|(_, zero)| *zero) {
+            return Err(SettingsError::Zero { limit });
+        }
+        if self.upstreams.iter().any(Upstream::is_tls) {
+            tls::client(self.upstream_ca_cert.as_deref())?;
+        }
+        self.tls.clone().map_or(Ok(()), |tls| tls.check())
+    }
 }
 
-/// A server that requests are sent to: `http://host:port`, or `h2c://host:port` for HTTP/2
-/// without TLS.
+/// A server that requests are sent to: `http://host:port`, `h2c://host:port` for HTTP/2, and
+/// `https://host:port` and `h2://host:port` for the same over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub(super) authority: Authority,
     pub(super) speaks: Speaks,
+    pub(super) tls: bool,
+}
+
+impl Upstream {
+    /// Whether it speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
 }
 
 /// What an upstream speaks.
@@ -69,9 +105,11 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Self, SettingsError> {
         let wrong = || SettingsError::Upstream;
         let uri: Uri = text.parse().map_err(|_| wrong())?;
-        let speaks = match uri.scheme_str() {
-            Some("http") => Speaks::Http1,
-            Some("h2c") => Speaks::Http2,
+        let (speaks, tls) = match uri.scheme_str() {
+            Some("http") => (Speaks::Http1, false),
+            Some("https") => (Speaks::Http1, true),
+            Some("h2c") => (Speaks::Http2, false),
+            Some("h2") => (Speaks::Http2, true),
             Some(_) | None => return Err(wrong()),
         };
         let authority = uri.authority().ok_or_else(wrong)?;
@@ -80,15 +118,21 @@ impl FromStr for Upstream {
             return Err(wrong());
         }
         let authority = authority.clone();
-        Ok(Upstream { authority, speaks })
+        Ok(Upstream {
+            authority,
+            speaks,
+            tls,
+        })
     }
 }
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.speaks {
-            Speaks::Http1 => "http",
-            Speaks::Http2 => "h2c",
+        let scheme = match (self.speaks, self.tls) {
+            (Speaks::Http1, false) => "http",
+            (Speaks::Http1, true) => "https",
+            (Speaks::Http2, false) => "h2c",
+            (Speaks::Http2, true) => "h2",
         };
         write!(f, "{scheme}://{}", self.authority)
     }
@@ -238,6 +282,11 @@ pub enum SettingsError {
         /// Its name.
         limit: &'static str,
     },
+    /// The authorities that the system trusts cannot be read.
+    Roots {
+        /// What is wrong.
+        why: String,
+    },
     /// A certificate or its key cannot be used.
     Tls {
         /// The file.
@@ -251,11 +300,17 @@ impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettingsError::Upstream => f.write_str(
-                "an upstream is a scheme (http, or h2c for HTTP/2), a host and a port, without \
-                 user, path or query; write it like http://127.0.0.1:3000",
+                "an upstream is a scheme (http or https, or h2c or h2 for HTTP/2 without or with \
+                 TLS), a host and a port, without user, path or query; write it like \
+                 http://127.0.0.1:3000",
             ),
             SettingsError::NoUpstream => f.write_str("a gateway needs at least 1 upstream"),
             SettingsError::Zero { limit } => write!(f, "the gateway's {limit} 0 is below 1"),
+            SettingsError::Roots { why } => write!(
+                f,
+                "the system's certificate authorities cannot be used: {why}; name one with \
+                 --upstream-ca-cert"
+            ),
             SettingsError::Tls { file, why } => {
                 write!(f, "{} cannot be used for TLS: {why}", file.display())
             }
@@ -271,7 +326,14 @@ mod tests {
 
     #[test]
     fn an_upstream_is_a_scheme_a_host_and_a_port() {
-        for text in ["http://a:1", "h2c://127.0.0.1:80", "http://[::1]:3000"] {
+        let right = [
+            "http://a:1",
+            "h2c://127.0.0.1:80",
+            "http://[::1]:3000",
+            "https://a",
+            "h2://a:443",
+        ];
+        for text in right {
             let upstream: Upstream = text.parse().unwrap();
             assert_eq!(upstream.to_string(), text);
         }
@@ -279,7 +341,6 @@ mod tests {
             "",
             "a:1",
             "/x",
-            "https://a",
             "ftp://a",
             "http://",
             "http://user:secret@a",

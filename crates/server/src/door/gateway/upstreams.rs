@@ -7,14 +7,16 @@ use std::time::Duration;
 use http::Uri;
 use http::header::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::body::Asked;
 use super::settings::Speaks;
-use super::{Settings, Upstream};
+use super::{Settings, SettingsError, Upstream, tls};
 
 /// The longest that an upstream is left alone, as a multiple of the shortest.
 const MOST_PATIENCE: u32 = 30;
@@ -35,21 +37,27 @@ pub(super) struct Server {
     /// The authority as a `Host`.
     pub(super) host: HeaderValue,
     pub(super) speaks: Speaks,
-    pub(super) client: Client<HttpConnector, Asked>,
+    tls: bool,
+    pub(super) client: Client<HttpsConnector<HttpConnector>, Asked>,
     /// Until when it is left alone, in milliseconds since the start; 0: it is well.
     down_until: AtomicU64,
     failures: AtomicU32,
 }
 
 impl Upstreams {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let server = |upstream: &Upstream| Server::new(upstream, settings);
-        Upstreams {
+    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        // Not read where nobody speaks it: a small container has no authorities.
+        let tls = match settings.upstreams.iter().any(Upstream::is_tls) {
+            true => tls::client(settings.upstream_ca_cert.as_deref())?,
+            false => tls::nobody(),
+        };
+        let server = |upstream: &Upstream| Server::new(upstream, settings, tls.clone());
+        Ok(Upstreams {
             all: settings.upstreams.iter().map(server).collect(),
             next: AtomicUsize::new(0),
             started: Instant::now(),
             down: settings.timeouts.down,
-        }
+        })
     }
 
     pub(super) fn are_several(&self) -> bool {
@@ -96,11 +104,17 @@ impl Upstreams {
     }
 
     /// It did not take a connection.
-    pub(super) fn failed(&self, server: &Server) {
+    pub(super) fn failed(&self, server: &Server, error: &legacy::Error) {
         let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);
         let until = self.now() + self.patience(failures);
         if server.down_until.swap(until, Relaxed) == 0 {
-            tracing::warn!(upstream = %server.authority, "upstream takes no connections");
+            // The innermost cause is the one that can be mended: a port, a name, a certificate.
+            let mut cause: &dyn std::error::Error = error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            let upstream = &server.authority;
+            tracing::warn!(%upstream, %cause, "upstream takes no connections");
         }
     }
 
@@ -128,10 +142,18 @@ impl Upstreams {
 }
 
 impl Server {
-    fn new(upstream: &Upstream, settings: &Settings) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(settings.timeouts.connect));
-        connector.set_nodelay(true);
+    fn new(upstream: &Upstream, settings: &Settings, tls: ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(settings.timeouts.connect));
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http();
+        let connector = match upstream.speaks {
+            Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
+            Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
+        };
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .pool_timer(TokioTimer::new())
@@ -148,6 +170,7 @@ impl Server {
             authority: upstream.authority.clone(),
             host: host.expect("an authority is visible ASCII"),
             speaks: upstream.speaks,
+            tls: upstream.is_tls(),
             client: builder.build(connector),
             down_until: AtomicU64::new(0),
             failures: AtomicU32::new(0),
@@ -157,7 +180,10 @@ impl Server {
     /// The address of something on it.
     pub(super) fn uri(&self, path: Option<PathAndQuery>) -> Uri {
         let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(Scheme::HTTP);
+        parts.scheme = Some(match self.tls {
+            true => Scheme::HTTPS,
+            false => Scheme::HTTP,
+        });
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         Uri::from_parts(parts).expect("a scheme, an authority and a path make an address")

@@ -9,7 +9,10 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request};
 use http_body::Body;
+use tollgate::Key;
 use tollgate::http::is_secret;
+
+use super::Alike;
 
 /// Headers that say what answer is wanted.
 const WANTED: [HeaderName; 4] = [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, ORIGIN];
@@ -39,15 +42,21 @@ pub(super) struct Likeness {
     host: Option<HeaderValue>,
     path: Option<PathAndQuery>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    key: Option<Key<'static>>,
 }
 
 impl Likeness {
-    /// A request by some headers; without any told, by those that may hold secrets or say what
-    /// answer is wanted.
-    pub(super) fn of<B>(request: &Request<B>, named: Option<&[HeaderName]>) -> Self {
-        let counts = |name: &HeaderName| match named {
-            Some(named) => named.contains(name),
-            None => is_secret(name.as_str()) || WANTED.contains(name),
+    /// A request by a key or by some headers; without any told, by those that may hold secrets or
+    /// say what answer is wanted.
+    pub(super) fn of<B>(request: &Request<B>, alike: Alike, named: Option<&[HeaderName]>) -> Self {
+        let key = match alike {
+            Alike::Credentials => None,
+            Alike::Key(key) => Some(key),
+        };
+        let counts = |name: &HeaderName| match (named, &key) {
+            (Some(named), _) => named.contains(name),
+            (None, Some(_)) => false,
+            (None, None) => is_secret(name.as_str()) || WANTED.contains(name),
         };
         let headers = request.headers().iter();
         let mut headers: Vec<_> = headers
@@ -62,6 +71,7 @@ impl Likeness {
             host: request.headers().get(HOST).cloned(),
             path: request.uri().path_and_query().cloned(),
             headers,
+            key,
         }
     }
 }
@@ -70,6 +80,7 @@ impl Hash for Likeness {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.method.hash(state);
         self.host.hash(state);
+        self.key.hash(state);
         if let Some(path) = &self.path {
             path.as_str().hash(state);
         }
@@ -89,7 +100,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Likeness::of(&request.body(()).unwrap(), named)
+        Likeness::of(&request.body(()).unwrap(), Alike::Credentials, named)
     }
 
     #[test]

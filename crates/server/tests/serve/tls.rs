@@ -1,0 +1,102 @@
+//! TLS as the arguments ask for it: before the gateway, behind it, and a certificate that changes
+//! while it runs.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tollgate_testkit::certificates::{Certificates, Pair};
+use tollgate_testkit::poll;
+
+use super::{Folder, SOON, Server};
+
+/// What a client who trusts an authority gets for a request, and the certificate it was shown;
+/// none if they do not agree.
+fn ask(to: SocketAddr, authority: &Path) -> Option<(String, Vec<u8>)> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(authority).unwrap())
+        .unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(to).unwrap());
+    let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).ok()?;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    let shown = stream.conn.peer_certificates()?.first()?.to_vec();
+    Some((answer, shown))
+}
+
+fn copy(from: &Pair, folder: &Folder) -> (String, String) {
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    (
+        folder.write("cert.pem", &text(&from.certificate)),
+        folder.write("key.pem", &text(&from.key)),
+    )
+}
+
+fn gateway(server: &Server) -> SocketAddr {
+    let line: Value = serde_json::from_str(&server.first_line).unwrap();
+    line["gateway"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_chain_of_gateways_speaks_tls_and_a_renewed_certificate_is_shown_without_a_restart() {
+    let (first, second) = (Certificates::new(), Certificates::new());
+    let folder = Folder::new();
+    let (cert, key) = copy(&first.server(), &folder);
+    let tls = [
+        "--gateway",
+        "127.0.0.1:0",
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+    ];
+    // Nobody listens behind the last one: its answer is a 502 of its own.
+    let last = Server::start(&[&tls[..], &["--upstream", "http://127.0.0.1:1"]].concat());
+    let url = format!("https://localhost:{}", gateway(&last).port());
+    let authority = first.authority();
+    let before = Server::start(&[
+        "--gateway",
+        "127.0.0.1:0",
+        "--upstream",
+        &url,
+        "--upstream-ca-cert",
+        authority.to_str().unwrap(),
+    ]);
+    let through = || super::ask(gateway(&before), "GET", "/", &[], "");
+    let answer = through();
+    assert_eq!(answer.status, 502);
+    assert!(!last.said().contains("tollgate: "), "{}", last.said());
+    let (answer, old) = ask(gateway(&last), &authority).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+
+    // A key that does not belong to the certificate changes nothing.
+    fs::copy(second.server().key, &key).unwrap();
+    last.signal("-HUP");
+    poll::first(SOON, || {
+        last.said().contains("keeps its certificate").then_some(())
+    })
+    .unwrap();
+    assert_eq!(ask(gateway(&last), &authority).unwrap().1, old);
+    copy(&second.server(), &folder);
+    last.signal("-HUP");
+    let new = poll::first(SOON, || ask(gateway(&last), &second.authority())).unwrap();
+    assert_ne!(new.1, old);
+    // Whoever trusts the first authority only does not trust this one.
+    assert!(ask(gateway(&last), &authority).is_none());
+}
