@@ -67,7 +67,9 @@ impl Api {
             }
             "/v1/check" | "/v1/check/batch" => Ok(reply::other_method(&[Method::POST])),
             // Proxies ask with whatever method they were asked with.
-            "/v1/auth" => self.auth(request, peer).await,
+            path if path == auth::PATH || path.starts_with("/v1/auth/") => {
+                self.auth(request, peer).await
+            }
             path if Playground::has(path) => self.playground.answer(request).await,
             _ => {
                 let detail = "there is /v1/check, /v1/check/batch, /v1/auth, and a page at /";

@@ -1,0 +1,251 @@
+//! Tollgate beside real proxies, under the configurations that `ops/` ships: what a client gets
+//! that knows nothing of either.
+
+// A test that cannot go on may say so by panicking, helpers included.
+#![allow(clippy::unwrap_used)]
+
+mod envoy;
+mod nginx;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long anything may take that is waited for.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Rules that a client of a proxy meets in a few requests.
+const RULES: &str = "\
+version: 1
+trusted_proxies: [127.0.0.1]
+rules:
+  - name: login
+    match: { method: POST, path: /login }
+    key: [ip]
+    limits: [sliding-window-log 2/h]
+    deny: [127.0.0.66]
+  - name: strict
+    match: { path: /strict }
+    key: [{ header: x-api-key }]
+    on_missing: refuse
+    limits: [2/h]
+";
+
+/// A server beside a proxy, ended with the test.
+struct Tollgate {
+    child: Child,
+    api: SocketAddr,
+    admin: SocketAddr,
+    folder: std::path::PathBuf,
+}
+
+impl Tollgate {
+    fn start() -> Self {
+        let name = format!(
+            "tollgate-proxies-{}-{:?}",
+            std::process::id(),
+            thread::current().id()
+        );
+        let folder = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
+        fs::create_dir_all(&folder).unwrap();
+        let rules = folder.join("rules.yaml");
+        fs::write(&rules, RULES).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--config",
+            ])
+            .arg(&rules)
+            .env_remove("TOLLGATE_STORE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let addresses: Value = serde_json::from_str(&line).unwrap();
+        let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
+        Tollgate {
+            child,
+            api: address("api"),
+            admin: address("admin"),
+            folder,
+        }
+    }
+
+    fn turn(&self, state: &str) {
+        let body = format!("{{\"state\":\"{state}\"}}");
+        let answer = Client::at(1).ask(self.admin, "PUT", "/admin/kill-switch", &[], &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Tollgate {
+    fn drop(&mut self) {
+        self.end();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An application: answers 200, or what the path `/status/NNN` says, and keeps the heads it got.
+struct App {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl App {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&heads);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, kept) = (stream.unwrap(), Arc::clone(&kept));
+                thread::spawn(move || serve(stream, &kept));
+            }
+        });
+        App { address, heads }
+    }
+
+    fn heads(&self) -> usize {
+        self.heads.lock().unwrap().len()
+    }
+}
+
+fn serve(mut stream: TcpStream, heads: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is = name.eq_ignore_ascii_case("content-length");
+            is.then(|| value.trim().parse().unwrap())
+        });
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body).unwrap();
+        let status = match head.split_once("/status/") {
+            Some((_, rest)) => rest[..3].to_owned(),
+            None => "200".to_owned(),
+        };
+        heads.lock().unwrap().push(head);
+        let answer = format!("HTTP/1.1 {status} So\r\ncontent-length: 5\r\n\r\nhello");
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A client at an address of its own: `127.0.0.N`.
+struct Client(u8);
+
+/// What a client got.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+impl Client {
+    fn at(last: u8) -> Self {
+        Client(last)
+    }
+
+    fn ask(
+        &self,
+        to: SocketAddr,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        self.try_ask(to, method, path, headers, body).unwrap()
+    }
+
+    /// Asks over a connection of its own; none if that breaks.
+    fn try_ask(
+        &self,
+        to: SocketAddr,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Answer> {
+        let mut stream = self.connect(to)?;
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += &format!("content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(head.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some(Answer {
+            status: head.split(' ').nth(1)?.parse().ok()?,
+            head: head.to_owned(),
+            body: body.to_owned(),
+        })
+    }
+
+    fn connect(&self, to: SocketAddr) -> Option<TcpStream> {
+        use std::os::fd::OwnedFd;
+        let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, self.0), 0);
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::STREAM,
+            None,
+        );
+        let socket: OwnedFd = socket.unwrap();
+        rustix::net::bind(&socket, &from).unwrap();
+        rustix::net::connect(&socket, &to).ok()?;
+        Some(TcpStream::from(socket))
+    }
+}
+
+/// A shipped configuration with addresses of this test; each has to be in it exactly as often as
+/// told.
+fn shipped(name: &str, changes: &[(&str, usize, String)]) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops");
+    let mut text = fs::read_to_string(folder.join(name)).unwrap();
+    for (old, times, new) in changes {
+        assert_eq!(text.matches(old).count(), *times, "{old} in ops/{name}");
+        text = text.replace(old, new);
+    }
+    text
+}

@@ -1,0 +1,143 @@
+//! `ops/nginx.conf` in a real nginx.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use tollgate_testkit::program::{self, Program};
+use tollgate_testkit::{poll, ports};
+
+use super::{App, Client, SOON, Tollgate, shipped};
+
+/// What stands around the shipped file: its own temporary files, no process but one.
+const AROUND: &str = "\
+daemon off;
+master_process off;
+worker_processes 1;
+pid nginx.pid;
+error_log stderr notice;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    include tollgate.conf;
+}
+";
+
+fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
+    let address: SocketAddr = ([127, 0, 0, 1], ports::free()).into();
+    let text = shipped(
+        "nginx.conf",
+        &[
+            (
+                "server 127.0.0.1:8080;",
+                1,
+                format!("server {};", tollgate.api),
+            ),
+            (
+                "server 127.0.0.1:3000;",
+                1,
+                format!("server {};", app.address),
+            ),
+            ("listen 80;", 1, format!("listen {address};")),
+        ],
+    );
+    let mut nginx = Program::start(&program::nginx(), |folder| {
+        fs::write(folder.join("nginx.conf"), AROUND).unwrap();
+        fs::write(folder.join("tollgate.conf"), text).unwrap();
+        let folder = folder.to_str().unwrap();
+        let args = ["-p", folder, "-c", "nginx.conf", "-e", "stderr"];
+        args.map(str::to_owned).to_vec()
+    });
+    poll::until(SOON, "nginx answers", || {
+        assert!(nginx.is_running(), "{}", nginx.log());
+        Client::at(1)
+            .try_ask(address, "GET", "/", &[], "")
+            .is_some()
+    });
+    (nginx, address)
+}
+
+#[test]
+fn refusals_reach_the_client_as_429_with_when_to_come_back() {
+    let (tollgate, app) = (Tollgate::start(), App::start());
+    let (_nginx, address) = start(&tollgate, &app);
+    let log_in = |client: u8, headers: &[(&str, &str)]| {
+        Client::at(client).ask(address, "POST", "/login?next=/", headers, "name=ann")
+    };
+    let before = app.heads();
+    let first = log_in(7, &[]);
+    assert_eq!((first.status, first.body.as_str()), (200, "hello"));
+    let left = first.header("ratelimit").unwrap();
+    assert!(
+        left.starts_with("\"login sliding-window-log/h\";r=1;t=3"),
+        "{left}"
+    );
+    let policy = first.header("ratelimit-policy");
+    assert_eq!(policy, Some("\"login sliding-window-log/h\";q=2;w=3600"));
+    assert_eq!(log_in(7, &[]).status, 200);
+    let refused = log_in(7, &[]);
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((3000..=3600).contains(&retry_after), "{refused:?}");
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert!(refused.header("ratelimit").is_some(), "{refused:?}");
+    assert!(refused.header("www-authenticate").is_none());
+    let problem: serde_json::Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(problem["status"], 429);
+    assert_eq!(
+        app.heads() - before,
+        2,
+        "the application saw a refused request"
+    );
+
+    // A client's own word about who it is and what it wants does not count.
+    for header in [
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-original-uri", "/free"),
+        ("x-original-method", "GET"),
+        ("x-forwarded-uri", "/free"),
+        ("x-forwarded-method", "GET"),
+    ] {
+        assert_eq!(log_in(7, &[header]).status, 429, "{header:?}");
+    }
+    assert_eq!(log_in(8, &[]).status, 200);
+    assert_eq!(
+        Client::at(7).ask(address, "GET", "/login", &[], "").status,
+        200
+    );
+}
+
+#[test]
+fn what_is_no_refusal_by_quota_does_not_look_like_one() {
+    let (mut tollgate, app) = (Tollgate::start(), App::start());
+    let (_nginx, address) = start(&tollgate, &app);
+    let get = |path: &str| Client::at(1).ask(address, "GET", path, &[], "");
+    // On a deny list; without a key; and whatever the application says by itself.
+    assert_eq!(
+        Client::at(66)
+            .ask(address, "POST", "/login", &[], "")
+            .status,
+        403
+    );
+    assert_eq!(get("/strict").status, 400);
+    for status in [401, 403, 404, 500, 503] {
+        assert_eq!(get(&format!("/status/{status}")).status, status);
+    }
+    tollgate.turn("closed");
+    let closed = get("/");
+    assert_eq!(closed.status, 503);
+    assert!(closed.body.contains("unavailable"), "{closed:?}");
+    tollgate.turn("off");
+    assert_eq!(get("/").status, 200);
+    // Without Tollgate requests pass.
+    tollgate.end();
+    let open = get("/");
+    assert_eq!((open.status, open.body.as_str()), (200, "hello"));
+}

@@ -1,0 +1,96 @@
+//! Programs of others, run as children: nginx, Envoy, schemathesis. Knows where `./test` puts them;
+//! knows nothing of what they are told.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::process::Process;
+
+/// Where `./test` puts what comes as a Python package.
+const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testkit");
+
+/// nginx: `TOLLGATE_NGINX`, or the one of the system.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn nginx() -> PathBuf {
+    // Not everybody has the folder for servers on the path.
+    let usual = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
+    find("TOLLGATE_NGINX", usual.map(PathBuf::from).to_vec())
+}
+
+/// Envoy: `TOLLGATE_ENVOY`, or what `./test` installed.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn envoy() -> PathBuf {
+    let packages = fs::read_dir(Path::new(INSTALLED).join("envoy/lib"));
+    let packages = packages.into_iter().flatten().flatten();
+    let usual = packages.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
+    find("TOLLGATE_ENVOY", usual.collect())
+}
+
+/// Schemathesis: `TOLLGATE_SCHEMATHESIS`, or what `./test` installed.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn schemathesis() -> PathBuf {
+    let usual = Path::new(INSTALLED).join("schemathesis/bin/schemathesis");
+    find("TOLLGATE_SCHEMATHESIS", vec![usual])
+}
+
+fn find(variable: &str, usual: Vec<PathBuf>) -> PathBuf {
+    if let Some(program) = env::var_os(variable) {
+        return program.into();
+    }
+    let found = usual.into_iter().find(|program| program.is_file());
+    found.unwrap_or_else(|| panic!("no program for {variable}; ./test installs it"))
+}
+
+/// A program in a folder of its own, ended with this value or with the test's process.
+#[derive(Debug)]
+pub struct Program {
+    // Before its folder: it may write there until it ends.
+    process: Process,
+    folder: TempDir,
+}
+
+impl Program {
+    /// Runs a program. A function gets the folder, to write files, and gives the arguments.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it cannot be run.
+    #[must_use]
+    pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("tollgate-program-")
+            .tempdir()
+            .expect("the temporary folder can be written to");
+        let arguments = arguments(folder.path());
+        let log = folder.path().join("log");
+        let process = Process::spawn(program, &arguments, folder.path(), &log)
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
+        Self { process, folder }
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.process.is_running()
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
