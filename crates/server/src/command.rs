@@ -6,7 +6,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod man;
-mod race;
+pub(crate) mod race;
 pub(crate) mod replay;
 mod serve;
 

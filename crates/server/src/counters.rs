@@ -40,6 +40,14 @@ impl Counters {
         }
     }
 
+    /// The servers, if that is where it counts.
+    pub(crate) fn redis_store(&self) -> Option<&Arc<RedisStore>> {
+        match &self.kept {
+            Kept::Memory(_) => None,
+            Kept::Redis(store) => Some(store),
+        }
+    }
+
     /// How many live keys this process holds. Looks at every place, so it takes a while.
     pub(crate) fn live_keys(&self) -> usize {
         match &self.kept {

@@ -4,6 +4,9 @@
 mod redis;
 mod threads;
 
+pub(crate) use redis::among;
+pub(crate) use threads::race as here;
+
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -25,7 +28,7 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
         rounds: args.rounds,
     };
     let (store, rounds) = match Place::of(&args.store)? {
-        Place::Memory => ("memory", threads::race(&field)),
+        Place::Memory => ("memory", here(&field)),
         Place::Redis(builder) => ("redis", redis::race(&field, builder)?),
     };
     let written = if args.json {
@@ -38,10 +41,10 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
 
 /// Who races for what.
 #[derive(Clone, Copy)]
-struct Field {
-    clients: u32,
-    limit: u32,
-    rounds: u32,
+pub(crate) struct Field {
+    pub(crate) clients: u32,
+    pub(crate) limit: u32,
+    pub(crate) rounds: u32,
 }
 
 impl Field {
@@ -61,9 +64,9 @@ impl Field {
 
 /// How many each way let in.
 #[derive(Clone, Copy, Serialize)]
-struct Round {
-    read_check_write: u32,
-    atomic: u32,
+pub(crate) struct Round {
+    pub(crate) read_check_write: u32,
+    pub(crate) atomic: u32,
 }
 
 fn page(field: &Field, store: &str, rounds: &[Round], out: &mut impl Write) -> io::Result<()> {

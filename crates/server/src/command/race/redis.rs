@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
-    Limit, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply, Request, Store,
+    Limit, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply, Request, Store, Verb,
 };
 
 use super::{Field, Round};
@@ -23,7 +23,8 @@ pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Roun
         let mut clients = Vec::new();
         for _ in 0..field.clients {
             let builder = builder.clone().namespace(scratch.namespace());
-            clients.push(Client::connect(builder, &naive).await?);
+            let store = Arc::new(builder.open()?);
+            clients.push(Client::over(store, &naive).await?);
         }
         let clients: Arc<[Client]> = clients.into();
         let mut rounds = Vec::new();
@@ -34,6 +35,31 @@ pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Roun
     });
     let cleared = scratch.clear();
     raced.and_then(|rounds| cleared.map(|()| rounds))
+}
+
+/// The race on a store that is open already: its clients share what connections it has. Leaves
+/// nothing behind that does not expire within the hour.
+pub(crate) async fn among(field: &Field, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
+    let naive = format!("tollgate:race-{:016x}", fastrand::u64(..));
+    let mut clients = Vec::new();
+    for _ in 0..field.clients {
+        clients.push(Client::over(Arc::clone(store), &naive).await?);
+    }
+    let clients: Arc<[Client]> = clients.into();
+    let mut rounds = Vec::new();
+    for round in 0..field.rounds {
+        rounds.push(one_round(field, &clients, &naive, round).await?);
+        let limit = Limit::from(field.quota());
+        let key = counter(&naive, round);
+        let forget = Request::new(key.as_str(), &limit).verb(Verb::Reset);
+        store.decide(&forget).await?;
+    }
+    Ok(rounds)
+}
+
+/// What the atomic step counts under.
+fn counter(naive: &str, round: u32) -> String {
+    format!("{naive} round {round}")
 }
 
 async fn one_round(
@@ -54,10 +80,10 @@ async fn one_round(
     }
     let read_check_write = read_check_write?;
     let limit = Limit::from(field.quota());
+    let key = counter(naive, round);
     let atomic = all_at_once(clients, move |clients, i| {
-        let limit = limit.clone();
+        let (key, limit) = (key.clone(), limit.clone());
         async move {
-            let key = format!("round {round}");
             let request = Request::new(key.as_str(), &limit);
             Ok(clients[i].store.decide(&request).await?.allowed())
         }
@@ -70,14 +96,13 @@ async fn one_round(
 
 /// One who asks.
 struct Client {
-    store: RedisStore,
+    store: Arc<RedisStore>,
     /// Where the count by read, check and write is.
     server: RedisServer,
 }
 
 impl Client {
-    async fn connect(builder: RedisStoreBuilder, naive: &str) -> Result<Self, RedisError> {
-        let store = builder.open()?;
+    async fn over(store: Arc<RedisStore>, naive: &str) -> Result<Self, RedisError> {
         let mut trouble = None;
         for server in store.servers().await? {
             match server.command(&["GET", naive]).await {
