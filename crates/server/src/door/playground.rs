@@ -3,6 +3,8 @@
 //! nobody else's.
 
 mod bounds;
+mod compatible;
+mod labs;
 mod play;
 mod real;
 mod state;
@@ -17,6 +19,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::json;
 
+use self::labs::Labs;
 use self::real::Real;
 use self::visitors::{Id, Visitors};
 use super::files::File;
@@ -31,6 +34,7 @@ const LARGEST: usize = 256 << 10;
 /// The playground.
 pub(super) struct Playground {
     known: Known,
+    labs: Labs,
     real: Real,
     visitors: Visitors,
 }
@@ -39,6 +43,7 @@ impl Playground {
     pub(super) fn new(serving: &Arc<Serving>) -> Self {
         Playground {
             known: Known::default(),
+            labs: Labs::default(),
             real: Real::of(serving),
             visitors: Visitors::default(),
         }
@@ -70,8 +75,10 @@ impl Playground {
         let parts: Vec<&str> = path.split('/').collect();
         let allowed = match &*parts {
             ["play"] => &[Method::GET, Method::POST][..],
+            ["lab", _] | ["rate-limit", _] | ["rate-limit", _, "burst"] => &[Method::POST][..],
             _ => {
-                let detail = "there is /api/play";
+                let detail = "there is /api/play, /api/lab/{name}, /api/rate-limit/{algorithm}, \
+                              /api/rate-limit/{algorithm}/burst and /api/rate-limit/reset";
                 return Err(Problem::new(Code::NotFound, detail));
             }
         };
@@ -81,13 +88,17 @@ impl Playground {
         let (head, body) = request.into_parts();
         let said = Id::said(&head.headers);
         let id = said.unwrap_or_else(Id::random);
-        let answered = match (&*parts, &head.method) {
-            (["play"], &Method::GET) => Ok(self.about().await),
-            _ => {
-                same_site(&head.headers)?;
-                let json = reply::read(&head.headers, body, LARGEST).await?;
-                self.play(id, &json).await
-            }
+        if head.method == Method::POST {
+            same_site(&head.headers)?;
+        }
+        let json = reply::read(&head.headers, body, LARGEST).await?;
+        let answered = match &*parts {
+            ["lab", name] => self.lab(id, name, &json).await,
+            ["rate-limit", "reset"] => self.start_over(id).await,
+            ["rate-limit", algorithm] => self.attempt(id, algorithm, &json).await,
+            ["rate-limit", algorithm, _] => self.burst(id, algorithm, &json).await,
+            _ if head.method == Method::GET => Ok(self.about().await),
+            _ => self.play(id, &json).await,
         };
         let mut response = answered.unwrap_or_else(|problem| problem.response());
         let headers = response.headers_mut();

@@ -37,13 +37,16 @@ pub(crate) enum Code {
     NotFound,
     UnknownRule,
     UnknownOverride,
+    UnknownAlgorithm,
     MethodNotAllowed,
     BodyTooSlow,
     TooManyOverrides,
     BodyTooLarge,
     WrongContentType,
+    TooManyLabs,
     StoreUnavailable,
     TooManyViewers,
+    Busy,
     Closed,
 }
 
@@ -87,6 +90,7 @@ impl Code {
             Code::NotFound => (S::NOT_FOUND, "not-found", "Nothing is here"),
             Code::UnknownRule => (S::NOT_FOUND, "unknown-rule", "No such rule"),
             Code::UnknownOverride => (S::NOT_FOUND, "unknown-override", "No such override"),
+            Code::UnknownAlgorithm => (S::BAD_REQUEST, "unknown-algorithm", "No such algorithm"),
             Code::MethodNotAllowed => (
                 S::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
@@ -108,6 +112,12 @@ impl Code {
                 "wrong-content-type",
                 "The body is not called JSON",
             ),
+            Code::TooManyLabs => (
+                S::TOO_MANY_REQUESTS,
+                "too-many-labs",
+                "Too many experiments",
+            ),
+            Code::Busy => (S::SERVICE_UNAVAILABLE, "busy", "Too much at once"),
             Code::StoreUnavailable => (
                 S::SERVICE_UNAVAILABLE,
                 "store-unavailable",
@@ -176,7 +186,7 @@ impl Problem {
 mod tests {
     use super::*;
 
-    const ALL: [Code; 26] = [
+    const ALL: [Code; 30] = [
         Code::MalformedJson,
         Code::BadField,
         Code::BadBody,
@@ -196,6 +206,10 @@ mod tests {
         Code::NotFound,
         Code::UnknownRule,
         Code::UnknownOverride,
+        Code::UnknownAlgorithm,
+        Code::TooManyLabs,
+        Code::Busy,
+        Code::TooManyViewers,
         Code::MethodNotAllowed,
         Code::BodyTooSlow,
         Code::TooManyOverrides,

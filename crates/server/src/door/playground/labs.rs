@@ -1,0 +1,130 @@
+//! The labs: experiments of a moment on the real engine, each within bounds, a few at a time.
+//! Knows which there are and who may have one; leaves each to a file of its own.
+
+mod boundary;
+mod greedy;
+mod outage;
+mod race;
+mod skew;
+mod stampede;
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tollgate::http::{Headers, Limits};
+use tollgate::{Decision, Limit, Limiter, MemoryStore, Quota};
+
+use super::super::http::Object;
+use super::super::problem::{Code, Problem};
+use super::super::reply;
+use super::Playground;
+use super::visitors::Id;
+
+/// How many run at a time.
+const AT_ONCE: usize = 2;
+/// How long one waits for its turn.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
+/// How often a visitor may have one, and how many of those are remembered.
+const EACH: &str = "token-bucket 1/s burst 12";
+const REMEMBERED: usize = 2_000;
+
+/// Who may have a lab, and when.
+pub(super) struct Labs {
+    turns: Semaphore,
+    /// What is shown here is used here.
+    limiter: Limiter,
+}
+
+impl Default for Labs {
+    fn default() -> Self {
+        let quota: Quota = EACH.parse().expect("it is a quota");
+        let store = MemoryStore::builder().capacity(REMEMBERED).build();
+        Labs {
+            turns: Semaphore::new(AT_ONCE),
+            limiter: Limiter::over(store, Limit::named("labs", quota)),
+        }
+    }
+}
+
+impl Playground {
+    /// Runs an experiment and answers what was measured.
+    pub(super) async fn lab(
+        &self,
+        id: Id,
+        name: &str,
+        json: &[u8],
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let decision = self.labs.limiter.check(id.key("\0labs"));
+        if !decision.allowed() {
+            return Ok(self.labs.refusal(&decision));
+        }
+        let turn = timeout(TURN_WITHIN, self.labs.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            let detail = format!("{AT_ONCE} labs run already; try again in a moment");
+            return Err(Problem::new(Code::Busy, detail));
+        };
+        let measured = match name {
+            "boundary" => boundary::run(&settings(json)?)?,
+            "race" => race::run(settings(json)?, &self.real).await?,
+            "skew" => skew::run(&settings(json)?)?,
+            "outage" => outage::run(&settings(json)?).await?,
+            "greedy" => greedy::run(&settings(json)?)?,
+            "stampede" => stampede::run(settings(json)?).await?,
+            _ => {
+                let detail = "there is boundary, race, skew, outage, greedy and stampede";
+                return Err(Problem::new(Code::NotFound, detail));
+            }
+        };
+        Ok(reply::value(StatusCode::OK, &measured))
+    }
+}
+
+impl Labs {
+    fn refusal(&self, decision: &Decision) -> Response<Full<Bytes>> {
+        let detail = format!("labs are limited to {EACH} for each visitor");
+        let mut response = Problem::new(Code::TooManyLabs, detail).response();
+        let limits = Limits::new(self.limiter.limits().iter().cloned());
+        let limits = limits.expect("one limit goes together with itself");
+        let told = [&limits].into_iter();
+        Headers::default().tell(response.headers_mut(), decision, told);
+        response
+    }
+}
+
+/// The settings of a lab; what is left out is as usual.
+fn settings<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
+    match json.trim_ascii() {
+        [] => Ok(T::default()),
+        json => Ok(reply::parse::<Object<T>>(json)?.0),
+    }
+}
+
+/// Whether a setting is one that a lab can run with.
+fn within<T: Display + PartialOrd>(
+    name: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), Problem> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = range.into_inner();
+    let detail = format!("`{name}` {value} is not {least} to {most}");
+    Err(Problem::new(Code::BadField, detail))
+}
+
+/// A lab that could not go on, through nobody's fault who asked.
+fn failed(why: impl Display) -> Problem {
+    Problem::new(Code::StoreUnavailable, format!("the lab stopped: {why}"))
+}
+
+/// What a lab measured.
+type Measured = Result<Value, Problem>;

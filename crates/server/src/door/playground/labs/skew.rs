@@ -1,0 +1,68 @@
+//! The skewed clock: two servers whose clocks differ count together, once each by its own clock and
+//! once by the store's. On supplied time; the core decides.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tollgate::{Algorithm, Quota, Verb};
+use tollgate_core::{State, apply};
+
+use super::{Measured, failed, within};
+
+const SECOND_US: u64 = 1_000_000;
+/// What the store's clock shows.
+const NOW_US: u64 = 1_000_000 * SECOND_US;
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Settings {
+    skew_s: u64,
+    limit: u32,
+    period_s: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            skew_s: 10,
+            limit: 10,
+            period_s: 10,
+        }
+    }
+}
+
+pub(super) fn run(settings: &Settings) -> Measured {
+    let &Settings {
+        skew_s,
+        limit,
+        period_s,
+    } = settings;
+    within("skew_s", skew_s, 0..=3_600)?;
+    within("limit", limit, 1..=100)?;
+    within("period_s", period_s, 1..=3_600)?;
+    let period = Duration::from_secs(period_s);
+    // It counts exactly: whatever is too much is the clocks' doing.
+    let quota = Quota::new(Algorithm::SlidingWindowLog, limit, period).map_err(failed)?;
+    let skewed = [NOW_US, NOW_US + skew_s * SECOND_US];
+    Ok(json!({
+        "quota": quota.to_string(),
+        "limit": limit,
+        "period_s": period_s,
+        "skew_s": skew_s,
+        "sent": 2 * limit,
+        "application_time": admitted(&quota, skewed),
+        "store_time": admitted(&quota, [NOW_US; 2]),
+    }))
+}
+
+/// How many get in of a limit's worth through each of two servers, all at the same moment, by what
+/// each server's clock shows.
+fn admitted(quota: &Quota, clocks: [u64; 2]) -> Value {
+    let mut state = State::New;
+    let servers = clocks.map(|t_us| {
+        let ask = |_: &u32| apply(quota, &mut state, Verb::Check, 1, t_us).allowed();
+        (0..quota.limit()).filter(ask).count()
+    });
+    json!({"admitted": servers[0] + servers[1], "servers": servers})
+}
