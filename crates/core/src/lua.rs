@@ -291,7 +291,7 @@ pub fn read_log(stored: &[u8]) -> Option<Log> {
     let width = time_bytes + sum_bytes;
     // Both are cut to their lowest bytes: what is missing follows from the newest time, and from
     // the sum before the oldest.
-    let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes)) - 1);
+    let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(WIDE_BITS)) - 1);
     let time = |said: u64| newest.checked_sub(cut(newest.wrapping_sub(said), time_bytes));
     let sum = |said: u64| cut(said.wrapping_sub(before), sum_bytes);
     let entry = |from: usize| {
@@ -311,6 +311,8 @@ pub fn read_log(stored: &[u8]) -> Option<Log> {
 /// Where in a stored log its margin begins, and where its ring does.
 const LOG_HEADER: usize = 48;
 const LOG_RING: usize = 144;
+/// The bits that a number of Lua's has, which is all that a sum is ever cut to.
+const WIDE_BITS: usize = 53;
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))

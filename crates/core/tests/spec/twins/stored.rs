@@ -2,14 +2,18 @@
 
 use std::fmt;
 
-use tollgate_core::lua::read_state;
+use tollgate_core::lua::{read_log, read_state};
 use tollgate_core::{Quota, State};
 use tollgate_testkit::resp::Reply;
 
 /// Whether a stored value is a state. Only what a log holds has to be compared as text.
 pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {
     match value {
-        Reply::Bulk(raw) if raw[0] == 4 => shown(value, quota) == format!("{state:?}"),
+        Reply::Bulk(raw) if raw[0] == 4 => {
+            // As whoever looks at it reads it, and as it is written down.
+            read_log(raw).map(State::Log).as_ref() == Some(state)
+                && shown(value, quota) == format!("{state:?}")
+        }
         Reply::Bulk(raw) => read_state(quota, &mut &raw[..]).as_ref() == Some(state),
         _ => *state == State::New,
     }
