@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use self::audit::Audit;
 use self::live::{Events, Live};
+use super::files::File;
 use super::http::Object;
 use super::listen::Door;
 use super::problem::{Code, Problem};
@@ -82,8 +83,24 @@ impl Admin {
             "/metrics" => return Ok(reply::other_method(&[Method::GET])),
             _ => {}
         }
+        if let Some(rest) = path.strip_prefix("/live") {
+            let name = match rest {
+                "" => Some("live.html"),
+                rest => rest.strip_prefix('/'),
+            };
+            let file = name.and_then(File::named);
+            self.admitted(&request, peer)?;
+            let file = file.ok_or_else(|| {
+                let detail = "there is /live, /live/events, and what the page asks for";
+                Problem::new(Code::NotFound, detail)
+            })?;
+            return Ok(match reads {
+                true => file.response(request.headers()),
+                false => reply::other_method(&[Method::GET]),
+            });
+        }
         if !path.starts_with("/admin/") {
-            let detail = "there is /healthz, /readyz, /metrics, /admin/rules, /admin/keys/{key}, \
+            let detail = "there is /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \
                           /admin/overrides, /admin/kill-switch and /admin/top";
             return Err(Problem::new(Code::NotFound, detail));
         }

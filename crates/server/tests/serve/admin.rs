@@ -40,6 +40,7 @@ fn every_name_of_the_contract_answers() {
         "/healthz",
         "/readyz",
         "/metrics",
+        "/live",
         "/admin/rules",
         "/admin/keys/a",
         "/admin/overrides",

@@ -134,6 +134,41 @@ fn events_tell_what_the_server_does() {
 }
 
 #[test]
+fn the_page_and_its_files_are_here() {
+    let server = Server::start(&[]);
+    let page = server.admin("GET", "/live", "");
+    assert_eq!(page.status, 200);
+    let kind = page.header("content-type").unwrap();
+    assert!(kind.starts_with("text/html"), "{kind}");
+    let tag = ("if-none-match", page.header("etag").unwrap());
+    assert_eq!(ask(server.admin, "GET", "/live", &[tag], "").status, 304);
+    // Whatever the page names is here too.
+    let named = page
+        .body
+        .split('"')
+        .filter(|text| text.starts_with("/live/"));
+    for file in named {
+        assert_eq!(server.admin("GET", file, "").status, 200, "{file}");
+    }
+    assert_eq!(server.admin("GET", "/live/style.css", "").status, 200);
+    for wrong in [
+        "/live/",
+        "/live/nothing.js",
+        "/live/../Cargo.toml",
+        "/lively",
+    ] {
+        assert_eq!(
+            server.admin("GET", wrong, "").code(),
+            "not-found",
+            "{wrong}"
+        );
+    }
+    let away = ("x-forwarded-for", "192.0.2.1");
+    let answer = ask(server.admin, "GET", "/live", &[away], "");
+    assert_eq!(answer.code(), "token-required");
+}
+
+#[test]
 fn only_those_who_may_look_do_and_not_too_many() {
     let server = Server::start_as(&[], &[("TOLLGATE_ADMIN_TOKEN", "0123456789abcdef")]);
     let away = ("x-forwarded-for", "192.0.2.1");
