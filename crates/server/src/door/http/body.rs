@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// One question.
@@ -24,7 +24,7 @@ pub(super) struct Body {
     pub(super) rule: Option<String>,
     #[serde(default, deserialize_with = "given")]
     pub(super) attributes: Option<Object<Attributes>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) cost: Option<u32>,
     #[serde(default, deserialize_with = "given")]
     pub(super) verb: Option<String>,
@@ -76,6 +76,39 @@ pub(super) enum Values {
 /// A field that is there has a value: `null` is none.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+/// A whole number, however it is written: JSON has one kind of number, and `5.0` is 5.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = u32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number from 0 to 4294967295")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
+            let wrong = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+            u32::try_from(number).map_err(wrong)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<u32, E> {
+            let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+            match fits {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "it is whole and in range"
+                )]
+                true => Ok(number as u32),
+                false => Err(E::invalid_value(Unexpected::Float(number), &self)),
+            }
+        }
+    }
+
+    from.deserialize_u32(Whole).map(Some)
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -145,8 +178,11 @@ mod tests {
             (r#"{"key":"a","key":"a"}"#, Code::BadField),
             (r#"{"kye":"a"}"#, Code::BadField),
             (r#"{"cost":-1}"#, Code::BadField),
-            (r#"{"cost":1.0}"#, Code::BadField),
-            (r#"{"cost":1e0}"#, Code::BadField),
+            (r#"{"cost":1.5}"#, Code::BadField),
+            (r#"{"cost":-1.0}"#, Code::BadField),
+            (r#"{"cost":4294967296.0}"#, Code::BadField),
+            (r#"{"cost":1e300}"#, Code::BadField),
+            (r#"{"cost":null}"#, Code::BadField),
             (r#"{"cost":"1"}"#, Code::BadField),
             (r#"{"cost":4294967296}"#, Code::BadField),
             (r#"{"limits":{}}"#, Code::BadField),
@@ -165,6 +201,20 @@ mod tests {
         }
         assert!(parse::<Body>(b"{\"key\":\"\xff\"}").is_err());
         assert!(parse::<Body>(&b"[".repeat(10_000)).is_err());
+    }
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        for (json, cost) in [
+            (r#"{"cost":7}"#, 7),
+            (r#"{"cost":7.0}"#, 7),
+            (r#"{"cost":7e0}"#, 7),
+            (r#"{"cost":-0.0}"#, 0),
+            (r#"{"cost":4294967295.0}"#, u32::MAX),
+        ] {
+            let body = parse::<Body>(json.as_bytes());
+            assert_eq!(body.ok().and_then(|body| body.0.cost), Some(cost), "{json}");
+        }
     }
 
     #[test]

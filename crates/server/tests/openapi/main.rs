@@ -1,0 +1,89 @@
+//! docs/openapi.yaml is true: schemathesis asks a running server what the file allows and what it
+//! forbids, and every answer has to be as the file says. No answer is a 5xx.
+
+// A test that cannot go on may say so by panicking.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tollgate_testkit::program::schemathesis;
+
+const RULES: &str = "\
+version: 1
+trusted_proxies: [127.0.0.1]
+rules:
+  - { name: login, match: { path: /login }, key: [ip], limits: 5/min }
+  - { name: api, key: [{ header: x-api-key }], on_missing: pass, limits: 5/min }
+";
+
+#[test]
+fn the_server_answers_as_its_description_says() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::env::temp_dir().join(format!("tollgate-openapi-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("rules.yaml"), RULES).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["serve", "--config", "rules.yaml"])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .env_remove("TOLLGATE_STORE")
+        .current_dir(&folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = server.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    let addresses: Value = serde_json::from_str(&line).unwrap();
+    let url = format!("http://{}", addresses["api"].as_str().unwrap());
+    let ran = Command::new(schemathesis())
+        .arg("run")
+        .arg(here.join("../../docs/openapi.yaml"))
+        .args([
+            "--url",
+            &url,
+            "--mode",
+            "all",
+            "--phases",
+            "examples,coverage,fuzzing",
+        ])
+        // A proxy asks with whatever method it was asked with, and OpenAPI 3.1 cannot declare them
+        // all; what other paths answer to other methods has a test of its own.
+        .args(["--checks", "all", "--exclude-checks", "unsupported_method"])
+        .args([
+            "--seed",
+            "1",
+            "--max-examples",
+            "30",
+            "--request-timeout",
+            "30",
+        ])
+        .args([
+            "--generation-database",
+            "none",
+            "--continue-on-failure",
+            "--no-color",
+        ])
+        .env("SCHEMATHESIS_HOOKS", "hooks")
+        .env("PYTHONPATH", here.join("tests/openapi"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(&folder)
+        .output();
+    let _ = server.kill();
+    let _ = server.wait();
+    let _ = fs::remove_dir_all(&folder);
+    let ran = ran.unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    // All of them: a description without operations would be true as well.
+    assert!(said.contains("Tested: 10"), "{said}");
+}
