@@ -26,8 +26,44 @@ macro_rules! files {
     };
 }
 
-/// Every file of `ui/`.
-static FILES: [File; 4] = files!["app.js", "index.html", "live.html", "style.css"];
+/// Every file of `ui/`, by its path there.
+static FILES: [File; 35] = files![
+    "api.js",
+    "app.js",
+    "badge.js",
+    "bands.js",
+    "behaviours.js",
+    "card.js",
+    "chart.js",
+    "clock.js",
+    "desk.js",
+    "dom.js",
+    "draw.js",
+    "icon.svg",
+    "index.html",
+    "journal.js",
+    "keyfinder.js",
+    "labs.js",
+    "live.html",
+    "live.js",
+    "pictures.js",
+    "pictures/bucket.js",
+    "pictures/counter.js",
+    "pictures/log.js",
+    "pictures/parts.js",
+    "pictures/queue.js",
+    "pictures/window.js",
+    "quota.js",
+    "rulelist.js",
+    "settings.js",
+    "share.js",
+    "state.js",
+    "stream.js",
+    "style.css",
+    "tabs.js",
+    "theme.js",
+    "traffic.js",
+];
 
 /// What a page may do: talk to where it is from, and nothing else.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -102,16 +138,24 @@ fn tag(bytes: &[u8]) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
     #[test]
     fn every_file_of_the_pages_is_in_the_binary_and_has_a_type() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ui");
-        let mut names: Vec<String> = fs::read_dir(folder)
-            .unwrap()
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/ui"));
+        let mut names = Vec::new();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => names.push(path.strip_prefix(root).unwrap().display().to_string()),
+                }
+            }
+        }
         names.sort();
         let known: Vec<&str> = FILES.iter().map(|file| file.name).collect();
         assert_eq!(names, known);
