@@ -116,7 +116,7 @@ function welcome() {
     for (const card of cards) card.peek();
     if (!fresh || heard < cards.length || setting.any) return;
     stage.burstAll(12);
-    say(find('welcome'), 'Twelve requests have just arrived at each, in one instant. Ten were let in. Watch how each one finds room again.');
+    say(find('welcome'), 'Twelve requests have just arrived at each, in one instant, and not all got in. Watch how each one finds room again.');
     find('welcome').hidden = false;
   });
 }

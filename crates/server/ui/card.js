@@ -1,7 +1,7 @@
 // One behaviour on the page: its picture, its settings, its buttons, its answers. Sends through the
 // stage it stands on; knows nothing of the other cards.
 
-import { duration, h, say } from './dom.js';
+import { countdown, duration, h, say } from './dom.js';
 import { Journal, verdict } from './journal.js';
 import { PICTURES } from './pictures.js';
 import { Settings } from './settings.js';
@@ -106,7 +106,7 @@ export class Card {
     if (wait === 'never') return 'never';
     if (!wait) return 'none';
     const left = this.#at + wait - now;
-    return left > 0 ? duration(left) : 'now';
+    return left > 0 ? countdown(left) : 'now';
   }
 
   #keep(answer, t) {

@@ -83,7 +83,7 @@ function plot(name) {
       const over = one.worst > one.limit;
       verdict.classList.toggle('over', over);
       verdict.replaceChildren(worst, ` at most in any ${seconds} s`);
-      say(sums, `${one.sent} sent, ${one.through} let in. Never more than ${Math.floor(one.bound)}, whatever comes.`);
+      say(sums, `${one.sent} sent, ${one.through} let in. Worst possible: ${Math.floor(one.bound)}.`);
       svg.setAttribute('aria-label', `${name}: at most ${one.worst} in any ${seconds} seconds, limit ${round(one.limit)}`);
     },
   };

@@ -2,8 +2,8 @@
 // cards answer.
 
 import { SPEEDS } from './clock.js';
+import { countdown, h, say } from './dom.js';
 import { drawing } from './draw.js';
-import { duration, h, say } from './dom.js';
 import { SOURCES } from './traffic.js';
 
 const TIMES = { real: 'Real', slow: 'Slowed', step: 'By hand' };
@@ -54,7 +54,7 @@ export class Desk {
     say(find('time'), this.#clock.supplied ? `t = ${(now / 1e6).toFixed(this.#clock.mode === 'step' ? 3 : 1)} s` : '');
     const wait = this.#traffic.untilNext(now);
     const { words } = SOURCES[this.#traffic.source];
-    say(find('words'), wait ? `The next attack begins in ${duration(wait)}.` : words(this.#traffic.options));
+    say(find('words'), wait ? `The next attack begins in ${countdown(wait)}.` : words(this.#traffic.options));
   }
 
   #start() {
@@ -94,7 +94,7 @@ export class Desk {
     const words = {
       real: 'The engine’s own clock, as in production.',
       slow: 'The page supplies the time, slower than yours.',
-      step: 'Time stands still until you move it; send as much as you like in one instant.',
+      step: 'Time stands still until you move it.',
     };
     const speeds = h('select', { id: 'speed', 'aria-label': 'Speed', onchange: (event) => {
       this.#clock.choose('slow', Number(event.target.value));

@@ -54,6 +54,11 @@ export function duration(us) {
   return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;
 }
 
+/** A duration that is counted down: calm, to a tenth of a second. */
+export function countdown(us) {
+  return us < 6e7 ? `${(Math.ceil(Math.max(0, us) / 1e5) / 10).toFixed(1)} s` : duration(us);
+}
+
 /** A number with at most one digit behind the point. */
 export function figure(number) {
   return String(Math.round(number * 10) / 10);

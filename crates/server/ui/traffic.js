@@ -106,7 +106,7 @@ export class Traffic {
     const lead = this.#lead();
     return Array.from({ length: 2 * limit }, (_, at) => {
       const part = ((at % limit) + 0.5) / limit;
-      return Math.round(at < limit ? strike - lead * (1 - 0.9 * part) : strike + lead * (0.1 + 0.9 * part));
+      return Math.round(at < limit ? strike - lead * (1 - 0.7 * part) : strike + lead * (0.3 + 0.7 * part));
     }).filter((t) => t > from && t <= to);
   }
 

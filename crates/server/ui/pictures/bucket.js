@@ -1,7 +1,7 @@
 // The two buckets: one full of tokens that drip in, one that requests pour into and that drains.
 
-import { duration, each, figure, s, say, set } from '../dom.js';
-import { label, lane, sheet } from './parts.js';
+import { countdown, each, figure, s, say, set } from '../dom.js';
+import { label, lane, sheet, shortSpan } from './parts.js';
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 24, 94];
 const TEXT = 186;
@@ -27,8 +27,8 @@ export function tokenBucket() {
     const each1 = quota.period / quota.limit;
     return {
       strong: `${whole} of ${quota.capacity} tokens`,
-      line: full ? 'full: silence is banked up to here' : `next in ${duration((1 - part) * each1)}`,
-      rate: `one more every ${duration(each1)}`,
+      line: full ? 'full: silence is banked up to here' : `next in ${countdown((1 - part) * each1)}`,
+      rate: `one more every ${shortSpan(each1)}`,
     };
   });
 }
@@ -56,8 +56,8 @@ export function leakyBucket() {
     const each1 = quota.period / quota.limit;
     return {
       strong: `${figure(view.level)} of ${quota.capacity} in the bucket`,
-      line: view.level > 0 ? `empty in ${duration(view.level * each1)}` : 'empty: a whole burst fits',
-      rate: `one drains every ${duration(each1)}`,
+      line: view.level > 0 ? `empty in ${countdown(view.level * each1)}` : 'empty: a whole burst fits',
+      rate: `one drains every ${shortSpan(each1)}`,
     };
   });
 }

@@ -1,6 +1,6 @@
 // Sliding log: every remembered request, sliding out of sight one period after it came.
 
-import { duration, each, plural, s, say, set } from '../dom.js';
+import { countdown, each, plural, s, say, set } from '../dom.js';
 import { FLOOR, label, lane, sheet, shortSpan } from './parts.js';
 
 const [LEFT, RIGHT, TOP] = [34, 330, 22];
@@ -27,7 +27,7 @@ export function slidingLog() {
       });
       say(count, `${view.used} of ${quota.limit}`);
       const oldest = view.entries[0];
-      say(rest, oldest ? `oldest leaves in ${duration(oldest.t_us + quota.period - now)}` : `the last ${shortSpan(quota.period)}`);
+      say(rest, oldest ? `oldest leaves in ${countdown(oldest.t_us + quota.period - now)}` : `the last ${shortSpan(quota.period)}`);
       below.draw(history, quota, now);
       return `${plural(view.used, 'request')} remembered from the last ${shortSpan(quota.period)}`;
     },
@@ -37,18 +37,17 @@ export function slidingLog() {
 /** Entries of nearly one moment stand on each other. */
 function pile(list, limit, x) {
   const cells = [];
-  const tops = new Map();
+  const single = limit <= 40;
   const tall = TALL / Math.max(10, Math.min(limit, 40));
+  let [first, from] = [-Infinity, 0];
   for (const { t_us: t, units } of list) {
-    const column = Math.round(t / 1000 / 50);
-    const from = tops.get(column) ?? 0;
-    tops.set(column, from + units);
-    const single = limit <= 40;
+    if (x(t) - x(first) >= 7) [first, from] = [t, 0];
     for (let unit = 0; unit < (single ? units : 1); unit += 1) {
       const height = single ? tall : Math.max(2, (TALL * units) / limit);
       const y = single ? FLOOR - (from + unit + 1) * tall : FLOOR - (TALL * (from + units)) / limit;
       cells.push({ x: x(t), y: Math.max(TOP, y), height });
     }
+    from += units;
   }
   return cells;
 }

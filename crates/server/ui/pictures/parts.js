@@ -56,9 +56,9 @@ export function lane() {
   };
 }
 
-/** `20 s`, `2 min`: a span for an axis. */
+/** `20 s`, `2 min`: a span that stays as it is. */
 export function shortSpan(us) {
-  if (us < 1e6) return `${us / 1000} ms`;
+  if (us < 1e6) return `${Math.round(us / 100) / 10} ms`;
   if (us < 12e7) return `${Math.round(us / 1e5) / 10} s`;
   if (us < 72e8) return `${Math.round(us / 6e6) / 10} min`;
   return `${Math.round(us / 36e7) / 10} h`;

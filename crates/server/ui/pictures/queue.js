@@ -1,7 +1,7 @@
 // Shaping: a queue whose head leaves at an even pace, and what has left, evenly spaced.
 
-import { duration, each, plural, s, say, set } from '../dom.js';
-import { FLOOR, WIDTH, label, lane, sheet } from './parts.js';
+import { countdown, each, plural, s, say, set } from '../dom.js';
+import { FLOOR, WIDTH, label, lane, sheet, shortSpan } from './parts.js';
 
 const [LEFT, GATE, AXIS] = [8, 270, 62];
 const REACH = WIDTH - GATE;
@@ -39,10 +39,10 @@ export function queue() {
       each(out, 'circle', left, (dot, since) =>
         set(dot, { cx: GATE + 10 + since * (REACH / 3), cy: AXIS, r: Math.min(size, 8), opacity: Math.max(0, 1 - since / 3) }));
       say(count, `${plural(number, 'place')} of ${quota.capacity} taken`);
-      say(rest, view.level > 0 ? `next would wait ${duration(view.level * each1)}` : 'nobody waits');
-      say(pace, `one every ${duration(each1)}`);
+      say(rest, view.level > 0 ? `next would wait ${countdown(view.level * each1)}` : 'nobody waits');
+      say(pace, `one every ${shortSpan(each1)}`);
       below.draw(history, quota, now);
-      return `${number} of ${quota.capacity} places in the queue taken, one leaves every ${duration(each1)}`;
+      return `${number} of ${quota.capacity} places in the queue taken, one leaves every ${shortSpan(each1)}`;
     },
   };
 }

@@ -1,6 +1,6 @@
 // Fixed window: one count that fills, and is gone when the next window begins.
 
-import { duration, each, s, say, set } from '../dom.js';
+import { countdown, each, s, say, set } from '../dom.js';
 import { FLOOR, HEIGHT, WIDTH, label, lane, sheet, shortSpan } from './parts.js';
 
 const [LEFT, RIGHT, TOP] = [62, 298, 22];
@@ -26,7 +26,7 @@ export function fixedWindow() {
       set(hand, { x1: x, x2: x });
       stack(cells, view.used, quota.limit, LEFT, RIGHT - LEFT);
       say(count, `${view.used} of ${quota.limit}`);
-      say(rest, `forgotten in ${duration(view.end_us - now)}`);
+      say(rest, `forgotten in ${countdown(view.end_us - now)}`);
       below.draw(history, quota, now);
       return `${view.used} of ${quota.limit} used in this window of ${shortSpan(quota.period)}`;
     },
