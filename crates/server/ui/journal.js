@@ -20,7 +20,7 @@ export class Journal {
   }
 
   add(answer, t, clock) {
-    this.#rows.unshift({ answer, time: clock.supplied ? `${(t / 1e6).toFixed(3)} s` : timeOfDay(t) });
+    this.#rows.unshift({ answer, t, time: clock.supplied ? `${(t / 1e6).toFixed(3)} s` : timeOfDay(t) });
     this.#rows.length = Math.min(this.#rows.length, KEPT);
     this.#stale = true;
   }
@@ -59,10 +59,13 @@ export function verdict(answer) {
   return answer.delay_us > 0 ? ['delayed', 'delayed'] : ['admitted', 'admitted'];
 }
 
-function row({ answer, time }) {
+function row({ answer, t, time }) {
   const [word, kind] = verdict(answer);
   const wait = answer.delay_us > 0 ? duration(answer.delay_us) : waitOf(answer);
-  return h('tr', { 'data-allowed': String(answer.allowed) },
+  // The exact figures, for whoever wants more digits than are shown.
+  const exact = { 't-us': t, allowed: answer.allowed, remaining: answer.remaining, 'retry-after-us': answer.retry_after_us, 'delay-us': answer.delay_us };
+  const data = Object.entries(exact).map(([name, value]) => [`data-${name}`, String(value)]);
+  return h('tr', Object.fromEntries(data),
     h('td', {}, time), h('td', { class: kind }, word), h('td', {}, String(answer.remaining ?? '–')), h('td', {}, wait));
 }
 

@@ -13,6 +13,7 @@ const NAMES = {
 const LABS = [
   {
     id: 'boundary',
+    setup: 'Limit 10 in 10 s. Twenty requests around one boundary, the same for all six.',
     name: 'The boundary burst',
     asks: 'A client sends its whole limit just before a window ends, and again just after. How many get in within one period?',
     settings: { limit: 10 },
@@ -27,6 +28,7 @@ const LABS = [
   },
   {
     id: 'race',
+    setup: '32 clients, limit 10, all at once; five rounds, the worst counts.',
     name: 'The race',
     asks: 'Many clients ask at the same instant. One limiter reads the count, checks it and writes it back; the other does all of it in one atomic step.',
     settings: { clients: 32, limit: 10 },
@@ -39,45 +41,49 @@ const LABS = [
   },
   {
     id: 'skew',
+    setup: 'Limit 10 in 10 s, a log. Ten requests at each server at the same moment.',
     name: 'The skewed clock',
     asks: 'Two servers share one limit, and their clocks are 10 s apart. Whose time should decide?',
     settings: { skew_s: 10, limit: 10, period_s: 10 },
     show({ application_time: own, store_time: store, limit }) {
       return [
         bars('admitted within one period', [['Each server’s own time', own.admitted, own.admitted > limit], ['The store’s time', store.admitted, store.admitted > limit]], limit),
-        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: what one server counts, the other takes for another window. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
+        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: what one server counted, the other takes for long past. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
       ];
     },
   },
   {
     id: 'outage',
+    setup: 'Limit 10 a minute, two servers. Twenty requests before, while it is lost, and after.',
     name: 'The store goes down',
     asks: 'Redis vanishes for a while. What do clients see under each policy?',
     settings: { limit: 10, replicas: 2 },
     show({ policies }) {
-      const cells = ({ sent, admitted, refused, unavailable }) => `${admitted} of ${sent}${refused ? `, ${refused} refused` : ''}${unavailable ? `, ${unavailable} × 503` : ''}`;
+      const cells = ({ admitted, refused, unavailable }) => [`${admitted} in`, refused && `${refused} × 429`, unavailable && `${unavailable} × 503`].filter(Boolean).join('\n');
       return [
-        table(['Policy', 'Before', 'During', 'After'], policies.map((one) => [one.policy, cells(one.before), cells(one.during), cells(one.after)])),
+        table(['Policy', 'Before', 'While lost', 'After'], policies.map((one) => [one.policy, cells(one.before), cells(one.during), cells(one.after)])),
         'Open lets everything in and protects nothing. Closed protects and serves nobody, and says 503, never 429. Local counts in each server for its share of the limit: a little off, and still a limit. Choose by what hurts more.',
       ];
     },
   },
   {
     id: 'greedy',
+    setup: '100 requests of one tenant and 10 of another within 10 s: one limit for both, one each, and tiers.',
     name: 'The greedy tenant',
     asks: 'One tenant sends ten times as much as the others. Who is served?',
     settings: { greedy: 10 },
     show({ shared, own, tiers }) {
-      const of = (list) => list.map((one) => `${one.tenant}: ${one.admitted} of ${one.sent}`).join(', ');
+      const of = (list) => list.map((one) => `${one.admitted} of ${one.sent}`);
       const modest = (list) => list.filter((one) => one.tenant !== 'greedy').map((one) => `${one.admitted} of ${one.sent}`).join(', ');
       return [
-        table(['Limits', 'Served'], [['One for all', of(shared)], ['One each', of(own)], ['Tiers', of(tiers)]]),
-        `Under one limit for all, the modest got ${modest(shared)}: the greedy one used it up. With a limit each they got ${modest(own)}. Tiers let a tenant have more without taking it from the others.`,
+        table(['Limits', ...shared.map((one) => `${one.tenant}, served`)], [['One for all', ...of(shared)], ['One each', ...of(own)], ['Tiers', ...of(tiers)]]),
+        `Under one limit for all, the modest got ${modest(shared)}: the greedy one used it up. With a limit each they got ${modest(own)}. Tiers give each kind its own: here ${tiers.map((one) => `${one.tenant} ${one.quota}`).join(', ')}.`,
       ];
     },
   },
   {
     id: 'stampede',
+    setup: '1000 requests through the real gateway to a server that counts its calls: with and without single flight.',
     name: 'The stampede',
     asks: 'A thousand requests want the same thing at once. How many reach the server behind the gateway?',
     settings: { requests: 1000 },
@@ -99,7 +105,7 @@ export function labs(place, announce) {
       run.textContent = 'Running';
       try {
         const [picture, conclusion] = one.show(await lab(one.id, one.settings));
-        result.replaceChildren(picture, h('p', {}, conclusion));
+        result.replaceChildren(picture, h('p', { class: 'so' }, conclusion));
         result.dataset.done = String(Number(result.dataset.done ?? 0) + 1);
         announce(`${one.name}: ${conclusion}`);
       } catch (error) {
@@ -108,7 +114,7 @@ export function labs(place, announce) {
       run.disabled = false;
       run.textContent = 'Run again';
     } }, 'Run');
-    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.asks), run, result);
+    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.asks), h('p', { class: 'quiet' }, one.setup), run, result);
   }));
 }
 

@@ -33,7 +33,8 @@ export class RuleList {
       delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('In all', 'num'),
     };
     const [mark, origin] = [h('span', { class: 'mark-word' }), h('span', { class: 'origin' })];
-    const element = h('tr', {}, h('th', { scope: 'row' }, h('b', {}, name === '(none)' ? 'asked without a rule' : name), mark, origin),
+    const title = name === '(none)' ? h('b', {}, 'asked without a rule') : settings(name);
+    const element = h('tr', {}, h('th', { scope: 'row' }, title, mark, origin),
       cells.limits, cells.admitted, cells.refused, cells.delayed, cells.degraded,
       h('td', { 'data-label': 'Last three minutes' }, picture.element), cells.total);
     const past = [];
@@ -60,6 +61,34 @@ export class RuleList {
     };
     this.#rows.set(name, row);
     return row;
+  }
+}
+
+/** A rule's name, which opens to its settings as they are in force. */
+function settings(name) {
+  const list = h('dl');
+  return h('details', { ontoggle: async ({ target }) => {
+    if (target.open) list.replaceChildren(...await settingsOf(name));
+  } }, h('summary', {}, name), list);
+}
+
+async function settingsOf(name) {
+  const pair = (term, words) => [h('dt', {}, term), h('dd', {}, words)];
+  try {
+    const response = await fetch('/admin/rules', { signal: AbortSignal.timeout(10000) });
+    if (!response.ok) return pair('Settings', response.status === 401 ? 'need the admin token' : `the server answered ${response.status}`);
+    const { rules } = await response.json();
+    const rule = rules.find((one) => one.name === name);
+    if (!rule) return pair('Settings', 'no longer in force');
+    const { methods, paths, every_request: all } = rule.match;
+    const which = all ? 'every request' : [methods.join(' '), paths.join(' ')].filter(Boolean).join(' ') || 'some requests';
+    return [
+      ...pair('Applies to', which), ...pair('Counts by', rule.key.map((part) => part.join(' or ')).join(', ')),
+      ...pair('Store lost', rule.on_failure), ...pair('No key', rule.on_missing),
+      ...pair('Lists', `${rule.allow} allowed, ${rule.deny} denied`), ...pair('Then', rule.stop ? 'no further rule' : 'the next rule too'),
+    ];
+  } catch {
+    return pair('Settings', 'the server does not answer');
   }
 }
 

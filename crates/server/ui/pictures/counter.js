@@ -11,8 +11,8 @@ export function slidingCounter() {
   const block = (kind) => s('rect', { class: kind });
   const frame = (x) => s('rect', { x, y: TOP, width: MIDDLE - LEFT, height: TALL, class: 'frame' });
   const [faded, counted, current] = [block('admit ghost'), block('admit soft'), block('admit')];
-  const span = s('rect', { y: TOP - 5, height: TALL + 10, rx: 5, class: 'span' });
-  const [sum, about] = [label(LEFT, 12, 'start', 'strong'), label(RIGHT, 12, 'end')];
+  const span = s('rect', { y: TOP - 4, height: TALL + 8, rx: 5, class: 'span' });
+  const [sum, about] = [label(LEFT, 11, 'start', 'strong'), label(RIGHT, 11, 'end')];
   const gaps = s('g', { class: 'gap' });
   const below = lane();
   const element = sheet('', frame(LEFT), frame(MIDDLE), faded, counted, current, gaps, span, sum, about, below.element);
