@@ -19,6 +19,7 @@ mod figures;
 mod force;
 mod mask;
 mod metrics;
+mod otlp;
 mod place;
 #[doc(hidden)]
 pub mod rules;

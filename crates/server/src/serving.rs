@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::force::Force;
 use crate::mask::Mask;
 use crate::metrics::{HeldBack, Metrics, Readings};
+use crate::otlp::{self, Traces};
 use crate::token::Token;
 use crate::top::Top;
 
@@ -26,6 +27,8 @@ pub(crate) struct Serving {
     pub(crate) metrics: Arc<Metrics>,
     /// The keys that are asked for and refused most.
     pub(crate) top: Top,
+    /// What requests are traced with, if anybody is told of them.
+    pub(crate) traces: Option<Arc<Traces>>,
     /// What administrators away from this machine have to show; none lets none of them in.
     pub(crate) token: Option<Token>,
     draining: AtomicBool,
@@ -50,6 +53,7 @@ impl Serving {
             force,
             metrics,
             top: Top::new(Arc::new(Mask::new())),
+            traces: None,
             token,
             draining: AtomicBool::new(false),
             reached: AtomicBool::new(reached),
@@ -62,15 +66,23 @@ impl Serving {
         self
     }
 
+    /// Traces requests, if anybody is told of them.
+    pub(crate) fn trace(mut self, traces: Option<Arc<Traces>>) -> Self {
+        self.traces = traces;
+        self
+    }
+
     /// Decides a request at once: whoever asked sits any delay out. Counted under a rule's name.
     pub(crate) async fn decide(&self, request: &Request<'_>, rule: &str, shadow: bool) -> Decision {
         let began = Instant::now();
         let decision = self.limiter.decide(request).await;
-        self.metrics.took(began.elapsed());
+        let took = began.elapsed();
+        self.metrics.took(took);
         match request.asks() {
             Verb::Check | Verb::Take | Verb::Charge => {
                 let outcome = outcome(&decision, shadow);
                 self.metrics.decided(rule, outcome);
+                otlp::note(rule, outcome, took);
                 self.count_keys(began, request, rule, &decision, outcome);
             }
             Verb::Peek | Verb::Refund | Verb::Reset => {}
@@ -137,6 +149,7 @@ impl Serving {
         self.metrics.took(took);
         for (rule, outcome) in passage.outcomes() {
             self.metrics.decided(rule, outcome);
+            otlp::note(rule, outcome, took);
         }
         let now = Instant::now();
         for (charge, outcome) in passage.charged() {

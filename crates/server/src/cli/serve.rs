@@ -92,6 +92,23 @@ pub(crate) struct ServeArgs {
     /// Show the hottest and most refused keys in clear instead of hashed, but for secrets
     #[arg(long)]
     pub(crate) show_keys: bool,
+    /// Send metrics and traces to this OpenTelemetry receiver (OTLP over HTTP), such as
+    /// http://localhost:4318
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true
+    )]
+    pub(crate) otlp: Option<String>,
+    /// Trace this share of the requests that do not say themselves whether they are traced: 0 to 1
+    #[arg(
+        long,
+        value_name = "RATIO",
+        env = "OTEL_TRACES_SAMPLER_ARG",
+        default_value_t = 0.01
+    )]
+    pub(crate) otlp_sample: f64,
     /// Check the arguments and the rules, and end
     #[arg(long)]
     pub(crate) check: bool,

@@ -8,6 +8,7 @@ mod place;
 mod reload;
 mod say;
 mod signals;
+mod telemetry;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use crate::door::{self, Bound};
 use crate::failure::Failure;
 use crate::force::Force;
 use crate::metrics::Metrics;
+use crate::otlp::Otlp;
 use crate::place::Place;
 use crate::serving::Serving;
 use crate::token::Token;
@@ -39,6 +41,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let otlp = telemetry::asked(args)?;
     let seen = args.config.as_deref().map(reload::Seen::of);
     let loaded = rules(args.config.as_deref())?;
     let token = token(args)?;
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
             token,
             place,
             gateway,
+            otlp,
         },
         out,
     ));
@@ -77,6 +81,8 @@ struct Start {
     place: Place,
     /// Where the gateway listens, and where it leads to.
     gateway: Option<(SocketAddr, Settings)>,
+    /// Who is told what it does.
+    otlp: Option<Otlp>,
 }
 
 async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
@@ -86,6 +92,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         token,
         place,
         gateway,
+        otlp,
     } = start;
     // Before anybody can learn that it runs: from the first line on it can be told to stop.
     let mut signals = Signals::new()?;
@@ -121,11 +128,13 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         Failing::Closed => OnFailure::Closed,
     };
     let serving = Serving::new(counters, on_failure, force, metrics, token);
-    let serving = Arc::new(serving.show_keys(args.show_keys));
+    let serving = serving.show_keys(args.show_keys);
+    let serving = Arc::new(serving.trace(otlp.as_ref().map(Otlp::traces)));
 
     let (stop, stopping) = watch::channel(false);
     // The admin door stays open while the others drain: somebody wants to see that they do.
     let (stop_admin, stopping_admin) = watch::channel(false);
+    let telling_stops = stopping_admin.clone();
     let addresses = say::Addresses {
         api: api.address,
         gateway: gateway.as_ref().map(|(bound, _)| bound.address),
@@ -158,6 +167,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         stopping_admin,
         Duration::from_secs(1),
     ));
+    let telling = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), telling_stops)));
     tokio::spawn(reach(Arc::clone(&serving)));
     let force = Arc::clone(&serving.force);
     tokio::spawn(async move { force.keep_time().await });
@@ -176,6 +186,9 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     }
     stop_admin.send_replace(true);
     let _ = admin.await;
+    if let Some(telling) = telling {
+        let _ = telling.await;
+    }
     if let Some(reloading) = reloading {
         reloading.abort();
     }

@@ -27,6 +27,7 @@ use super::listen::Door;
 use super::playground::Playground;
 use super::problem::{Code, Problem};
 use super::reply;
+use crate::otlp;
 use crate::serving::Serving;
 use crate::token::may_change;
 
@@ -151,7 +152,17 @@ impl Door for Api {
     type Body = Full<Bytes>;
 
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let routed = self.route(request, peer).await;
-        routed.unwrap_or_else(|problem| problem.response())
+        let traces = self.serving.traces.as_ref();
+        let traced = traces
+            .and_then(|traces| traces.begin(otlp::Door::Api, request.method(), request.headers()));
+        let answer = async {
+            let routed = self.route(request, peer).await;
+            routed.unwrap_or_else(|problem| problem.response())
+        };
+        match traced {
+            None => answer.await,
+            // Few are: the others' answers need not have room for it.
+            Some(traced) => Box::pin(traced.around(answer, Response::status)).await,
+        }
     }
 }

@@ -12,6 +12,7 @@ mod drain;
 mod gateway;
 mod live;
 mod metrics;
+mod otlp;
 mod reload;
 mod starting;
 mod stores;
@@ -39,7 +40,14 @@ const SOON: Duration = Duration::from_secs(30);
 fn tollgate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).stdin(Stdio::null());
-    for name in ["TOLLGATE_STORE", "TOLLGATE_ADMIN_TOKEN", "TOLLGATE_LOG"] {
+    for name in [
+        "TOLLGATE_STORE",
+        "TOLLGATE_ADMIN_TOKEN",
+        "TOLLGATE_LOG",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "OTEL_TRACES_SAMPLER_ARG",
+    ] {
         command.env_remove(name);
     }
     command

@@ -30,6 +30,7 @@ use super::tunnel::Tunnels;
 use super::watch::{Look, Watch};
 use super::wire::Wire;
 use super::{Limits, Settings, Stage};
+use crate::otlp;
 
 /// How HTTP is spoken with clients.
 pub(super) type Builder = auto::Builder<TokioExecutor>;
@@ -143,7 +144,7 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
 async fn answer<P: Policy, S: Store>(
     serving: Arc<Serving<P, S>>,
     watch: Arc<Watch>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<Held<Answer>>, Infallible> {
     let version = request.version();
     let mut in_flight = watch.begin(version);
@@ -151,7 +152,22 @@ async fn answer<P: Policy, S: Store>(
     let mut response = match checked {
         Ok(()) => {
             let mut gated = serving.gated.clone();
-            let Ok(response) = gated.call(request).await;
+            let traces = serving.settings.traces.as_ref();
+            let traced = traces.and_then(|traces| {
+                traces.begin(otlp::Door::Gateway, request.method(), request.headers())
+            });
+            let Ok(response) = match traced {
+                None => gated.call(request).await,
+                // Few are: the others' answers need not have room for it.
+                Some(traced) => {
+                    traced.lead(request.headers_mut());
+                    let answer = async move {
+                        let Ok(response) = gated.call(request).await;
+                        response
+                    };
+                    Ok(Box::pin(traced.around(answer, Response::status)).await)
+                }
+            };
             response.map(Answer::Gated)
         }
         Err(problem) => refused(problem),

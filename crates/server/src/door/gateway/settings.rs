@@ -12,6 +12,7 @@ use http::Uri;
 use http::uri::Authority;
 
 use super::{SingleFlight, Tls, tls};
+use crate::otlp::Traces;
 
 /// What a gateway is told.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct Settings {
     pub single_flight: Vec<SingleFlight>,
     /// Speaks TLS with clients. Not unless told otherwise.
     pub tls: Option<Tls>,
+    /// What requests are traced with.
+    pub(crate) traces: Option<Arc<Traces>>,
 }
 
 impl Settings {
@@ -48,6 +51,7 @@ impl Settings {
             trusted: Trusted::default(),
             single_flight: Vec::new(),
             tls: None,
+            traces: None,
         }
     }
 

@@ -1,0 +1,364 @@
+//! Export by OTLP: a receiver that decodes what it gets as OpenTelemetry defines it. The same names
+//! and values as Prometheus reads, spans of those who are traced, and no key anywhere.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use tollgate_testkit::poll;
+
+use super::client::ask;
+use super::{Folder, SOON, Server};
+
+/// One request that a receiver or an upstream got.
+#[derive(Clone)]
+struct Got {
+    line: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// Somebody who answers 200 to all and remembers it.
+#[derive(Clone)]
+struct Receiver {
+    address: SocketAddr,
+    got: Arc<Mutex<Vec<Got>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&got);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let heard = Arc::clone(&heard);
+                thread::spawn(move || hear(stream.unwrap(), &heard));
+            }
+        });
+        Receiver { address, got }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn at(&self, path: &str) -> Vec<Got> {
+        let got = self.got.lock().unwrap();
+        let line = format!("POST {path} HTTP/1.1");
+        got.iter().filter(|got| got.line == line).cloned().collect()
+    }
+
+    /// Every metric of the latest export, by name.
+    fn metrics(&self) -> BTreeMap<String, Metric> {
+        let Some(last) = self.at("/v1/metrics").pop() else {
+            return BTreeMap::new();
+        };
+        let request = ExportMetricsServiceRequest::decode(&*last.body).unwrap();
+        let resource = &request.resource_metrics[0];
+        let said = &resource.resource.as_ref().unwrap().attributes;
+        assert_eq!(text(said, "service.name").as_deref(), Some("tollgate"));
+        let scopes = resource.scope_metrics.iter();
+        let metrics = scopes.flat_map(|scope| scope.metrics.clone());
+        metrics.map(|one| (one.name.clone(), one)).collect()
+    }
+
+    /// Every span so far.
+    fn spans(&self) -> Vec<Span> {
+        let decode = |got: Got| ExportTraceServiceRequest::decode(&*got.body).unwrap();
+        let requests = self.at("/v1/traces").into_iter().map(decode);
+        let resources = requests.flat_map(|request| request.resource_spans);
+        let scopes = resources.flat_map(|resource| resource.scope_spans);
+        scopes.flat_map(|scope| scope.spans).collect()
+    }
+}
+
+fn hear(stream: TcpStream, heard: &Mutex<Vec<Got>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header).unwrap();
+            let Some((name, value)) = header.trim_end().split_once(':') else {
+                break;
+            };
+            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        let length = headers.get("content-length");
+        let length = length.map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let line = line.trim_end().to_owned();
+        let got = Got {
+            line,
+            headers,
+            body,
+        };
+        heard.lock().unwrap().push(got);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        if stream.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
+    let found = attributes.iter().find(|pair| pair.key == key)?;
+    match found.value.as_ref()?.value.as_ref()? {
+        any_value::Value::StringValue(text) => Some(text.clone()),
+        any_value::Value::IntValue(number) => Some(number.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A series as Prometheus writes it, with its value: counters, gauges, and counts of histograms.
+fn series(metrics: &BTreeMap<String, Metric>) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for (name, metric) in metrics {
+        let labelled = |name: &str, attributes: &[KeyValue]| {
+            let labels: Vec<String> = attributes
+                .iter()
+                .map(|pair| format!("{}=\"{}\"", pair.key, text(attributes, &pair.key).unwrap()))
+                .collect();
+            match labels.is_empty() {
+                true => name.to_owned(),
+                false => format!("{name}{{{}}}", labels.join(",")),
+            }
+        };
+        let points = match metric.data.as_ref().unwrap() {
+            metric::Data::Sum(sum) => {
+                assert!(
+                    sum.is_monotonic && sum.aggregation_temporality == 2,
+                    "{name}"
+                );
+                &sum.data_points
+            }
+            metric::Data::Gauge(gauge) => &gauge.data_points,
+            metric::Data::Histogram(histogram) => {
+                for point in &histogram.data_points {
+                    assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
+                    assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
+                    let count = labelled(&format!("{name}_count"), &point.attributes);
+                    all.insert(count, point.count as f64);
+                    let sum = labelled(&format!("{name}_sum"), &point.attributes);
+                    all.insert(sum, point.sum.unwrap());
+                }
+                continue;
+            }
+            other => panic!("{name}: {other:?}"),
+        };
+        for point in points {
+            assert!(point.start_time_unix_nano > 0 && point.time_unix_nano > 0);
+            let Some(number_data_point::Value::AsDouble(value)) = point.value else {
+                panic!("{name}: {point:?}");
+            };
+            all.insert(labelled(name, &point.attributes), value);
+        }
+    }
+    all
+}
+
+/// Every series that Prometheus reads, buckets apart.
+fn scraped(server: &Server) -> BTreeMap<String, f64> {
+    let body = server.admin("GET", "/metrics", "").body;
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter(|line| !line.contains("_bucket{"))
+        .map(|line| {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            (series.to_owned(), value.parse().unwrap())
+        })
+        .collect()
+}
+
+const OFTEN: (&str, &str) = ("OTEL_METRIC_EXPORT_INTERVAL", "100");
+
+#[test]
+fn metrics_have_the_names_and_values_that_prometheus_reads() {
+    let receiver = Receiver::start();
+    let secret = ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=k%20k");
+    let server = Server::start_as(&["--otlp", &receiver.url()], &[OFTEN, secret]);
+    for _ in 0..7 {
+        server.check(r#"{"rule":"login","attributes":{"ip":"192.0.2.1"}}"#);
+    }
+    server.check(r#"{"key":"k","quota":"1/h"}"#);
+    let wanted = scraped(&server);
+    let refused = r#"tollgate_decisions_total{outcome="refused",rule="login"}"#;
+    assert_eq!(wanted[refused], 2.0);
+    poll::until(SOON, "the receiver to know as much", || {
+        series(&receiver.metrics()) == wanted
+    });
+    let metrics = receiver.metrics();
+    assert_eq!(metrics["tollgate_store_seconds"].unit, "s");
+    assert!(!metrics["tollgate_keys"].description.is_empty());
+    let last = receiver.at("/v1/metrics").pop().unwrap();
+    assert_eq!(last.headers["content-type"], "application/x-protobuf");
+    assert_eq!(last.headers["x-api-key"], "k k");
+}
+
+const RULES: &str = "\
+version: 1
+rules:
+  - name: users
+    key: [{ header: x-user }]
+    limits: [sliding-window-log 1/h]
+";
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+#[test]
+fn a_traced_request_leads_from_its_client_to_the_upstream() {
+    let (receiver, upstream, folder) = (Receiver::start(), Receiver::start(), Folder::new());
+    let rules = folder.write("rules.yaml", RULES);
+    let (to, otlp) = (upstream.url(), receiver.url());
+    let args = [
+        "--config",
+        &rules,
+        "--gateway",
+        "127.0.0.1:0",
+        "--upstream",
+        &to,
+    ];
+    let rest = ["--otlp", &otlp, "--otlp-sample", "0"];
+    let mut server = Server::start(&[&args[..], &rest].concat());
+    let line: serde_json::Value = serde_json::from_str(&server.first_line).unwrap();
+    let gateway: SocketAddr = line["gateway"].as_str().unwrap().parse().unwrap();
+    let sampled = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let unsampled = format!("00-{TRACE}-b7ad6b7169203332-00");
+    let get = |parent: &str| {
+        let headers = [("x-user", "k3y-of-ann"), ("traceparent", parent)];
+        ask(gateway, "GET", "/p4th?q=1", &headers, "").status
+    };
+    assert_eq!((get(&sampled), get(&sampled)), (200, 429));
+    let other = [("x-user", "bob"), ("traceparent", unsampled.as_str())];
+    assert_eq!(ask(gateway, "GET", "/", &other, "").status, 200);
+    let third = [("x-user", "carol")];
+    assert_eq!(ask(gateway, "GET", "/", &third, "").status, 200);
+    let asked = [("traceparent", sampled.as_str()), super::JSON];
+    let body = r#"{"key":"k3y","quota":"5/h"}"#;
+    assert_eq!(
+        ask(server.api, "POST", "/v1/check", &asked, body).status,
+        200
+    );
+    // What is left is told when it ends.
+    server.signal("-TERM");
+    assert!(server.ended().success());
+    let spans = receiver.spans();
+    let all = format!("{spans:?}");
+    for secret in ["k3y", "p4th", "q=1"] {
+        assert!(!all.contains(secret), "{secret}: {all}");
+    }
+    assert!(spans.iter().all(|span| span.trace_id == bytes(TRACE)));
+    assert!(
+        spans
+            .iter()
+            .all(|span| span.end_time_unix_nano >= span.start_time_unix_nano)
+    );
+    let of = |door: &str| -> Vec<&Span> {
+        let door = Some(door.to_owned());
+        let spans = spans.iter();
+        spans
+            .filter(|span| text(&span.attributes, "tollgate.door") == door)
+            .collect()
+    };
+    let at_gateway = of("gateway");
+    let status = |span: &&Span| text(&span.attributes, "http.response.status_code").unwrap();
+    assert_eq!(
+        at_gateway.iter().map(status).collect::<Vec<_>>(),
+        ["200", "429"]
+    );
+    assert_eq!(of("api").len(), 1);
+    assert!(
+        at_gateway
+            .iter()
+            .all(|span| span.parent_span_id == bytes("b7ad6b7169203331"))
+    );
+    let decision = |parent: &Span| {
+        let mut spans = spans.iter();
+        let found = spans
+            .find(|span| span.parent_span_id == parent.span_id)
+            .unwrap();
+        assert_eq!(found.name, "tollgate.decision");
+        let said = |key| text(&found.attributes, key).unwrap();
+        (said("tollgate.rule"), said("tollgate.outcome"))
+    };
+    let pair = |rule: &str, outcome: &str| (rule.to_owned(), outcome.to_owned());
+    assert_eq!(decision(at_gateway[0]), pair("users", "admitted"));
+    assert_eq!(decision(at_gateway[1]), pair("users", "refused"));
+    assert_eq!(decision(of("api")[0]), pair("(none)", "admitted"));
+    assert_eq!(spans.len(), 6);
+    // The upstream's parent is the gateway's span; who is not traced is passed on as it came.
+    let got = upstream.got.lock().unwrap();
+    let parents: Vec<_> = got
+        .iter()
+        .map(|got| got.headers.get("traceparent").map(String::as_str))
+        .collect();
+    let id: String = at_gateway[0]
+        .span_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let ours = format!("00-{TRACE}-{id}-01");
+    assert_eq!(
+        parents,
+        [Some(ours.as_str()), Some(unsampled.as_str()), None]
+    );
+}
+
+#[test]
+fn a_receiver_that_is_away_is_said_once_and_holds_nobody_up() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let mut server = Server::start_as(&["--otlp", &url, "--otlp-sample", "1"], &[OFTEN]);
+    for _ in 0..20 {
+        assert_eq!(server.check(r#"{"key":"k","quota":"100/h"}"#).status, 200);
+    }
+    let said = "the OTLP receiver does not take telemetry";
+    poll::until(SOON, "it to be said", || server.said().contains(said));
+    server.signal("-TERM");
+    assert!(server.ended().success());
+    assert_eq!(server.said().matches(said).count(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_the_receiver_is_said_before_anything_starts() {
+    for args in [
+        ["--otlp", "localhost:4318"],
+        ["--otlp", "http://user:s3cret@a"],
+        ["--otlp-sample", "2"],
+    ] {
+        let mut all = vec!["serve", "--check"];
+        if args[0] == "--otlp-sample" {
+            all.extend(["--otlp", "http://a"]);
+        }
+        all.extend(args);
+        let output = super::tollgate(&all).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--otlp") && !said.contains("s3cret"),
+            "{said}"
+        );
+    }
+}
