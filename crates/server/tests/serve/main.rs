@@ -13,6 +13,7 @@ mod gateway;
 mod live;
 mod metrics;
 mod otlp;
+mod prometheus;
 mod reload;
 mod starting;
 mod stores;
