@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tollgate::Limit;
 use tollgate::http::{Head, Plan, Policy, Stop, Terms, Why};
 
-use crate::metrics::Metrics;
+use crate::metrics::{KILL_SWITCH, Metrics};
 use crate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};
 
 /// The most overrides on the side.
@@ -98,7 +98,7 @@ impl Force {
         let force = Force {
             live,
             switch: AtomicU8::new(Switch::Off as u8),
-            closed: Arc::new(Terms::new("kill-switch")),
+            closed: Arc::new(Terms::new(KILL_SWITCH)),
             made_of: Mutex::new(MadeOf {
                 set,
                 origin: origin.into(),

@@ -19,6 +19,8 @@ pub(crate) use looks::Times;
 
 /// What decisions that no rule made are counted under. No rule can be called so.
 pub(crate) const NO_RULE: &str = "(none)";
+/// What requests are counted under that the kill switch turns away. No rule can be called so.
+pub(crate) const KILL_SWITCH: &str = "(kill-switch)";
 
 /// Bounds in seconds: a memory decision takes well below a microsecond, a lost store its deadline.
 const BUCKETS: [f64; 16] = [
@@ -166,7 +168,7 @@ impl Metrics {
 
     /// Gives every one of these rules its series, at 0 if they are new, and ends those of others.
     pub(crate) fn keep(&self, rules: &[&str]) {
-        let wanted: HashSet<String> = [NO_RULE]
+        let wanted: HashSet<String> = [NO_RULE, KILL_SWITCH]
             .iter()
             .chain(rules)
             .map(|rule| (*rule).to_owned())

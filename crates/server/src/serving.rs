@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::http::{Charge, Outcome, Passage, Plan, Policy};
+use tollgate::http::{Charge, Outcome, Passage, Plan, Policy, Stop};
 use tollgate::{Decision, Limiter, OnFailure, Quota, Request, Verb};
 
 use crate::counters::Counters;
@@ -88,6 +88,17 @@ impl Serving {
             Verb::Peek | Verb::Refund | Verb::Reset => {}
         }
         decision
+    }
+
+    /// Counts a request that a rule stops whatever the counts.
+    pub(crate) fn stopped(&self, stop: &Stop, verb: Verb) {
+        match verb {
+            Verb::Check | Verb::Take | Verb::Charge => {
+                self.metrics.decided(&stop.terms.name, Outcome::Refused);
+                otlp::note(&stop.terms.name, Outcome::Refused, Duration::ZERO);
+            }
+            Verb::Peek | Verb::Refund | Verb::Reset => {}
+        }
     }
 
     /// Counts each key of a request once, however many of its limits were asked.

@@ -146,6 +146,10 @@ fn all_doors_share_counts_and_the_kill_switch() {
     assert_eq!(gateway.get("ann").status, 200);
     server.admin("PUT", "/admin/kill-switch", r#"{"state":"closed"}"#);
     assert_eq!(gateway.get("bob").status, 503);
+    assert_eq!(server.check(body).status, 503);
+    let stopped = r#"tollgate_decisions_total{outcome="refused",rule="(kill-switch)"}"#;
+    assert_eq!(server.metric(stopped), Some(2.0));
+    assert_eq!(server.metric(stopped), Some(2.0), "looking changes nothing");
     server.admin("PUT", "/admin/kill-switch", r#"{"state":"open"}"#);
     assert!((0..5).all(|_| gateway.get("bob").status == 200));
 }

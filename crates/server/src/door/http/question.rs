@@ -129,6 +129,7 @@ impl Asking<'_> {
 
     async fn by_rule(&self, plan: &Plan, cost: Option<u32>, verb: Verb) -> Result<Answer, Problem> {
         if let Some(stop) = plan.stopped() {
+            self.serving.stopped(stop, verb);
             let (code, detail) = match stop.why {
                 Why::Denied => (Code::Denied, "the rule turns this client away"),
                 Why::NoKey => (
