@@ -9,5 +9,6 @@ mod listen;
 mod playground;
 mod problem;
 mod reply;
+mod unread;
 
 pub(crate) use listen::{Bound, bind};

@@ -20,6 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tollgate::http::Peer;
 
+use super::unread::Told;
+
 /// The most connections at a time; others wait to be accepted.
 const MOST_CONNECTIONS: u32 = 8_192;
 /// How long a head may take, and a connection may be idle.
@@ -166,7 +168,7 @@ impl<D: Door> Connection<D> {
             .header_read_timeout(HEAD_WITHIN)
             .max_buf_size(LARGEST_HEAD)
             .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(stream), answer);
+            .serve_connection(TokioIo::new(Told::new(stream)), answer);
         let mut connection = pin!(connection);
         tokio::select! {
             // Whoever went away has no use for an error.

@@ -235,6 +235,7 @@ async fn a_head_above_its_bound_is_refused() {
     for bytes in [large, many] {
         let answer = gateway.raw(bytes).await;
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+        assert_eq!(problem(&answer), "urn:tollgate:problem:head-too-large");
     }
     let client = http2();
     let large = Request::get(gateway.url("/")).header("x-large", "x".repeat(33 << 10));

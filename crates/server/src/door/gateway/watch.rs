@@ -75,6 +75,11 @@ impl Watch {
         }
     }
 
+    /// Whether bytes came and no request has been made of them.
+    pub(super) fn reads_head(&self) -> bool {
+        self.in_flight.load(Relaxed) == 0 && self.head_since.load(Relaxed) != 0 && !self.is_http2()
+    }
+
     /// A head came that says its body's length in two ways.
     pub(super) fn two_lengths(&self) {
         self.two_lengths.store(true, Relaxed);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::super::unread::{Instead, only};
 use super::scan::Scan;
 use super::timer::Timer;
 use super::watch::Watch;
@@ -20,6 +21,7 @@ pub(super) struct Wire<T> {
     watch: Arc<Watch>,
     scan: Scan,
     full: Timer,
+    instead: Instead,
 }
 
 impl<T> Wire<T> {
@@ -29,7 +31,14 @@ impl<T> Wire<T> {
             watch,
             scan: Scan::default(),
             full: Timer::new(write),
+            instead: Instead::default(),
         }
+    }
+
+    /// Whether bytes are a bare refusal of what came instead of a request, and not an answer to
+    /// one, which might look the same.
+    fn refuses(&mut self, bytes: &[u8]) -> bool {
+        self.watch.reads_head() && self.instead.takes(bytes)
     }
 
     /// Passes on whether bytes could be written, unless they could not for too long.
@@ -79,7 +88,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let poll = Pin::new(&mut this.inner).poll_write(context, bytes);
+        let poll = match this.refuses(bytes) {
+            true => this.instead.poll(&mut this.inner, context, bytes.len()),
+            false => Pin::new(&mut this.inner).poll_write(context, bytes),
+        };
         this.written(context, poll)
     }
 
@@ -89,7 +101,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let poll = Pin::new(&mut this.inner).poll_write_vectored(context, bytes);
+        let poll = match only(bytes) {
+            Some(only) if this.refuses(only) => {
+                this.instead.poll(&mut this.inner, context, only.len())
+            }
+            Some(_) | None => Pin::new(&mut this.inner).poll_write_vectored(context, bytes),
+        };
         this.written(context, poll)
     }
 
