@@ -8,6 +8,7 @@
 mod body;
 mod check;
 mod connection;
+mod early;
 mod flight;
 mod forward;
 mod headers;

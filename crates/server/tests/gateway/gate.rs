@@ -70,6 +70,76 @@ async fn a_client_that_leaves_while_held_back_frees_its_place() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_with_half_of_its_body_sent_frees_its_place() {
+    let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n";
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   9c40\r\n";
+    for head in [length, chunked] {
+        for half in [0, 1, 20_000] {
+            let (gateway, room) = shaped().await;
+            let mut held = gateway.connect().await;
+            held.write_all(head.as_bytes()).await.unwrap();
+            held.write_all(&vec![b'x'; half]).await.unwrap();
+            until("the second is held", || !room()).await;
+            drop(held);
+            until(&format!("there is room after {half} of {head:?}"), &room).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_was_held_back_arrives_whole() {
+    let address = upstream(|request| async move {
+        let length = request.headers().get("content-length").cloned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let same = body
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| *byte == (at % 251) as u8);
+        Response::new(text(format!("{length:?} {} {same}", body.len())))
+    })
+    .await;
+    for (size, chunked) in [(10, false), (300_000, false), (300_000, true)] {
+        let quota: Quota = "leaky-bucket 1/100ms queue 3".parse().unwrap();
+        let gateway = Running::start(before(address), Gate::new(Rule::new("all", quota))).await;
+        let body: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        let bytes = match chunked {
+            false => [
+                format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n")
+                    .as_bytes(),
+                &body,
+            ]
+            .concat(),
+            true => {
+                let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                            Connection: close\r\n\r\n";
+                let mut bytes = head.as_bytes().to_vec();
+                for chunk in body.chunks(1000) {
+                    bytes.extend(format!("{:x}\r\n", chunk.len()).bytes());
+                    bytes.extend(chunk);
+                    bytes.extend(b"\r\n");
+                }
+                bytes.extend(b"0\r\n\r\n");
+                bytes
+            }
+        };
+        let length = match chunked {
+            false => format!("Some(\"{size}\")"),
+            true => "None".to_owned(),
+        };
+        // The second and the third are held back.
+        let asked = [(); 3].map(|()| gateway.raw(&bytes));
+        for answer in futures_util::future::join_all(asked).await {
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            assert!(
+                answer.ends_with(&format!("{length} {size} true")),
+                "{answer}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_http2_request_that_is_given_up_while_held_back_frees_its_place() {
     let (gateway, room) = shaped().await;
     let client = http2();

@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tollgate::tower::GateBody;
 
+use super::early::Upload;
 use super::problem::Problem;
 use super::timer::Timer;
 use super::watch::InFlight;
@@ -26,7 +27,7 @@ pub(super) use again::Again;
 /// A request's body on its way to an upstream.
 #[derive(Debug)]
 pub(super) struct Asked {
-    inner: Option<(Incoming, Arc<Progress>)>,
+    inner: Option<(Upload, Arc<Progress>)>,
     left: u64,
     idle: Timer,
 }
@@ -78,7 +79,7 @@ impl Asked {
     }
 
     /// A body of at most so many bytes, and how far it has come.
-    pub(super) fn new(inner: Incoming, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
+    pub(super) fn new(inner: Upload, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
         let progress = Arc::new(Progress {
             started: Instant::now(),
             last: AtomicU64::new(0),

@@ -22,6 +22,7 @@ use tower_service::Service;
 
 use super::body::{Answer, Held, Reply};
 use super::check::check;
+use super::early;
 use super::flight::Flights;
 use super::forward::Forward;
 use super::headers::Came;
@@ -151,24 +152,19 @@ async fn answer<P: Policy, S: Store>(
     let checked = check(&request, watch.had_two_lengths(), &serving.settings.limits);
     let mut response = match checked {
         Ok(()) => {
-            let mut gated = serving.gated.clone();
             let traces = serving.settings.traces.as_ref();
             let traced = traces.and_then(|traces| {
                 traces.begin(otlp::Door::Gateway, request.method(), request.headers())
             });
-            let Ok(response) = match traced {
-                None => gated.call(request).await,
+            match traced {
+                None => gated(&serving, request).await,
                 // Few are: the others' answers need not have room for it.
                 Some(traced) => {
                     traced.lead(request.headers_mut());
-                    let answer = async move {
-                        let Ok(response) = gated.call(request).await;
-                        response
-                    };
-                    Ok(Box::pin(traced.around(answer, Response::status)).await)
+                    let answer = gated(&serving, request);
+                    Box::pin(traced.around(answer, Response::status)).await
                 }
-            };
-            response.map(Answer::Gated)
+            }
         }
         Err(problem) => refused(problem),
     };
@@ -180,6 +176,27 @@ async fn answer<P: Policy, S: Store>(
         response.headers_mut().insert(CONNECTION, close);
     }
     Ok(response.map(|body| Held::new(body, in_flight)))
+}
+
+/// Answers a request that may go on to the limits, unless its client leaves before.
+async fn gated<P: Policy, S: Store>(
+    serving: &Serving<P, S>,
+    request: Request<Incoming>,
+) -> Response<Answer> {
+    let (request, leaves) = early::watched(request);
+    let answered = serving.gated.clone().call(request);
+    match leaves {
+        None => {
+            let Ok(response) = answered.await;
+            response.map(Answer::Gated)
+        }
+        Some(leaves) => tokio::select! {
+            biased;
+            Ok(response) = answered => response.map(Answer::Gated),
+            // Whatever it waits for is for others now.
+            () = leaves => refused(Problem::BadRequest("the body broke off")),
+        },
+    }
 }
 
 fn refused(problem: Problem) -> Response<Answer> {

@@ -20,13 +20,13 @@ use std::task::{Context, Poll};
 
 use http::header::{HeaderMap, HeaderName};
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::sync::watch;
 use tollgate::Key;
 use tollgate::http::Head;
 use tower_service::Service;
 
 use super::body::Reply;
+use super::early::Upload;
 use answer::{Kept, keep};
 use likeness::{Likeness, is_safe};
 
@@ -128,14 +128,10 @@ impl<I> Flights<I> {
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
 
-impl<I> Service<Request<Incoming>> for Flights<I>
+impl<I> Service<Request<Upload>> for Flights<I>
 where
-    I: Service<
-            Request<Incoming>,
-            Response = Response<Reply>,
-            Error = Infallible,
-            Future = Answered,
-        > + Clone
+    I: Service<Request<Upload>, Response = Response<Reply>, Error = Infallible, Future = Answered>
+        + Clone
         + Send
         + 'static,
 {
@@ -147,7 +143,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Answered {
+    fn call(&mut self, request: Request<Upload>) -> Answered {
         let found = match is_safe(&request) && !self.rules.is_empty() {
             true => self.rules.iter().find_map(|rule| {
                 let alike = (rule.alike)(&Head::from(&request))?;
@@ -189,12 +185,7 @@ impl Drop for Lead {
 
 impl<I> Flights<I>
 where
-    I: Service<
-            Request<Incoming>,
-            Response = Response<Reply>,
-            Error = Infallible,
-            Future = Answered,
-        >,
+    I: Service<Request<Upload>, Response = Response<Reply>, Error = Infallible, Future = Answered>,
 {
     fn join(&self, likeness: &Likeness) -> Part {
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,7 +208,7 @@ where
         mut self,
         mut part: Part,
         likeness: Likeness,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         most: usize,
     ) -> Result<Response<Reply>, Infallible> {
         loop {
@@ -241,12 +232,7 @@ where
         }
     }
 
-    async fn lead(
-        &mut self,
-        lead: Lead,
-        request: Request<Incoming>,
-        most: usize,
-    ) -> Response<Reply> {
+    async fn lead(&mut self, lead: Lead, request: Request<Upload>, most: usize) -> Response<Reply> {
         let asked = Arc::new(request.headers().clone());
         let Ok(response) = self.inner.call(request).await;
         let (response, kept) = keep(response, most).await;

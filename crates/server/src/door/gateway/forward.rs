@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::body::{Asked, Coming, Progress, Reply};
+use super::early::Upload;
 use super::headers::{self, Came};
 use super::problem::Problem;
 use super::settings::Speaks;
@@ -63,7 +64,7 @@ impl Forward {
     }
 }
 
-impl Service<Request<Incoming>> for Forward {
+impl Service<Request<Upload>> for Forward {
     type Response = Response<Reply>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
@@ -72,7 +73,7 @@ impl Service<Request<Incoming>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<Upload>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let answer = shared.answer(request).await;
@@ -82,11 +83,12 @@ impl Service<Request<Incoming>> for Forward {
 }
 
 impl Shared {
-    async fn answer(&self, mut request: Request<Incoming>) -> Result<Response<Reply>, Problem> {
+    async fn answer(&self, mut request: Request<Upload>) -> Result<Response<Reply>, Problem> {
         let until = Instant::now() + self.settings.timeouts.whole;
         let upgrade = headers::upgrade(&request);
         let client = upgrade.as_ref().map(|_| on(&mut request));
         let (mut parts, body) = request.into_parts();
+        body.claim();
         let extensions = std::mem::take(&mut parts.extensions);
         self.prepare(&mut parts, upgrade.as_ref(), &extensions);
 
