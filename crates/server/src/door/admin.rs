@@ -83,21 +83,13 @@ impl Admin {
             "/metrics" => return Ok(reply::other_method(&[Method::GET])),
             _ => {}
         }
-        if let Some(rest) = path.strip_prefix("/live") {
-            let name = match rest {
-                "" => Some("live.html"),
-                rest => rest.strip_prefix('/'),
-            };
-            let file = name.and_then(File::named);
+        let page = match &*path {
+            "/live" => Some("live.html"),
+            path => path.strip_prefix("/live/"),
+        };
+        if let Some(name) = page {
             self.admitted(&request, peer)?;
-            let file = file.ok_or_else(|| {
-                let detail = "there is /live, /live/events, and what the page asks for";
-                Problem::new(Code::NotFound, detail)
-            })?;
-            return Ok(match reads {
-                true => file.response(request.headers()),
-                false => reply::other_method(&[Method::GET]),
-            });
+            return File::answer(name, &request);
         }
         if !path.starts_with("/admin/") {
             let detail = "there is /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \

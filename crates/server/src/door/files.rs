@@ -4,9 +4,12 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use sha2::{Digest, Sha256};
+
+use super::problem::{Code, Problem};
+use super::reply;
 
 /// One file.
 pub(super) struct File {
@@ -72,13 +75,28 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 impl File {
+    /// Answers whoever asks for the file of that name.
+    pub(super) fn answer<B>(
+        name: &str,
+        asked: &Request<B>,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        if !matches!(*asked.method(), Method::GET | Method::HEAD) {
+            return Ok(reply::other_method(&[Method::GET]));
+        }
+        let file = File::named(name).ok_or_else(|| {
+            let detail = "the page has no such file";
+            Problem::new(Code::NotFound, detail)
+        })?;
+        Ok(file.response(asked.headers()))
+    }
+
     /// The file of that name.
-    pub(super) fn named(name: &str) -> Option<&'static File> {
+    fn named(name: &str) -> Option<&'static File> {
         FILES.iter().find(|file| file.name == name)
     }
 
     /// The file, or that whoever asks has it already.
-    pub(super) fn response(&self, asked: &HeaderMap) -> Response<Full<Bytes>> {
+    fn response(&self, asked: &HeaderMap) -> Response<Full<Bytes>> {
         let tag = self.tag.get_or_init(|| tag(self.bytes));
         let known = asked.get_all(header::IF_NONE_MATCH).iter();
         let known = known.flat_map(|tags| tags.as_bytes().split(|byte| *byte == b','));
@@ -162,7 +180,10 @@ mod tests {
         for file in &FILES {
             let said = file.content_type();
             assert_ne!(said, "application/octet-stream", "{}", file.name);
+            assert!(!file.bytes.is_empty(), "{}", file.name);
         }
+        assert!(File::named("live.html").is_some());
+        assert!(File::named("style.css").is_some());
     }
 
     #[test]

@@ -62,7 +62,10 @@ impl Playground {
         let path = request.uri().path().to_owned();
         match path.strip_prefix("/api/") {
             Some(rest) => self.api(rest, request).await,
-            None => page(&path, &request),
+            None => {
+                let name = path.strip_prefix("/ui/").unwrap_or("index.html");
+                File::answer(name, &request)
+            }
         }
     }
 
@@ -119,22 +122,6 @@ impl Playground {
         });
         reply::value(StatusCode::OK, &body)
     }
-}
-
-/// A file of the page.
-fn page(path: &str, request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, Problem> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(reply::other_method(&[Method::GET]));
-    }
-    let name = match path.strip_prefix("/ui/") {
-        Some(name) => name,
-        None => "index.html",
-    };
-    let file = File::named(name).ok_or_else(|| {
-        let detail = "the page has no such file";
-        Problem::new(Code::NotFound, detail)
-    })?;
-    Ok(file.response(request.headers()))
 }
 
 /// Turns away what a page of somebody else's site asks in the name of its reader.

@@ -15,7 +15,7 @@ use tollgate::{
     Store, StoreError, StoreErrorKind,
 };
 
-use super::{Measured, failed, within};
+use super::{Measured, apart, failed, within};
 
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long the replicas may take to notice that the store is back.
@@ -38,10 +38,14 @@ impl Default for Settings {
     }
 }
 
-pub(super) async fn run(settings: &Settings) -> Measured {
-    let &Settings { limit, replicas } = settings;
-    within("limit", limit, 1..=100)?;
-    within("replicas", replicas, 1..=8)?;
+pub(super) async fn run(settings: Settings) -> Measured {
+    within("limit", settings.limit, 1..=100)?;
+    within("replicas", settings.replicas, 1..=8)?;
+    apart(move || every_policy(settings)).await
+}
+
+async fn every_policy(settings: Settings) -> Measured {
+    let Settings { limit, replicas } = settings;
     let number = NonZeroU32::new(replicas).unwrap_or(NonZeroU32::MIN);
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, PERIOD).map_err(failed)?;
     let mut policies = Vec::new();

@@ -1,12 +1,10 @@
 //! The stampede: many ask for the same page at once, through the real gateway with and without
-//! single flight, to an upstream on a real socket that counts its calls. On a thread of its own,
-//! so that nobody else's requests wait.
+//! single flight, to an upstream on a real socket that counts its calls.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -18,21 +16,17 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 use tollgate::Quota;
 use tollgate::http::Rule;
 use tollgate::tower::Gate;
 
-use super::{Measured, failed, within};
+use super::{Measured, apart, failed, within};
 use crate::door::gateway::{self, Gateway, SingleFlight, Upstream};
 
 const MOST: u32 = 1_000;
-/// How long all of it may take.
-const WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -49,29 +43,17 @@ impl Default for Settings {
 pub(super) async fn run(settings: Settings) -> Measured {
     let requests = settings.requests;
     within("requests", requests, 1..=MOST)?;
-    let measured = spawn_blocking(move || {
-        // One thread: whoever was let through has joined a flight before anything else runs.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
-        runtime.block_on(async {
-            let without = timeout(WITHIN, stampede(requests, Vec::new()));
-            let without = without.await.map_err(failed)??;
-            let shared = vec![SingleFlight::when(|_| true)];
-            let with = timeout(WITHIN, stampede(requests, shared));
-            let with = with.await.map_err(failed)??;
-            Ok(json!({"requests": requests, "without": without, "with": with}))
-        })
-    });
-    measured.await.map_err(failed)?
+    // One thread: whoever was let through has joined a flight before anything else runs.
+    apart(move || async move {
+        let without = stampede(requests, Vec::new()).await?;
+        let with = stampede(requests, vec![SingleFlight::when(|_| true)]).await?;
+        Ok(json!({"requests": requests, "without": without, "with": with}))
+    })
+    .await
 }
 
 /// Everybody asks at once; says how many calls that was to the upstream.
-async fn stampede(
-    requests: u32,
-    single_flight: Vec<SingleFlight>,
-) -> Result<Value, super::Problem> {
+async fn stampede(requests: u32, single_flight: Vec<SingleFlight>) -> Measured {
     let many = requests as usize;
     let (passed, arrived) = watch::channel(0_usize);
     let calls = Arc::new(AtomicUsize::new(0));
