@@ -13,6 +13,7 @@ mod gateway;
 mod live;
 mod metrics;
 mod otlp;
+mod playground;
 mod prometheus;
 mod reload;
 mod starting;

@@ -1,0 +1,289 @@
+//! Cards: what they answer is what a replay answers, and they show their true state.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tollgate_testkit::{any, with_each_seed};
+
+use super::super::{Server, tollgate};
+use super::{Visitor, play};
+
+const QUOTAS: [&str; 6] = [
+    "fixed-window 10/10s",
+    "sliding-window-log 10/10s",
+    "sliding-window-counter 10/10s",
+    "token-bucket 10/10s burst 10",
+    "leaky-bucket 10/10s burst 10",
+    "leaky-bucket 10/10s queue 10",
+];
+
+/// What `tollgate replay` answers to the same.
+fn replayed(quota: &str, steps: &[Value]) -> Vec<Value> {
+    let mut child = tollgate(&["replay", "--quota", quota])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = String::new();
+    for step in steps {
+        let line = json!({
+            "t_us": step["t_us"],
+            "key": step["card"],
+            "cost": step["cost"],
+            "verb": step["verb"],
+        });
+        lines += &format!("{line}\n");
+    }
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(lines.as_bytes()).unwrap();
+    drop(stdin);
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success());
+    let text = String::from_utf8(out.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn every_card_admits_and_refuses_what_a_replay_does() {
+    let server = Server::start(&[]);
+    with_each_seed(|rng| {
+        let visitor = Visitor::of(&server);
+        for quota in QUOTAS {
+            let mut t_us = 1_700_000_000_000_000_u64;
+            let mut step = || {
+                t_us += any(rng, &[0, 1, 1_000, 300_000, 999_999, 1_000_000, 9_000_000]);
+                // Clocks step back.
+                let at = t_us - any(rng, &[0, 0, 0, 1, 2_000_000]);
+                let often = any(rng, &["check", "check", "check", "peek", "take", "charge"]);
+                let verb = any(rng, &[often, often, often, "refund", "reset"]);
+                let cost = any(rng, &[1, 1, 1, 2, 5, 10, 11, 0]);
+                json!({"card": "c", "quota": quota, "verb": verb, "cost": cost, "t_us": at})
+            };
+            let steps: Vec<Value> = (0..400).map(|_| step()).collect();
+            // In pieces, as a page asks.
+            let played = steps
+                .chunks(150)
+                .flat_map(|some| visitor.play("supplied", some));
+            let played: Vec<Value> = played.collect();
+            for ((played, replayed), step) in played.iter().zip(replayed(quota, &steps)).zip(&steps)
+            {
+                for field in ["allowed", "granted", "limit", "remaining", "delay_us"] {
+                    assert_eq!(played[field], replayed[field], "{field} {quota} {step}");
+                }
+                assert_eq!(played["reset_after_us"], replayed["reset_after_us"]);
+                let never = played["retry_after_us"] == "never";
+                match never {
+                    true => assert_eq!(replayed["retry_after_us"], Value::Null),
+                    false => assert_eq!(played["retry_after_us"], replayed["retry_after_us"]),
+                }
+                let allowed = played["allowed"] == true;
+                assert_eq!(never, !allowed && replayed["retry_after_us"].is_null());
+                let status = if allowed { 200 } else { 429 };
+                assert_eq!(played["status"], status, "{quota} {step}");
+                assert_eq!(played["degraded"], false);
+            }
+        }
+    });
+}
+
+/// Takes 3 at the first second and 1 at the fourth, and gives the state then.
+fn state(visitor: &Visitor<'_>, quota: &str) -> Value {
+    let step =
+        |t_us: u64, cost: u32| json!({"card": "s", "quota": quota, "cost": cost, "t_us": t_us});
+    let steps = [step(1_000_000, 3), step(4_000_000, 1)];
+    let mut answers = visitor.play("supplied", &steps);
+    assert_eq!(answers[0]["state"], Value::Null, "only the last one's");
+    answers.remove(1)["state"].take()
+}
+
+#[test]
+fn every_card_shows_its_true_state() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let shown = |quota| state(&visitor, quota);
+    assert_eq!(
+        shown("fixed-window 10/10s"),
+        json!({"kind": "fixed-window", "start_us": 0, "end_us": 10_000_000, "used": 4})
+    );
+    assert_eq!(
+        shown("sliding-window-log 10/10s"),
+        json!({
+            "kind": "sliding-window-log",
+            "entries": [{"t_us": 1_000_000, "units": 3}, {"t_us": 4_000_000, "units": 1}],
+            "used": 4,
+        })
+    );
+    assert_eq!(
+        shown("sliding-window-counter 10/2s"),
+        json!({
+            "kind": "sliding-window-counter",
+            "start_us": 4_000_000,
+            "end_us": 6_000_000,
+            "previous": 0,
+            "current": 1,
+        })
+    );
+    assert_eq!(
+        shown("token-bucket 1/2s burst 10"),
+        json!({"kind": "token-bucket", "level_milli": 7_500, "capacity": 10})
+    );
+    assert_eq!(
+        shown("leaky-bucket 1/2s burst 10"),
+        json!({"kind": "leaky-bucket", "level_milli": 2_500, "capacity": 10})
+    );
+    assert_eq!(
+        shown("leaky-bucket 1/2s queue 10"),
+        json!({"kind": "leaky-bucket-shaping", "level_milli": 2_500, "capacity": 10})
+    );
+}
+
+#[test]
+fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    for quota in QUOTAS {
+        // An hour, so that nothing comes back meanwhile.
+        let quota = quota.replace("10/10s", "3/h").replace(" 10", " 3");
+        let steps: Vec<Value> = (0..5)
+            .map(|_| json!({"card": "r", "quota": quota}))
+            .collect();
+        let answers = visitor.play("real", &steps);
+        let allowed: Vec<bool> = answers.iter().map(|a| a["allowed"] == true).collect();
+        assert_eq!(allowed, [true, true, true, false, false], "{quota}");
+        let last = &answers[4];
+        assert_eq!(last["status"], 429);
+        let retry = last["headers"]["Retry-After"].as_str().unwrap();
+        assert!(retry.parse::<u64>().unwrap() > 0);
+        assert_eq!(last["headers"]["X-RateLimit-Limit"], "3");
+        assert_eq!(last["headers"]["X-RateLimit-Remaining"], "0");
+        let policy = last["headers"]["RateLimit-Policy"].as_str().unwrap();
+        assert!(policy.contains(";q=3;w="), "{policy}");
+        let state = &last["state"];
+        let used = match state["kind"].as_str().unwrap() {
+            "fixed-window" | "sliding-window-log" => state["used"].as_u64(),
+            "sliding-window-counter" => state["current"].as_u64(),
+            // What has drained or come back in a moment is a thousandth or so.
+            "token-bucket" => state["level_milli"].as_u64().map(|left| 3 - left / 1_000),
+            _ => state["level_milli"]
+                .as_u64()
+                .map(|used| used.div_ceil(1_000)),
+        };
+        assert_eq!(used, Some(3), "{quota} {state}");
+        assert_eq!(visitor.step("r", &quota, "reset")["remaining"], 3);
+        assert_eq!(visitor.step("r", &quota, "check")["remaining"], 2);
+    }
+    // None of it took room of the server's own.
+    assert_eq!(server.metric("tollgate_keys"), Some(0.0));
+}
+
+#[test]
+fn what_cannot_be_played_is_said_to_be_wrong() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let real = |step: Value| play("real", &[step]);
+    let many = vec![json!({"card": "c", "quota": "1/s"}); 501];
+    for (body, status, code) in [
+        (String::new(), 400, "malformed-json"),
+        ("{}".to_owned(), 400, "bad-field"),
+        ("[]".to_owned(), 400, "bad-field"),
+        (play("sundial", &many[..1]), 400, "bad-field"),
+        (play("real", &[]), 400, "too-many-items"),
+        (play("real", &many), 400, "too-many-items"),
+        (real(json!({"card": "c"})), 400, "bad-field"),
+        (real(json!({"card": "c", "quota": "x"})), 400, "bad-quota"),
+        (
+            real(json!({"card": "c", "quota": "1001/s"})),
+            400,
+            "bad-quota",
+        ),
+        (
+            real(json!({"card": "c", "quota": "token-bucket 1/s burst 1001"})),
+            400,
+            "bad-quota",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/2h"})),
+            400,
+            "bad-quota",
+        ),
+        (
+            real(json!({"card": "c", "quota": "token-bucket 1/h burst 1000"})),
+            400,
+            "bad-quota",
+        ),
+        (real(json!({"card": "", "quota": "1/s"})), 400, "bad-field"),
+        (
+            real(json!({"card": "c".repeat(33), "quota": "1/s"})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "cost": 1_000_001})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "cost": -1})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "verb": "steal"})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "t_us": 1})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "key": "x"})),
+            400,
+            "bad-field",
+        ),
+        (play("supplied", &many[..1]), 400, "bad-field"),
+        (
+            play(
+                "supplied",
+                &[json!({"card": "c", "quota": "1/s", "t_us": 1_u64 << 53})],
+            ),
+            400,
+            "bad-field",
+        ),
+        (" ".repeat(300_000), 413, "body-too-large"),
+    ] {
+        let answer = visitor.post("/api/play", &body);
+        let shown: String = body.chars().take(100).collect();
+        assert_eq!((answer.status, &*answer.code()), (status, code), "{shown}");
+    }
+    let typed = [("content-type", "text/plain")];
+    let body = play("real", &many[..1]);
+    let answer = visitor.ask("POST", "/api/play", &typed, &body);
+    assert_eq!(answer.status, 415);
+    // Nothing of it was counted.
+    assert_eq!(visitor.step("c", "1/s", "peek")["remaining"], 1);
+}
+
+#[test]
+fn nobody_goes_so_deep_into_debt_that_it_lasts_for_ever() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let charge = |cost: u32| {
+        let step =
+            json!({"card": "d", "quota": "token-bucket 1/h", "verb": "charge", "cost": cost});
+        visitor.post("/api/play", &play("real", &[step]))
+    };
+    assert_eq!(charge(1_000_000).code(), "bad-field");
+    let owed = charge(40).json();
+    assert_eq!(owed["answers"][0]["state"]["level_milli"], -39_000);
+    assert_eq!(charge(40).status, 400);
+    assert_eq!(
+        visitor.step("d", "token-bucket 1/h", "reset")["remaining"],
+        1
+    );
+    assert_eq!(charge(40).status, 200);
+}

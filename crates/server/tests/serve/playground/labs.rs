@@ -1,0 +1,189 @@
+//! The labs: what each measures, and that nobody can have too much of them.
+
+use serde_json::{Value, json};
+
+use super::super::Server;
+use super::Visitor;
+
+fn lab(visitor: &Visitor<'_>, name: &str, settings: &Value) -> Value {
+    let answer = visitor.post(&format!("/api/lab/{name}"), &settings.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn around_a_boundary_only_the_fixed_window_admits_twice_its_limit() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    for limit in [1, 10, 37, 100] {
+        let measured = lab(&visitor, "boundary", &json!({"limit": limit}));
+        let behaviours = measured["behaviours"].as_array().unwrap();
+        let names: Vec<&str> = behaviours
+            .iter()
+            .map(|one| one["behaviour"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "fixed-window",
+                "sliding-window-log",
+                "sliding-window-counter",
+                "token-bucket",
+                "leaky-bucket-policing",
+                "leaky-bucket-shaping",
+            ]
+        );
+        for one in behaviours {
+            let times = if one["behaviour"] == "fixed-window" {
+                2
+            } else {
+                1
+            };
+            assert_eq!(one["admitted_in_period"], times * limit, "{one}");
+            assert_eq!(one["sent"], 2 * limit);
+            assert_eq!(one["limit"], limit);
+        }
+    }
+}
+
+#[test]
+fn one_atomic_step_never_lets_more_in_however_many_race() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let measured = lab(&visitor, "race", &json!({}));
+    assert_eq!(measured["store"], "memory");
+    assert_eq!(
+        (&measured["clients"], &measured["limit"]),
+        (&json!(32), &json!(10))
+    );
+    assert_eq!(measured["atomic"], json!({"admitted": 10, "over": 0}));
+    let naive = &measured["naive"];
+    let admitted = naive["admitted"].as_u64().unwrap();
+    assert!((10..=32).contains(&admitted), "{naive}");
+    assert_eq!(naive["over"], admitted - 10);
+    let room = lab(&visitor, "race", &json!({"clients": 5, "limit": 8}));
+    assert_eq!(room["atomic"], json!({"admitted": 5, "over": 0}));
+    assert_eq!(room["naive"]["over"], 0);
+}
+
+#[test]
+fn clocks_that_differ_by_a_period_admit_twice_and_the_stores_clock_does_not() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    for (skew, admitted) in [(10, 20), (60, 20), (9, 10), (0, 10)] {
+        let measured = lab(&visitor, "skew", &json!({"skew_s": skew}));
+        assert_eq!(measured["application_time"]["admitted"], admitted, "{skew}");
+        assert_eq!(measured["store_time"]["admitted"], 10);
+        assert_eq!(measured["limit"], 10);
+    }
+}
+
+#[test]
+fn without_its_store_each_policy_does_as_it_says_and_recovers() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let measured = lab(&visitor, "outage", &json!({"limit": 10, "replicas": 2}));
+    let policies = measured["policies"].as_array().unwrap();
+    let usual = json!({"sent": 20, "admitted": 10, "refused": 10, "unavailable": 0});
+    for (shown, (policy, during)) in policies.iter().zip([
+        (
+            "open",
+            json!({"sent": 20, "admitted": 20, "refused": 0, "unavailable": 0}),
+        ),
+        (
+            "closed",
+            json!({"sent": 20, "admitted": 0, "refused": 0, "unavailable": 20}),
+        ),
+        // Each of two replicas keeps to half of the limit.
+        ("local", usual.clone()),
+    ]) {
+        assert_eq!(shown["policy"], policy);
+        assert_eq!(shown["before"], usual, "{policy}");
+        assert_eq!(shown["during"], during, "{policy}");
+        assert_eq!(shown["after"], usual, "{policy}");
+        assert_eq!(shown["degraded"], 20, "{policy}");
+    }
+    assert_eq!(policies.len(), 3);
+    let uneven = lab(&visitor, "outage", &json!({"limit": 10, "replicas": 3}));
+    assert_eq!(uneven["policies"][2]["during"]["admitted"], 9);
+    // That was an experiment: nobody reading the log should go and look for the store.
+    assert!(!server.said().contains("the store"), "{}", server.said());
+}
+
+#[test]
+fn a_greedy_tenant_leaves_others_nothing_unless_each_has_a_limit() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let measured = lab(&visitor, "greedy", &json!({"greedy": 10}));
+    let admitted = |way: &str| {
+        let tenants = measured[way].as_array().unwrap();
+        assert_eq!(tenants[0]["tenant"], "greedy");
+        assert_eq!(
+            (&tenants[0]["sent"], &tenants[1]["sent"]),
+            (&json!(100), &json!(10))
+        );
+        let admitted = |tenant: &Value| tenant["admitted"].as_u64().unwrap();
+        (admitted(&tenants[0]), admitted(&tenants[1]))
+    };
+    assert_eq!(admitted("shared"), (19, 1));
+    assert_eq!(admitted("own"), (10, 10));
+    assert_eq!(admitted("tiers"), (5, 10));
+}
+
+#[test]
+fn a_stampede_is_one_call_with_single_flight_and_as_many_as_it_is_without() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    for requests in [1000, 3] {
+        let measured = lab(&visitor, "stampede", &json!({"requests": requests}));
+        assert_eq!(
+            measured["without"],
+            json!({"upstream_calls": requests, "answered": requests})
+        );
+        assert_eq!(
+            measured["with"],
+            json!({"upstream_calls": 1, "answered": requests})
+        );
+    }
+}
+
+#[test]
+fn what_a_lab_cannot_run_with_is_said_to_be_wrong() {
+    let server = Server::start(&[]);
+    for (name, settings) in [
+        ("boundary", r#"{"limit":0}"#),
+        ("boundary", r#"{"limit":101}"#),
+        ("race", r#"{"clients":1}"#),
+        ("race", r#"{"clients":65}"#),
+        ("race", r#"{"limit":0}"#),
+        ("skew", r#"{"skew_s":-1}"#),
+        ("skew", r#"{"period_s":0}"#),
+        ("outage", r#"{"replicas":9}"#),
+        ("greedy", r#"{"greedy":101}"#),
+        ("stampede", r#"{"requests":1001}"#),
+        ("stampede", r#"{"request":1}"#),
+        ("boundary", "[10]"),
+    ] {
+        let path = format!("/api/lab/{name}");
+        let answer = Visitor::of(&server).post(&path, settings);
+        let code = answer.code();
+        assert_eq!((answer.status, &*code), (400, "bad-field"), "{settings}");
+    }
+    let unknown = Visitor::of(&server).post("/api/lab/alchemy", "{}");
+    assert_eq!((unknown.status, &*unknown.code()), (404, "not-found"));
+}
+
+#[test]
+fn labs_are_limited_for_each_visitor_by_what_they_show() {
+    let server = Server::start(&[]);
+    let (eager, other) = (Visitor::of(&server), Visitor::of(&server));
+    let ask = |visitor: &Visitor<'_>| visitor.post("/api/lab/skew", "{}");
+    let refused = (0..1_000)
+        .map(|_| ask(&eager))
+        .find(|answer| answer.status != 200)
+        .unwrap();
+    assert_eq!((refused.status, &*refused.code()), (429, "too-many-labs"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.header("x-ratelimit-limit"), Some("12"));
+    assert_eq!(ask(&other).status, 200);
+}

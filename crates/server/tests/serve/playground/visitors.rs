@@ -1,0 +1,108 @@
+//! Visitors: each has counters of their own, and nobody can act for another.
+
+use serde_json::json;
+
+use super::super::{JSON, Server};
+use super::{Visitor, play};
+
+const QUOTA: &str = "sliding-window-log 3/h";
+
+#[test]
+fn two_visitors_have_counters_of_their_own() {
+    let server = Server::start(&[]);
+    let (ann, bob) = (Visitor::of(&server), Visitor::of(&server));
+    assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 2);
+    assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 1);
+    assert_eq!(bob.step("log", QUOTA, "check")["remaining"], 2);
+    assert_eq!(bob.step("log", QUOTA, "reset")["remaining"], 3);
+    assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 0);
+    let step = json!({"card": "log", "quota": QUOTA, "t_us": 5});
+    assert_eq!(ann.play("supplied", &[step.clone()])[0]["remaining"], 2);
+    assert_eq!(bob.play("supplied", &[step.clone()])[0]["remaining"], 2);
+    assert_eq!(ann.play("supplied", &[step])[0]["remaining"], 1);
+    // A page that is loaded again finds its counters as they were.
+    assert_eq!(ann.get("/").status, 200);
+    assert_eq!(ann.step("log", QUOTA, "peek")["remaining"], 0);
+    // Nor are they those of the check API, whatever key is named there.
+    for key in ["log", "play", "play|log"] {
+        let body = format!(r#"{{"key":"{key}","quota":"{QUOTA}"}}"#);
+        assert_eq!(server.check(&body).json()["remaining"], 2);
+    }
+}
+
+#[test]
+fn a_visitor_is_known_by_a_cookie_that_no_script_reads() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let first = visitor.get("/api/play");
+    let cookie = first.header("set-cookie").unwrap();
+    assert!(cookie.starts_with("tollgate_visitor="), "{cookie}");
+    for part in ["HttpOnly", "SameSite=Lax", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(visitor.get("/api/play").header("set-cookie").is_none());
+    // Whoever keeps no cookie is somebody new each time.
+    let answer = |body: &str| server.post("/api/play", body).json();
+    let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
+    assert_eq!(answer(&body)["answers"][0]["remaining"], 2);
+    assert_eq!(answer(&body)["answers"][0]["remaining"], 2);
+}
+
+#[test]
+fn a_page_of_another_site_cannot_play_in_a_visitors_name() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let own = format!("http://{}", server.api);
+    let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
+    for (name, value, status) in [
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+        ("sec-fetch-site", "cross-site", 403),
+        ("sec-fetch-site", "same-site", 403),
+        ("origin", &*own, 200),
+        ("sec-fetch-site", "same-origin", 200),
+        ("sec-fetch-site", "none", 200),
+    ] {
+        for (path, body) in [
+            ("/api/play", &*body),
+            ("/api/lab/boundary", "{}"),
+            ("/api/rate-limit/reset", "{}"),
+        ] {
+            let answer = visitor.ask("POST", path, &[JSON, (name, value)], body);
+            assert_eq!(answer.status, status, "{name}: {value} {path}");
+        }
+    }
+    assert_eq!(visitor.step("log", QUOTA, "peek")["remaining"], 0);
+}
+
+#[test]
+fn a_visitor_has_so_many_cards_and_the_idlest_is_forgotten() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let quota = "fixed-window 3/h";
+    let cards: Vec<String> = (0..33).map(|i| format!("card {i}")).collect();
+    let step = |card: &String| json!({"card": card, "quota": quota});
+    let steps: Vec<_> = cards.iter().map(step).collect();
+    let answers = visitor.play("real", &steps);
+    assert!(answers.iter().all(|answer| answer["state"]["used"] == 1));
+    // Asking for the first again makes it new, and the second makes room for it.
+    assert_eq!(visitor.step(&cards[0], quota, "check")["remaining"], 2);
+    assert_eq!(visitor.step(&cards[2], quota, "check")["remaining"], 1);
+    assert_eq!(visitor.step(&cards[1], quota, "check")["remaining"], 2);
+}
+
+#[test]
+fn more_visitors_than_there_is_room_for_make_room_for_one_another() {
+    let server = Server::start(&[]);
+    let first = Visitor::of(&server);
+    first.step("log", QUOTA, "check");
+    let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
+    let mut connection = super::super::client::Connection::to(server.api);
+    for _ in 0..1_000 {
+        let answer = connection.ask("POST", "/api/play", &[JSON], &body).unwrap();
+        assert_eq!(answer.json()["answers"][0]["remaining"], 2);
+    }
+    // The first was idle longest, so they begin anew.
+    assert_eq!(first.step("log", QUOTA, "check")["remaining"], 2);
+    assert_eq!(first.step("log", QUOTA, "check")["remaining"], 1);
+}
