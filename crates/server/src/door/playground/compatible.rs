@@ -1,6 +1,7 @@
 //! `/api/rate-limit/…`: what the public demo redis-developer/redis-ratelimiting-js answers, on our
 //! counters. Knows its fields and its ways; knows nothing of the rest of the playground.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 use tollgate::http::Limits;
 use tollgate::{Algorithm, Decision, Limit, Quota, RetryAfter, Verb};
 
@@ -23,12 +24,12 @@ const CARDS: &str = "\0rate-limit/";
 /// The requests of a burst unless told otherwise, and the most.
 const BURST: u64 = 10;
 const MOST_BURST: u64 = 50;
-/// The slowest and the fastest rate, a second; finer than a millionth it is rounded.
-const SLOWEST: f64 = 0.001;
-const FASTEST: f64 = 1_000.0;
-const MILLION: u32 = 1_000_000;
-/// The longest window in seconds.
-const LONGEST: f64 = 3_600.0;
+/// Fields are read in millionths; what is finer is rounded.
+const MILLION: u64 = 1_000_000;
+/// The slowest and the fastest rate, a second.
+const RATES: RangeInclusive<u64> = MILLION / 1_000..=1_000 * MILLION;
+/// The shortest and the longest window, in seconds.
+const WINDOWS: RangeInclusive<u64> = MILLION / 1_000..=3_600 * MILLION;
 
 /// What is asked; all of it may be left out.
 #[derive(Default, Deserialize)]
@@ -42,24 +43,24 @@ struct Asked {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Config {
-    max_requests: f64,
-    window_seconds: f64,
-    max_tokens: f64,
-    refill_rate: f64,
-    capacity: f64,
-    leak_rate: f64,
+    max_requests: Number,
+    window_seconds: Number,
+    max_tokens: Number,
+    refill_rate: Number,
+    capacity: Number,
+    leak_rate: Number,
     mode: String,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Config {
-            max_requests: 10.0,
-            window_seconds: 10.0,
-            max_tokens: 10.0,
-            refill_rate: 1.0,
-            capacity: 10.0,
-            leak_rate: 1.0,
+            max_requests: 10.into(),
+            window_seconds: 10.into(),
+            max_tokens: 10.into(),
+            refill_rate: 1.into(),
+            capacity: 10.into(),
+            leak_rate: 1.into(),
             mode: "policing".to_owned(),
         }
     }
@@ -166,39 +167,39 @@ fn unavailable() -> Problem {
 }
 
 fn answer(decision: &Decision) -> Value {
-    // The nearest number to a count of millionths prints as just that.
-    let seconds = |us: u64| us as f64 / 1e6;
     let retry = match decision.retry_after() {
-        Some(RetryAfter::After(wait)) => {
-            let us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-            Some(seconds(us))
-        }
+        Some(RetryAfter::After(wait)) => Some(wait),
         Some(RetryAfter::Never) | None => None,
     };
-    let delay = decision.verdict().delay_us();
+    let delay = decision.delay();
     json!({
         "allowed": decision.allowed(),
         "remaining": decision.remaining(),
         "limit": decision.limit(),
-        "retryAfter": retry,
-        "delay": (delay > 0).then(|| seconds(delay)),
+        "retryAfter": retry.map(seconds),
+        "delay": (!delay.is_zero()).then(|| seconds(delay)),
     })
+}
+
+/// Seconds to the microsecond, without a float in between that could round.
+fn seconds(wait: Duration) -> Value {
+    let text = format!("{}.{:06}", wait.as_secs(), wait.subsec_micros());
+    serde_json::from_str(&text).expect("digits are a number")
 }
 
 impl Config {
     /// The quota that the demo's fields describe.
     fn quota(&self, algorithm: &str) -> Result<Quota, Problem> {
         let window = |algorithm| {
-            let limit = whole("maxRequests", self.max_requests)?;
-            let seconds = within("windowSeconds", self.window_seconds, 0.001, LONGEST)?;
+            let limit = whole("maxRequests", &self.max_requests)?;
+            let window = within("windowSeconds", &self.window_seconds, WINDOWS)?;
             // To the millisecond, the finest that a period can be.
-            let period = Duration::from_millis((seconds * 1e3).round() as u64);
+            let period = Duration::from_millis((window + 500) / 1_000);
             Quota::new(algorithm, limit, period).map_err(wrong)
         };
         let bucket = |algorithm, (name, capacity), (rate_name, rate)| {
             let capacity = whole(name, capacity)?;
-            let rate = within(rate_name, rate, SLOWEST, FASTEST)?;
-            let (limit, period) = fraction(rate);
+            let (limit, period) = fraction(within(rate_name, rate, RATES)?);
             let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(wrong)?;
             bounds::drains(&quota)?;
             Ok(quota)
@@ -209,8 +210,8 @@ impl Config {
             "sliding-window-counter" => window(Algorithm::SlidingWindowCounter),
             "token-bucket" => bucket(
                 Algorithm::TokenBucket,
-                ("maxTokens", self.max_tokens),
-                ("refillRate", self.refill_rate),
+                ("maxTokens", &self.max_tokens),
+                ("refillRate", &self.refill_rate),
             ),
             "leaky-bucket" => {
                 let algorithm = match &*self.mode {
@@ -223,8 +224,8 @@ impl Config {
                 };
                 bucket(
                     algorithm,
-                    ("capacity", self.capacity),
-                    ("leakRate", self.leak_rate),
+                    ("capacity", &self.capacity),
+                    ("leakRate", &self.leak_rate),
                 )
             }
             _ => {
@@ -236,32 +237,51 @@ impl Config {
     }
 }
 
-/// A rate a second as a limit and a period in whole seconds: 0.1 is 1 in 10 s.
-fn fraction(rate: f64) -> (u32, Duration) {
-    let limit = (rate * f64::from(MILLION)).round() as u32;
-    let (mut a, mut b) = (limit, MILLION);
-    while b > 0 {
-        (a, b) = (b, a % b);
+/// Millionths a second as a limit and a period in whole seconds: 0.1/s is 1 in 10 s.
+fn fraction(rate: u64) -> (u32, Duration) {
+    let (mut common, mut rest) = (rate, MILLION);
+    while rest > 0 {
+        (common, rest) = (rest, common % rest);
     }
-    (limit / a, Duration::from_secs((MILLION / a).into()))
+    let limit = u32::try_from(rate / common).expect("the fastest rate is below 2^32 millionths");
+    (limit, Duration::from_secs(MILLION / common))
 }
 
-fn whole(name: &str, value: f64) -> Result<u32, Problem> {
-    let value = within(name, value, 1.0, bounds::MOST.into())?;
-    match value.fract() == 0.0 {
-        true => Ok(value as u32),
-        false => {
-            let detail = format!("`{name}` {value} is not a whole number");
+/// A number of millionths, as it is written; none below 0 or beyond what anything here can be.
+fn millionths(number: &Number) -> Option<u64> {
+    let text = number.to_string();
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let digit = |at: usize| match part.as_bytes().get(at) {
+        None => Some(0),
+        Some(digit) => char::from(*digit).to_digit(10).map(u64::from),
+    };
+    let millionths = (0..6).try_fold(0, |sum, at| Some(sum * 10 + digit(at)?))?;
+    let rounded = u64::from(digit(6)? >= 5);
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(MILLION)?
+        .checked_add(millionths + rounded)
+}
+
+fn whole(name: &str, number: &Number) -> Result<u32, Problem> {
+    let most = u64::from(bounds::MOST);
+    let value = within(name, number, MILLION..=most * MILLION)?;
+    match u32::try_from(value / MILLION) {
+        Ok(whole) if value.is_multiple_of(MILLION) => Ok(whole),
+        _ => {
+            let detail = format!("`{name}` {number} is not a whole number");
             Err(Problem::new(Code::BadField, detail))
         }
     }
 }
 
-fn within(name: &str, value: f64, least: f64, most: f64) -> Result<f64, Problem> {
-    match (least..=most).contains(&value) {
-        true => Ok(value),
-        false => {
-            let detail = format!("`{name}` {value} is not {least} to {most}");
+fn within(name: &str, number: &Number, range: RangeInclusive<u64>) -> Result<u64, Problem> {
+    match millionths(number) {
+        Some(value) if range.contains(&value) => Ok(value),
+        _ => {
+            let bound = |value: &u64| seconds(Duration::from_micros(*value));
+            let (least, most) = (bound(range.start()), bound(range.end()));
+            let detail = format!("`{name}` {number} is not {least} to {most}");
             Err(Problem::new(Code::BadField, detail))
         }
     }
@@ -322,6 +342,18 @@ mod tests {
     }
 
     #[test]
+    fn seconds_print_as_the_microseconds_they_are() {
+        for (us, text) in [
+            (1, "1e-6"),
+            (100_000, "0.1"),
+            (9_999_999, "9.999999"),
+            (10_000_000, "10.0"),
+        ] {
+            assert_eq!(seconds(Duration::from_micros(us)).to_string(), text);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_said_to_be_wrong() {
         for (algorithm, config) in [
             ("fixed-window", r#"{"maxRequests":0}"#),
@@ -332,6 +364,9 @@ mod tests {
             ("fixed-window", r#"{"windowSeconds":1e9}"#),
             ("token-bucket", r#"{"refillRate":0}"#),
             ("token-bucket", r#"{"refillRate":1e300}"#),
+            ("token-bucket", r#"{"refillRate":1e-7}"#),
+            ("token-bucket", r#"{"refillRate":1e17}"#),
+            ("token-bucket", r#"{"refillRate":-0.5}"#),
             ("leaky-bucket", r#"{"mode":"drop"}"#),
         ] {
             assert_eq!(quota(algorithm, config), Err(Code::BadField), "{config}");

@@ -16,10 +16,10 @@ fn two_visitors_have_counters_of_their_own() {
     assert_eq!(bob.step("log", QUOTA, "check")["remaining"], 2);
     assert_eq!(bob.step("log", QUOTA, "reset")["remaining"], 3);
     assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 0);
-    let step = json!({"card": "log", "quota": QUOTA, "t_us": 5});
-    assert_eq!(ann.play("supplied", &[step.clone()])[0]["remaining"], 2);
-    assert_eq!(bob.play("supplied", &[step.clone()])[0]["remaining"], 2);
-    assert_eq!(ann.play("supplied", &[step])[0]["remaining"], 1);
+    let steps = [json!({"card": "log", "quota": QUOTA, "t_us": 5})];
+    assert_eq!(ann.play("supplied", &steps)[0]["remaining"], 2);
+    assert_eq!(bob.play("supplied", &steps)[0]["remaining"], 2);
+    assert_eq!(ann.play("supplied", &steps)[0]["remaining"], 1);
     // A page that is loaded again finds its counters as they were.
     assert_eq!(ann.get("/").status, 200);
     assert_eq!(ann.step("log", QUOTA, "peek")["remaining"], 0);
