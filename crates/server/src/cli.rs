@@ -42,7 +42,7 @@ Start here:
 pub(crate) enum Command {
     /// Serve: a gateway before a service, or a check API beside any proxy
     #[command(after_long_help = serve::ABOUT)]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Answer recorded requests on their own time, one JSON line each
     #[command(after_long_help = ABOUT_REPLAY)]
     Replay(ReplayArgs),
