@@ -21,6 +21,9 @@ clock.choose(setting.clock, setting.speed);
 const line = new Line(clock);
 const badge = new Badge(find('badge'), clock);
 
+/** When the page was last drawn, at which time, and whether something was heard since. */
+let [drawn, shown, news] = [0, -1, true];
+
 const stage = {
   clock,
   line,
@@ -53,7 +56,10 @@ const desk = new Desk(traffic, clock, stage);
 const chart = new Chart(cards, find('plots'));
 labs(find('lab-place'), stage.announce);
 
-line.onheard = (answer) => badge.heard(answer);
+line.onheard = (answer) => {
+  badge.heard(answer);
+  news = true;
+};
 line.onlost = (error) => badge.lost(error);
 badge.onback = () => cards.forEach((card) => card.peek());
 
@@ -89,7 +95,6 @@ for (const jump of document.querySelectorAll('[data-jump]')) {
 }
 addEventListener('hashchange', () => location.reload());
 
-let drawn = 0;
 welcome();
 frame();
 
@@ -124,10 +129,12 @@ function welcome() {
 function frame() {
   requestAnimationFrame(frame);
   traffic.tick();
-  // Who asked for less motion sees the same figures, twice a second.
-  if (still.matches && performance.now() - drawn < 500) return;
-  drawn = performance.now();
   const now = clock.now();
+  // Thirty pictures a second are smooth enough. Who asked for less motion sees the same figures, twice
+  // a second; and where time stands still, a look now and then will do.
+  const rest = still.matches ? 500 : now === shown && !news ? 250 : 30;
+  if (performance.now() - drawn < rest) return;
+  [drawn, shown, news] = [performance.now(), now, false];
   for (const card of cards) card.frame(now);
   chart.frame(now);
   desk.frame(now);

@@ -1,0 +1,67 @@
+// Each lab's numbers, as the page shows them.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { browser, serve, visit } from './world.mjs';
+
+let server;
+let chrome;
+before(async () => {
+  server = await serve();
+  chrome = await browser();
+});
+after(async () => {
+  await chrome?.close();
+  await server?.end();
+});
+
+/** Runs a lab and answers its table, row by row, and its conclusion. */
+async function run(id) {
+  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=step`);
+  await page.click(`#lab-${id} button`);
+  await page.waitForSelector(`#lab-${id}-result[data-done="1"]`);
+  const rows = await page.$$eval(`#lab-${id}-result tbody tr`, (all) => all.map((row) => [...row.cells].filter((cell) => !cell.hasAttribute('aria-hidden')).map((cell) => cell.textContent)));
+  const so = await page.textContent(`#lab-${id}-result .so`);
+  assert.deepEqual(complaints, []);
+  await end();
+  return { rows, so };
+}
+
+test('the boundary burst passes twice the limit through a fixed window only', async () => {
+  const { rows, so } = await run('boundary');
+  assert.deepEqual(rows, [
+    ['Fixed window', '20'], ['Sliding log', '10'], ['Sliding counter', '10'], ['Token bucket', '10'], ['Leaky, policing', '10'], ['Leaky, shaping', '10'],
+  ]);
+  assert.match(so, /fixed window let 20 in/);
+});
+
+test('the race lets too many in unless it is one step', async () => {
+  const { rows, so } = await run('race');
+  const [[, naive], [, atomic]] = rows;
+  assert.ok(Number(naive) > 10, `read, check, write admitted ${naive}`);
+  assert.equal(atomic, '10');
+  assert.match(so, new RegExp(`let ${naive - 10} too many in`));
+});
+
+test('skewed clocks let twice the limit in, the store’s clock does not', async () => {
+  const { rows } = await run('skew');
+  assert.deepEqual(rows.map(([, count]) => count), ['20', '10']);
+});
+
+test('without its store a limit is open, closed or local', async () => {
+  const { rows } = await run('outage');
+  const usual = '10 in\n10 × 429';
+  assert.deepEqual(rows, [['open', usual, '20 in', usual], ['closed', usual, '0 in\n20 × 503', usual], ['local', usual, usual, usual]]);
+});
+
+test('a greedy tenant starves the modest only where they share', async () => {
+  const { rows, so } = await run('greedy');
+  assert.deepEqual(rows, [['One for all', '19 of 100', '1 of 10'], ['One each', '10 of 100', '10 of 10'], ['Tiers', '5 of 100', '10 of 10']]);
+  assert.match(so, /the modest got 1 of 10/);
+});
+
+test('a stampede reaches the server behind once', async () => {
+  const { rows } = await run('stampede');
+  assert.deepEqual(rows, [['Each by itself', '1000'], ['Single flight', '1']]);
+});

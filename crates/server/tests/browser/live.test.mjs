@@ -1,0 +1,58 @@
+// The live view of a server under traffic, which goes away and comes back.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { browser, says, serve, visit } from './world.mjs';
+
+let chrome;
+before(async () => { chrome = await browser(); });
+after(async () => { await chrome?.close(); });
+
+/** Asks as a client at an address would. */
+async function logIn(server, ip, times) {
+  for (let time = 0; time < times; time += 1) {
+    const body = JSON.stringify({ rule: 'login', attributes: { ip, method: 'POST', path: '/login' } });
+    await fetch(`${server.page}/v1/check?status=200`, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
+  }
+}
+
+test('rules, top keys and one key’s state are those of the traffic', async () => {
+  const server = await serve();
+  const { page, complaints, end } = await visit(chrome, server.live);
+  await says(page, '#badge', 'live');
+  await logIn(server, '192.0.2.1', 12);
+  await logIn(server, '192.0.2.2', 3);
+  // The sample's login allows five a minute: 7 of 12 are refused.
+  await page.waitForFunction(() => [...document.querySelectorAll('#rule-rows tr')].some((row) => row.textContent.includes('login') && row.lastElementChild.textContent === '15'));
+  assert.equal(await page.locator('#rule-rows tr', { hasText: 'login' }).getAttribute('data-refused'), '7');
+  await says(page, '#top-refused tbody tr td', '7');
+  await says(page, '#top-hottest tbody tr td', '12');
+  await says(page, '#facts dd', 'memory');
+  await page.fill('#key', '192.0.2.1');
+  await page.click('#search button');
+  await says(page, '#found tbody tr', /login.*0 of 5, refused/);
+  await page.fill('#key', '192.0.2.2');
+  await page.click('#search button');
+  await says(page, '#found tbody tr', /login.*2 of 5/);
+  await page.click('summary:has-text("login")');
+  await says(page, '.rules dl', /Applies toPOST \/login/);
+  assert.equal(await page.locator('#rule-rows tr', { hasText: 'login' }).locator('.origin').textContent(), 'the built-in sample');
+  assert.deepEqual(complaints, []);
+  await end();
+  await server.end();
+});
+
+test('a lost stream is told, and comes back by itself', async () => {
+  const first = await serve();
+  const { page, end } = await visit(chrome, first.live);
+  await says(page, '#badge', 'live');
+  await first.end();
+  await says(page, '#badge', 'lost');
+  await says(page, '#notice', /The stream is lost; trying again/);
+  const second = await serve({ admin: first.admin });
+  await says(page, '#badge', 'live');
+  assert.ok(await page.isHidden('#notice'));
+  await end();
+  await second.end();
+});

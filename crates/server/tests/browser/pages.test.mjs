@@ -1,0 +1,119 @@
+// What holds for both pages: labels, contrast, weight, width, and no word with anybody else.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { axeSource, browser, serve, visit } from './world.mjs';
+
+const MOST_BYTES = 150 * 1024;
+
+let server;
+let chrome;
+before(async () => {
+  server = await serve();
+  chrome = await browser();
+});
+after(async () => {
+  await chrome?.close();
+  await server?.end();
+});
+
+const ready = (page, name) => (name === 'live'
+  ? page.waitForSelector('#rule-rows tr')
+  : page.waitForFunction(() => document.querySelectorAll('.card').length === 6 && document.querySelector('#badge').textContent.startsWith('counting')));
+
+for (const name of ['page', 'live']) {
+  for (const colorScheme of ['light', 'dark']) {
+    for (const width of [360, 1280]) {
+      test(`${name}, ${colorScheme}, ${width} px: labels, contrast, no scrolling sideways`, async () => {
+        const { page, complaints, end } = await visit(chrome, server[name], { colorScheme, viewport: { width, height: 800 } });
+        await ready(page, name);
+        if (name === 'page') {
+          await page.click('#burst-all');
+          await page.waitForFunction(() => [...document.querySelectorAll('.stamp')].every((stamp) => stamp.textContent));
+          await page.click('#lab-boundary button');
+          await page.waitForSelector('#lab-boundary-result[data-done]');
+          await page.click('#fixed-tab-1');
+          await page.click('#log-tab-2');
+          await page.click('#counter-tab-3');
+          await page.fill('#quota-leaky', 'leaky-bucket 10/10s burst 10x');
+          await page.waitForFunction(() => document.querySelector('#quota-leaky-error').textContent);
+        } else {
+          await page.click('summary');
+          await page.waitForSelector('.rules dd');
+          await page.fill('#key', '192.0.2.1');
+          await page.click('#search button');
+          await page.waitForSelector('#found td');
+        }
+        await page.evaluate(axeSource);
+        const found = await page.evaluate(async () => {
+          const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
+          return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 120)} ${node.failureSummary}`));
+        });
+        assert.deepEqual(found, []);
+        const [wide, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+        assert.ok(wide <= seen, `${wide} px wide`);
+        assert.deepEqual(complaints.filter((one) => !one.includes('400 (Bad Request)')), []);
+        await end();
+      });
+    }
+  }
+
+  test(`${name} weighs less than 150 KB`, async () => {
+    const context = await chrome.newContext();
+    const page = await context.newPage();
+    const files = [];
+    page.on('response', (response) => {
+      if (!/\/(api|live\/events|admin)/.test(new URL(response.url()).pathname)) files.push(response.body().then((body) => body.length));
+    });
+    await page.goto(server[name]);
+    await ready(page, name);
+    const bytes = (await Promise.all(files)).reduce((sum, size) => sum + size, 0);
+    assert.ok(files.length > 5 && bytes > 10000, `${files.length} files, ${bytes} bytes`);
+    assert.ok(bytes < MOST_BYTES, `${bytes} bytes`);
+    await context.close();
+  });
+}
+
+test('every control can be reached by key, and shows where it is', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/#clock=step`);
+  await ready(page, 'page');
+  const reached = new Set();
+  for (let press = 0; press < 200; press += 1) {
+    await page.keyboard.press('Tab');
+    const [label, outlined] = await page.evaluate(() => {
+      const { activeElement: at } = document;
+      if (at === document.body) return ['', true];
+      const ring = (element) => getComputedStyle(element).outlineStyle !== 'none';
+      return [at.getAttribute('aria-label') ?? (at.id || at.value || at.textContent.trim().slice(0, 60) || at.tagName), ring(at) || (at.nextElementSibling && ring(at.nextElementSibling))];
+    });
+    if (!label) break;
+    assert.ok(outlined, `no ring around ${label}`);
+    reached.add(label);
+  }
+  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Run: The boundary burst', 'span']) {
+    assert.ok(reached.has(label), `${label} is not reached: ${[...reached].join(' | ')}`);
+  }
+  await page.locator('#card-token button:text-is("Send")').focus();
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /Token bucket: 1 admitted, 0 refused, 9 left/.test(document.querySelector('#spoken').textContent));
+  await end();
+});
+
+test('colours can be switched, and stay switched', async () => {
+  const { page, end } = await visit(chrome, server.page, { colorScheme: 'light' });
+  const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
+  assert.equal(await theme(), 'light');
+  await page.click('#theme');
+  assert.equal(await theme(), 'dark');
+  await page.reload();
+  assert.equal(await theme(), 'dark');
+  await end();
+});
+
+test('whoever wants less motion sees the same figures', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/#clock=step`, { reducedMotion: 'reduce' });
+  await page.click('#burst-all');
+  await page.waitForFunction(() => document.querySelector('#card-fixed .picture').getAttribute('aria-label').startsWith('10 of 10'));
+  await end();
+});

@@ -1,0 +1,261 @@
+// The playground, by itself and against `tollgate replay`.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { browser, replay, says, serve, visit } from './world.mjs';
+
+let server;
+let chrome;
+before(async () => {
+  server = await serve();
+  chrome = await browser();
+});
+after(async () => {
+  await chrome?.close();
+  await server?.end();
+});
+
+const STEP = '#clock=step';
+const QUOTAS = {
+  fixed: 'fixed-window 7/3s',
+  log: 'sliding-window-log 7/3s',
+  counter: 'sliding-window-counter 7/3s',
+  token: 'token-bucket 7/3s burst 9',
+  leaky: 'leaky-bucket 7/3s burst 4',
+  shaping: 'leaky-bucket 7/3s queue 12',
+};
+const CARDS = Object.keys(QUOTAS);
+
+/** A link with quotas of its own. */
+function link(quotas, more = {}) {
+  return `${server.page}/#${new URLSearchParams({ ...quotas, ...more })}`;
+}
+
+/** The log of a card, oldest first, to the microsecond. */
+async function log(page, card, rows) {
+  await page.click(`#${card}-tab-3`);
+  await page.waitForFunction(([place, wanted]) => document.querySelectorAll(`${place} tr[data-t-us]`).length === wanted, [`#card-${card} tbody`, rows]);
+  const found = await page.$$eval(`#card-${card} tbody tr`, (all) => all.map((row) => ({ ...row.dataset })));
+  return found.reverse();
+}
+
+function assertSame(card, shown, said) {
+  shown.forEach((row, at) => {
+    const answer = said[at];
+    const wanted = {
+      tUs: String(answer.t_us), allowed: String(answer.allowed), remaining: String(answer.remaining),
+      retryAfterUs: String(answer.retry_after_us), delayUs: String(answer.delay_us),
+    };
+    assert.deepEqual({ ...row }, wanted, `${card}, request ${at + 1}`);
+  });
+}
+
+test('every card admits and refuses what replay says for the same times', async () => {
+  const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step' }));
+  for (const card of CARDS) await page.waitForFunction(([id, text]) => document.getElementById(id).value === text, [`quota-${card}`, QUOTAS[card]]);
+  await page.waitForFunction(() => location.hash.includes('shaping='));
+  const times = [];
+  let now = 0;
+  const press = (place) => page.locator(place).evaluate((button) => button.click());
+  const move = async (button, us) => {
+    await press(`#time-options button:text-is("${button}")`);
+    now += us;
+  };
+  // A burst at once, a burst half-way, singles just before and after an edge, and after a silence.
+  const script = [['burst'], ['+ 1 s', 1e6], ['send'], ['+ 0.1 s', 1e5], ['burst'], ['+ 1 s', 1e6], ['+ 0.1 s', 1e5], ['send'], ['+ 1 s', 1e6],
+    ['burst'], ['send'], ['+ 10 s', 1e7], ['burst'], ['send'], ['+ 1 s', 1e6], ['burst']];
+  for (const [what, us] of script) {
+    if (us) {
+      await move(what, us);
+    } else {
+      const count = what === 'burst' ? 10 : 1;
+      for (const card of CARDS) await press(`#card-${card} button:text-is("${what === 'burst' ? 'Burst 10' : 'Send'}")`);
+      times.push(...Array(count).fill(now));
+    }
+  }
+  for (const card of CARDS) assertSame(card, await log(page, card, times.length), replay(QUOTAS[card], times));
+  assert.deepEqual(complaints, []);
+  await end();
+});
+
+test('the same traffic goes to all cards, on time', async () => {
+  const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step', traffic: 'steady', rate: '4' }));
+  await page.waitForFunction(() => location.hash.includes('shaping='));
+  await page.click('#run');
+  for (let step = 0; step < 10; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
+  const times = Array.from({ length: 41 }, (_, at) => at * 250000);
+  for (const card of CARDS) assertSame(card, await log(page, card, times.length), replay(QUOTAS[card], times));
+  assert.deepEqual(complaints, []);
+  await end();
+});
+
+test('a client that obeys Retry-After is never refused twice for one job', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/#clock=step&traffic=retry&obey=yes&jobs=1`);
+  await page.click('#run');
+  for (let step = 0; step < 3; step += 1) await page.click('#time-options button:text-is("+ 10 s")');
+  const rows = await log(page, 'token', 31);
+  // One job a second is what ten in ten seconds allows: nobody is refused.
+  assert.deepEqual(rows.map((row) => row.allowed), Array(31).fill('true'));
+  await end();
+});
+
+test('pictures show the state and move on with the clock', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
+  const seen = (card, words) => page.waitForFunction(([place, text]) => document.querySelector(place).getAttribute('aria-label') === text, [`#card-${card} .picture`, words]);
+  await page.click('#burst-all');
+  await seen('fixed', '10 of 10 used in this window of 10 s');
+  await seen('log', '10 requests remembered from the last 10 s');
+  await seen('counter', '0 in the last window, of which 100 % count, and 10 in this one: 10 of 10');
+  await seen('token', '0 of 10 tokens, one more every 1 s');
+  await seen('leaky', '10 of 10 in the bucket, one drains every 1 s');
+  await seen('shaping', '10 of 10 places in the queue taken, one leaves every 1 s');
+  await page.click('#time-options button:text-is("+ 10 s")');
+  await page.click('#time-options button:text-is("+ 1 s")');
+  await seen('fixed', '0 of 10 used in this window of 10 s');
+  await seen('log', '0 requests remembered from the last 10 s');
+  await seen('counter', '10 in the last window, of which 90 % count, and 0 in this one: 9 of 10');
+  await seen('token', '10 of 10 tokens, one more every 1 s');
+  await seen('leaky', '0 of 10 in the bucket, one drains every 1 s');
+  await seen('shaping', '0 of 10 places in the queue taken, one leaves every 1 s');
+  await end();
+});
+
+test('the figures and headers are those of the last answer', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
+  await page.click('#card-log button:text-is("Burst 10")');
+  await page.click('#card-log button:text-is("Send")');
+  await says(page, '#card-log .stamp', '429 refused');
+  await says(page, '#card-log dl div:nth-child(1) dd', '0');
+  await says(page, '#card-log dl div:nth-child(2) dd', '10.0 s');
+  await page.click('#log-tab-2');
+  await says(page, '#card-log pre', /HTTP\/1\.1 429 Too Many Requests[^]*Retry-After: 10/);
+  await says(page, '#card-log pre', /RateLimit-Policy: "sliding-window-log\/10s";q=10;w=10/);
+  await page.click('#time-options button:text-is("+ 1 s")');
+  await says(page, '#card-log dl div:nth-child(2) dd', '9.0 s');
+  await page.click('#card-shaping button:text-is("Burst 10")');
+  await says(page, '#card-shaping dl div:nth-child(3) dd', '9.0 s');
+  await says(page, '#card-shaping .stamp', '200 delayed');
+  await page.click('#card-log button:text-is("Reset")');
+  await says(page, '#card-log dl div:nth-child(1) dd', '10');
+  await says(page, '#card-log pre', 'Send a request to see what its client is told.');
+  await end();
+});
+
+test('form and text are kept in step, and mistakes are told beside the field', async () => {
+  const { page, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
+  await page.click('#token-tab-1');
+  await page.fill('#quota-token', 'token-bucket 3/min burst 5');
+  await page.waitForFunction(() => document.querySelector('#quota-token-capacity').value === '5');
+  assert.equal(await page.inputValue('#quota-token-limit'), '3');
+  assert.equal(await page.inputValue('#quota-token-count'), '1');
+  assert.equal(await page.inputValue('#quota-token-unit'), 'min');
+  await page.fill('#quota-token-capacity', '2');
+  await page.waitForFunction(() => document.querySelector('#quota-token').value === 'token-bucket 3/min burst 2');
+  await page.waitForFunction(() => location.hash.includes('burst+2'));
+  await page.click('#card-token button:text-is("Burst 10")');
+  await says(page, '#card-token .tally', '2 in, 8 refused');
+  assert.deepEqual(complaints, []);
+  await page.fill('#quota-token-limit', '0');
+  await says(page, '#quota-token-error', /limit 0 is below 1/);
+  assert.equal(await page.getAttribute('#quota-token', 'aria-invalid'), 'true');
+  await page.fill('#quota-token', 'fixed-window 3/min');
+  await says(page, '#quota-token-error', /this card is the token bucket/);
+  await page.fill('#quota-token', 'gcra 4/s burst 6');
+  await says(page, '#quota-token-error', '');
+  await page.waitForFunction(() => document.querySelector('#quota-token-capacity').value === '6');
+  await end();
+});
+
+test('a link holds the whole setting, and a reload keeps it', async () => {
+  const { page, complaints, end } = await visit(chrome, server.page);
+  await page.check('input[value="draw"]');
+  await page.locator('.drawing [role=slider]').first().focus();
+  for (const key of ['ArrowUp', 'ArrowUp', 'ArrowUp', 'ArrowRight', 'End']) await page.keyboard.press(key);
+  await page.check('input[value="slow"]');
+  await page.selectOption('#speed', '0.1');
+  await page.fill('#quota-log', 'sliding-window-log 4/5s');
+  await page.waitForFunction(() => location.hash.includes('log='));
+  await page.locator('#span').fill('17');
+  const address = page.url();
+  for (const reload of [() => page.reload(), () => page.goto('about:blank').then(() => page.goto(address))]) {
+    await reload();
+    await page.waitForFunction(() => document.querySelector('#quota-log')?.value === 'sliding-window-log 4/5s');
+    assert.ok(await page.isChecked('input[value="draw"]'));
+    assert.ok(await page.isChecked('input[value="slow"]'));
+    assert.equal(await page.inputValue('#speed'), '0.1');
+    assert.equal(await page.textContent('#span-now'), '17 s');
+    const bars = await page.$$eval('.drawing [role=slider]', (all) => all.slice(0, 3).map((bar) => bar.getAttribute('aria-valuenow')));
+    assert.deepEqual(bars, ['3', '20', '1']);
+    assert.equal(page.url(), address);
+  }
+  assert.deepEqual(complaints.filter((one) => !one.includes('about:blank')), []);
+  await end();
+});
+
+test('nonsense in a link is as if it were not there', async () => {
+  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=never&traffic=%00&speed=x&rate=-1&bars=1.2&span=1e9&fixed=${'9'.repeat(300)}`);
+  await says(page, '#quota-fixed-error', /./);
+  await page.click('#card-fixed button:text-is("Send")');
+  await says(page, '#card-fixed .stamp', '200 admitted');
+  assert.deepEqual(complaints.filter((one) => !one.includes('400')), []);
+  await end();
+});
+
+test('two visitors at once do not see each other', async () => {
+  const quota = { log: 'sliding-window-log 10/h' };
+  const ann = await visit(chrome, link(quota));
+  const bob = await visit(chrome, link(quota));
+  for (const { page } of [ann, bob]) await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 10/h');
+  await ann.page.click('#card-log button:text-is("Burst 10")');
+  await says(ann.page, '#card-log dl div:nth-child(1) dd', '0');
+  await bob.page.click('#card-log button:text-is("Send")');
+  await says(bob.page, '#card-log dl div:nth-child(1) dd', '9');
+  // And a visitor who comes back finds what was left.
+  await ann.page.reload();
+  await says(ann.page, '#card-log dl div:nth-child(1) dd', '0');
+  assert.deepEqual([...ann.complaints, ...bob.complaints], []);
+  await ann.end();
+  await bob.end();
+});
+
+test('held by pointer or by key, a button sends until it is let go', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
+  const hold = page.locator('#card-fixed .hold');
+  const rows = () => page.$$eval('#card-fixed tbody tr[data-t-us]', (all) => all.length);
+  await page.click('#fixed-tab-3');
+  await hold.hover();
+  await page.mouse.down();
+  await page.waitForFunction(() => document.querySelectorAll('#card-fixed tbody tr[data-t-us]').length >= 3);
+  await page.mouse.up();
+  await hold.focus();
+  const before = await rows();
+  await page.keyboard.down('Space');
+  await page.waitForFunction((least) => document.querySelectorAll('#card-fixed tbody tr[data-t-us]').length >= least, before + 3);
+  await page.keyboard.up('Space');
+  assert.equal(await hold.getAttribute('aria-pressed'), 'false');
+  await end();
+});
+
+test('whoever is new finds a first burst on its way', async () => {
+  const { page, complaints, end } = await visit(chrome, server.page);
+  await page.waitForSelector('#welcome:not([hidden])');
+  await says(page, '#badge', 'counting in memory');
+  await page.waitForFunction(() => [...document.querySelectorAll('.card .tally')].every((one) => /^1[0-2] in, [0-2] refused$/.test(one.textContent)));
+  assert.deepEqual(complaints, []);
+  await end();
+});
+
+test('the chart shows twice the limit through a fixed window and no more through a log', async () => {
+  const { page, end } = await visit(chrome, `${server.page}/#clock=step&traffic=boundary`);
+  await page.click('#run');
+  for (let step = 0; step < 11; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
+  const worst = (at, words) => says(page, `#plots figure:nth-child(${at}) .worst`, words);
+  await worst(1, '20 at most in any 10 s');
+  await worst(2, '10 at most in any 10 s');
+  await worst(4, '10 at most in any 10 s');
+  await page.locator('#span').fill('1');
+  await worst(1, '20 at most in any 1 s');
+  await worst(6, '1 at most in any 1 s');
+  await end();
+});
