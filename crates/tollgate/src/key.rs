@@ -1,9 +1,14 @@
 //! Who is limited. Keys are secrets: they compare and hash, and never print.
 
-use std::borrow::Cow;
+mod bytes;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
+
+use bytes::Bytes;
+#[cfg(feature = "http")]
+pub(crate) use bytes::IN_PLACE;
 
 /// Who is limited: one part, such as a user name, or several in order.
 ///
@@ -23,8 +28,8 @@ use std::sync::OnceLock;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
     /// The lone part as it is, or each of several behind its length.
-    bytes: Cow<'a, [u8]>,
-    parts: usize,
+    bytes: Bytes<'a>,
+    parts: u32,
     /// Which parts are secrets, a bit each; the last bit stands for all parts from there on.
     secrets: u32,
 }
@@ -43,13 +48,34 @@ impl<'a> Key<'a> {
         let mut parts = parts.into_iter().peekable();
         let Some(first) = parts.next() else {
             return Key {
-                bytes: Cow::Borrowed(&[]),
+                bytes: Bytes::Borrowed(&[]),
                 parts: 0,
                 secrets: 0,
             };
         };
-        let key = Key::from(first.as_ref().to_vec());
+        let key = Key::copied(first.as_ref());
         parts.fold(key, |key, part| key.and(part))
+    }
+
+    /// A key of one part, a copy of these bytes.
+    fn copied(part: &[u8]) -> Key<'static> {
+        Key::lone(Bytes::copied(part))
+    }
+
+    /// A key of one part, the first of these bytes.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn short(bytes: [u8; IN_PLACE], len: usize) -> Key<'static> {
+        Key::lone(Bytes::short(bytes, len))
+    }
+
+    #[inline]
+    fn lone(bytes: Bytes<'a>) -> Self {
+        Key {
+            bytes,
+            parts: 1,
+            secrets: 0,
+        }
     }
 
     /// A key of one part that no store may keep in clear, such as an API key or a cookie: stores
@@ -65,7 +91,7 @@ impl<'a> Key<'a> {
     pub fn secret(part: impl AsRef<[u8]>) -> Key<'static> {
         Key {
             secrets: secret_bit(0),
-            ..Key::from(part.as_ref().to_vec())
+            ..Key::copied(part.as_ref())
         }
     }
 
@@ -125,7 +151,7 @@ impl<'a> Key<'a> {
     /// The same key, independent of what it was borrowed from.
     pub fn into_owned(self) -> Key<'static> {
         Key {
-            bytes: Cow::Owned(self.bytes.into_owned()),
+            bytes: self.bytes.into_owned(),
             parts: self.parts,
             secrets: self.secrets,
         }
@@ -137,7 +163,7 @@ impl<'a> Key<'a> {
     pub(crate) fn identity(&self) -> (&[u8], u64) {
         (
             &self.bytes,
-            u64::from(self.secrets) << 32 ^ self.parts as u64,
+            u64::from(self.secrets) << 32 ^ u64::from(self.parts),
         )
     }
 
@@ -163,7 +189,7 @@ impl<'a> Key<'a> {
     }
 }
 
-fn secret_bit(part: usize) -> u32 {
+fn secret_bit(part: u32) -> u32 {
     1 << part.min(31)
 }
 
@@ -175,11 +201,7 @@ fn frame(bytes: &mut Vec<u8>, part: &[u8]) {
 impl<'a> From<&'a [u8]> for Key<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
-        Key {
-            bytes: Cow::Borrowed(bytes),
-            parts: 1,
-            secrets: 0,
-        }
+        Key::lone(Bytes::Borrowed(bytes))
     }
 }
 
@@ -215,7 +237,7 @@ impl<'a> From<&'a Key<'_>> for Key<'a> {
     #[inline]
     fn from(key: &'a Key<'_>) -> Self {
         Key {
-            bytes: Cow::Borrowed(&key.bytes),
+            bytes: Bytes::Borrowed(&key.bytes),
             parts: key.parts,
             secrets: key.secrets,
         }
@@ -224,11 +246,7 @@ impl<'a> From<&'a Key<'_>> for Key<'a> {
 
 impl From<Vec<u8>> for Key<'_> {
     fn from(bytes: Vec<u8>) -> Self {
-        Key {
-            bytes: bytes.into(),
-            parts: 1,
-            secrets: 0,
-        }
+        Key::lone(bytes.into())
     }
 }
 

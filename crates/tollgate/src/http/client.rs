@@ -1,11 +1,15 @@
 //! Who a client is: the socket's peer, or whom trusted proxies name. Trusts nobody unless told,
 //! and never the left end of a list that anybody can write.
 
+mod text;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
+
+pub(super) use text::key;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// How many hops of a list are looked at, from the right.
@@ -94,30 +98,33 @@ impl ClientAddress {
 
     /// The client's own address, before those of one IPv6 network are taken for one client: what
     /// lists of networks are compared with.
+    #[inline]
     pub fn exact(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         match &self.trusted {
-            Trusted::Nobody => peer,
-            Trusted::Networks(networks) => {
-                let trusts = |ip: IpAddr| networks.iter().any(|network| network.contains(ip));
-                let mut client = peer;
-                let mut hops = hops(headers, self.header);
-                while trusts(client) {
-                    match hops.next() {
-                        Some(Some(hop)) => client = hop,
-                        // Nobody trusted said who it was: it counts as whom they do name.
-                        Some(None) | None => break,
-                    }
-                }
-                client
-            }
-            Trusted::Hops(0) => peer,
+            Trusted::Nobody | Trusted::Hops(0) => peer,
+            Trusted::Networks(networks) => self.beyond(networks, peer, headers),
             Trusted::Hops(proxies) => {
                 let named = hops(headers, self.header).nth(proxies - 1);
                 // A list that is too short did not come by all of them.
                 named.flatten().unwrap_or(peer)
             }
         }
+    }
+
+    /// The first from the right that is in none of these networks.
+    fn beyond(&self, networks: &[Network], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let trusts = |ip: IpAddr| networks.iter().any(|network| network.contains(ip));
+        let mut client = peer;
+        let mut hops = hops(headers, self.header);
+        while trusts(client) {
+            match hops.next() {
+                Some(Some(hop)) => client = hop,
+                // Nobody trusted said who it was: it counts as whom they do name.
+                Some(None) | None => break,
+            }
+        }
+        client
     }
 
     /// Whether what a peer says of others is believed.
@@ -138,29 +145,6 @@ impl ClientAddress {
             IpAddr::V4(_) => ip,
             IpAddr::V6(ip) => IpAddr::V6(masked(ip, self.ipv6_prefix)),
         }
-    }
-}
-
-/// An address as text, in a key.
-// Most are IPv4, whose formatting by the standard library would be the most of a decision.
-pub(super) fn text(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => {
-            let mut text = [0; 16];
-            let mut end = 0;
-            for octet in ip.octets() {
-                for (least, digit) in [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)] {
-                    if octet >= least {
-                        text[end] = b'0' + digit;
-                        end += 1;
-                    }
-                }
-                text[end] = b'.';
-                end += 1;
-            }
-            text[..end - 1].to_vec()
-        }
-        IpAddr::V6(ip) => ip.to_string().into_bytes(),
     }
 }
 

@@ -436,7 +436,7 @@ impl Part {
                     NO_PEER.call_once(|| tracing::warn!("{NO_PEER_NOTED}"));
                     Lack::Nothing
                 })?;
-                Ok(Key::from(client::text(client.of(peer, head.headers()))))
+                Ok(client::key(client.of(peer, head.headers())))
             }
             Part::Header { name, secret } => {
                 let values = head.headers().get_all(name).iter();
