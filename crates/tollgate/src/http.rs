@@ -6,6 +6,7 @@ mod grpc;
 mod head;
 mod headers;
 mod limits;
+mod lone;
 mod outcome;
 mod passage;
 mod peer;
@@ -17,6 +18,9 @@ pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
 pub use head::{Head, canonical, is_secret};
 pub use headers::{Draft, Headers};
 pub use limits::Limits;
+#[cfg(feature = "tower")]
+pub(crate) use lone::Told;
+pub use lone::{Consulted, Lone};
 pub use outcome::Outcome;
 pub use passage::Passage;
 pub use peer::Peer;

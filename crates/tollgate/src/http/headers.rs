@@ -1,8 +1,11 @@
 //! What a client is told in headers. Knows decisions and limits; knows nothing of who asked.
 
+mod number;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use ::http::StatusCode;
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use bytes::Bytes;
@@ -10,6 +13,7 @@ use bytes::Bytes;
 use super::Limits;
 use crate::decision::{Decision, RetryAfter};
 use crate::limit::Limit;
+use number::value;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -134,7 +138,7 @@ impl Headers {
     /// Writes when to come back; says whether that is told at all.
     pub(super) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) -> bool {
         if self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(self.whole_wait(wait)));
+            headers.insert(RETRY_AFTER, value(self.whole_wait(wait)));
         }
         self.retry_after
     }
@@ -152,12 +156,12 @@ impl Headers {
         match self.draft {
             Some(Draft::Latest) => {
                 join(headers, limits.map(|limits| &limits.policy));
-                let mut text = Vec::with_capacity(binding.len() + 40);
-                text.extend_from_slice(binding.as_bytes());
-                for (name, number) in [(&b";r="[..], remaining.into()), (b";t=", reset)] {
-                    text.extend_from_slice(name);
-                    text.extend_from_slice(itoa::Buffer::new().format::<u64>(number).as_bytes());
-                }
+                let (mut r, mut t) = (itoa::Buffer::new(), itoa::Buffer::new());
+                let (r, t) = (r.format(remaining), t.format(reset));
+                // Exactly as long as needed: what is longer would be asked for twice.
+                let parts = [binding, ";r=", r, ";t=", t].map(str::as_bytes);
+                let mut text = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+                parts.iter().for_each(|part| text.extend_from_slice(part));
                 insert(headers, RATELIMIT, text);
             }
             Some(Draft::Seven) => {
@@ -169,9 +173,9 @@ impl Headers {
             None => {}
         }
         if self.x_ratelimit {
-            headers.insert(X_LIMIT, decision.limit().into());
-            headers.insert(X_REMAINING, remaining.into());
-            headers.insert(X_RESET, reset.into());
+            headers.insert(X_LIMIT, value(decision.limit().into()));
+            headers.insert(X_REMAINING, value(remaining.into()));
+            headers.insert(X_RESET, value(reset));
         }
     }
 
@@ -182,8 +186,22 @@ impl Headers {
     }
 }
 
+/// Whether what an answer tells already stands: a gate within has told of less, or has refused.
+pub(super) fn stands(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
+    told(headers).is_some_and(|remaining| {
+        status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
+    })
+}
+
 /// What is left, as whoever answered has told already: a gate within, or the service itself.
-pub(super) fn told(headers: &HeaderMap) -> Option<u32> {
+fn told(headers: &HeaderMap) -> Option<u32> {
+    // Nearly always nobody has, and to look at a few names is faster than to look them up.
+    if !headers
+        .keys()
+        .any(|name| *name == X_REMAINING || *name == RATELIMIT)
+    {
+        return None;
+    }
     let number = |text: &str| text.trim_ascii().parse().ok();
     if let Some(remaining) = headers.get(X_REMAINING) {
         return number(remaining.to_str().ok()?);

@@ -141,9 +141,8 @@ impl Passage {
 
     /// Whether there is anything to do when the request is answered.
     pub fn concerns_answer(&self) -> bool {
-        let concerns =
-            |charge: &Charge| charge.terms.counts.is_some() || charge.terms.headers.any();
-        self.plan.charges().iter().any(concerns)
+        let mut each = self.plan.charges().iter();
+        each.any(|charge| charge.terms.concern_answer())
     }
 
     /// Tells the client, in the headers of an answer of our own.
@@ -167,13 +166,7 @@ impl Passage {
         let Some(decision) = self.decision() else {
             return;
         };
-        let stands = match headers::told(headers) {
-            None => false,
-            Some(remaining) => {
-                status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
-            }
-        };
-        if !stands {
+        if !headers::stands(headers, status, decision) {
             self.tell_counts(decision, headers);
         }
     }

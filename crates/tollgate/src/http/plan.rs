@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::{Head, Headers, Limits};
+use super::{Consulted, Head, Headers, Limits};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{MAX_LIMITS, Request};
@@ -17,6 +17,12 @@ use crate::request::{MAX_LIMITS, Request};
 pub trait Policy: Send + Sync + 'static {
     /// Works out what a request has to pass.
     fn plan(&self, head: &Head<'_>) -> Plan;
+
+    /// The same where a rule can be lent: what is asked of a policy before every request. A plan
+    /// unless told otherwise.
+    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
+        Consulted::Plan(self.plan(head))
+    }
 
     /// Names every limit that plans may hold, so that a store can make ready for them.
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
@@ -27,6 +33,10 @@ pub trait Policy: Send + Sync + 'static {
 impl<P: Policy> Policy for Arc<P> {
     fn plan(&self, head: &Head<'_>) -> Plan {
         P::plan(self, head)
+    }
+
+    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
+        P::consult(self, head)
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
@@ -127,6 +137,15 @@ impl Plan {
         self.enforced().any(meets)
     }
 
+    /// Adds all of another plan.
+    pub(super) fn join(&mut self, other: Plan) {
+        other
+            .charges
+            .into_iter()
+            .for_each(|charge| self.charge(charge));
+        other.stop.into_iter().for_each(|stop| self.stop(stop));
+    }
+
     /// Stops the request; the first rule that does so counts.
     pub fn stop(&mut self, stop: Stop) {
         self.stop.get_or_insert(stop);
@@ -181,13 +200,20 @@ pub(super) fn join<'p>(mut charges: impl Iterator<Item = &'p Charge>) -> Option<
     let first = charges.next()?;
     let (limit, more) = first.limits.split_first()?;
     let mut request = Request::new(&first.key, limit).cost(first.cost);
-    let more = more.iter().map(|limit| (first, limit));
-    let limits = |charge: &'p Charge| charge.limits.iter().map(move |limit| (charge, limit));
-    for (charge, limit) in more.chain(charges.flat_map(limits)) {
-        let added = request.and_cost(&charge.key, limit, charge.cost);
-        request = added.expect("a plan holds no counter twice, and not too many");
+    for limit in more {
+        request = with(request, first, limit);
+    }
+    for charge in charges {
+        for limit in &**charge.limits {
+            request = with(request, charge, limit);
+        }
     }
     Some(request)
+}
+
+fn with<'p>(request: Request<'p>, charge: &'p Charge, limit: &'p Limit) -> Request<'p> {
+    let added = request.and_cost(&charge.key, limit, charge.cost);
+    added.expect("a plan holds no counter twice, and not too many")
 }
 
 impl Terms {
@@ -200,6 +226,11 @@ impl Terms {
             longest_delay: None,
             counts: None,
         }
+    }
+
+    /// Whether there is anything to do when a request is answered.
+    pub(super) fn concern_answer(&self) -> bool {
+        self.counts.is_some() || self.headers.any()
     }
 }
 

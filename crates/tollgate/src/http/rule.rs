@@ -10,8 +10,8 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, StatusCode};
 use tollgate_core::Quota;
 
-use super::plan::{Charge, Plan, Policy, Stop, Terms, Why};
-use super::{ClientAddress, Head, Headers, Limits, canonical, client, is_secret};
+use super::plan::{Plan, Policy, Stop, Terms, Why};
+use super::{ClientAddress, Consulted, Head, Headers, Limits, canonical, client, is_secret};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
@@ -364,9 +364,19 @@ impl Policy for Rules {
     fn plan(&self, head: &Head<'_>) -> Plan {
         let mut plan = Plan::new();
         for ready in &self.rules {
-            ready.apply(head, &self.client, &mut plan);
+            match ready.applied(head, &self.client) {
+                Consulted::Lone(lone) => plan.charge(lone.into()),
+                Consulted::Plan(other) => plan.join(other),
+            }
         }
         plan
+    }
+
+    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
+        match &*self.rules {
+            [ready] => ready.applied(head, &self.client),
+            _ => Consulted::Plan(self.plan(head)),
+        }
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
@@ -375,18 +385,19 @@ impl Policy for Rules {
 }
 
 impl Ready {
-    fn apply(&self, head: &Head<'_>, client: &ClientAddress, plan: &mut Plan) {
+    fn applied(&self, head: &Head<'_>, client: &ClientAddress) -> Consulted<'_> {
         let rule = &self.rule;
         if rule.when.as_ref().is_some_and(|when| !when(head)) {
-            return;
+            return Consulted::Plan(Plan::new());
         }
         let key = match (rule.key(head, client), rule.missing) {
             (Ok(key), _) => key,
             (Err(_), Missing::Shared) | (Err(Lack::Several), Missing::Pass) => {
                 Key::from_parts::<&str>([])
             }
-            (Err(Lack::Nothing), Missing::Pass) => return,
+            (Err(Lack::Nothing), Missing::Pass) => return Consulted::Plan(Plan::new()),
             (Err(_), Missing::Refuse) => {
+                let mut plan = Plan::new();
                 if !self.terms.shadow {
                     let terms = Arc::clone(&self.terms);
                     plan.stop(Stop {
@@ -394,19 +405,15 @@ impl Ready {
                         why: Why::NoKey,
                     });
                 }
-                return;
+                return Consulted::Plan(plan);
             }
         };
         let tier = rule.tier_by.as_ref().and_then(|tier_by| tier_by(head));
         let limits = tier
             .and_then(|tier| self.tiers.get(&*tier))
             .unwrap_or(&self.limits);
-        plan.charge(Charge {
-            terms: Arc::clone(&self.terms),
-            key,
-            limits: Arc::clone(limits),
-            cost: rule.cost.as_ref().map_or(1, |cost| cost(head)),
-        });
+        let cost = rule.cost.as_ref().map_or(1, |cost| cost(head));
+        Consulted::of(&self.terms, key, limits, cost)
     }
 }
 

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 
 use super::Gated;
 use crate::decision::Decision;
-use crate::http::{ClientAddress, Head, Passage, Plan, Policy, Refusal, Rule, Rules};
+use crate::http::{ClientAddress, Consulted, Head, Passage, Plan, Policy, Refusal, Rule, Rules};
 use crate::limiter::Limiter;
 use crate::store::{MemoryStore, Store};
 
@@ -169,8 +169,13 @@ impl<P: Policy, S: Store> Gate<P, S> {
         &self.shared.policy
     }
 
-    pub(super) fn plan(&self, head: &Head<'_>) -> Plan {
-        self.shared.policy.plan(head)
+    pub(super) fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
+        self.shared.policy.consult(head)
+    }
+
+    /// Whether somebody is told of every request.
+    pub(super) fn is_watched(&self) -> bool {
+        self.shared.observer.is_some() || self.shared.timer.is_some()
     }
 
     /// When a request came, if anybody wants to know how long it takes.

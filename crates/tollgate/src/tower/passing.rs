@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{Gate, GateBody};
-use crate::http::{Head, Passage, Plan, Policy};
+use crate::http::{Head, Passage, Plan, Policy, Told};
 use crate::store::Store;
 
 pin_project! {
@@ -50,14 +50,30 @@ pin_project! {
 }
 
 /// What is left to do when the service has answered.
-pub(super) struct Passed<P, S> {
-    passage: Passage,
-    gate: Gate<P, S>,
+// Small: it is moved with every request.
+pub(super) enum Passed<P, S> {
+    /// To tell of one rule.
+    Told(Told),
+    /// To tell of all rules, and to give back what does not count.
+    Whole(Box<(Passage, Gate<P, S>)>),
 }
 
-impl<P, S> Passed<P, S> {
-    pub(super) fn new(passage: Passage, gate: Gate<P, S>) -> Self {
-        Passed { passage, gate }
+impl<P: Policy, S: Store> Passed<P, S> {
+    pub(super) fn of(passage: Passage, gate: &Gate<P, S>) -> Option<Self> {
+        let concerns = passage.concerns_answer();
+        concerns.then(|| Passed::Whole(Box::new((passage, gate.clone()))))
+    }
+
+    fn answered<B>(self, response: &mut Response<B>) {
+        let status = response.status();
+        match self {
+            Passed::Told(told) => told.tell_through(status, response.headers_mut()),
+            Passed::Whole(whole) => {
+                let (passage, gate) = *whole;
+                passage.answered(gate.limiter(), status, response.headers());
+                passage.tell_through(status, response.headers_mut());
+            }
+        }
     }
 }
 
@@ -75,6 +91,7 @@ where
         }
     }
 
+    #[inline]
     pub(super) fn calling(called: I::Future, passed: Option<Passed<P, S>>) -> Self {
         Passing {
             step: Step::Calling { called, passed },
@@ -115,6 +132,7 @@ where
 {
     type Output = Result<Response<GateBody<B>>, I::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut step = self.project().step;
         loop {
@@ -135,17 +153,14 @@ where
                         },
                         None => Step::Calling {
                             called: ready.call(request),
-                            passed: passage
-                                .concerns_answer()
-                                .then_some(Passed { passage, gate }),
+                            passed: Passed::of(passage, &gate),
                         },
                     }
                 }
                 StepProjection::Calling { called, passed } => {
                     let mut response = ready!(called.poll(context))?;
-                    if let Some(Passed { passage, gate }) = passed.take() {
-                        passage.answered(gate.limiter(), response.status(), response.headers());
-                        passage.tell_through(response.status(), response.headers_mut());
+                    if let Some(passed) = passed.take() {
+                        passed.answered(&mut response);
                     }
                     return Poll::Ready(Ok(response.map(GateBody::service)));
                 }

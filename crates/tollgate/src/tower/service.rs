@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::passing::Passed;
 use super::{Gate, GateBody, Passing};
-use crate::http::{Head, Passage, Policy, Rules};
+use crate::http::{Consulted, Head, Passage, Policy, Rules};
 use crate::store::{MemoryStore, Store};
 
 /// A service behind a [`Gate`].
@@ -40,17 +40,32 @@ where
         self.inner.poll_ready(context)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let began = self.gate.began();
         let head = Head::from(&request);
-        match Passage::at_once(self.gate.limiter(), self.gate.plan(&head)) {
+        let limiter = self.gate.limiter();
+        let passage = match self.gate.consult(&head) {
+            Consulted::Lone(lone) => match lone.at_once(limiter) {
+                Some(decision) if decision.allowed() && !self.gate.is_watched() => {
+                    match lone.left(decision) {
+                        Ok(told) => {
+                            let passed = told.map(Passed::Told);
+                            return Passing::calling(self.inner.call(request), passed);
+                        }
+                        Err(passage) => Ok(passage),
+                    }
+                }
+                Some(decision) => Ok(lone.decided(decision)),
+                None => Err(lone.into_plan()),
+            },
+            Consulted::Plan(plan) => Passage::at_once(limiter, plan),
+        };
+        match passage {
             Ok(passage) => match self.gate.refused(&passage, &head, began) {
                 Some(response) => Passing::refused(response),
                 None => {
-                    // Kept only where there is anything left to do: most of a request's cost here
-                    // is what is moved and counted.
-                    let kept = passage.concerns_answer();
-                    let passed = kept.then(|| Passed::new(passage, self.gate.clone()));
+                    let passed = Passed::of(passage, &self.gate);
                     Passing::calling(self.inner.call(request), passed)
                 }
             },

@@ -1,0 +1,122 @@
+//! The one rule that a request has to pass, lent by the policy. Most gates have one rule, and for
+//! most requests nothing is left to do once it admits: a plan of their own would be the most of
+//! their cost. Knows limiters and terms; knows nothing of how a rule matched.
+
+use std::sync::Arc;
+
+use ::http::{HeaderMap, StatusCode};
+
+use super::{Charge, Limits, Passage, Plan, Terms, headers};
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limiter::Limiter;
+use crate::request::Request;
+use crate::store::Store;
+
+/// What a policy works out for a request.
+#[derive(Debug)]
+pub enum Consulted<'p> {
+    /// Whatever it has to pass.
+    Plan(Plan),
+    /// One rule that enforces one limit, without shaping.
+    Lone(Lone<'p>),
+}
+
+/// The one rule that a request has to pass, lent by its policy.
+#[derive(Debug)]
+pub struct Lone<'p> {
+    terms: &'p Arc<Terms>,
+    key: Key<'static>,
+    limits: &'p Arc<Limits>,
+    cost: u32,
+}
+
+impl<'p> Consulted<'p> {
+    /// Lends the only rule that a request has to pass, if it is of the kind that can be lent.
+    pub fn of(
+        terms: &'p Arc<Terms>,
+        key: Key<'static>,
+        limits: &'p Arc<Limits>,
+        cost: u32,
+    ) -> Self {
+        let lone = Lone {
+            terms,
+            key,
+            limits,
+            cost,
+        };
+        match &***limits {
+            [limit] if !terms.shadow && !limit.quota().algorithm().shapes() => {
+                Consulted::Lone(lone)
+            }
+            _ => Consulted::Plan(lone.into_plan()),
+        }
+    }
+}
+
+impl Lone<'_> {
+    /// Asks a store that is in this process; none if it has to be waited for.
+    #[inline]
+    pub(crate) fn at_once<S: Store>(&self, limiter: &Limiter<S>) -> Option<Decision> {
+        let limit = self.limits.first()?;
+        limiter.decide_at_once(&Request::new(&self.key, limit).cost(self.cost))
+    }
+
+    /// What is left to do once a request that was admitted is answered: nothing, or to tell.
+    ///
+    /// # Errors
+    /// The passage, where more than that is left.
+    #[inline]
+    pub(crate) fn left(self, decision: Decision) -> Result<Option<Told>, Passage> {
+        match (&self.terms.counts, self.terms.headers.any()) {
+            (None, false) => Ok(None),
+            (None, true) => Ok(Some(Told {
+                terms: Arc::clone(self.terms),
+                limits: Arc::clone(self.limits),
+                decision,
+            })),
+            (Some(_), _) => Err(self.decided(decision)),
+        }
+    }
+
+    /// What became of it, as something that can be kept.
+    pub(crate) fn decided(self, decision: Decision) -> Passage {
+        Passage::decided(self.into_plan(), decision)
+    }
+
+    /// The same as a plan that can be kept.
+    pub(crate) fn into_plan(self) -> Plan {
+        let mut plan = Plan::new();
+        plan.charge(self.into());
+        plan
+    }
+}
+
+/// What a client is to be told of the one rule that it passed.
+#[derive(Debug)]
+pub(crate) struct Told {
+    terms: Arc<Terms>,
+    limits: Arc<Limits>,
+    decision: Decision,
+}
+
+impl Told {
+    /// As [`Passage::tell_through`].
+    pub(crate) fn tell_through(&self, status: StatusCode, headers: &mut HeaderMap) {
+        if !headers::stands(headers, status, &self.decision) {
+            let limits = std::iter::once(&*self.limits);
+            self.terms.headers.tell(headers, &self.decision, limits);
+        }
+    }
+}
+
+impl From<Lone<'_>> for Charge {
+    fn from(lone: Lone<'_>) -> Self {
+        Charge {
+            terms: Arc::clone(lone.terms),
+            key: lone.key,
+            limits: Arc::clone(lone.limits),
+            cost: lone.cost,
+        }
+    }
+}
