@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
     /// The rules file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// Where the check API listens
+    /// Where the check API and the playground listen
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
     /// Where the gateway listens, with an upstream: 127.0.0.1:8000 unless given

@@ -45,7 +45,8 @@ pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
     let text = format!(
         "
   Tollgate is up: {rules}
-{gateway}    check API  http://{api}/v1/check
+{gateway}    playground http://{api}/
+    check API  http://{api}/v1/check
     admin      http://{admin}/metrics  /healthz  /admin/rules
 
   Ask three times within a minute; the third is refused with 429:
