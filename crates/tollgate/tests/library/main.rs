@@ -12,6 +12,7 @@ mod concurrency;
 #[path = "../conformance/suite.rs"]
 mod conformance;
 mod failing;
+mod look;
 mod memory;
 mod own_costs;
 mod public_api;

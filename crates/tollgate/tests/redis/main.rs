@@ -10,6 +10,7 @@ mod conformance;
 mod faults;
 mod ground;
 mod load;
+mod look;
 mod processes;
 mod queue;
 mod runtimes;
