@@ -4,9 +4,6 @@
 mod redis;
 mod threads;
 
-pub(crate) use redis::among;
-pub(crate) use threads::race as here;
-
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -14,6 +11,7 @@ use tollgate::Quota;
 use tollgate_core::Algorithm;
 
 use crate::cli::RaceArgs;
+use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::figures::wrap;
 use crate::place::Place;
@@ -28,7 +26,7 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
         rounds: args.rounds,
     };
     let (store, rounds) = match Place::of(&args.store)? {
-        Place::Memory => ("memory", here(&field)),
+        Place::Memory => ("memory", threads::race(&field)),
         Place::Redis(builder) => ("redis", redis::race(&field, builder)?),
     };
     let written = if args.json {
@@ -37,6 +35,18 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
         page(&field, store, &rounds, out)
     };
     written.and_then(|()| out.flush()).map_err(Failure::writing)
+}
+
+/// The race where a server counts: its own servers, or the threads of this process.
+pub(crate) async fn over(counters: &Counters, field: Field) -> Result<Vec<Round>, Failure> {
+    match counters.redis_store() {
+        Some(store) => redis::among(&field, store).await,
+        None => {
+            let race = tokio::task::spawn_blocking(move || threads::race(&field));
+            let ended = |_| Failure::Outside("the race did not end".to_owned());
+            race.await.map_err(ended)
+        }
+    }
 }
 
 /// Who races for what.

@@ -36,6 +36,7 @@ pub(super) struct Playground {
     known: Known,
     labs: Labs,
     real: Real,
+    serving: Arc<Serving>,
     visitors: Visitors,
 }
 
@@ -45,6 +46,7 @@ impl Playground {
             known: Known::default(),
             labs: Labs::default(),
             real: Real::of(serving),
+            serving: Arc::clone(serving),
             visitors: Visitors::default(),
         }
     }

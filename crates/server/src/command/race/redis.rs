@@ -39,7 +39,7 @@ pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Roun
 
 /// The race on a store that is open already: its clients share what connections it has. Leaves
 /// nothing behind that does not expire within the hour.
-pub(crate) async fn among(field: &Field, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
+pub(super) async fn among(field: &Field, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
     let naive = format!("tollgate:race-{:016x}", fastrand::u64(..));
     let mut clients = Vec::new();
     for _ in 0..field.clients {

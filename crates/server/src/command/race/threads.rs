@@ -8,7 +8,7 @@ use tollgate::Limiter;
 
 use super::{Field, Round};
 
-pub(crate) fn race(field: &Field) -> Vec<Round> {
+pub(super) fn race(field: &Field) -> Vec<Round> {
     let round = |_| {
         let counts = Counts::default();
         let limiter = Limiter::new(field.quota());

@@ -76,7 +76,7 @@ impl Playground {
         };
         let measured = match name {
             "boundary" => boundary::run(&settings(json)?)?,
-            "race" => race::run(settings(json)?, &self.real).await?,
+            "race" => race::run(settings(json)?, self.serving.limiter.store()).await?,
             "skew" => skew::run(&settings(json)?)?,
             "outage" => outage::run(settings(json)?).await?,
             "greedy" => greedy::run(&settings(json)?)?,

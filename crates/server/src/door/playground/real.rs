@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tollgate::http::Limits;
-use tollgate::{
-    Decision, Key, Limiter, Look, MemoryStore, Quota, RedisStore, Request, Store, Verb,
-};
+use tollgate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
 
 use super::visitors::Gone;
 use crate::serving::Serving;
@@ -43,14 +41,6 @@ impl Real {
         match self {
             Real::Here(_) => "memory",
             Real::There(serving) => serving.limiter.store().kind(),
-        }
-    }
-
-    /// The servers, if that is where it is.
-    pub(super) fn redis(&self) -> Option<&Arc<RedisStore>> {
-        match self {
-            Real::Here(_) => None,
-            Real::There(serving) => serving.limiter.store().redis_store(),
         }
     }
 

@@ -3,11 +3,10 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use tokio::task::spawn_blocking;
 
 use super::{Measured, failed, within};
-use crate::command::race::{Field, Round, among, here};
-use crate::door::playground::real::Real;
+use crate::command::race::{Field, Round, over};
+use crate::counters::Counters;
 
 /// Luck plays a part in each; the worst is told.
 const ROUNDS: u32 = 5;
@@ -28,7 +27,7 @@ impl Default for Settings {
     }
 }
 
-pub(super) async fn run(settings: Settings, real: &Real) -> Measured {
+pub(super) async fn run(settings: Settings, counters: &Counters) -> Measured {
     let Settings { clients, limit } = settings;
     within("clients", clients, 2..=64)?;
     within("limit", limit, 1..=64)?;
@@ -37,19 +36,14 @@ pub(super) async fn run(settings: Settings, real: &Real) -> Measured {
         limit,
         rounds: ROUNDS,
     };
-    let rounds = match real.redis() {
-        None => spawn_blocking(move || here(&field)).await.map_err(failed)?,
-        Some(store) => among(&field, store).await.map_err(|failure| {
-            let text = failure.text().unwrap_or_default().to_owned();
-            failed(text)
-        })?,
-    };
+    let rounds = over(counters, field).await;
+    let rounds = rounds.map_err(|failure| failed(failure.text().unwrap_or_default()))?;
     let worst = |way: fn(&Round) -> u32| {
         let admitted = rounds.iter().map(way).max().unwrap_or_default();
         json!({"admitted": admitted, "over": admitted.saturating_sub(limit)})
     };
     Ok(json!({
-        "store": real.kind(),
+        "store": counters.kind(),
         "clients": clients,
         "limit": limit,
         "rounds": ROUNDS,
