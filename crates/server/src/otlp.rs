@@ -2,6 +2,7 @@
 //! of some requests. Off unless a receiver is named. Knows what is told; knows nothing of doors.
 
 mod convert;
+mod parent;
 mod post;
 mod settings;
 mod traces;

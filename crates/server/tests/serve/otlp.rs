@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -13,6 +14,11 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::poll;
 
 use super::client::ask;
@@ -35,14 +41,36 @@ struct Receiver {
 
 impl Receiver {
     fn start() -> Self {
+        Receiver::through(|stream| stream)
+    }
+
+    /// One that speaks TLS.
+    fn secure(certificates: &Certificates) -> Self {
+        let pair = certificates.server();
+        let certificate = CertificateDer::from_pem_file(pair.certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_file(pair.key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let config = Arc::new(config);
+        Receiver::through(move |stream| {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            StreamOwned::new(connection, stream)
+        })
+    }
+
+    fn through<S: Read + Write>(dress: impl Fn(TcpStream) -> S + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let got = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&got);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let heard = Arc::clone(&heard);
-                thread::spawn(move || hear(stream.unwrap(), &heard));
+                let (heard, dress) = (Arc::clone(&heard), dress.clone());
+                thread::spawn(move || hear(dress(stream.unwrap()), &heard));
             }
         });
         Receiver { address, got }
@@ -82,9 +110,8 @@ impl Receiver {
     }
 }
 
-fn hear(stream: TcpStream, heard: &Mutex<Vec<Got>>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut stream = stream;
+fn hear(stream: impl Read + Write, heard: &Mutex<Vec<Got>>) {
+    let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -111,7 +138,7 @@ fn hear(stream: TcpStream, heard: &Mutex<Vec<Got>>) {
         };
         heard.lock().unwrap().push(got);
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-        if stream.write_all(answer).is_err() {
+        if reader.get_mut().write_all(answer).is_err() {
             return;
         }
     }
@@ -209,6 +236,25 @@ fn metrics_have_the_names_and_values_that_prometheus_reads() {
     let last = receiver.at("/v1/metrics").pop().unwrap();
     assert_eq!(last.headers["content-type"], "application/x-protobuf");
     assert_eq!(last.headers["x-api-key"], "k k");
+}
+
+#[test]
+fn a_receiver_behind_tls_is_told_only_if_it_is_trusted() {
+    let certificates = Certificates::new();
+    let receiver = Receiver::secure(&certificates);
+    let url = format!("https://localhost:{}/below", receiver.address.port());
+    let start = |authority: PathBuf| {
+        let trusted = ("SSL_CERT_FILE", authority.to_str().unwrap());
+        Server::start_as(&["--otlp", &url], &[OFTEN, trusted])
+    };
+    let wary = start(certificates.stranger());
+    let said = "the OTLP receiver does not take telemetry";
+    poll::until(SOON, "it to be said", || wary.said().contains(said));
+    assert!(receiver.got.lock().unwrap().is_empty());
+    let _server = start(certificates.authority());
+    poll::until(SOON, "metrics", || {
+        !receiver.at("/below/v1/metrics").is_empty()
+    });
 }
 
 const RULES: &str = "\
