@@ -106,6 +106,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "RATIO",
         env = "OTEL_TRACES_SAMPLER_ARG",
+        hide_env_values = true,
         default_value_t = 0.01
     )]
     pub(crate) otlp_sample: f64,
