@@ -8,6 +8,7 @@ mod auth;
 mod bad_input;
 mod check;
 mod client;
+mod crowds;
 mod drain;
 mod gateway;
 mod live;

@@ -1,0 +1,45 @@
+//! More connections than there are files.
+
+use std::fs;
+use std::net::TcpStream;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tollgate_testkit::poll;
+
+use super::client::ask;
+use super::{JSON, SOON, Server};
+
+#[test]
+fn a_server_without_files_for_connections_recovers() {
+    let server = Server::start(&[]);
+    let pid = Pid::from_raw(i32::try_from(server.child.id()).unwrap());
+    let open = fs::read_dir(format!("/proc/{}/fd", server.child.id()))
+        .unwrap()
+        .count() as u64;
+    let few = Rlimit {
+        current: Some(open + 20),
+        maximum: Some(open + 20),
+    };
+    prlimit(pid, Resource::Nofile, few).unwrap();
+    // The system takes them; the server cannot.
+    let crowd: Vec<TcpStream> = (0..100)
+        .map(|_| TcpStream::connect(server.api).unwrap())
+        .collect();
+    let said = || server.said().contains("no connection can be accepted");
+    poll::until(SOON, "it says that it cannot take connections", said);
+    drop(crowd);
+    let good = r#"{"key":"a","quota":"1000/s"}"#;
+    for _ in 0..50 {
+        assert_eq!(
+            ask(server.api, "POST", "/v1/check", &[JSON], good).status,
+            200
+        );
+    }
+    assert_eq!(server.admin("GET", "/healthz", "").status, 200);
+    // It says so once in a while, not for every attempt.
+    let lines = server
+        .said()
+        .matches("no connection can be accepted")
+        .count();
+    assert!(lines < 200, "{lines} lines");
+}
