@@ -29,6 +29,8 @@ export function bands(wide, tall, name) {
       const sums = past.map((one) => KINDS.reduce((sum, [kind]) => sum + one[kind], 0));
       const highest = Math.max(1, ...sums);
       const width = wide / SECONDS;
+      // A gap between bars only where a screen can show one.
+      const bar = wide > 2 * SECONDS ? width * 0.82 : width * 1.05;
       KINDS.forEach(([kind], level) => {
         const bars = [];
         past.forEach((one, at) => {
@@ -36,8 +38,8 @@ export function bands(wide, tall, name) {
           const below = KINDS.slice(0, level).reduce((sum, [lower]) => sum + one[lower], 0);
           bars.push({ x: wide - (past.length - at) * width, y: (below + one[kind]) / highest, height: one[kind] / highest });
         });
-        each(groups[level], 'rect', bars, (bar, { x, y, height }) =>
-          set(bar, { x, y: (1 - y) * (tall - 3) + 2, width: Math.max(0.6, width * 0.82), height: height * (tall - 3) }));
+        each(groups[level], 'rect', bars, (rect, { x, y, height }) =>
+          set(rect, { x, y: (1 - y) * (tall - 3) + 2, width: bar, height: height * (tall - 3) }));
       });
       return highest;
     },

@@ -93,7 +93,12 @@ export function freePort() {
   });
 }
 
-export const browser = () => chromium.launch({ executablePath: process.env.TOLLGATE_CHROMIUM ?? '/usr/bin/chromium', args: FLAGS });
+/** Where a program is. */
+function found(program) {
+  return execFileSync('sh', ['-c', 'command -v "$0"', program], { encoding: 'utf8' }).trim();
+}
+
+export const browser = () => chromium.launch({ executablePath: found(process.env.TOLLGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
 
 /** Opens a page as a visitor of their own; `complaints` collects what no page may do. */
 export async function visit(open, url, options = {}) {

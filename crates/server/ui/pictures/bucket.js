@@ -27,7 +27,7 @@ export function tokenBucket() {
     const each1 = quota.period / quota.limit;
     return {
       strong: `${whole} of ${quota.capacity} tokens`,
-      line: full ? 'full: silence is banked up to here' : `next in ${countdown((1 - part) * each1)}`,
+      line: full ? 'full: silence is banked' : `next in ${countdown((1 - part) * each1)}`,
       rate: `one more every ${shortSpan(each1)}`,
     };
   });

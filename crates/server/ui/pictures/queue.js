@@ -1,6 +1,6 @@
 // Shaping: a queue whose head leaves at an even pace, and what has left, evenly spaced.
 
-import { countdown, each, plural, s, say, set } from '../dom.js';
+import { countdown, each, s, say, set } from '../dom.js';
 import { FLOOR, WIDTH, label, lane, sheet, shortSpan } from './parts.js';
 
 const [LEFT, GATE, AXIS] = [8, 270, 62];
@@ -12,7 +12,7 @@ export function queue() {
   const out = s('g', { class: 'admit' });
   const pipe = s('path', { d: `M ${LEFT} ${AXIS - 17} H ${GATE} M ${LEFT} ${AXIS + 17} H ${GATE}`, class: 'wall' });
   const gate = s('line', { x1: GATE, x2: GATE, y1: AXIS - 22, y2: AXIS + 22, class: 'hand' });
-  const [count, rest, pace] = [label(LEFT, 13, 'start', 'strong'), label(GATE - 6, 13, 'end'), label(WIDTH - 2, FLOOR, 'end')];
+  const [count, rest, pace] = [label(LEFT, 13, 'start', 'strong'), label(WIDTH - 2, 13, 'end'), label(WIDTH - 2, FLOOR, 'end')];
   const below = lane();
   const element = sheet('', slots, waiting, pipe, gate, out, count, rest, pace, below.element);
   return {
@@ -38,8 +38,8 @@ export function queue() {
       }
       each(out, 'circle', left, (dot, since) =>
         set(dot, { cx: GATE + 10 + since * (REACH / 3), cy: AXIS, r: Math.min(size, 8), opacity: Math.max(0, 1 - since / 3) }));
-      say(count, `${plural(number, 'place')} of ${quota.capacity} taken`);
-      say(rest, view.level > 0 ? `next would wait ${countdown(view.level * each1)}` : 'nobody waits');
+      say(count, `${number} of ${quota.capacity} in line`);
+      say(rest, view.level > 0 ? `the next would wait ${countdown(view.level * each1)}` : 'nobody waits');
       say(pace, `one every ${shortSpan(each1)}`);
       below.draw(history, quota, now);
       return `${number} of ${quota.capacity} places in the queue taken, one leaves every ${shortSpan(each1)}`;
