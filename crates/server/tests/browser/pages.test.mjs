@@ -64,7 +64,7 @@ for (const name of ['page', 'live']) {
     const page = await context.newPage();
     const files = [];
     page.on('response', (response) => {
-      if (!/\/(api|live\/events|admin)/.test(new URL(response.url()).pathname)) files.push(response.body().then((body) => body.length));
+      if (!/^\/(api\/|live\/events|admin\/)/.test(new URL(response.url()).pathname)) files.push(response.body().then((body) => body.length));
     });
     await page.goto(server[name]);
     await ready(page, name);

@@ -17,7 +17,7 @@ for (const [name, path, drawn] of [['playground', server.page, '.card:nth-child(
     const page = await context.newPage();
     const bodies = [];
     page.on('response', (response) => {
-      if (!/\/(api|live\/events|admin)/.test(new URL(response.url()).pathname)) bodies.push(response.body());
+      if (!/^\/(api\/|live\/events|admin\/)/.test(new URL(response.url()).pathname)) bodies.push(response.body());
     });
     await page.goto(path);
     await page.waitForSelector(drawn);
