@@ -189,51 +189,48 @@ fn seconds(wait: Duration) -> Value {
 
 impl Config {
     /// The quota that the demo's fields describe.
-    fn quota(&self, algorithm: &str) -> Result<Quota, Problem> {
-        let window = |algorithm| {
+    fn quota(&self, slug: &str) -> Result<Quota, Problem> {
+        let algorithm = self.algorithm(slug)?;
+        if algorithm.capacity_word().is_none() {
             let limit = whole("maxRequests", &self.max_requests)?;
             let window = within("windowSeconds", &self.window_seconds, WINDOWS)?;
             // To the millisecond, the finest that a period can be.
             let period = Duration::from_millis((window + 500) / 1_000);
-            Quota::new(algorithm, limit, period).map_err(wrong)
-        };
-        let bucket = |algorithm, (name, capacity), (rate_name, rate)| {
-            let capacity = whole(name, capacity)?;
-            let (limit, period) = fraction(within(rate_name, rate, RATES)?);
-            let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(wrong)?;
-            bounds::drains(&quota)?;
-            Ok(quota)
-        };
-        match algorithm {
-            "fixed-window" => window(Algorithm::FixedWindow),
-            "sliding-window-log" => window(Algorithm::SlidingWindowLog),
-            "sliding-window-counter" => window(Algorithm::SlidingWindowCounter),
-            "token-bucket" => bucket(
-                Algorithm::TokenBucket,
-                ("maxTokens", &self.max_tokens),
-                ("refillRate", &self.refill_rate),
-            ),
-            "leaky-bucket" => {
-                let algorithm = match &*self.mode {
-                    "policing" => Algorithm::LeakyPolicing,
-                    "shaping" => Algorithm::LeakyShaping,
-                    _ => {
-                        let detail = "`mode` is not policing or shaping";
-                        return Err(Problem::new(Code::BadField, detail));
-                    }
-                };
-                bucket(
-                    algorithm,
-                    ("capacity", &self.capacity),
-                    ("leakRate", &self.leak_rate),
-                )
-            }
-            _ => {
-                let detail = "there is fixed-window, sliding-window-log, sliding-window-counter, \
-                              token-bucket and leaky-bucket";
-                Err(Problem::new(Code::UnknownAlgorithm, detail))
-            }
+            return Quota::new(algorithm, limit, period).map_err(wrong);
         }
+        let (capacity, rate) = match slug {
+            "token-bucket" => (
+                whole("maxTokens", &self.max_tokens)?,
+                within("refillRate", &self.refill_rate, RATES)?,
+            ),
+            _ => (
+                whole("capacity", &self.capacity)?,
+                within("leakRate", &self.leak_rate, RATES)?,
+            ),
+        };
+        let (limit, period) = fraction(rate);
+        let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(wrong)?;
+        bounds::drains(&quota)?;
+        Ok(quota)
+    }
+
+    /// The algorithm of a name; the mode tells the two leaky buckets apart.
+    fn algorithm(&self, slug: &str) -> Result<Algorithm, Problem> {
+        let of_mode = format!("{slug}-{}", self.mode);
+        let mut named = Algorithm::ALL
+            .into_iter()
+            .filter(|algorithm| algorithm.name() == slug)
+            .peekable();
+        if named.peek().is_none() {
+            let detail = "there is fixed-window, sliding-window-log, sliding-window-counter, \
+                          token-bucket and leaky-bucket";
+            return Err(Problem::new(Code::UnknownAlgorithm, detail));
+        }
+        let is = |algorithm: &Algorithm| [slug, &of_mode].contains(&algorithm.behaviour());
+        named.find(is).ok_or_else(|| {
+            let detail = "`mode` is not policing or shaping";
+            Problem::new(Code::BadField, detail)
+        })
     }
 }
 
@@ -373,6 +370,8 @@ mod tests {
         }
         let slow = r#"{"capacity":1000,"leakRate":0.001}"#;
         assert_eq!(quota("leaky-bucket", slow), Err(Code::BadQuota));
-        assert_eq!(quota("unknown-algo", "{}"), Err(Code::UnknownAlgorithm));
+        for slug in ["unknown-algo", "", "leaky-bucket-shaping", "leaky"] {
+            assert_eq!(quota(slug, "{}"), Err(Code::UnknownAlgorithm));
+        }
     }
 }
