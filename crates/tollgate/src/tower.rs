@@ -25,11 +25,9 @@
 mod body;
 mod gate;
 mod passing;
-mod same_body;
 mod service;
 
 pub use body::GateBody;
 pub use gate::Gate;
 pub use passing::Passing;
-pub use same_body::SameBody;
 pub use service::Gated;

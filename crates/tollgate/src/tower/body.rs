@@ -37,16 +37,6 @@ impl<B> GateBody<B> {
     }
 }
 
-impl<B: From<Bytes>> GateBody<B> {
-    /// The same as a body of the service's own kind.
-    pub(super) fn into_service(self) -> B {
-        match self.inner {
-            Inner::Service { body } => body,
-            Inner::Gate { text } => text.into(),
-        }
-    }
-}
-
 impl<B: Body<Data = Bytes>> Body for GateBody<B> {
     type Data = Bytes;
     type Error = B::Error;

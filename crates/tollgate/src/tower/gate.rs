@@ -9,7 +9,7 @@ use ::http::Response;
 use bytes::Bytes;
 use tower_layer::Layer;
 
-use super::{Gated, SameBody};
+use super::Gated;
 use crate::decision::Decision;
 use crate::http::{ClientAddress, Consulted, Head, Passage, Plan, Policy, Refusal, Rule, Rules};
 use crate::limiter::Limiter;
@@ -157,26 +157,6 @@ impl<P: Policy, S: Store> Gate<P, S> {
     ) -> Self {
         let waiting = move |plan: &Plan| -> Held { Box::new(waiting(plan)) };
         self.hooked(|shared| shared.waiting = Some(Arc::new(waiting)))
-    }
-
-    /// The same, for services whose bodies can be made of bytes, as axum's can: answers keep that
-    /// kind of body, where they would be wrapped in a [`GateBody`](super::GateBody) otherwise. It
-    /// spares a router an allocation for every request.
-    ///
-    /// ```
-    /// # #[cfg(feature = "axum")]
-    /// # fn app() -> axum::Router {
-    /// use axum::{Router, routing::get};
-    /// use tollgate::Quota;
-    /// use tollgate::http::Rule;
-    /// use tollgate::tower::Gate;
-    ///
-    /// let gate = Gate::new(Rule::new("all", Quota::per_second(100)).by_ip());
-    /// Router::new().route("/", get(|| async { "hello" })).layer(gate.same_body())
-    /// # }
-    /// ```
-    pub fn same_body(self) -> SameBody<Self> {
-        SameBody::new(self)
     }
 
     /// The limiter, whose store holds the counters.
