@@ -62,21 +62,20 @@ impl Lone<'_> {
         limiter.decide_at_once(&Request::new(&self.key, limit).cost(self.cost))
     }
 
-    /// What is left to do once a request that was admitted is answered: nothing, or to tell.
-    ///
-    /// # Errors
-    /// The passage, where more than that is left.
+    /// Whether what it takes counts whatever the answer to the request is.
     #[inline]
-    pub(crate) fn left(self, decision: Decision) -> Result<Option<Told>, Passage> {
-        match (&self.terms.counts, self.terms.headers.any()) {
-            (None, false) => Ok(None),
-            (None, true) => Ok(Some(Told {
-                terms: Arc::clone(self.terms),
-                limits: Arc::clone(self.limits),
-                decision,
-            })),
-            (Some(_), _) => Err(self.decided(decision)),
-        }
+    pub(crate) fn counts_always(&self) -> bool {
+        self.terms.counts.is_none()
+    }
+
+    /// What a client that was admitted is to be told, if anything.
+    #[inline]
+    pub(crate) fn told(self, decision: Decision) -> Option<Told> {
+        self.terms.headers.any().then(|| Told {
+            terms: Arc::clone(self.terms),
+            limits: Arc::clone(self.limits),
+            decision,
+        })
     }
 
     /// What became of it, as something that can be kept.

@@ -47,14 +47,11 @@ where
         let limiter = self.gate.limiter();
         let passage = match self.gate.consult(&head) {
             Consulted::Lone(lone) => match lone.at_once(limiter) {
-                Some(decision) if decision.allowed() && !self.gate.is_watched() => {
-                    match lone.left(decision) {
-                        Ok(told) => {
-                            let passed = told.map(Passed::Told);
-                            return Passing::calling(self.inner.call(request), passed);
-                        }
-                        Err(passage) => Ok(passage),
-                    }
+                Some(decision)
+                    if decision.allowed() && lone.counts_always() && !self.gate.is_watched() =>
+                {
+                    let passed = lone.told(decision).map(Passed::Told);
+                    return Passing::calling(self.inner.call(request), passed);
                 }
                 Some(decision) => Ok(lone.decided(decision)),
                 None => Err(lone.into_plan()),
