@@ -13,8 +13,8 @@ use crate::serving::Serving;
 
 /// Room for every card of every visitor.
 const CAPACITY: usize = 40_000;
-/// How long a store may take to show a counter, or that it is there.
-const LOOK_WITHIN: Duration = Duration::from_millis(250);
+/// How long a store may take to decide a step, to show a counter, or that it is there.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 
 /// Where cards on the real clock are counted.
 pub(super) enum Real {
@@ -50,7 +50,7 @@ impl Real {
             Real::Here(_) => true,
             Real::There(serving) => {
                 let limiter = &serving.limiter;
-                let probed = timeout(LOOK_WITHIN, limiter.store().probe());
+                let probed = timeout(ANSWER_WITHIN, limiter.store().probe());
                 !limiter.store_is_down() && matches!(probed.await, Ok(Ok(())))
             }
         }
@@ -64,10 +64,14 @@ impl Real {
         verb: Verb,
         cost: u32,
     ) -> Decision {
-        let request = Request::new(key, &limits[0]).verb(verb).cost(cost);
+        let request = |limit| Request::new(key, limit).verb(verb).cost(cost);
         match self {
-            Real::Here(limiter) => limiter.decide(&request).await,
-            Real::There(serving) => serving.limiter.decide(&request).await,
+            Real::Here(limiter) => limiter.decide(&request(&limits[0])).await,
+            Real::There(serving) => {
+                // Nobody's request waits behind a visitor's, and a visitor would rather know.
+                let patient = limits[0].clone().deadline(ANSWER_WITHIN);
+                serving.limiter.decide(&request(&patient)).await
+            }
         }
     }
 
@@ -77,7 +81,7 @@ impl Real {
             Real::Here(limiter) => Some(limiter.store().look(key, &limits[0])),
             Real::There(serving) => {
                 let look = serving.limiter.store().look(key, &limits[0]);
-                timeout(LOOK_WITHIN, look).await.ok()?.ok()
+                timeout(ANSWER_WITHIN, look).await.ok()?.ok()
             }
         }
     }
