@@ -38,7 +38,7 @@ export class Badge {
   show() {
     const where = this.#known?.store === 'redis' ? 'Redis' : 'memory';
     const [kind, text] = !this.#server ? ['lost', 'The server does not answer']
-      : !this.#reachable ? ['lost', `${where} is lost: admitting blindly`]
+      : !this.#reachable ? ['lost', `${where} is lost: deciding without it`]
         : this.#clock.supplied ? ['', 'counting in your session, on your time']
           : ['', `counting in ${where}`];
     say(this.#element, this.#known || !this.#server ? text : 'connecting');

@@ -18,7 +18,7 @@ test('the page says when the store is lost, and goes on when it is back', async 
   await says(page, '#card-log dl div:nth-child(1) dd', '9');
 
   await store.kill();
-  await says(page, '#badge', 'Redis is lost: admitting blindly');
+  await says(page, '#badge', 'Redis is lost: deciding without it');
   await send();
   await says(page, '#card-log .stamp', '200 admitted blindly');
   await says(page, '#card-log dl div:nth-child(1) dd', 'unknown');
