@@ -170,7 +170,7 @@ export class Card {
       oncontextmenu: (event) => event.preventDefault(),
       onkeydown: (event) => { if (key(event)) { event.preventDefault(); start(); } },
       onkeyup: (event) => { if (key(event)) stop(); },
-    }, 'Hold');
+    }, 'Hold', h('span', { class: 'more' }, ' to stream'));
     return button;
   }
 }
