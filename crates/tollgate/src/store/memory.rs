@@ -228,10 +228,8 @@ impl<C: Clock> MemoryStore<C> {
             return self.log_now(counter, verb, cost);
         }
         let flat = self.flat();
-        let home = flat.home(counter.id);
         // Its memory comes while the clock is read, from wherever it may be.
-        home.touch();
-        flat.other(counter.id).touch();
+        let home = flat.touch(counter.id);
         let now = self.clock.now_us();
         self.at(home, counter, Ask::new(verb, cost, now))
     }

@@ -6,7 +6,7 @@
 //! forgotten is overwritten in place. When both buckets are full of live counters, one of them
 //! moves over to its own other bucket.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 use tollgate_core::{Quota, State};
@@ -42,6 +42,8 @@ impl Id {
 pub(super) struct Table<B> {
     buckets: Box<[B]>,
     crowded_until: AtomicU64,
+    /// Whether any counter has ever been put elsewhere than at home.
+    strayed: AtomicBool,
 }
 
 impl<B: Bucket> Table<B> {
@@ -55,6 +57,7 @@ impl<B: Bucket> Table<B> {
         Table {
             buckets: (0..buckets).map(|_| B::default()).collect(),
             crowded_until: AtomicU64::new(0),
+            strayed: AtomicBool::new(false),
         }
     }
 
@@ -69,10 +72,31 @@ impl<B: Bucket> Table<B> {
         &self.buckets[self.home_number(id)]
     }
 
+    /// Starts to bring the buckets near where a counter may be; gives the one where it should be.
+    #[inline]
+    pub(super) fn touch(&self, id: Id) -> &B {
+        let home = self.home(id);
+        home.touch();
+        // With room for all, nobody is ever elsewhere.
+        if self.strayed.load(Relaxed) {
+            self.other(id).touch();
+        }
+        home
+    }
+
     /// Where else it may be.
     #[inline]
-    pub(super) fn other(&self, id: Id) -> &B {
+    fn other(&self, id: Id) -> &B {
         &self.buckets[self.other_number(self.home_number(id), id.tag())]
+    }
+
+    /// Notes at a counter's home that it is elsewhere until then.
+    fn stray(&self, home: &mut B::Slots<'_>, until: u64) {
+        // Written once: whoever reads it would wait for its memory otherwise.
+        if !self.strayed.load(Relaxed) {
+            self.strayed.store(true, Relaxed);
+        }
+        home.stray(until);
     }
 
     /// Guesses where at home a counter is, which should be near by now. Starts to bring its other
@@ -144,7 +168,7 @@ impl<B: Bucket> Table<B> {
             let at = there.vacancy(ask.now)?;
             (at, there.decide_new(at, id.tag(), quota, ask, start()))
         };
-        slots.stray(there.forget_at(at));
+        self.stray(&mut slots, there.forget_at(at));
         Some(answer)
     }
 
@@ -193,7 +217,8 @@ impl<B: Bucket> Table<B> {
                 2.. => stale.or_else(|| self.clear_slot(to, &mut there, search, moves - 1)),
             };
             if let Some(vacancy) = vacancy {
-                slots.stray(slots.forget_at(at));
+                let until = slots.forget_at(at);
+                self.stray(slots, until);
                 slots.move_to(at, &mut there, vacancy);
                 return Some(at);
             }
@@ -277,7 +302,8 @@ impl<'t, B: Bucket> Held<'t, B> {
         let forget_at = slots.forget_at(at);
         let home = self.table.home_number(id);
         if bucket != home {
-            self.slots(home).stray(forget_at);
+            let table = self.table;
+            table.stray(self.slots(home), forget_at);
         }
     }
 
