@@ -144,7 +144,7 @@ where
     }
 
     fn call(&mut self, request: Request<Upload>) -> Answered {
-        let found = match is_safe(&request) && !self.rules.is_empty() {
+        let found = match !self.rules.is_empty() && is_safe(&request) {
             true => self.rules.iter().find_map(|rule| {
                 let alike = (rule.alike)(&Head::from(&request))?;
                 Some((rule, alike))

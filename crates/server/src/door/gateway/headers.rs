@@ -4,30 +4,53 @@
 //! No `Via` is added: servers exist that no longer compress their answers when they see one.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    UPGRADE,
 };
 use http::{Method, Request, StatusCode, Version};
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Headers that say for whom a request is forwarded: only a trusted peer's are passed on.
-const CLAIMS: [HeaderName; 9] = [
-    FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-forwarded-ssl"),
-    HeaderName::from_static("x-real-ip"),
-];
+/// Whether a header is for one connection only, whatever `Connection` says.
+fn is_for_one_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "http2-settings"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
+/// Whether a header says for whom a request is forwarded: only a trusted peer's are passed on.
+fn is_claim(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "forwarded"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
+            | "x-forwarded-port"
+            | "x-forwarded-prefix"
+            | "x-forwarded-server"
+            | "x-forwarded-ssl"
+            | "x-real-ip"
+    )
+}
+
+/// Removes the headers with such names. A request has few headers, and most have none of these: to
+/// look at each is faster than to look all of them up.
+fn remove(headers: &mut HeaderMap, such: fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| such(name)).cloned() {
+        headers.remove(name);
+    }
+}
 
 /// Where a request came from, in a form that headers take.
 #[derive(Clone, Debug)]
@@ -48,18 +71,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
         }
         headers.remove(CONNECTION);
     }
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        HTTP2_SETTINGS,
-        TE,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
-        headers.remove(name);
-    }
+    remove(headers, is_for_one_connection);
 }
 
 /// The headers that `Connection` says are for one connection only. Whom a request is for and how
@@ -118,9 +130,13 @@ pub(super) fn forward(
         headers.remove(EXPECT);
     }
     if !came.trusted {
-        for name in CLAIMS {
-            headers.remove(name);
+        remove(headers, is_claim);
+        headers.insert(X_FORWARDED_FOR, came.from.clone());
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(came.by));
+        if let Some(host) = host {
+            headers.insert(X_FORWARDED_HOST, host.clone());
         }
+        return;
     }
     append(headers, &X_FORWARDED_FOR, &came.from);
     if headers.contains_key(FORWARDED)

@@ -31,7 +31,7 @@ const OWN: [HeaderName; 7] = [
 pub(super) fn is_safe<B: Body>(request: &Request<B>) -> bool {
     [Method::GET, Method::HEAD].contains(request.method())
         && request.body().is_end_stream()
-        && !OWN.iter().any(|name| request.headers().contains_key(name))
+        && !request.headers().keys().any(|name| OWN.contains(name))
 }
 
 /// What has to be the same for requests to be one. Holds secrets: it never prints.
