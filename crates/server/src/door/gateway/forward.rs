@@ -107,7 +107,11 @@ impl Shared {
         let first = self.ask(server, parts, body, progress, until).await;
         let asked = match (first, spare) {
             (Err(Failed::Unreached { late }), Some(parts)) => match self.upstreams.other(server) {
-                Some(other) => self.ask(other, parts, Asked::empty(), None, until).await,
+                // Seldom: the others' futures need not have room for it.
+                Some(other) => {
+                    let again = self.ask(other, parts, Asked::empty(), None, until);
+                    Box::pin(again).await
+                }
                 None => Err(Failed::Unreached { late }),
             },
             (asked, _) => asked,
