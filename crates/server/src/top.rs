@@ -3,10 +3,11 @@
 
 mod table;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::quality::RandomState;
 use tollgate::Key;
 use tollgate::http::Outcome;
 
@@ -52,7 +53,7 @@ impl Top {
         Top {
             hottest: Table::new(now),
             refused: Table::new(now),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             mask,
         }
     }
