@@ -8,6 +8,7 @@
 pub mod child;
 pub mod entry;
 pub mod figure;
+pub mod gateway;
 pub mod keys;
 pub mod machine;
 pub mod measure;

@@ -1,0 +1,69 @@
+//! The gateway and the check API beside nginx's `limit_req` and bare hyper, over loopback: one
+//! table, one run. Needs nginx and wrk.
+//!
+//! `cargo bench -p tollgate-bench --bench gateway`
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use tollgate_bench::entry;
+use tollgate_bench::figure::Figure;
+use tollgate_bench::gateway::bare::Bare;
+use tollgate_bench::gateway::contender::{Contender, Setup};
+use tollgate_bench::gateway::scenario::{FIGURES, Scenario};
+use tollgate_bench::gateway::target::targets;
+use tollgate_bench::gateway::wrk::Load;
+use tollgate_bench::machine;
+use tollgate_bench::options::{Options, Size};
+use tollgate_bench::table::Table;
+
+fn main() -> ExitCode {
+    entry::run("gateway", |options| match &options.child {
+        Some(task) => Bare::run(task),
+        None => measure(options),
+    })
+}
+
+fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
+    let (rounds, seconds) = match options.size {
+        Size::Quick => (1, 2),
+        Size::Usual => (7, 4),
+        Size::Full => (15, 10),
+    };
+    let load = Load {
+        connections: 32,
+        seconds,
+    };
+    let setup = Setup::new()?;
+    let mut table = Table::new("over loopback", Contender::ALL.map(Contender::name));
+    for round in 1..=rounds {
+        for scenario in Scenario::all() {
+            if !options.wants_scenario(&scenario.to_string()) {
+                continue;
+            }
+            eprintln!("round {round} of {rounds}: {scenario}");
+            for contender in Contender::ALL {
+                if !contender.can(scenario.asked) || !options.wants_contender(contender.name()) {
+                    continue;
+                }
+                let values = scenario.measure(contender, &setup, load)?;
+                for (figure, value) in FIGURES.iter().zip(values) {
+                    table.add(Figure {
+                        row: scenario.row(figure),
+                        contender: contender.name().to_owned(),
+                        value,
+                    });
+                }
+            }
+        }
+    }
+    println!("Machine: {}.  ", machine::describe());
+    println!("Peers: {}.  ", machine::versions(&["hyper", "hyper-util"]));
+    println!("Command: `{}`\n\n{table}", options.command("gateway"));
+    println!("Targets:\n");
+    targets(&table)
+        .iter()
+        .for_each(|target| println!("{target}"));
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What hyper can do at the least: a proxy that limits nobody, and a handler that reads and answers
+//! the JSON of a check without deciding anything. Each runs in a process of its own.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http::header::CONTENT_TYPE;
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// What a child does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bare {
+    /// Passes requests on to a port of the loopback address.
+    Proxy {
+        /// That port.
+        to: u16,
+    },
+    /// Reads and answers the JSON of a check.
+    Check,
+}
+
+impl Bare {
+    /// The task of a child that listens on a port.
+    pub fn task(self, port: u16) -> Vec<String> {
+        match self {
+            Bare::Proxy { to } => vec!["proxy".into(), port.to_string(), to.to_string()],
+            Bare::Check => vec!["check".into(), port.to_string()],
+        }
+    }
+
+    /// Does a task until the process ends. Threads are as many as `TOKIO_WORKER_THREADS` says.
+    ///
+    /// # Errors
+    /// When it is no task, or nothing can listen there.
+    pub fn run(task: &[String]) -> Result<(), Box<dyn Error>> {
+        let (bare, port) = match task {
+            [kind, port, to] if kind == "proxy" => (Bare::Proxy { to: to.parse()? }, port),
+            [kind, port] if kind == "check" => (Bare::Check, port),
+            _ => return Err(format!("no task: {}", task.join(" ")).into()),
+        };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        let ended = match bare {
+            Bare::Proxy { to } => runtime.block_on(proxy(address, to)),
+            Bare::Check => runtime.block_on(check(address)),
+        };
+        ended.map_err(|error| error as Box<dyn Error>)
+    }
+}
+
+async fn proxy(address: SocketAddr, to: u16) -> Result<(), Failed> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
+    let to: Authority = format!("127.0.0.1:{to}").parse()?;
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (client, to) = (client.clone(), to.clone());
+        let pass = service_fn(move |mut request: Request<Incoming>| {
+            let mut parts = std::mem::take(request.uri_mut()).into_parts();
+            parts.scheme = Some(Scheme::HTTP);
+            parts.authority = Some(to.clone());
+            let client = client.clone();
+            async move {
+                *request.uri_mut() = Uri::from_parts(parts)?;
+                Ok::<_, Failed>(client.request(request).await?)
+            }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass));
+    }
+}
+
+/// As much of a question as a check has.
+#[derive(Deserialize)]
+struct Question {
+    key: String,
+    quota: String,
+    cost: u32,
+}
+
+/// The fields of an answer.
+#[derive(Serialize)]
+struct Answer {
+    allowed: bool,
+    granted: u32,
+    limit: u32,
+    remaining: u32,
+    retry_after_us: Option<u64>,
+    reset_after_us: u64,
+    delay_us: u64,
+    binding: String,
+    degraded: bool,
+    shared: bool,
+}
+
+async fn check(address: SocketAddr) -> Result<(), Failed> {
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let answer = service_fn(|request: Request<Incoming>| async {
+            let body = request.into_body().collect().await?.to_bytes();
+            let question: Question = serde_json::from_slice(&body)?;
+            let answer = Answer {
+                allowed: true,
+                granted: question.cost,
+                limit: 1_000_000,
+                remaining: 999_999 - question.key.len() as u32,
+                retry_after_us: None,
+                reset_after_us: 1,
+                delay_us: 0,
+                binding: question.quota,
+                degraded: false,
+                shared: false,
+            };
+            let mut response = Response::new(Full::new(Bytes::from(serde_json::to_vec(&answer)?)));
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            Ok::<_, Failed>(response)
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    }
+}

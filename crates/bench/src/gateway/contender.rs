@@ -1,0 +1,240 @@
+//! Those who are compared, and how each is started. Knows their command lines and configurations.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use tollgate_testkit::ports;
+
+use super::bare::Bare;
+use super::process::{On, Process};
+use super::scenario::{Asked, Scenario, Workers};
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// `tollgate serve`.
+    Tollgate,
+    /// hyper without limits.
+    Bare,
+    /// nginx with `limit_req`.
+    Nginx,
+}
+
+impl Contender {
+    /// All of them; the first is what the others are compared with.
+    pub const ALL: [Contender; 3] = [Contender::Tollgate, Contender::Bare, Contender::Nginx];
+
+    /// The name of its column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Contender::Tollgate => "tollgate",
+            Contender::Bare => "bare hyper",
+            Contender::Nginx => "nginx",
+        }
+    }
+
+    /// Whether it can do what a scenario asks.
+    pub fn can(self, asked: Asked) -> bool {
+        match (self, asked) {
+            (Contender::Tollgate, _) => true,
+            (Contender::Bare, Asked::Proxied | Asked::Checked) => true,
+            (Contender::Nginx, Asked::Proxied | Asked::Refused) => true,
+            (Contender::Bare, Asked::Refused) | (Contender::Nginx, Asked::Checked) => false,
+        }
+    }
+
+    /// Starts it; gives the process and the URL to ask.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start(self, scenario: Scenario, setup: &Setup, on: On) -> io::Result<(Process, String)> {
+        let port = ports::free();
+        let command = match self {
+            Contender::Tollgate => setup.tollgate(scenario, on, port)?,
+            Contender::Bare => setup.bare(scenario, on, port)?,
+            Contender::Nginx => setup.nginx(scenario, on, port)?,
+        };
+        let path = match scenario.asked {
+            Asked::Checked => "/v1/check",
+            Asked::Proxied | Asked::Refused => "/",
+        };
+        let url = format!("http://127.0.0.1:{port}{path}");
+        Ok((Process::listening(command, port)?, url))
+    }
+}
+
+/// What all turns share: a folder, the program, the server behind.
+#[derive(Debug)]
+pub struct Setup {
+    folder: TempDir,
+    tollgate: PathBuf,
+    upstream: u16,
+    _behind: Process,
+}
+
+impl Setup {
+    /// Builds the program and starts the server behind: nginx, which answers at once.
+    ///
+    /// # Errors
+    /// When nginx, wrk, taskset or setpriv is missing, or the program cannot be built.
+    pub fn new() -> io::Result<Self> {
+        for (program, package) in [
+            ("nginx", "nginx-light"),
+            ("wrk", "wrk"),
+            ("taskset", "util-linux"),
+            ("setpriv", "util-linux"),
+        ] {
+            if Command::new(program).arg("-v").output().is_err() {
+                let why = format!("{program} is missing: apt-get install {package}");
+                return Err(io::Error::other(why));
+            }
+        }
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("check.lua"), SCRIPT)?;
+        let upstream = ports::free();
+        let answer = format!(
+            "server {{ listen 127.0.0.1:{upstream}; keepalive_requests 100000000;\n\
+             location / {{ return 200 \"{}\"; }} }}",
+            "hello ".repeat(20)
+        );
+        let behind = nginx(folder.path(), "behind", On::Others, Workers::One, &answer)?;
+        Ok(Setup {
+            tollgate: built()?,
+            _behind: Process::listening(behind, upstream)?,
+            folder,
+            upstream,
+        })
+    }
+
+    /// The script that asks the check API.
+    pub fn script(&self) -> PathBuf {
+        self.folder.path().join("check.lua")
+    }
+
+    fn tollgate(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
+        let limit = match scenario.asked {
+            Asked::Proxied | Asked::Checked => ROOMY,
+            Asked::Refused => "token-bucket 1/d",
+        };
+        let rules =
+            format!("version: 1\nrules:\n  - {{ name: all, key: [ip], limits: [{limit}] }}\n");
+        let file = self.folder.path().join("rules.yaml");
+        fs::write(&file, rules)?;
+        let mut command = with_threads(on.command(&self.tollgate), scenario.workers);
+        command.arg("serve").arg("--config").arg(file);
+        command.args(["--admin", &address(ports::free())]);
+        match scenario.asked {
+            Asked::Proxied | Asked::Refused => {
+                let upstream = format!("http://127.0.0.1:{}", self.upstream);
+                command.args(["--listen", &address(ports::free())]);
+                command.args(["--gateway", &address(port), "--upstream", &upstream]);
+            }
+            Asked::Checked => {
+                command.args(["--listen", &address(port)]);
+            }
+        }
+        Ok(command)
+    }
+
+    fn bare(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
+        let bare = match scenario.asked {
+            Asked::Proxied | Asked::Refused => Bare::Proxy { to: self.upstream },
+            Asked::Checked => Bare::Check,
+        };
+        let mut command = with_threads(on.command(env::current_exe()?), scenario.workers);
+        command.arg("--child").args(bare.task(port));
+        Ok(command)
+    }
+
+    fn nginx(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
+        let (rate, burst) = match scenario.asked {
+            Asked::Proxied | Asked::Checked => ("1000000r/s", " burst=1000000 nodelay"),
+            Asked::Refused => ("1r/m", ""),
+        };
+        let servers = format!(
+            "limit_req_zone $binary_remote_addr zone=all:10m rate={rate};\n\
+             limit_req_status 429;\n\
+             upstream behind {{ server 127.0.0.1:{}; keepalive 64; keepalive_requests 100000000; }}\n\
+             server {{ listen 127.0.0.1:{port}; keepalive_requests 100000000;\n\
+             location / {{ limit_req zone=all{burst};\n\
+             proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}",
+            self.upstream
+        );
+        nginx(self.folder.path(), "front", on, scenario.workers, &servers)
+    }
+}
+
+/// Nobody reaches it.
+const ROOMY: &str = "token-bucket 1000000/s burst 1000000";
+
+/// A thousand keys in turn.
+const SCRIPT: &str = r#"
+local asked = {}
+for i = 1, 1000 do
+  local body = string.format('{"key":"user:%d","quota":"token-bucket 1000000/s burst 1000000","cost":1}', i)
+  asked[i] = wrk.format("POST", "/v1/check", { ["content-type"] = "application/json" }, body)
+end
+local i = 0
+request = function()
+  i = i % 1000 + 1
+  return asked[i]
+end
+"#;
+
+fn address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn with_threads(mut command: Command, workers: Workers) -> Command {
+    match workers {
+        Workers::One => command.env("TOKIO_WORKER_THREADS", "1"),
+        Workers::Default => command.env_remove("TOKIO_WORKER_THREADS"),
+    };
+    command
+}
+
+/// nginx with a configuration of its own, in the foreground.
+fn nginx(
+    folder: &Path,
+    name: &str,
+    on: On,
+    workers: Workers,
+    servers: &str,
+) -> io::Result<Command> {
+    let count = match workers {
+        Workers::One => "1",
+        Workers::Default => "auto",
+    };
+    let config = format!(
+        "worker_processes {count};\ndaemon off;\npid {name}.pid;\nerror_log /dev/null;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\naccess_log off;\ndefault_type text/plain;\n\
+         client_body_temp_path {name}.body;\nproxy_temp_path {name}.proxy;\n\
+         fastcgi_temp_path {name}.fastcgi;\nuwsgi_temp_path {name}.uwsgi;\n\
+         scgi_temp_path {name}.scgi;\n{servers}\n}}\n"
+    );
+    let file = folder.join(format!("{name}.conf"));
+    fs::write(&file, config)?;
+    let mut command = on.command("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(file);
+    Ok(command)
+}
+
+/// The program, built as it is shipped.
+fn built() -> io::Result<PathBuf> {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "-p", "tollgate-server"])
+        .status()?;
+    if !built.success() {
+        return Err(io::Error::other("tollgate-server cannot be built"));
+    }
+    // This program is in `deps` beside it.
+    let this = env::current_exe()?;
+    let folder = this.parent().and_then(Path::parent);
+    let folder = folder.ok_or_else(|| io::Error::other("this program is in no folder"))?;
+    Ok(folder.join("tollgate"))
+}
