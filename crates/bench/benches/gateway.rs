@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let (rounds, seconds) = match options.size {
         Size::Quick => (1, 2),
-        Size::Usual => (7, 4),
+        Size::Usual => (5, 3),
         Size::Full => (15, 10),
     };
     let load = Load {

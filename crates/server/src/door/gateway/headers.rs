@@ -80,7 +80,12 @@ fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(CONNECTION).iter();
     let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     names
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .map(<[u8]>::trim_ascii)
+        // Nearly all say one of these, which is no header's name or is removed anyway.
+        .filter(|name| {
+            !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close")
+        })
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| ![HOST, CONTENT_LENGTH].contains(name))
         .collect()
 }
