@@ -91,6 +91,14 @@ impl Top {
         self.leaders(&self.refused, most, parts)
     }
 
+    /// A key as the lists show it; people know of that many of its parts.
+    pub(crate) fn shown(&self, key: &Key<'_>, parts: usize) -> String {
+        match self.who(key) {
+            Who::Key(key) => self.mask.show(&key, parts),
+            Who::Long(hash) => hash,
+        }
+    }
+
     fn leaders(&self, table: &Table, most: usize, parts: impl Fn(&str) -> usize) -> Vec<Leader> {
         let shown = |rule: &str, who: &Who| match who {
             Who::Key(key) => self.mask.show(key, parts(rule)),

@@ -33,7 +33,7 @@ Examples:
   tollgate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
 
 Exit codes:
-  0  told to stop, and every request under way was answered; --check: good
+  0  told to stop; the log says whether every request under way was answered; --check: good
   1  something outside failed: an address is taken
   2  the arguments or the rules are wrong";
 
@@ -101,15 +101,10 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     pub(crate) otlp: Option<String>,
-    /// Trace this share of the requests that do not say themselves whether they are traced: 0 to 1
-    #[arg(
-        long,
-        value_name = "RATIO",
-        env = "OTEL_TRACES_SAMPLER_ARG",
-        hide_env_values = true,
-        default_value_t = 0.01
-    )]
-    pub(crate) otlp_sample: f64,
+    /// Trace this share of the requests that do not say themselves whether they are traced: 0 to 1;
+    /// 0.01 unless given here or in OTEL_TRACES_SAMPLER_ARG
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) otlp_sample: Option<f64>,
     /// Check the arguments and the rules, and end
     #[arg(long)]
     pub(crate) check: bool,

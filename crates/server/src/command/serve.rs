@@ -232,7 +232,10 @@ fn token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
                 Failure::Input(format!("cannot read {}: {error}", path.display()))
             })?),
-            None => std::env::var("TOLLGATE_ADMIN_TOKEN").ok(),
+            // Whoever composes containers hands on variables that nobody set.
+            None => std::env::var("TOLLGATE_ADMIN_TOKEN")
+                .ok()
+                .filter(|text| !text.trim().is_empty()),
         };
     let token = text.map(|text| Token::new(&text)).transpose();
     token.map_err(Failure::Input)

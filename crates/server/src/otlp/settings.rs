@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 const USUAL_INTERVAL: Duration = Duration::from_secs(60);
 /// How long one export may take unless told otherwise.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Of how many requests a trace is begun unless told otherwise.
+const USUAL_RATIO: f64 = 0.01;
 /// The longest of both.
 const LONGEST_MS: u64 = 86_400_000;
 
@@ -29,15 +31,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads them; none without an endpoint. `variable` looks one of the environment up.
+    /// Reads them; none without an endpoint. `variable` looks one of the environment up, and one
+    /// that is empty is none.
     ///
     /// # Errors
     /// A text that names what is wrong, and repeats no value that may be a secret.
     pub(crate) fn new(
         endpoint: Option<&str>,
-        ratio: f64,
+        ratio: Option<f64>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, String> {
+        let variable = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
         let Some(endpoint) = endpoint.map(str::trim).filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
@@ -63,6 +67,9 @@ impl Settings {
             let text = "OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf, the one that is spoken";
             return Err(text.to_owned());
         }
+        // Other samplers than ours have arguments that are no number.
+        let sampler = || variable("OTEL_TRACES_SAMPLER_ARG")?.trim().parse().ok();
+        let ratio = ratio.or_else(sampler).unwrap_or(USUAL_RATIO);
         let path = uri.path_and_query().map_or("", PathAndQuery::path);
         let milliseconds = |name: &str, usual: Duration| match variable(name) {
             None => Ok(usual),
@@ -72,7 +79,7 @@ impl Settings {
             },
         };
         let given = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
-        let service = variable("OTEL_SERVICE_NAME").filter(|name| !name.trim().is_empty());
+        let service = variable("OTEL_SERVICE_NAME");
         Ok(Some(Settings {
             secure,
             authority,
@@ -134,7 +141,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        Settings::new(Some(endpoint), 0.25, &variable)
+        Settings::new(Some(endpoint), Some(0.25), &variable)
     }
 
     #[test]
@@ -160,7 +167,24 @@ mod tests {
         let plain = read("http://a", &[]).unwrap().unwrap();
         assert_eq!((plain.secure, plain.path.as_str()), (false, ""));
         assert!(read(" ", &[]).unwrap().is_none());
-        assert!(Settings::new(None, 0.0, &|_| None).unwrap().is_none());
+        assert!(Settings::new(None, None, &|_| None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_share_comes_from_the_argument_then_the_variable() {
+        let ratio = |argument, variable: &str| {
+            let variable =
+                |name: &str| (name == "OTEL_TRACES_SAMPLER_ARG").then(|| variable.to_owned());
+            let settings = Settings::new(Some("http://a"), argument, &variable);
+            settings.map(|settings| settings.unwrap().ratio)
+        };
+        assert_eq!(ratio(Some(0.5), "0.25"), Ok(500_000));
+        assert_eq!(ratio(None, "0.25"), Ok(250_000));
+        assert_eq!(ratio(None, ""), Ok(10_000));
+        assert_eq!(ratio(None, "endpoint=http://b"), Ok(10_000));
+        assert!(ratio(None, "7").is_err());
+        let empty = ("OTEL_EXPORTER_OTLP_PROTOCOL", " ");
+        assert!(read("http://a", &[empty]).unwrap().is_some());
     }
 
     #[test]
@@ -187,7 +211,7 @@ mod tests {
             assert!(error.contains(name) && !error.contains("s3"), "{error}");
         }
         for ratio in [-0.1, 1.1, f64::NAN] {
-            assert!(Settings::new(Some("http://a"), ratio, &|_| None).is_err());
+            assert!(Settings::new(Some("http://a"), Some(ratio), &|_| None).is_err());
         }
     }
 }

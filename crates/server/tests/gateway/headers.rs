@@ -69,13 +69,15 @@ async fn headers_for_one_connection_go_no_further() {
     assert_eq!(seen, expected.join("\n"));
 }
 
-const CLAIMED: [(&str, &str); 6] = [
+const CLAIMED: [(&str, &str); 8] = [
     ("x-forwarded-for", "192.0.2.1"),
     ("x-forwarded-for", "198.51.100.2"),
     ("x-forwarded-proto", "https"),
     ("x-forwarded-host", "real.example"),
     ("x-real-ip", "192.0.2.1"),
     ("forwarded", "for=192.0.2.1"),
+    ("x-forwarded-user", "admin"),
+    ("x-original-uri", "/other"),
 ];
 
 #[tokio::test]
@@ -101,6 +103,8 @@ async fn what_a_trusted_peer_says_is_kept_and_added_to() {
         "x-forwarded-for: 192.0.2.1, 198.51.100.2, 127.0.0.1",
         "x-forwarded-host: real.example",
         "x-forwarded-proto: https",
+        "x-forwarded-user: admin",
+        "x-original-uri: /other",
         "x-real-ip: 192.0.2.1",
     ];
     assert_eq!(seen, expected.join("\n"));

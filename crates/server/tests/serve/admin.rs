@@ -102,6 +102,9 @@ fn a_key_is_seen_and_forgotten_across_rules() {
     assert_eq!(left("login", "sliding-window-log 2/h"), [0]);
     // Once as an API key, once as an address in its place.
     assert_eq!(left("api", "sliding-window-log 3/h"), [3, 2]);
+    let refused = &server.admin("GET", "/admin/top", "").json()["refused"][0];
+    let of_login = counters.iter().find(|counter| counter["rule"] == "login");
+    assert_eq!(of_login.unwrap()["key"], refused["key"]);
     assert!(!key.to_string().contains("192.0.2.1"));
 
     let reset = server.admin("DELETE", "/admin/keys/192.0.2.1", "");

@@ -108,6 +108,9 @@ fn check_looks_and_ends() {
     let output = run(&["serve", "--check", "--config", &good]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(output.stdout, b"good: 1 rules\n");
-    let output = run(&["serve", "--check"]);
+    // A variable that a composer of containers handed on empty is none.
+    let mut checks = tollgate(&["serve", "--check"]);
+    let output = checks.env("TOLLGATE_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(output.stdout, b"good: 2 rules\n");
+    assert!(output.stderr.is_empty(), "{}", said(&output));
 }

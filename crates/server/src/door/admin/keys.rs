@@ -21,6 +21,8 @@ struct Counter {
     /// The rule; none for a quota that was named in the question.
     rule: Option<String>,
     key: Key<'static>,
+    /// How many parts of the key people know of.
+    parts: usize,
     limit: Limit,
 }
 
@@ -47,6 +49,7 @@ impl Admin {
             counters.push(Counter {
                 rule: None,
                 key: Key::from(whole),
+                parts: usize::MAX,
                 limit: name.map_or(Limit::from(quota), |name| Limit::named(name, quota)),
             });
         }
@@ -58,7 +61,10 @@ impl Admin {
                 let detail = "the store did not answer, so nothing is known of the key";
                 return Err(Problem::new(Code::StoreUnavailable, detail));
             }
-            shown.push(state(counter, &decision));
+            let mut state = state(counter, &decision);
+            // As the lists of the hottest show it, whatever way it was asked for.
+            state["key"] = self.serving.top.shown(&counter.key, counter.parts).into();
+            shown.push(state);
         }
         let hash = self.audit.hash(parts.iter().map(String::as_str));
         if verb == Verb::Reset {
@@ -77,6 +83,7 @@ impl Admin {
                 counters.push(Counter {
                     rule: Some(standing.rule.name.to_string()),
                     key: standing.key.clone(),
+                    parts: standing.rule.key.len(),
                     limit: limit.clone(),
                 });
             }

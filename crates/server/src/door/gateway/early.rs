@@ -16,6 +16,9 @@ use hyper::body::Incoming;
 /// The most bytes that are read ahead. Who has sent more and leaves is noticed when its time comes.
 const MOST: usize = 64 << 10;
 
+/// What is kept around a frame, and what its bytes are a part of.
+const FRAME: usize = 256;
+
 /// A request's body as it comes from the client.
 #[derive(Debug)]
 pub(super) enum Upload {
@@ -78,6 +81,11 @@ fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
     ahead.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a frame takes, with what is kept around it: a body may come in very small ones.
+fn room(frame: &Frame<Bytes>) -> usize {
+    FRAME + frame.data_ref().map_or(0, Bytes::len)
+}
+
 impl Future for Leaves {
     type Output = ();
 
@@ -89,7 +97,7 @@ impl Future for Leaves {
                 Poll::Ready(None) => ahead.ended = true,
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(()),
                 Poll::Ready(Some(Ok(frame))) => {
-                    ahead.bytes += frame.data_ref().map_or(0, Bytes::len);
+                    ahead.bytes += room(&frame);
                     ahead.frames.push_back(frame);
                 }
             }
@@ -113,7 +121,7 @@ impl Body for Upload {
                 ahead.claimed = true;
                 match ahead.frames.pop_front() {
                     Some(frame) => {
-                        ahead.bytes -= frame.data_ref().map_or(0, Bytes::len);
+                        ahead.bytes -= room(&frame);
                         Poll::Ready(Some(Ok(frame)))
                     }
                     None if ahead.ended => Poll::Ready(None),

@@ -30,18 +30,19 @@ fn is_for_one_connection(name: &HeaderName) -> bool {
 
 /// Whether a header says for whom a request is forwarded: only a trusted peer's are passed on.
 fn is_claim(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "forwarded"
-            | "x-forwarded-for"
-            | "x-forwarded-host"
-            | "x-forwarded-proto"
-            | "x-forwarded-port"
-            | "x-forwarded-prefix"
-            | "x-forwarded-server"
-            | "x-forwarded-ssl"
-            | "x-real-ip"
-    )
+    let name = name.as_str();
+    // Some proxies tell the user they let in, or the request's own line, in headers of these kinds.
+    name.starts_with("x-forwarded-")
+        || name.starts_with("x-original-")
+        || matches!(
+            name,
+            "cf-connecting-ip"
+                | "forwarded"
+                | "true-client-ip"
+                | "x-client-ip"
+                | "x-cluster-client-ip"
+                | "x-real-ip"
+        )
 }
 
 /// Removes the headers with such names. A request has few headers, and most have none of these: to

@@ -3,19 +3,16 @@
 use std::hash::{Hash, Hasher};
 
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, HOST, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, ORIGIN, RANGE, UPGRADE,
+    HOST, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request};
 use http_body::Body;
 use tollgate::Key;
-use tollgate::http::is_secret;
 
 use super::Alike;
 
-/// Headers that say what answer is wanted.
-const WANTED: [HeaderName; 4] = [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, ORIGIN];
 /// Headers that make an answer one's own.
 const OWN: [HeaderName; 7] = [
     RANGE,
@@ -46,8 +43,8 @@ pub(super) struct Likeness {
 }
 
 impl Likeness {
-    /// A request by a key or by some headers; without any told, by those that may hold secrets or
-    /// say what answer is wanted.
+    /// A request by a key or by some headers; without any told, by all that may say who asks or
+    /// what answer is wanted.
     pub(super) fn of<B>(request: &Request<B>, alike: Alike, named: Option<&[HeaderName]>) -> Self {
         let key = match alike {
             Alike::Credentials => None,
@@ -56,7 +53,7 @@ impl Likeness {
         let counts = |name: &HeaderName| match (named, &key) {
             (Some(named), _) => named.contains(name),
             (None, Some(_)) => false,
-            (None, None) => is_secret(name.as_str()) || WANTED.contains(name),
+            (None, None) => !is_aside(name.as_str()),
         };
         let headers = request.headers().iter();
         let mut headers: Vec<_> = headers
@@ -74,6 +71,33 @@ impl Likeness {
             key,
         }
     }
+}
+
+/// Whether a header says neither who asks nor what is wanted, only by which way and with what
+/// program. Any other may: which one names a user is between a proxy and the upstream.
+fn is_aside(name: &str) -> bool {
+    matches!(
+        name,
+        "baggage"
+            | "cache-control"
+            | "connection"
+            | "dnt"
+            | "forwarded"
+            | "host"
+            | "keep-alive"
+            | "pragma"
+            | "priority"
+            | "referer"
+            | "traceparent"
+            | "tracestate"
+            | "upgrade-insecure-requests"
+            | "user-agent"
+            | "via"
+            | "x-correlation-id"
+            | "x-forwarded-for"
+            | "x-real-ip"
+            | "x-request-id"
+    ) || name.starts_with("sec-")
 }
 
 impl Hash for Likeness {
@@ -106,12 +130,22 @@ mod tests {
     #[test]
     fn different_credentials_make_different_requests() {
         let plain = likeness(&[], None);
-        assert!(plain == likeness(&[("user-agent", "curl")], None));
+        for name in [
+            "user-agent",
+            "x-forwarded-for",
+            "traceparent",
+            "sec-fetch-site",
+        ] {
+            assert!(plain == likeness(&[(name, "any")], None), "{name}");
+        }
         for (name, value) in [
             ("authorization", "Bearer a"),
             ("cookie", "a=1"),
             ("x-api-key", "k"),
             ("x-session-id", "s"),
+            ("x-forwarded-user", "ann"),
+            ("x-forwarded-client-cert", "By=a"),
+            ("x-tenant", "1"),
             ("accept", "text/html"),
         ] {
             let one = likeness(&[(name, value)], None);
