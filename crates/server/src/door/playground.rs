@@ -80,9 +80,12 @@ impl Playground {
         let parts: Vec<&str> = path.split('/').collect();
         let allowed = match &*parts {
             ["play"] => &[Method::GET, Method::POST][..],
-            ["lab", _] | ["rate-limit", _] | ["rate-limit", _, "burst"] => &[Method::POST][..],
+            ["play", "quota"] | ["lab", _] | ["rate-limit", _] | ["rate-limit", _, "burst"] => {
+                &[Method::POST][..]
+            }
             _ => {
-                let detail = "there is /api/play, /api/lab/{name}, /api/rate-limit/{algorithm}, \
+                let detail = "there is /api/play, /api/play/quota, /api/lab/{name}, \
+                              /api/rate-limit/{algorithm}, \
                               /api/rate-limit/{algorithm}/burst and /api/rate-limit/reset";
                 return Err(Problem::new(Code::NotFound, detail));
             }
@@ -98,6 +101,7 @@ impl Playground {
         }
         let json = reply::read(&head.headers, body, LARGEST).await?;
         let answered = match &*parts {
+            ["play", "quota"] => self.judge(&json),
             ["lab", name] => self.lab(id, name, &json).await,
             ["rate-limit", "reset"] => self.start_over(id).await,
             ["rate-limit", algorithm] => self.attempt(id, algorithm, &json).await,

@@ -27,9 +27,9 @@ const CARDS: &str = "\0rate-limit/";
 const BURST: u64 = 10;
 const MOST_BURST: u64 = 50;
 
-/// What is asked; all of it may be left out.
+/// What is asked; all of it may be left out, and what else is there plays no part, as in the demo.
 #[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Asked {
     config: Option<Object<Config>>,
     count: Option<u64>,

@@ -10,6 +10,7 @@ mod stampede;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +29,7 @@ use super::super::problem::{Code, Problem};
 use super::super::reply;
 use super::Playground;
 use super::visitors::Id;
+use crate::serving::Serving;
 
 /// How many run at a time.
 const AT_ONCE: usize = 2;
@@ -41,7 +43,7 @@ const REMEMBERED: usize = 2_000;
 
 /// Who may have a lab, and when.
 pub(super) struct Labs {
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     /// What is shown here is used here.
     limiter: Limiter,
 }
@@ -51,7 +53,7 @@ impl Default for Labs {
         let quota: Quota = EACH.parse().expect("it is a quota");
         let store = MemoryStore::builder().capacity(REMEMBERED).build();
         Labs {
-            turns: Semaphore::new(AT_ONCE),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             limiter: Limiter::over(store, Limit::named("labs", quota)),
         }
     }
@@ -69,24 +71,35 @@ impl Playground {
         if !decision.allowed() {
             return Ok(self.labs.refusal(&decision));
         }
-        let turn = timeout(TURN_WITHIN, self.labs.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
+        let turns = Arc::clone(&self.labs.turns);
+        let Ok(Ok(turn)) = timeout(TURN_WITHIN, turns.acquire_owned()).await else {
             let detail = format!("{AT_ONCE} labs run already; try again in a moment");
             return Err(Problem::new(Code::Busy, detail));
         };
-        let measured = match name {
-            "boundary" => boundary::run(&settings(json)?)?,
-            "race" => race::run(settings(json)?, self.serving.limiter.store()).await?,
-            "skew" => skew::run(&settings(json)?)?,
-            "outage" => outage::run(settings(json)?).await?,
-            "greedy" => greedy::run(&settings(json)?)?,
-            "stampede" => stampede::run(settings(json)?).await?,
-            _ => {
-                let detail = "there is boundary, race, skew, outage, greedy and stampede";
-                return Err(Problem::new(Code::NotFound, detail));
-            }
-        };
+        let (name, json) = (name.to_owned(), json.to_owned());
+        let serving = Arc::clone(&self.serving);
+        // A lab goes on when whoever asked has left, and so long nobody else has its turn.
+        let running = tokio::spawn(async move {
+            let _turn = turn;
+            measure(&name, &json, &serving).await
+        });
+        let measured = running.await.map_err(failed)??;
         Ok(reply::value(StatusCode::OK, &measured))
+    }
+}
+
+async fn measure(name: &str, json: &[u8], serving: &Serving) -> Measured {
+    match name {
+        "boundary" => boundary::run(&settings(json)?),
+        "race" => race::run(settings(json)?, serving.limiter.store()).await,
+        "skew" => skew::run(&settings(json)?),
+        "outage" => outage::run(settings(json)?).await,
+        "greedy" => greedy::run(&settings(json)?),
+        "stampede" => stampede::run(settings(json)?).await,
+        _ => {
+            let detail = "there is boundary, race, skew, outage, greedy and stampede";
+            Err(Problem::new(Code::NotFound, detail))
+        }
     }
 }
 

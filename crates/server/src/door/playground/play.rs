@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -27,6 +27,13 @@ use super::{Playground, bounds};
 struct Body {
     clock: String,
     steps: Vec<Object<Step>>,
+}
+
+/// What may be a quota.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    quota: String,
 }
 
 /// One step as it is written.
@@ -80,6 +87,20 @@ impl Playground {
         Ok(reply::value(StatusCode::OK, &body))
     }
 
+    /// Tells whether a text is a quota that a card can have, for whoever is still writing it.
+    pub(super) fn judge(&self, json: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+        let Object(Text { quota }) = reply::parse::<Object<Text>>(json)?;
+        let judged = self.known.limit(&quota, None).and_then(|limits| {
+            let quota = limits[0].quota();
+            bounds::quota(quota).map(|()| quota.to_string())
+        });
+        let body = match judged {
+            Ok(quota) => json!({"quota": quota, "problem": null}),
+            Err(problem) => json!({"quota": null, "problem": problem.detail}),
+        };
+        Ok(reply::value(StatusCode::OK, &body))
+    }
+
     /// Checks every step before the first is taken.
     fn checked(&self, clock: Clock, steps: Vec<Object<Step>>) -> Result<Vec<Checked>, Problem> {
         let number = steps.len();
@@ -121,6 +142,8 @@ impl Playground {
 
     async fn on_real_time(&self, visitor: &Visitor, steps: &[Checked]) -> Result<Played, Problem> {
         let mut played = Played::new(steps.len());
+        let mut decided = Vec::with_capacity(steps.len());
+        let mut seen = Instant::now();
         for step in steps {
             let Checked {
                 card, limits, cost, ..
@@ -133,16 +156,26 @@ impl Playground {
                 bounds::charge(limits[0].quota(), *cost, owed)?;
             }
             let decision = self.real.decide(&key, limits, step.verb, *cost).await;
+            decided.push(Instant::now());
             let look = match step.last && !decision.degraded() {
                 true => self.real.look(&key, limits).await,
                 false => None,
             };
             if let Some(look) = &look {
                 played.now_us = look.now_us;
+                seen = Instant::now();
             }
             played.reachable &= !decision.degraded();
             let shown = look.map(|look| state(limits[0].quota(), &look.view));
             played.answers.push(answer(&decision, limits, shown));
+        }
+        // By the store's clock as it was last seen.
+        for (answer, at) in played.answers.iter_mut().zip(decided) {
+            let before = seen.saturating_duration_since(at).as_micros();
+            let after = at.saturating_duration_since(seen).as_micros();
+            let [before, after] = [before, after].map(|us| u64::try_from(us).unwrap_or(u64::MAX));
+            let now_us = played.now_us.saturating_sub(before).saturating_add(after);
+            answer["now_us"] = json!(now_us);
         }
         Ok(played)
     }
@@ -159,7 +192,9 @@ impl Playground {
             let view = step.last.then(|| kept.view(quota, step.t_us));
             let shown = view.map(|view| state(quota, &view));
             let decision = Decision::from(vec![verdict]);
-            played.answers.push(answer(&decision, &step.limits, shown));
+            let mut answer = answer(&decision, &step.limits, shown);
+            answer["now_us"] = json!(step.t_us);
+            played.answers.push(answer);
             played.now_us = step.t_us;
         }
         drop(cards);

@@ -80,6 +80,8 @@ struct Known {
 struct Kept {
     visitor: Arc<Visitor>,
     seen: Instant,
+    /// Whether it ever came again. Who does not keep the cookie is a new visitor each time.
+    returned: bool,
 }
 
 impl Visitors {
@@ -89,11 +91,14 @@ impl Visitors {
         let mut known = locked(&self.known);
         if let Some(kept) = known.visitors.get_mut(&id) {
             kept.seen = now;
+            kept.returned = true;
             return (Arc::clone(&kept.visitor), Vec::new());
         }
         let mut gone = known.sweep(now);
         if known.visitors.len() >= MOST_VISITORS {
-            let idlest = known.visitors.iter().min_by_key(|(_, kept)| kept.seen);
+            // Those who keep no cookie cannot push out those who do.
+            let visitors = known.visitors.iter();
+            let idlest = visitors.min_by_key(|(_, kept)| (kept.returned, kept.seen));
             let idlest = idlest.map(|(id, _)| *id);
             let kept = idlest.and_then(|id| known.visitors.remove(&id));
             gone.extend(kept.into_iter().flat_map(|kept| kept.visitor.forget()));
@@ -105,6 +110,7 @@ impl Visitors {
         let kept = Kept {
             visitor: Arc::clone(&visitor),
             seen: now,
+            returned: false,
         };
         known.visitors.insert(id, kept);
         (visitor, gone)

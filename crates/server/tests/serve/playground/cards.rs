@@ -180,6 +180,49 @@ fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
 }
 
 #[test]
+fn every_answer_says_when_it_was_decided() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let step = json!({"card": "log", "quota": "sliding-window-log 100/h"});
+    let steps = vec![step; 20];
+    let body = visitor.post("/api/play", &play("real", &steps)).json();
+    let times = body["answers"].as_array().unwrap().iter();
+    let times: Vec<u64> = times
+        .map(|answer| answer["now_us"].as_u64().unwrap())
+        .collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert!(times.last().unwrap() <= &body["now_us"].as_u64().unwrap());
+    let supplied = [json!({"card": "log", "quota": "5/s", "t_us": 7})];
+    assert_eq!(visitor.play("supplied", &supplied)[0]["now_us"], 7);
+}
+
+#[test]
+fn a_quota_that_is_still_being_written_is_judged_without_an_error() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::of(&server);
+    let judge = |quota: &str| {
+        let body = json!({"quota": quota}).to_string();
+        let judged = visitor.post("/api/play/quota", &body);
+        assert_eq!(judged.status, 200);
+        judged.json()
+    };
+    let good = judge("10/10s");
+    assert_eq!(
+        good,
+        json!({"quota": "sliding-window-counter 10/10s", "problem": null})
+    );
+    for quota in ["", "fixed-window 1", "5/blink", "100000000/s"] {
+        let wrong = judge(quota);
+        assert!(
+            wrong["quota"].is_null() && wrong["problem"].is_string(),
+            "{quota}: {wrong}"
+        );
+    }
+    assert_eq!(visitor.post("/api/play/quota", "{}").status, 400);
+    assert_eq!(visitor.get("/api/play/quota").status, 405);
+}
+
+#[test]
 fn what_cannot_be_played_is_said_to_be_wrong() {
     let server = Server::start(&[]);
     let visitor = Visitor::of(&server);

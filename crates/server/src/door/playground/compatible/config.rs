@@ -21,7 +21,7 @@ const WINDOWS: RangeInclusive<u64> = MILLION / 1_000..=3_600 * MILLION;
 
 /// The settings of every algorithm; those of others play no part.
 #[derive(Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Config {
     max_requests: Number,
     window_seconds: Number,
