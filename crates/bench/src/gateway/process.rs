@@ -61,6 +61,7 @@ impl Process {
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()?;
         let mut process = Process { child };
         let until = Instant::now() + PATIENCE;
