@@ -113,7 +113,7 @@ function welcome() {
   }
   let fresh = true;
   let heard = 0;
-  const peeks = cards.map((card) => ({ ...card.step('peek'), card: card.behaviour.id }));
+  const peeks = cards.map((card) => card.step('peek'));
   line.send(peeks, (answer) => {
     fresh &&= answer.remaining === answer.limit && !answer.degraded;
     heard += 1;

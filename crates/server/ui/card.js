@@ -12,6 +12,8 @@ import { tabs } from './tabs.js';
 const MOST_HISTORY = 4000;
 /** How often a held button sends. */
 const STREAM_MS = 125;
+/** What cards on supplied time are called by besides: such a time begins again with each page. */
+const LOAD = crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, '0');
 
 export class Card {
   #stage;
@@ -40,7 +42,8 @@ export class Card {
 
   /** A step for the engine. */
   step(verb, t_us = this.#stage.clock.now()) {
-    return { card: this.behaviour.id, quota: this.settings.text, cost: 1, verb, t_us };
+    const card = this.#stage.clock.supplied ? `${this.behaviour.id}-${LOAD}` : this.behaviour.id;
+    return { card, quota: this.settings.text, cost: 1, verb, t_us };
   }
 
   /** Sends so many requests at once. */

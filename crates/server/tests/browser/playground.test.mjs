@@ -225,6 +225,26 @@ test('two visitors at once do not see each other', async () => {
   await bob.end();
 });
 
+test('on supplied time a reload and a second tab begin with counters of their own', async () => {
+  const { page, context, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
+  const left = (place, wanted) => says(place, '#card-log dl div:nth-child(1) dd', wanted);
+  await page.click('#time-options button:text-is("+ 10 s")');
+  await page.click('#card-log button:text-is("Burst 10")');
+  await left(page, '0');
+  const second = await context.newPage();
+  await second.goto(`${server.page}/${STEP}`);
+  await second.click('#card-log button:text-is("Send")');
+  await left(second, '9');
+  await page.click('#card-log button:text-is("Send")');
+  await says(page, '#card-log .tally', '10 in, 1 refused');
+  await page.reload();
+  await page.click('#card-log button:text-is("Send")');
+  await says(page, '#card-log .tally', '1 in, 0 refused');
+  await left(page, '9');
+  assert.deepEqual(complaints, []);
+  await end();
+});
+
 test('held by pointer or by key, a button sends until it is let go', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
   const hold = page.locator('#card-fixed .hold');
