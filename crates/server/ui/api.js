@@ -31,11 +31,8 @@ export const about = () => ask('/api/play');
 /** Runs a lab on the server and answers what it measured. */
 export const lab = (name, settings) => ask(`/api/lab/${name}`, settings);
 
-/** Asks about one quota, apart from all traffic. */
-export async function tryQuota(card, quota) {
-  const step = { card, quota, cost: 1, verb: 'peek' };
-  return (await ask('/api/play', { clock: 'real', steps: [step] })).answers[0];
-}
+/** Whether a text is a quota: `{ quota, problem }`, its one canonical text or what is wrong with it. */
+export const judge = (text) => ask('/api/play/quota', { quota: text });
 
 /** The line in which steps wait for their turn. */
 export class Line {

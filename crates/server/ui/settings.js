@@ -1,7 +1,7 @@
 // A card's quota as text and as a form, kept in step both ways. The engine judges; what it says is
 // shown beside the field. Knows quotas; knows nothing of traffic.
 
-import { Problem, tryQuota } from './api.js';
+import { Problem, judge } from './api.js';
 import { matches } from './behaviours.js';
 import { h, say } from './dom.js';
 import { format, parse } from './quota.js';
@@ -73,28 +73,32 @@ export class Settings {
     this.#asked += 1;
     const asked = this.#asked;
     this.#timer = setTimeout(async () => {
-      const problem = await this.#judge(text);
+      const { quota, problem } = await this.#judge(text);
       if (asked !== this.#asked) return;
       this.#complain(problem);
       if (problem) return;
       this.text = text;
-      this.quota = parse(text);
+      this.quota = quota;
       if (!fromForm) this.#show(text);
       this.onchange(this.quota, text);
     }, wait);
   }
 
-  /** What is wrong with a text, in the engine's words, or nothing. */
+  /** What a text means, or what is wrong with it, in the engine's words. */
   async #judge(text) {
+    let canonical = text;
     try {
-      await tryQuota(`${this.#behaviour.id}-try`, text);
+      const { quota, problem } = await judge(text);
+      if (problem) return { problem };
+      canonical = quota;
     } catch (error) {
-      if (error instanceof Problem && error.status < 500) return error.message;
+      // Where nobody answers, the shape will do until somebody does.
+      if (error instanceof Problem && error.status < 500) return { problem: error.message };
     }
-    const quota = parse(text);
-    if (!quota) return 'this does not read as a quota';
-    if (!matches(this.#behaviour, quota)) return `this card is the ${this.#behaviour.name.toLowerCase()}, such as ${this.#behaviour.quota}`;
-    return '';
+    const quota = parse(canonical);
+    if (!quota) return { problem: 'this does not read as a quota' };
+    if (!matches(this.#behaviour, quota)) return { problem: `this card is the ${this.#behaviour.name.toLowerCase()}, such as ${this.#behaviour.quota}` };
+    return { quota, problem: '' };
   }
 
   #complain(problem) {
