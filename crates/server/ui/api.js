@@ -88,7 +88,7 @@ export class Line {
         if (!supplied) this.#clock.heard(answer.now_us, sent, performance.now());
         answer.answers.forEach((one, at) => {
           const { step, then } = batch[at];
-          then(one, supplied ? step.t_us : answer.now_us, step);
+          then(one, supplied ? step.t_us : one.now_us ?? answer.now_us, step);
         });
         this.onheard(answer);
       } catch (error) {

@@ -246,6 +246,25 @@ test('on supplied time a reload and a second tab begin with counters of their ow
   await end();
 });
 
+test('on the engine’s clock every answer stands at the time it was decided at', async () => {
+  const { page, complaints, end } = await visit(chrome, link({ log: 'sliding-window-log 25/min' }));
+  await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 25/min');
+  await page.waitForFunction(() => document.querySelector('#badge').textContent === 'counting in memory');
+  const told = [];
+  page.on('response', (response) => {
+    if (new URL(response.url()).pathname !== '/api/play' || response.request().method() !== 'POST') return;
+    const { steps } = response.request().postDataJSON();
+    told.push(response.json().then(({ answers }) => answers.filter((_, at) => steps[at].card === 'log' && steps[at].verb === 'check').map((one) => String(one.now_us))));
+  });
+  for (let press = 0; press < 3; press += 1) await page.click('#card-log button:text-is("Burst 10")');
+  const rows = await log(page, 'log', 30);
+  const times = (await Promise.all(told)).flat();
+  assert.deepEqual(rows.map((row) => row.tUs), times);
+  assert.ok(new Set(times).size > 3, `${new Set(times).size} times for 30 decisions`);
+  assert.deepEqual(complaints, []);
+  await end();
+});
+
 test('held by pointer or by key, a button sends until it is let go', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
   const hold = page.locator('#card-fixed .hold');
