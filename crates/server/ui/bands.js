@@ -5,13 +5,14 @@ import { each, s, set } from './dom.js';
 
 export const SECONDS = 180;
 /** From the floor up: the name in the figures, and its colour. */
-export const KINDS = [['admitted', 'admit'], ['delayed', 'wait'], ['refused', 'refuse'], ['degraded', 'blind']];
+export const KINDS = [['admitted', 'admit'], ['delayed', 'wait'], ['would refuse', 'would'], ['refused', 'refuse'], ['degraded', 'blind']];
 
 /** Adds up what counts as one kind. */
 export function kinds(rates) {
   return {
     admitted: rates.admitted ?? 0,
     delayed: rates.delayed ?? 0,
+    'would refuse': rates.shadow_refused ?? 0,
     refused: rates.refused ?? 0,
     degraded: (rates.degraded_admitted ?? 0) + (rates.degraded_refused ?? 0),
   };

@@ -1,6 +1,6 @@
 // The table of rules: rates, settings, origin, and a small picture each. Shows events; asks nobody.
 
-import { SECONDS, bands, kinds } from './bands.js';
+import { KINDS, SECONDS, bands, kinds } from './bands.js';
 import { h, say } from './dom.js';
 
 export class RuleList {
@@ -29,13 +29,13 @@ export class RuleList {
     const cell = (label, kind = '') => h('td', { 'data-label': label, class: kind });
     const picture = bands(SECONDS, 28, `${name}, the last three minutes`);
     const cells = {
-      limits: cell('Limits', 'mono'), admitted: cell('Admitted /s', 'num'), refused: cell('Refused /s', 'num'),
+      limits: cell('Limits', 'mono'), admitted: cell('Admitted /s', 'num'), refused: cell('Refused /s', 'num'), 'would refuse': cell('Would refuse /s', 'num'),
       delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('In all', 'num'),
     };
     const [mark, origin] = [h('span', { class: 'mark-word' }), h('span', { class: 'origin' })];
     const title = name === '(none)' ? h('b', {}, 'asked without a rule') : settings(name);
     const element = h('tr', {}, h('th', { scope: 'row' }, title, mark, origin),
-      cells.limits, cells.admitted, cells.refused, cells.delayed, cells.degraded,
+      cells.limits, cells.admitted, cells.refused, cells['would refuse'], cells.delayed, cells.degraded,
       h('td', { 'data-label': 'Last three minutes' }, picture.element), cells.total);
     const past = [];
     const row = {
@@ -45,7 +45,7 @@ export class RuleList {
         past.push(now);
         if (past.length > SECONDS) past.shift();
         picture.draw(past);
-        for (const kind of ['admitted', 'refused', 'delayed', 'degraded']) {
+        for (const [kind] of KINDS) {
           say(cells[kind], rate(now[kind]));
           cells[kind].classList.toggle('zero', now[kind] === 0);
         }
@@ -55,8 +55,9 @@ export class RuleList {
         say(mark, words.filter(Boolean).join(', '));
         say(origin, name === '(none)' ? '' : rule.origin ?? '');
         const total = kinds(rule.total);
-        say(cells.total, count(total.admitted + total.delayed + total.refused + total.degraded));
+        say(cells.total, count(KINDS.reduce((sum, [kind]) => sum + total[kind], 0)));
         element.dataset.refused = String(total.refused);
+        element.dataset.wouldRefuse = String(total['would refuse']);
       },
     };
     this.#rows.set(name, row);

@@ -43,6 +43,25 @@ test('rules, top keys and one key’s state are those of the traffic', async () 
   await server.end();
 });
 
+test('a rule that only watches shows what it would refuse', async () => {
+  const server = await serve();
+  const body = JSON.stringify({ shadow: true });
+  const switched = await fetch(`http://${server.admin}/admin/rules/login`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body });
+  assert.equal(switched.status, 200);
+  const { page, complaints, end } = await visit(chrome, server.live);
+  await says(page, '#badge', 'live');
+  await logIn(server, '192.0.2.1', 12);
+  await page.waitForFunction(() => [...document.querySelectorAll('#rule-rows tr')].some((row) => row.textContent.includes('login') && row.lastElementChild.textContent === '12'));
+  const row = page.locator('#rule-rows tr', { hasText: 'login' });
+  assert.equal(await row.getAttribute('data-would-refuse'), '7');
+  assert.equal(await row.getAttribute('data-refused'), '0');
+  assert.equal(await row.locator('.mark-word').textContent(), 'only watches');
+  await page.waitForSelector('#bands .would rect');
+  assert.deepEqual(complaints, []);
+  await end();
+  await server.end();
+});
+
 test('a lost stream is told, and comes back by itself', async () => {
   const first = await serve();
   const { page, end } = await visit(chrome, first.live);
