@@ -29,6 +29,8 @@ export class Card {
     this.counts = { admitted: 0, refused: 0 };
     this.journal = new Journal();
     this.settings = new Settings(behaviour, text, () => {
+      // What another limit let in says nothing of this one.
+      this.forget();
       this.peek();
       stage.changed();
     });
@@ -49,15 +51,17 @@ export class Card {
   /** Sends so many requests at once. */
   send(count) {
     let [yes, no] = [0, 0];
-    this.#stage.line.send(Array.from({ length: count }, () => this.step('check')), (answer, t) => {
-      this.hear(answer, t);
+    this.#stage.line.send(Array.from({ length: count }, () => this.step('check')), (answer, t, step) => {
+      this.hear(answer, t, step);
       answer.allowed ? (yes += 1) : (no += 1);
       if (yes + no === count) this.#announce(yes, no, answer);
     });
   }
 
   peek() {
-    this.#stage.line.send([this.step('peek')], (answer, t) => this.#keep(answer, t));
+    this.#stage.line.send([this.step('peek')], (answer, t, step) => {
+      if (step.quota === this.settings.text) this.#keep(answer, t);
+    });
   }
 
   reset() {
@@ -77,8 +81,9 @@ export class Card {
     this.#mark('', '');
   }
 
-  /** Takes an answer to a request of this card. */
-  hear(answer, t) {
+  /** Takes an answer to a step of this card; one under a quota that it no longer has comes too late. */
+  hear(answer, t, step) {
+    if (step.quota !== this.settings.text) return;
     this.#keep(answer, t);
     this.history.push({ t, allowed: answer.allowed, delay: answer.delay_us ?? 0 });
     if (this.history.length > MOST_HISTORY) this.history.splice(0, MOST_HISTORY / 4);

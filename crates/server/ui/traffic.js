@@ -86,7 +86,7 @@ export class Traffic {
   #ask(pairs, then = () => {}) {
     const owners = new Map(pairs.map(([card, step]) => [step, card]));
     return this.#line.send(pairs.map(([, step]) => step), (answer, t, step) => {
-      owners.get(step).hear(answer, t);
+      owners.get(step).hear(answer, t, step);
       then(owners.get(step), answer, t);
     });
   }

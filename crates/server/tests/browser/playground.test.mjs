@@ -161,6 +161,10 @@ test('form and text are kept in step, and mistakes are told beside the field', a
   await page.waitForFunction(() => location.hash.includes('burst+2'));
   await page.click('#card-token button:text-is("Burst 10")');
   await says(page, '#card-token .tally', '2 in, 8 refused');
+  await page.fill('#quota-token-capacity', '4');
+  await says(page, '#card-token .tally', '0 in, 0 refused');
+  await says(page, '#plots figure:nth-child(4) .quiet', /^0 sent, 0 let in/);
+  await page.waitForFunction(() => location.hash.includes('burst+4'));
   assert.deepEqual(complaints, []);
   await page.fill('#quota-token-limit', '0');
   await says(page, '#quota-token-error', /limit 0 is below 1/);
