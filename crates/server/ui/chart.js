@@ -25,8 +25,11 @@ export class Chart {
     const span = this.span * 1e6;
     const range = Math.max(60e6, 4 * span);
     const looks = this.#cards.map((card) => look(card, now, span, range));
-    const highest = Math.max(...looks.map((one) => Math.max(one.worst, one.limit, one.tallest))) * 1.12;
-    looks.forEach((one, at) => this.#plots[at].draw(one, { now, span, range, highest, seconds: this.span }));
+    looks.forEach((one, at) => {
+      // Each by its own scale: a large limit does not press the others flat.
+      const highest = Math.max(one.worst, one.limit, one.tallest) * 1.12;
+      this.#plots[at].draw(one, { now, span, range, highest, seconds: this.span });
+    });
   }
 }
 
@@ -49,10 +52,11 @@ function look(card, now, span, range) {
   const { quota, behaviour } = card;
   return {
     times, seconds, worst,
-    sent: card.history.length,
+    sent: card.counts.admitted + card.counts.refused,
     through: card.counts.admitted,
     tallest: Math.max(0, ...seconds.values()),
-    limit: (quota.limit * span) / quota.period,
+    // All of a limit may come at once: a span shorter than a period grants no less.
+    limit: quota.limit * Math.max(1, span / quota.period),
     bound: behaviour.passing ? behaviour.passing(quota, span) : behaviour.worst(quota, span),
   };
 }
