@@ -19,6 +19,9 @@ export class Card {
   #stage;
   #answer = null;
   #at = 0;
+  /** What the engine last told of the counter, and of when that is. */
+  #state = null;
+  #stateAt = 0;
   #stream = 0;
 
   /** `stage` has `clock`, `line`, `announce(text)` and `changed()`. */
@@ -76,7 +79,7 @@ export class Card {
   forget() {
     this.history = [];
     this.counts = { admitted: 0, refused: 0 };
-    this.#answer = null;
+    this.#answer = this.#state = null;
     this.journal.clear();
     this.#mark('', '');
   }
@@ -96,11 +99,11 @@ export class Card {
   /** Draws the state as of now. */
   frame(now) {
     const { quota } = this;
-    const known = this.#answer?.state ? this.#answer : null;
-    const view = advance(known?.state, this.#at, now, quota);
-    const words = this.picture.draw(view, quota, now, this.history, known?.state);
-    this.picture.element.setAttribute('aria-label', words);
     const lost = this.#answer?.degraded;
+    // Without its store it shows what it knew last, dimmed.
+    const view = advance(this.#state, this.#stateAt, now, quota);
+    const words = this.picture.draw(view, quota, now, this.history, this.#state);
+    this.picture.element.setAttribute('aria-label', lost ? `Unknown, as the store does not answer. Last known: ${words}` : words);
     say(this.figures.remaining, lost ? 'unknown' : String(Math.max(0, view.left)));
     say(this.figures.retry, this.#retry(now));
     say(this.figures.delay, this.#answer?.delay_us ? duration(this.#answer.delay_us) : 'none');
@@ -120,6 +123,7 @@ export class Card {
   #keep(answer, t) {
     this.#answer = answer;
     this.#at = t;
+    if (answer.state) [this.#state, this.#stateAt] = [answer.state, t];
   }
 
   #mark(text, kind) {

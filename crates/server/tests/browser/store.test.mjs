@@ -22,6 +22,8 @@ test('the page says when the store is lost, and goes on when it is back', async 
   await send();
   await says(page, '#card-log .stamp', '200 admitted blindly');
   await says(page, '#card-log dl div:nth-child(1) dd', 'unknown');
+  await page.waitForFunction(() => document.querySelector('#card-log .picture').getAttribute('aria-label')
+    .startsWith('Unknown, as the store does not answer. Last known: 1 request remembered'));
 
   await store.start();
   await says(page, '#badge', 'counting in Redis');
