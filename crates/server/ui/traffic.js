@@ -7,6 +7,8 @@ const BAR_US = 1e6;
 /** How many jobs a retrying client keeps; it gives up on others. */
 const MOST_JOBS = 40;
 const RETRY_US = 300000;
+/** How many arrivals a step of time brings at about the most. */
+const MOST_ARRIVALS = 2000;
 
 export const SOURCES = {
   steady: { name: 'Steady', words: (o) => `One request every ${Math.round(1000 / o.rate)} ms, whatever the answer.` },
@@ -101,13 +103,18 @@ export class Traffic {
         .flatMap((t) => Array.from({ length: count }, (_, at) => Math.round(t + (at * BAR_US) / count))))
         .filter((t) => t > from && t <= to).sort((a, b) => a - b);
     }
-    const { limit } = this.#cards[0].quota;
-    const strike = this.#strike(from);
+    const { limit, period } = this.#cards[0].quota;
     const lead = this.#lead();
-    return Array.from({ length: 2 * limit }, (_, at) => {
-      const part = ((at % limit) + 0.5) / limit;
-      return Math.round(at < limit ? strike - lead * (1 - 0.7 * part) : strike + lead * (0.3 + 0.7 * part));
-    }).filter((t) => t > from && t <= to);
+    const found = [];
+    // Moved by hand, time can pass several boundaries at once.
+    for (let strike = this.#strike(from); strike - lead <= to && found.length < MOST_ARRIVALS; strike += 2 * period) {
+      for (let at = 0; at < 2 * limit; at += 1) {
+        const part = ((at % limit) + 0.5) / limit;
+        const t = Math.round(at < limit ? strike - lead * (1 - 0.7 * part) : strike + lead * (0.3 + 0.7 * part));
+        if (t > from && t <= to) found.push(t);
+      }
+    }
+    return found;
   }
 
   /** How long before and after a boundary the attack lasts. */
@@ -144,7 +151,7 @@ export class Traffic {
 function every(step, origin, from, to) {
   const found = [];
   let at = Math.max(0, Math.floor((from - origin) / step) + 1);
-  for (; Math.round(origin + at * step) <= to && found.length < 2000; at += 1) {
+  for (; Math.round(origin + at * step) <= to && found.length < MOST_ARRIVALS; at += 1) {
     if (Math.round(origin + at * step) > from) found.push(Math.round(origin + at * step));
   }
   return found;

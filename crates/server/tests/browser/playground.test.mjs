@@ -309,3 +309,14 @@ test('the chart shows twice the limit through a fixed window and no more through
   await worst(6, '1 at most in any 1 s');
   await end();
 });
+
+test('moved by hand over several boundaries, time brings every attack', async () => {
+  const { page, complaints, end } = await visit(chrome, link({ fixed: 'fixed-window 5/s' }, { clock: 'step', traffic: 'boundary' }));
+  await page.waitForFunction(() => location.hash.includes('fixed='));
+  await page.click('#run');
+  await page.click('#time-options button:text-is("+ 10 s")');
+  // Around the first, third, fifth, seventh and ninth second.
+  await says(page, '#card-fixed .tally', '50 in, 0 refused');
+  assert.deepEqual(complaints, []);
+  await end();
+});
