@@ -2,7 +2,7 @@
 // the numbers and adds none of its own.
 
 import { lab } from './api.js';
-import { h, plural } from './dom.js';
+import { h, plural, say } from './dom.js';
 
 const NAMES = {
   'fixed-window': 'Fixed window', 'sliding-window-log': 'Sliding log', 'sliding-window-counter': 'Sliding counter',
@@ -10,13 +10,14 @@ const NAMES = {
   'leaky-bucket-policing': 'Leaky, policing',
 };
 
+/** Each has one setting that visitors choose, as `[name, label, least, most, usual]` of the server's bounds. */
 const LABS = [
   {
     id: 'boundary',
-    setup: 'Limit 10 in 10 s. Twenty requests around one boundary, the same for all six.',
+    field: ['limit', 'Limit', 1, 100, 10],
+    setup: (limit) => `Limit ${limit} in 10 s. ${2 * limit} requests around one boundary, the same for all six.`,
     name: 'The boundary burst',
     asks: 'A client sends its whole limit just before a window ends, and again just after. How many get in within one period?',
-    settings: { limit: 10 },
     show({ behaviours }) {
       const rows = behaviours.map((one) => [NAMES[one.behaviour] ?? one.behaviour, one.admitted_in_period, one.admitted_in_period > one.limit]);
       const [most] = [...behaviours].sort((a, b) => b.admitted_in_period - a.admitted_in_period);
@@ -28,36 +29,46 @@ const LABS = [
   },
   {
     id: 'race',
-    setup: '32 clients, limit 10, all at once; five rounds, the worst counts.',
+    field: ['clients', 'Clients', 2, 64, 32],
+    setup: (clients) => `${clients} clients, limit 10, all at once; five rounds, the worst counts.`,
     name: 'The race',
     asks: 'Many clients ask at the same instant. One limiter reads the count, checks it and writes it back; the other does all of it in one atomic step.',
-    settings: { clients: 32, limit: 10 },
+    settings: { limit: 10 },
     show({ naive, atomic, limit, clients, store }) {
+      const read = naive.over > 0
+        ? `Reading first let ${naive.over} too many in, as many clients saw the same count before anybody wrote.`
+        : clients <= limit ? 'There were no more clients than the limit lets in, so none could be too many.'
+          : 'Reading first let none too many in this time: its clients happened not to meet. That is luck; run it again.';
       return [
         bars(`admitted of ${clients}`, [['Read, check, write', naive.admitted, naive.over > 0], ['One atomic step', atomic.admitted, atomic.over > 0]], limit),
-        `${plural(clients, 'client')} at once, in ${store === 'redis' ? 'Redis' : 'memory'}, limit ${limit}. Reading first let ${naive.over} too many in, as many clients saw the same count before anybody wrote. The atomic step let ${atomic.over} too many in. It has to be one step wherever the count is kept.`,
+        `${plural(clients, 'client')} at once, in ${store === 'redis' ? 'Redis' : 'memory'}, limit ${limit}. ${read} The atomic step let ${atomic.over || 'none'} too many in. It has to be one step wherever the count is kept.`,
       ];
     },
   },
   {
     id: 'skew',
-    setup: 'Limit 10 in 10 s, a log. Ten requests at each server at the same moment.',
+    field: ['skew_s', 'Seconds apart', 0, 3600, 10],
+    setup: (apart) => `Limit 10 in 10 s, a log; clocks ${apart} s apart. Ten requests at each server at the same moment.`,
     name: 'The skewed clock',
-    asks: 'Two servers share one limit, and their clocks are 10 s apart. Whose time should decide?',
-    settings: { skew_s: 10, limit: 10, period_s: 10 },
-    show({ application_time: own, store_time: store, limit }) {
+    asks: 'Two servers share one limit, and their clocks differ. Whose time should decide?',
+    settings: { limit: 10, period_s: 10 },
+    show({ application_time: own, store_time: store, limit, period_s: period }) {
+      const why = own.admitted > limit
+        ? 'what one server counted, the other takes for long past'
+        : `clocks less than a period of ${period} s apart do no harm to a log`;
       return [
         bars('admitted within one period', [['Each server’s own time', own.admitted, own.admitted > limit], ['The store’s time', store.admitted, store.admitted > limit]], limit),
-        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: what one server counted, the other takes for long past. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
+        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: ${why}. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
       ];
     },
   },
   {
     id: 'outage',
-    setup: 'Limit 10 a minute, two servers. Twenty requests before, while it is lost, and after.',
+    field: ['replicas', 'Servers', 1, 8, 2],
+    setup: (servers) => `Limit 10 a minute, ${plural(servers, 'server')}. Twenty requests before, while it is lost, and after.`,
     name: 'The store goes down',
     asks: 'Redis vanishes for a while. What do clients see under each policy?',
-    settings: { limit: 10, replicas: 2 },
+    settings: { limit: 10 },
     show({ policies }) {
       const cells = ({ admitted, refused, unavailable }) => [`${admitted} in`, refused && `${refused} × 429`, unavailable && `${unavailable} × 503`].filter(Boolean).join('\n');
       return [
@@ -68,25 +79,26 @@ const LABS = [
   },
   {
     id: 'greedy',
-    setup: '100 requests of one tenant and 10 of another within 10 s: one limit for both, one each, and tiers.',
+    field: ['greedy', 'Times as much', 1, 100, 10],
+    setup: (times) => `${10 * times} requests of one tenant and 10 of another within 10 s: one limit for both, one each, and tiers.`,
     name: 'The greedy tenant',
-    asks: 'One tenant sends ten times as much as the others. Who is served?',
-    settings: { greedy: 10 },
+    asks: 'One tenant sends many times as much as another. Who is served?',
     show({ shared, own, tiers }) {
       const of = (list) => list.map((one) => `${one.admitted} of ${one.sent}`);
       const modest = (list) => list.filter((one) => one.tenant !== 'greedy').map((one) => `${one.admitted} of ${one.sent}`).join(', ');
+      const starved = shared.some((one) => one.tenant !== 'greedy' && one.admitted < one.sent);
       return [
         table(['Limits', ...shared.map((one) => `${one.tenant}, served`)], [['One for all', ...of(shared)], ['One each', ...of(own)], ['Tiers', ...of(tiers)]]),
-        `Under one limit for all, the modest got ${modest(shared)}: the greedy one used it up. With a limit each they got ${modest(own)}. Tiers give each kind its own: here ${tiers.map((one) => `${one.tenant} ${one.quota}`).join(', ')}.`,
+        `Under one limit for all, the modest got ${modest(shared)}${starved ? ': the greedy one used it up' : ''}. With a limit each they got ${modest(own)}. Tiers give each kind its own: here ${tiers.map((one) => `${one.tenant} ${one.quota}`).join(', ')}.`,
       ];
     },
   },
   {
     id: 'stampede',
-    setup: '1000 requests through the real gateway to a server that counts its calls: with and without single flight.',
+    field: ['requests', 'Requests', 1, 1000, 1000],
+    setup: (requests) => `${plural(requests, 'request')} through the real gateway to a server that counts its calls: with and without single flight.`,
     name: 'The stampede',
-    asks: 'A thousand requests want the same thing at once. How many reach the server behind the gateway?',
-    settings: { requests: 1000 },
+    asks: 'Many requests want the same thing at once. How many reach the server behind the gateway?',
     show({ without, with: single }) {
       return [
         bars('calls of the server behind', [['Each by itself', without.upstream_calls, false], ['Single flight', single.upstream_calls, false]], null),
@@ -99,12 +111,25 @@ const LABS = [
 /** Puts the labs on the page. */
 export function labs(place, announce) {
   place.append(...LABS.map((one) => {
+    const [setting, name, least, most, usual] = one.field;
+    const id = `lab-${one.id}-${setting}`;
+    const setup = h('p', { class: 'quiet' }, one.setup(usual));
+    const input = h('input', {
+      id, type: 'number', min: least, max: most, step: 1, value: usual, required: true, inputmode: 'numeric', 'aria-describedby': `${id}-bounds`,
+      oninput: () => { if (input.checkValidity()) say(setup, one.setup(input.valueAsNumber)); },
+    });
     const result = h('div', { class: 'result', id: `lab-${one.id}-result` });
-    const run = h('button', { type: 'button', class: 'primary', 'aria-label': `Run: ${one.name}`, onclick: async () => {
+    // Its name says what it does, and where.
+    const label = (text) => {
+      run.textContent = text;
+      run.setAttribute('aria-label', `${text}: ${one.name}`);
+    };
+    const run = h('button', { type: 'button', class: 'primary', onclick: async () => {
+      if (!input.reportValidity()) return;
       run.disabled = true;
-      run.textContent = 'Running';
+      label('Running');
       try {
-        const [picture, conclusion] = one.show(await lab(one.id, one.settings));
+        const [picture, conclusion] = one.show(await lab(one.id, { ...one.settings, [setting]: input.valueAsNumber }));
         result.replaceChildren(picture, h('p', { class: 'so' }, conclusion));
         result.dataset.done = String(Number(result.dataset.done ?? 0) + 1);
         announce(`${one.name}: ${conclusion}`);
@@ -112,9 +137,11 @@ export function labs(place, announce) {
         result.replaceChildren(h('p', { class: 'error' }, `It could not be run: ${error.message}.`));
       }
       run.disabled = false;
-      run.textContent = 'Run again';
-    } }, 'Run');
-    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.asks), h('p', { class: 'quiet' }, one.setup), run, result);
+      label('Run again');
+    } });
+    label('Run');
+    const row = h('div', { class: 'try' }, h('label', { for: id }, name), input, h('span', { class: 'quiet', id: `${id}-bounds` }, `${least} to ${most}`), run);
+    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.asks), setup, row, result);
   }));
 }
 

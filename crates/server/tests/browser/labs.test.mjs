@@ -16,9 +16,13 @@ after(async () => {
   await server?.end();
 });
 
-/** Runs a lab and answers its table, row by row, and its conclusion. */
-async function run(id) {
+/** Runs a lab, with a setting of one's own or as it comes, and answers its table and its conclusion. */
+async function run(id, own) {
   const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=step`);
+  if (own !== undefined) {
+    await page.fill(`#lab-${id} input`, String(own));
+    assert.match(await page.textContent(`#lab-${id} > .quiet`), new RegExp(`\\b${own}\\b`));
+  }
   await page.click(`#lab-${id} button`);
   await page.waitForSelector(`#lab-${id}-result[data-done="1"]`);
   const rows = await page.$$eval(`#lab-${id}-result tbody tr`, (all) => all.map((row) => [...row.cells].filter((cell) => !cell.hasAttribute('aria-hidden')).map((cell) => cell.textContent)));
@@ -64,4 +68,35 @@ test('a greedy tenant starves the modest only where they share', async () => {
 test('a stampede reaches the server behind once', async () => {
   const { rows } = await run('stampede');
   assert.deepEqual(rows, [['Each by itself', '1000'], ['Single flight', '1']]);
+});
+
+test('every lab runs with the setting that a visitor chose', async () => {
+  const boundary = await run('boundary', 3);
+  assert.deepEqual(boundary.rows.slice(0, 2), [['Fixed window', '6'], ['Sliding log', '3']]);
+  const race = await run('race', 4);
+  assert.deepEqual(race.rows.map(([, count]) => count), ['4', '4']);
+  assert.match(race.so, /no more clients than the limit lets in/);
+  const skew = await run('skew', 4);
+  assert.deepEqual(skew.rows.map(([, count]) => count), ['10', '10']);
+  assert.match(skew.so, /do no harm/);
+  const outage = await run('outage', 1);
+  assert.equal(outage.rows[2][2], '10 in\n10 × 429');
+  const stampede = await run('stampede', 40);
+  assert.deepEqual(stampede.rows.map(([, count]) => count), ['40', '1']);
+});
+
+test('a setting beyond its bounds is not sent', async () => {
+  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=step`);
+  const before = await page.textContent('#lab-greedy > .quiet');
+  await page.fill('#lab-greedy input', '101');
+  await page.click('#lab-greedy button');
+  assert.equal(await page.textContent('#lab-greedy > .quiet'), before);
+  assert.equal(await page.textContent('#lab-greedy button'), 'Run');
+  await page.fill('#lab-greedy input', '5');
+  await page.click('#lab-greedy button');
+  await page.waitForSelector('#lab-greedy-result[data-done="1"]');
+  assert.equal(await page.getAttribute('#lab-greedy button', 'aria-label'), 'Run again: The greedy tenant');
+  assert.match(await page.textContent('#lab-greedy-result'), /of 50/);
+  assert.deepEqual(complaints, []);
+  await end();
 });
