@@ -25,10 +25,11 @@ export function bands(wide, tall, name) {
   const element = s('svg', { viewBox: `0 0 ${wide} ${tall}`, class: 'bands', role: 'img', 'aria-label': name, preserveAspectRatio: 'none' }, floor, ...groups);
   return {
     element,
-    /** `past` has the kinds of each second, the latest last. */
+    /** `past` has the kinds of each second, the latest last. Answers the height of the tallest. */
     draw(past) {
       const sums = past.map((one) => KINDS.reduce((sum, [kind]) => sum + one[kind], 0));
-      const highest = Math.max(1, ...sums);
+      const tallest = Math.max(0, ...sums);
+      const highest = Math.max(1, tallest);
       const width = wide / SECONDS;
       // A gap between bars only where a screen can show one.
       const bar = wide > 2 * SECONDS ? width * 0.82 : width * 1.05;
@@ -42,7 +43,7 @@ export function bands(wide, tall, name) {
         each(groups[level], 'rect', bars, (rect, { x, y, height }) =>
           set(rect, { x, y: (1 - y) * (tall - 3) + 2, width: bar, height: height * (tall - 3) }));
       });
-      return highest;
+      return tallest;
     },
   };
 }

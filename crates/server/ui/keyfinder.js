@@ -15,7 +15,7 @@ export function keyFinder(form, input, place) {
 
 async function look(key) {
   // A comma stands between the parts of a key and goes as it is.
-  const path = key.split(',').map(encodeURIComponent).join(',');
+  const path = key.split(',').map((part) => encodeURIComponent(part.trim())).join(',');
   const words = (text, kind = '') => [h('p', { class: kind }, text)];
   let response;
   try {
@@ -28,9 +28,13 @@ async function look(key) {
   if (!response.ok) return words(body?.detail ?? `the server answered ${response.status}`, 'error');
   if (body.counters.length === 0) return words('No rule counts by a key of this shape.');
   const head = ['Rule', 'Quota', 'Left', 'Retry after', 'As new in'];
-  const rows = body.counters.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.rule ?? 'asked without a rule'), h('td', { class: 'mono' }, one.quota),
-    h('td', { class: one.allowed ? 'admitted' : 'refused' }, `${one.remaining} of ${one.limit}${one.allowed ? '' : ', refused'}`),
-    h('td', {}, one.retry_after_us ? duration(one.retry_after_us) : '–'), h('td', {}, one.reset_after_us ? duration(one.reset_after_us) : 'now')));
+  const all = body.counters.map((one) => [
+    one.rule ?? 'asked without a rule', one.quota, `${one.remaining} of ${one.limit}${one.allowed ? '' : ', refused'}`,
+    one.retry_after_us ? duration(one.retry_after_us) : '–', one.reset_after_us ? duration(one.reset_after_us) : 'now', one.allowed,
+  ]);
+  // A rule may find the same key in several places: what reads the same is said once.
+  const rows = [...new Map(all.map((one) => [one.join('\n'), one])).values()].map(([rule, quota, left, retry, reset, allowed]) => h('tr', {},
+    h('th', { scope: 'row' }, rule), h('td', { class: 'mono' }, quota), h('td', { class: allowed ? 'admitted' : 'refused' }, left), h('td', {}, retry), h('td', {}, reset)));
   return [h('div', { class: 'scroll' }, h('table', { class: 'plain-table' }, h('caption', {}, `Known in the logs as ${body.key}`),
     h('thead', {}, h('tr', {}, ...head.map((name) => h('th', { scope: 'col' }, name)))), h('tbody', {}, ...rows)))];
 }

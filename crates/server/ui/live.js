@@ -3,7 +3,7 @@
 import { KINDS, SECONDS, bands, kinds } from './bands.js';
 import { h, say } from './dom.js';
 import { keyFinder } from './keyfinder.js';
-import { RuleList, count, rate } from './rulelist.js';
+import { NO_RULE, RuleList, count, rate } from './rulelist.js';
 import { follow } from './stream.js';
 
 const find = (id) => document.getElementById(id);
@@ -42,8 +42,8 @@ function show(event) {
   }
   past.push(sum);
   if (past.length > SECONDS) past.shift();
-  const highest = picture.draw(past);
-  say(peak, `Three minutes; the tallest is ${rate(highest)} a second.`);
+  const tallest = picture.draw(past);
+  say(peak, `Three minutes; the tallest is ${rate(tallest)} a second.`);
   for (const [kind] of KINDS) say(figures[kind], rate(sum[kind]));
   facts(event);
   rules.draw(event.rules);
@@ -85,7 +85,7 @@ function top(id, list, nobody) {
   const rows = list.map((one) => {
     const fill = h('i', { class: id === 'top-refused' ? 'over' : '' });
     fill.style.width = `${(one.count / most) * 100}%`;
-    return h('tr', {}, h('th', { scope: 'row' }, h('span', { class: 'mono' }, one.key), h('span', { class: 'origin' }, one.rule)),
+    return h('tr', {}, h('th', { scope: 'row' }, h('span', { class: 'mono' }, one.key), h('span', { class: 'origin' }, one.rule === NO_RULE ? 'asked without a rule' : one.rule)),
       h('td', { class: 'figure' }, count(one.count)), h('td', { 'aria-hidden': 'true' }, h('span', { class: 'track' }, fill)));
   });
   place.replaceChildren(h('table', { class: 'bars keys' }, h('tbody', {}, ...rows)));

@@ -3,6 +3,9 @@
 import { KINDS, SECONDS, bands, kinds } from './bands.js';
 import { h, say } from './dom.js';
 
+/** What decisions without a rule are counted under. */
+export const NO_RULE = '(none)';
+
 export class RuleList {
   #rows = new Map();
   #body;
@@ -33,7 +36,7 @@ export class RuleList {
       delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('In all', 'num'),
     };
     const [mark, origin] = [h('span', { class: 'mark-word' }), h('span', { class: 'origin' })];
-    const title = name === '(none)' ? h('b', {}, 'asked without a rule') : settings(name);
+    const title = name === NO_RULE ? h('b', {}, 'asked without a rule') : settings(name);
     const element = h('tr', {}, h('th', { scope: 'row' }, title, mark, origin),
       cells.limits, cells.admitted, cells.refused, cells['would refuse'], cells.delayed, cells.degraded,
       h('td', { 'data-label': 'Last three minutes' }, picture.element), cells.total);
@@ -53,7 +56,7 @@ export class RuleList {
         say(cells.limits, limits);
         const words = [rule.enabled ? '' : 'switched off', rule.shadow ? 'only watches' : '', rule.queue ? `${rule.queue} waiting` : ''];
         say(mark, words.filter(Boolean).join(', '));
-        say(origin, name === '(none)' ? '' : rule.origin ?? '');
+        say(origin, name === NO_RULE ? '' : rule.origin ?? '');
         const total = kinds(rule.total);
         say(cells.total, count(KINDS.reduce((sum, [kind]) => sum + total[kind], 0)));
         element.dataset.refused = String(total.refused);
