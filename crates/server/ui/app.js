@@ -38,6 +38,7 @@ const stage = {
     line.clear();
     clock.restart();
     for (const card of cards) card.reset();
+    find('welcome').hidden = true;
   },
   burstAll(count) {
     for (const card of cards) card.send(count);

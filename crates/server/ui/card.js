@@ -181,7 +181,9 @@ export class Card {
       onpointerdown: start, onpointerup: stop, onpointerleave: stop, onpointercancel: stop, onblur: stop,
       oncontextmenu: (event) => event.preventDefault(),
       onkeydown: (event) => { if (key(event)) { event.preventDefault(); start(); } },
-      onkeyup: (event) => { if (key(event)) stop(); },
+      onkeyup: (event) => { if (key(event)) { event.preventDefault(); stop(); } },
+      // Pressed by neither pointer nor key, as by voice: nothing is held, so one is sent.
+      onclick: (event) => { if (event.detail === 0) this.send(1); },
     }, 'Hold', h('span', { class: 'more' }, ' to stream'));
     return button;
   }

@@ -6,7 +6,7 @@ const HIGHEST = 20;
 
 export function drawing(bars, onchange) {
   const list = bars.map((_, at) => h('span', {
-    class: 'bar', role: 'slider', tabindex: at === 0 ? 0 : -1,
+    class: 'bar', role: 'slider', tabindex: 0,
     'aria-label': `Requests in second ${at + 1}`, 'aria-valuemin': 0, 'aria-valuemax': HIGHEST,
   }, h('i')));
   const show = (at) => {
@@ -19,10 +19,6 @@ export function drawing(bars, onchange) {
     bars[at] = next;
     show(at);
     onchange();
-  };
-  const focus = (at) => {
-    list.forEach((bar, other) => { bar.tabIndex = other === at ? 0 : -1; });
-    list[at].focus();
   };
   let drawn = false;
   const paint = (event) => {
@@ -40,12 +36,10 @@ export function drawing(bars, onchange) {
     onkeydown: (event) => {
       const at = list.indexOf(document.activeElement);
       if (at < 0) return;
-      const to = { ArrowLeft: at - 1, ArrowRight: at + 1 }[event.key];
-      const count = { ArrowUp: bars[at] + 1, ArrowDown: bars[at] - 1, PageUp: bars[at] + 5, PageDown: bars[at] - 5, Home: 0, End: HIGHEST }[event.key];
-      if (to === undefined && count === undefined) return;
+      const by = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 5, PageDown: -5, Home: -HIGHEST, End: HIGHEST }[event.key];
+      if (by === undefined) return;
       event.preventDefault();
-      if (to === undefined) put(at, count);
-      else focus((to + bars.length) % bars.length);
+      put(at, bars[at] + by);
     },
   }, ...list);
   bars.forEach((_, at) => show(at));

@@ -182,7 +182,7 @@ test('a link holds the whole setting, and a reload keeps it', async () => {
   const { page, complaints, end } = await visit(chrome, server.page);
   await page.check('input[value="draw"]');
   await page.locator('.drawing [role=slider]').first().focus();
-  for (const key of ['ArrowUp', 'ArrowUp', 'ArrowUp', 'ArrowRight', 'End']) await page.keyboard.press(key);
+  for (const key of ['ArrowUp', 'ArrowUp', 'ArrowRight', 'ArrowRight', 'ArrowLeft', 'Tab', 'End']) await page.keyboard.press(key);
   await page.check('input[value="slow"]');
   await page.selectOption('#speed', '0.1');
   await page.fill('#quota-log', 'sliding-window-log 4/5s');
@@ -284,6 +284,11 @@ test('held by pointer or by key, a button sends until it is let go', async () =>
   await page.waitForFunction((least) => document.querySelectorAll('#card-fixed tbody tr[data-t-us]').length >= least, before + 3);
   await page.keyboard.up('Space');
   assert.equal(await hold.getAttribute('aria-pressed'), 'false');
+  // Pressed by neither, it sends one.
+  await page.click('#card-fixed button:text-is("Reset")');
+  await says(page, '#card-fixed .tally', '0 in, 0 refused');
+  await hold.evaluate((button) => button.click());
+  await says(page, '#card-fixed .tally', '1 in, 0 refused');
   await end();
 });
 
@@ -292,6 +297,8 @@ test('whoever is new finds a first burst on its way', async () => {
   await page.waitForSelector('#welcome:not([hidden])');
   await says(page, '#badge', 'counting in memory');
   await page.waitForFunction(() => [...document.querySelectorAll('.card .tally')].every((one) => /^1[0-2] in, [0-2] refused$/.test(one.textContent)));
+  await page.click('#reset-all');
+  await page.waitForSelector('#welcome', { state: 'hidden' });
   assert.deepEqual(complaints, []);
   await end();
 });
