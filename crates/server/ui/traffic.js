@@ -142,7 +142,9 @@ export class Traffic {
     due.sort(([, a], [, b]) => a.t_us - b.t_us);
     return this.#ask(due, (card, answer, t) => {
       if (answer.allowed || answer.retry_after_us === 'never') return;
-      this.#jobs.get(card).push(t + (this.options.obey ? answer.retry_after_us : RETRY_US));
+      // A client has the header to go by, which is in whole seconds.
+      const told = Number(answer.headers?.['Retry-After']) * 1e6;
+      this.#jobs.get(card).push(t + (this.options.obey && told > 0 ? told : RETRY_US));
     });
   }
 }
