@@ -69,9 +69,9 @@ export class Card {
 
   reset() {
     this.forget();
-    this.#stage.line.send([this.step('reset')], (answer, t) => {
+    this.#stage.line.send([this.step('reset')], (answer, t, step) => {
       this.forget();
-      this.#keep(answer, t);
+      if (step.quota === this.settings.text) this.#keep(answer, t);
     });
   }
 
