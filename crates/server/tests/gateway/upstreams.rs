@@ -1,5 +1,6 @@
 //! Servers behind the gateway that are down, slow or broken, and several of them in turn.
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use http::{Request, Response};
@@ -7,10 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// An address that nobody listens at.
-async fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap()
+/// An address that nobody listens on, and that the system gives to nobody either.
+fn nobody() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, tollgate_testkit::ports::free()))
 }
 
 fn all(upstreams: &[SocketAddr]) -> Settings {
@@ -24,7 +24,7 @@ async fn named(name: &'static str) -> SocketAddr {
 
 #[tokio::test]
 async fn an_upstream_that_is_down_is_a_502() {
-    let gateway = Running::start(before(nobody().await), open()).await;
+    let gateway = Running::start(before(nobody()), open()).await;
     let (status, body) = get(&http1(), &gateway.url("/")).await;
     assert_eq!(status, 502);
     assert_eq!(problem(&body), "urn:tollgate:problem:upstream-failed");
@@ -126,7 +126,7 @@ async fn upstreams_take_turns() {
 
 #[tokio::test]
 async fn one_that_is_down_is_left_alone_and_comes_back() {
-    let down = nobody().await;
+    let down = nobody();
     let mut settings = all(&[down, named("well").await]);
     settings.timeouts.down = Duration::from_millis(5);
     let gateway = Running::start(settings, open()).await;
@@ -159,7 +159,7 @@ async fn one_that_is_down_is_left_alone_and_comes_back() {
 #[tokio::test]
 async fn a_request_with_a_body_or_an_effect_is_tried_once() {
     for method in ["POST", "PATCH"] {
-        let gateway = Running::start(all(&[nobody().await, named("other").await]), open()).await;
+        let gateway = Running::start(all(&[nobody(), named("other").await]), open()).await;
         let request = Request::builder().method(method).uri(gateway.url("/"));
         let answer = http1().request(request.body(text("x")).unwrap()).await;
         assert_eq!(answer.unwrap().status(), 502, "{method}");
@@ -172,7 +172,7 @@ async fn a_request_that_is_tried_twice_counts_once() {
         "two",
         "fixed-window 2/d".parse::<Quota>().unwrap(),
     ));
-    let mut settings = all(&[nobody().await, named("other").await]);
+    let mut settings = all(&[nobody(), named("other").await]);
     settings.timeouts.down = Duration::from_secs(3600);
     let gateway = Running::start(settings, gate).await;
     let client = http1();
