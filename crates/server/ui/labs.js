@@ -47,7 +47,7 @@ const LABS = [
   },
   {
     id: 'skew',
-    field: ['skew_s', 'Seconds apart', 0, 3600, 10],
+    field: ['skew_s', 'Skew in s', 0, 3600, 10],
     setup: (apart) => `Limit 10 in 10 s, a log; clocks ${apart} s apart. Ten requests at each server at the same moment.`,
     name: 'The skewed clock',
     asks: 'Two servers share one limit, and their clocks differ. Whose time should decide?',
@@ -79,7 +79,7 @@ const LABS = [
   },
   {
     id: 'greedy',
-    field: ['greedy', 'Times as much', 1, 100, 10],
+    field: ['greedy', 'Times', 1, 100, 10],
     setup: (times) => `${10 * times} requests of one tenant and 10 of another within 10 s: one limit for both, one each, and tiers.`,
     name: 'The greedy tenant',
     asks: 'One tenant sends many times as much as another. Who is served?',

@@ -13,7 +13,7 @@ const peak = h('p', { class: 'quiet axis-words' });
 find('bands').append(picture.element, peak);
 const figures = Object.fromEntries(KINDS.map(([kind, colour]) => {
   const value = h('dd');
-  find('rates').append(h('div', {}, h('dt', {}, h('i', { class: `dot ${colour}` }), kind), value));
+  find('rates').append(h('div', {}, h('dt', {}, h('i', { class: `dot ${colour}` }), kind[0].toUpperCase() + kind.slice(1)), value));
   return [kind, value];
 }));
 const rules = new RuleList(find('rule-rows'));
