@@ -47,6 +47,7 @@ pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
   Tollgate is up: {rules}
 {gateway}    playground http://{api}/
     check API  http://{api}/v1/check
+    live view  http://{admin}/live
     admin      http://{admin}/metrics  /healthz  /admin/rules
 
   Ask three times within a minute; the third is refused with 429:
