@@ -8,35 +8,32 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
+use tollgate_testkit::Served;
 
 /// How many keys a batch asks about.
 const BATCH: usize = 1_000;
 
 struct Server {
-    child: Child,
+    served: Served,
     api: BufReader<TcpStream>,
 }
 
 impl Server {
     fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .env_remove("TOLLGATE_STORE")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let addresses: Value = serde_json::from_str(&line).unwrap();
+        let served = Served::start(Command::new(env!("CARGO_BIN_EXE_tollgate")).args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+        ]));
+        let addresses: Value = serde_json::from_str(&served.first_line).unwrap();
         let api = TcpStream::connect(addresses["api"].as_str().unwrap()).unwrap();
         Server {
-            child,
+            served,
             api: BufReader::new(api),
         }
     }
@@ -75,17 +72,10 @@ impl Server {
 
     /// The memory in use, in bytes.
     fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.served.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
         let kib = line.unwrap().split_whitespace().nth(1).unwrap();
         kib.parse::<u64>().unwrap() << 10
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -23,5 +23,7 @@ pub mod redis;
 #[cfg(feature = "servers")]
 pub mod resp;
 mod seeds;
+mod served;
 
 pub use seeds::{any, with_each_seed};
+pub use served::Served;

@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
+use tollgate_testkit::Served;
 use tollgate_testkit::program::schemathesis;
 
 const RULES: &str = "\
@@ -26,20 +26,13 @@ fn the_server_answers_as_its_description_says() {
     let folder = std::env::temp_dir().join(format!("tollgate-openapi-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("rules.yaml"), RULES).unwrap();
-    let mut server = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["serve", "--config", "rules.yaml"])
-        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-        .env_remove("TOLLGATE_STORE")
-        .current_dir(&folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let stdout = server.stdout.take().unwrap();
-    BufReader::new(stdout).read_line(&mut line).unwrap();
-    let addresses: Value = serde_json::from_str(&line).unwrap();
+    let server = Served::start(
+        Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["serve", "--config", "rules.yaml"])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .current_dir(&folder),
+    );
+    let addresses: Value = serde_json::from_str(&server.first_line).unwrap();
     let url = format!("http://{}", addresses["api"].as_str().unwrap());
     let ran = Command::new(schemathesis())
         .arg("run")
@@ -74,8 +67,7 @@ fn the_server_answers_as_its_description_says() {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(&folder)
         .output();
-    let _ = server.kill();
-    let _ = server.wait();
+    drop(server);
     let _ = fs::remove_dir_all(&folder);
     let ran = ran.unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);

@@ -11,12 +11,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tollgate_testkit::Served;
 
 /// How long anything may take that is waited for.
 const SOON: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ rules:
 
 /// A server beside a proxy, ended with the test.
 struct Tollgate {
-    child: Child,
+    served: Served,
     api: SocketAddr,
     admin: SocketAddr,
     folder: std::path::PathBuf,
@@ -57,29 +58,16 @@ impl Tollgate {
         fs::create_dir_all(&folder).unwrap();
         let rules = folder.join("rules.yaml");
         fs::write(&rules, RULES).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--config",
-            ])
-            .arg(&rules)
-            .env_remove("TOLLGATE_STORE")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let addresses: Value = serde_json::from_str(&line).unwrap();
+        let served = Served::start(
+            Command::new(env!("CARGO_BIN_EXE_tollgate"))
+                .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+                .arg("--config")
+                .arg(&rules),
+        );
+        let addresses: Value = serde_json::from_str(&served.first_line).unwrap();
         let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
         Tollgate {
-            child,
+            served,
             api: address("api"),
             admin: address("admin"),
             folder,
@@ -93,8 +81,7 @@ impl Tollgate {
     }
 
     fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.served.end();
     }
 }
 
