@@ -102,6 +102,9 @@ pub fn script(kinds: Kinds) -> String {
                     .twins()
                     .for_each(|twin| part(&mut script, twin, "prelude"));
             }
+            // Of a log no more is read than is needed.
+            Some("values") if kinds.twins().any(|twin| twin == Twin::Log) => {}
+            Some("values") => script.push_str(include_str!("values.lua")),
             Some(name) => parts(&mut script, kinds, name),
             None => {
                 script.push_str(line);

@@ -9,7 +9,7 @@
 --            just this in a row, kind, verb, whether the next limit belongs to the same request,
 --            cost, limit, period, and what its algorithm adds
 -- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
-local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local call, pcall, pack, spread, unpack = redis.call, redis.pcall, struct.pack, unpack, struct.unpack
 local floor = math.floor
 local PEEK, CHECK, TAKE, CHARGE, REFUND, RESET, UNDO = 0, 1, 2, 3, 4, 5, 6
 local MAX = 4503599627370496 -- 2^52: the last moment, and the most units in debt
@@ -30,6 +30,8 @@ local several -- what was found out about each limit of a request but its last
 local key, raw, now
 local arg, kind, verb, more, cost, limit, period, at
 local place, holds = 2, 0 -- of the argument, and for how many more requests it does
+local values = {} -- what is stored under several names, read together, until it is written to
+--@values
 --@prelude
 local i = 1
 while i <= last do
@@ -126,6 +128,7 @@ while i <= last do
           call('PEXPIREAT', key, expires)
         end
       end
+      values[key] = nil
     end
   end
 end

@@ -12,7 +12,7 @@ local lives -- the millisecond it expires at
 full_us, full_part, cost_us, cost_part = unpack('>I7I4I7I4', arg, at)
 
 --@advance
-raw = pcall('GET', key)
+raw = values[key] or pcall('GET', key)
 local is, changed, under
 if raw and #raw == 29 then
   is, changed, us, part, under, lives = unpack('>BI7I7I4I4I6', raw)

@@ -6,7 +6,7 @@ local start, count
 local stays -- whether the stored window is still the one
 
 --@advance
-raw = pcall('GET', key)
+raw = values[key] or pcall('GET', key)
 local is
 if raw and #raw == 15 then
   is, start, count = unpack('>BI7I7', raw)

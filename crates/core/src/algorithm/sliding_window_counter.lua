@@ -8,7 +8,7 @@ local share -- what the previous window still counts for
 local stays -- whether the stored window is still the current one and will matter as long
 
 --@advance
-raw = pcall('GET', key)
+raw = values[key] or pcall('GET', key)
 local is
 if raw and #raw == 22 then
   is, start, previous, current = unpack('>BI7I7I7', raw)

@@ -166,7 +166,7 @@ fn tls_and_a_user_with_just_the_rights_are_enough() {
         ran.out
     );
     let user = "ACL SETUSER narrow on >narrow-secret ~tollgate:* +@connection +eval +evalsha +time \
-                +set +get +getrange +setrange +pexpireat +del";
+                +set +get +mget +getrange +setrange +pexpireat +del";
     let words: Vec<&str> = user.split_whitespace().collect();
     assert_eq!(secured.server().command(&words).error(), None);
     let url = secured.url(User::Admin);

@@ -46,6 +46,7 @@ impl User {
                 "+evalsha",
                 "+time",
                 "+get",
+                "+mget",
                 "+getrange",
                 "+set",
                 "+setrange",

@@ -23,6 +23,7 @@ pub(super) async fn examine(
         ("time", vec!["TIME"]),
         ("set", vec!["SET", key, "", "PX", "60000"]),
         ("get", vec!["GET", key]),
+        ("mget", vec!["MGET", key]),
         ("getrange", vec!["GETRANGE", key, "0", "1"]),
         ("setrange", vec!["SETRANGE", key, "0", "0"]),
         ("pexpireat", vec!["PEXPIREAT", key, "1"]),
