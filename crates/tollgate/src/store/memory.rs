@@ -2,10 +2,10 @@
 
 mod bucket;
 mod flat;
+mod hint;
 mod logs;
 mod look;
 mod many;
-mod prefetch;
 mod shared;
 mod table;
 mod together;

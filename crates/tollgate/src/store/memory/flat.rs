@@ -11,7 +11,7 @@ use std::thread::yield_now;
 use tollgate_core::{Change, Packed, Quota, State, apply_packed};
 
 use super::bucket::{Bucket, CLAIMED, Slots};
-use super::prefetch::prefetch;
+use super::hint::prefetch;
 use super::{Answer, Ask};
 
 /// How often to look for a lock to be free before letting another thread run: a decision under

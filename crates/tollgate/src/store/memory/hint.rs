@@ -1,5 +1,7 @@
-//! Asks for memory that will be wanted soon; the one `unsafe` there is. Knows nothing of what is
-//! kept there.
+//! Hints about memory, to the processor and to the system; all the `unsafe` there is. Knows nothing
+//! of what is kept there.
+
+use std::mem::MaybeUninit;
 
 /// Starts to bring something near, every cache line of it, and does not wait. Where there is no
 /// instruction for that, looks at it, which the processor may wait for.
@@ -23,3 +25,26 @@ pub(super) fn prefetch<T, R>(wanted: &T, look: impl FnOnce(&T) -> R) {
     // A load that nobody looks at would not be made.
     std::hint::black_box(look(wanted));
 }
+
+/// Asks for memory that is about to be filled, and then read all over, to come in large pages: the
+/// processor remembers where few pages are, and has to look up where others are. Takes no memory
+/// more, and does without where there are none to be had.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub(super) fn large_pages<T>(room: &mut [MaybeUninit<T>]) {
+    /// Those of the most common processors. Where they are larger nothing is lost.
+    const PAGE: usize = 2 << 20;
+    let bytes = room.as_mut_ptr_range();
+    let (start, end) = (bytes.start.addr(), bytes.end.addr());
+    // Whole ones only: no other memory is any part of them.
+    let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+    if start < end {
+        let first = bytes.start.with_addr(start).cast();
+        // SAFETY: the range is within memory that is ours alone for now, and what is in it stays
+        // as it is: this is a hint, and whether it is followed makes no difference to a program.
+        let _ = unsafe { libc::madvise(first, end - start, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn large_pages<T>(_: &mut [MaybeUninit<T>]) {}

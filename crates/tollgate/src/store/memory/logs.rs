@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tollgate_core::{Log, Quota, State, apply_log};
 
 use super::bucket::{Bucket, CLAIMED, Slots};
-use super::prefetch::prefetch;
+use super::hint::prefetch;
 use super::{Answer, Ask};
 
 const LEN: usize = 5;

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Quota, State};
 
 use super::bucket::{self, Bucket, Slots};
+use super::hint::large_pages;
 use super::shared::Shared;
 use super::{Answer, Ask, Counter};
 
@@ -53,9 +54,12 @@ impl<B: Bucket> Table<B> {
             .saturating_mul(100)
             .saturating_add(capacity % FULL_PERCENT * 100 / FULL_PERCENT)
             .saturating_add(SPARE_SLOTS);
-        let buckets = slots.div_ceil(B::Slots::LEN);
+        let count = slots.div_ceil(B::Slots::LEN);
+        let mut buckets = Vec::with_capacity(count);
+        large_pages(buckets.spare_capacity_mut());
+        buckets.resize_with(count, B::default);
         Table {
-            buckets: (0..buckets).map(|_| B::default()).collect(),
+            buckets: buckets.into(),
             crowded_until: AtomicU64::new(0),
             strayed: AtomicBool::new(false),
         }
