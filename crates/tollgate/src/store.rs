@@ -17,6 +17,7 @@ pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuil
 use tollgate_core::View;
 
 use crate::decision::Decision;
+use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
 
@@ -37,6 +38,13 @@ pub trait Store: Send + Sync + 'static {
     fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
         let _ = request;
         None
+    }
+
+    /// Checks one key against one limit at once, as [`decide_at_once`](Store::decide_at_once)
+    /// decides a request of nothing else.
+    #[inline]
+    fn check_at_once(&self, key: &Key<'_>, limit: &Limit, cost: u32) -> Option<Decision> {
+        self.decide_at_once(&Request::new(key, limit).cost(cost))
     }
 
     /// Hears of a limit to come, before the first request does. Nothing need be done.

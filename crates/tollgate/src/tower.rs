@@ -20,14 +20,14 @@
 //!
 //! A request that some limit refuses gets 429 with a true `Retry-After` and problem details, or,
 //! if it is gRPC, `RESOURCE_EXHAUSTED` with `RetryInfo`. Every answer tells what is left. The
-//! service's error type stays what it is.
+//! service's error type stays what it is, and so does its body.
 
 mod body;
 mod gate;
 mod passing;
 mod service;
 
-pub use body::GateBody;
+pub use body::{FromText, GateBody};
 pub use gate::Gate;
 pub use passing::Passing;
 pub use service::Gated;

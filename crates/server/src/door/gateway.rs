@@ -7,7 +7,9 @@
 
 mod body;
 mod check;
+mod client;
 mod connection;
+mod connector;
 mod early;
 mod flight;
 mod forward;

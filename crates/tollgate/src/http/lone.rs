@@ -10,7 +10,6 @@ use super::{Charge, Limits, Passage, Plan, Terms, headers};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::request::Request;
 use crate::store::Store;
 
 /// What a policy works out for a request.
@@ -59,7 +58,7 @@ impl Lone<'_> {
     #[inline]
     pub(crate) fn at_once<S: Store>(&self, limiter: &Limiter<S>) -> Option<Decision> {
         let limit = self.limits.first()?;
-        limiter.decide_at_once(&Request::new(&self.key, limit).cost(self.cost))
+        limiter.store().check_at_once(&self.key, limit, self.cost)
     }
 
     /// Whether what it takes counts whatever the answer to the request is.

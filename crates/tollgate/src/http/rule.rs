@@ -390,23 +390,12 @@ impl Ready {
         if rule.when.as_ref().is_some_and(|when| !when(head)) {
             return Consulted::Plan(Plan::new());
         }
-        let key = match (rule.key(head, client), rule.missing) {
-            (Ok(key), _) => key,
-            (Err(_), Missing::Shared) | (Err(Lack::Several), Missing::Pass) => {
-                Key::from_parts::<&str>([])
-            }
-            (Err(Lack::Nothing), Missing::Pass) => return Consulted::Plan(Plan::new()),
-            (Err(_), Missing::Refuse) => {
-                let mut plan = Plan::new();
-                if !self.terms.shadow {
-                    let terms = Arc::clone(&self.terms);
-                    plan.stop(Stop {
-                        terms,
-                        why: Why::NoKey,
-                    });
-                }
-                return Consulted::Plan(plan);
-            }
+        let key = match rule.key(head, client) {
+            Ok(key) => key,
+            Err(lack) => match self.lacking(lack) {
+                Ok(key) => key,
+                Err(plan) => return Consulted::Plan(plan),
+            },
         };
         let tier = rule.tier_by.as_ref().and_then(|tier_by| tier_by(head));
         let limits = tier
@@ -414,6 +403,24 @@ impl Ready {
             .unwrap_or(&self.limits);
         let cost = rule.cost.as_ref().map_or(1, |cost| cost(head));
         Consulted::of(&self.terms, key, limits, cost)
+    }
+
+    /// Who is limited where a request does not say it, or what becomes of it.
+    #[cold]
+    fn lacking(&self, lack: Lack) -> Result<Key<'static>, Plan> {
+        let mut plan = Plan::new();
+        match (lack, self.rule.missing) {
+            (_, Missing::Shared) | (Lack::Several, Missing::Pass) => {
+                return Ok(Key::from_parts::<&str>([]));
+            }
+            (Lack::Nothing, Missing::Pass) => {}
+            (_, Missing::Refuse) if self.terms.shadow => {}
+            (_, Missing::Refuse) => plan.stop(Stop {
+                terms: Arc::clone(&self.terms),
+                why: Why::NoKey,
+            }),
+        }
+        Err(plan)
     }
 }
 
@@ -436,31 +443,39 @@ enum Lack {
 }
 
 impl Part {
+    // Most are by address: what others need is kept out of their way.
+    #[inline]
     fn of(&self, head: &Head<'_>, client: &ClientAddress) -> Result<Key<'static>, Lack> {
         match self {
-            Part::Ip => {
-                let peer = head.peer().ok_or_else(|| {
-                    NO_PEER.call_once(|| tracing::warn!("{NO_PEER_NOTED}"));
-                    Lack::Nothing
-                })?;
-                Ok(client::key(client.of(peer, head.headers())))
-            }
-            Part::Header { name, secret } => {
-                let values = head.headers().get_all(name).iter();
-                let values = values.map(|value| canonical(name, value.as_bytes()));
-                let mut values = values.filter(|value| !value.is_empty());
-                let value = values.next().ok_or(Lack::Nothing)?;
-                if values.any(|other| other != value) {
-                    return Err(Lack::Several);
-                }
-                Ok(match secret {
-                    true => Key::secret(value),
-                    false => Key::from(value.into_owned()),
-                })
-            }
+            Part::Ip => match head.peer() {
+                Some(peer) => Ok(client::key(client.of(peer, head.headers()))),
+                None => Err(no_peer()),
+            },
+            Part::Header { name, secret } => by_header(head.headers(), name, *secret),
             Part::Told(told) => told(head).ok_or(Lack::Nothing),
         }
     }
+}
+
+#[cold]
+fn no_peer() -> Lack {
+    NO_PEER.call_once(|| tracing::warn!("{NO_PEER_NOTED}"));
+    Lack::Nothing
+}
+
+#[inline(never)]
+fn by_header(headers: &HeaderMap, name: &HeaderName, secret: bool) -> Result<Key<'static>, Lack> {
+    let values = headers.get_all(name).iter();
+    let values = values.map(|value| canonical(name, value.as_bytes()));
+    let mut values = values.filter(|value| !value.is_empty());
+    let value = values.next().ok_or(Lack::Nothing)?;
+    if values.any(|other| other != value) {
+        return Err(Lack::Several);
+    }
+    Ok(match secret {
+        true => Key::secret(value),
+        false => Key::from(value.into_owned()),
+    })
 }
 
 impl fmt::Debug for Ready {

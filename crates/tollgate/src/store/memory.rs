@@ -382,6 +382,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Some(MemoryStore::decide(self, request))
     }
 
+    #[inline]
+    fn check_at_once(&self, key: &Key<'_>, limit: &Limit, cost: u32) -> Option<Decision> {
+        Some(self.decide_one(key, limit, Verb::Check, cost))
+    }
+
     fn prepare(&self, limit: &Limit) {
         MemoryStore::prepare(self, limit.quota());
     }

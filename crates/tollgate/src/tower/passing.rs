@@ -12,7 +12,7 @@ use bytes::Bytes;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{Gate, GateBody};
+use super::{FromText, Gate};
 use crate::http::{Head, Passage, Plan, Policy, Told};
 use crate::store::Store;
 
@@ -127,10 +127,11 @@ where
 impl<I, A, B, P, S> Future for Passing<I, A, P, S>
 where
     I: Service<Request<A>, Response = Response<B>>,
+    B: FromText,
     P: Policy,
     S: Store,
 {
-    type Output = Result<Response<GateBody<B>>, I::Error>;
+    type Output = Result<Response<B>, I::Error>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -158,17 +159,20 @@ where
                     }
                 }
                 StepProjection::Calling { called, passed } => {
-                    let mut response = ready!(called.poll(context))?;
-                    if let Some(passed) = passed.take() {
-                        passed.answered(&mut response);
+                    let mut polled = called.poll(context);
+                    // Where nothing is left to do the answer goes through as it is.
+                    if let Poll::Ready(Ok(response)) = &mut polled
+                        && let Some(passed) = passed.take()
+                    {
+                        passed.answered(response);
                     }
-                    return Poll::Ready(Ok(response.map(GateBody::service)));
+                    return polled;
                 }
                 StepProjection::Refused { response } => {
                     let response = response
                         .take()
                         .expect("a future that is done is not polled again");
-                    return Poll::Ready(Ok(response.map(GateBody::gate)));
+                    return Poll::Ready(Ok(response.map(B::from_text)));
                 }
             };
             step.set(next);

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::mem;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use ::http::{Request, Response};
 use tower_service::Service;
 
 use super::passing::Passed;
-use super::{Gate, GateBody, Passing};
-use crate::http::{Consulted, Head, Passage, Policy, Rules};
+use super::{FromText, Gate, Passing};
+use crate::http::{Consulted, Head, Passage, Plan, Policy, Rules};
 use crate::store::{MemoryStore, Store};
 
 /// A service behind a [`Gate`].
@@ -29,10 +30,11 @@ where
     I: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
     I::Future: Send + 'static,
     A: Send + 'static,
+    B: FromText,
     P: Policy,
     S: Store,
 {
-    type Response = Response<GateBody<B>>;
+    type Response = Response<B>;
     type Error = I::Error;
     type Future = Passing<I, A, P, S>;
 
@@ -44,9 +46,8 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let began = self.gate.began();
         let head = Head::from(&request);
-        let limiter = self.gate.limiter();
         let passage = match self.gate.consult(&head) {
-            Consulted::Lone(lone) => match lone.at_once(limiter) {
+            Consulted::Lone(lone) => match lone.at_once(self.gate.limiter()) {
                 Some(decision)
                     if decision.allowed() && lone.counts_always() && !self.gate.is_watched() =>
                 {
@@ -56,8 +57,27 @@ where
                 Some(decision) => Ok(lone.decided(decision)),
                 None => Err(lone.into_plan()),
             },
-            Consulted::Plan(plan) => Passage::at_once(limiter, plan),
+            Consulted::Plan(plan) => Passage::at_once(self.gate.limiter(), plan),
         };
+        self.go_on(request, passage, began)
+    }
+}
+
+impl<I, P: Policy, S: Store> Gated<I, P, S> {
+    /// Does what a decision, or a plan that has to be waited for, says.
+    // Most requests are done with before, and need not have this in their way.
+    #[inline(never)]
+    fn go_on<A>(
+        &mut self,
+        request: Request<A>,
+        passage: Result<Passage, Plan>,
+        began: Option<Instant>,
+    ) -> Passing<I, A, P, S>
+    where
+        I: Service<Request<A>> + Clone,
+        A: Send + 'static,
+    {
+        let head = Head::from(&request);
         match passage {
             Ok(passage) => match self.gate.refused(&passage, &head, began) {
                 Some(response) => Passing::refused(response),

@@ -1,12 +1,16 @@
 //! What a request that is turned away gets, and who hears of it.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use http::Response;
-use http_body_util::Full;
+use http_body::Body;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Empty, Full};
 use tollgate::Quota;
 use tollgate::http::{Head, Outcome, Refusal, Rule};
-use tollgate::tower::Gate;
+use tollgate::tower::{FromText, Gate, GateBody};
 use tower::{Layer, Service, service_fn};
 
 use crate::support::{Asked, call, from, header, manual, with};
@@ -34,6 +38,44 @@ async fn a_refusal_is_a_problem_in_json() {
         !refused.body().windows(9).any(|part| part == b"192.0.2.1"),
         "a key shows"
     );
+}
+
+/// What a service that answers with bodies of this kind answers through a gate, refused.
+async fn refused_in<B>() -> String
+where
+    B: Body<Data = Bytes> + FromText + Send + 'static,
+    B::Error: std::fmt::Debug,
+{
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_minute(1)));
+    let inner = service_fn(|_: Asked| async {
+        Ok::<_, Infallible>(Response::new(B::from_text(Bytes::from_static(b"hello"))))
+    });
+    let mut service = gate.layer(inner);
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let response: Response<B> = service.call(from("192.0.2.1")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        answers.push(String::from_utf8(body.to_vec()).unwrap());
+    }
+    assert_eq!(answers[0], "hello");
+    answers.remove(1)
+}
+
+#[tokio::test]
+async fn a_gate_answers_in_the_services_own_kind_of_body() {
+    let said = [
+        refused_in::<Full<Bytes>>().await,
+        refused_in::<BoxBody<Bytes, std::io::Error>>().await,
+        refused_in::<UnsyncBoxBody<Bytes, std::io::Error>>().await,
+        refused_in::<axum::body::Body>().await,
+        refused_in::<tonic::body::Body>().await,
+        refused_in::<GateBody<Empty<Bytes>>>().await,
+    ];
+    for text in said {
+        let body: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(body["status"], 429);
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
-use tollgate::tower::GateBody;
+use tollgate::tower::FromText;
 
 use super::early::Upload;
 use super::problem::Problem;
@@ -25,9 +25,14 @@ use super::watch::InFlight;
 pub(super) use again::Again;
 
 /// A request's body on its way to an upstream.
+// Small: it is moved from hand to hand with its request. Most have none.
 #[derive(Debug)]
-pub(super) struct Asked {
-    inner: Option<(Upload, Arc<Progress>)>,
+pub(super) struct Asked(Option<Box<Going>>);
+
+#[derive(Debug)]
+struct Going {
+    upload: Upload,
+    progress: Arc<Progress>,
     left: u64,
     idle: Timer,
 }
@@ -71,26 +76,23 @@ impl Progress {
 impl Asked {
     /// No body.
     pub(super) fn empty() -> Self {
-        Asked {
-            inner: None,
-            left: 0,
-            idle: Timer::new(Duration::ZERO),
-        }
+        Asked(None)
     }
 
     /// A body of at most so many bytes, and how far it has come.
-    pub(super) fn new(inner: Upload, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
+    pub(super) fn new(upload: Upload, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
         let progress = Arc::new(Progress {
             started: Instant::now(),
             last: AtomicU64::new(0),
             fault: AtomicU8::new(0),
         });
-        let asked = Asked {
-            inner: Some((inner, Arc::clone(&progress))),
+        let going = Going {
+            upload,
+            progress: Arc::clone(&progress),
             left: most,
             idle: Timer::new(idle),
         };
-        (asked, progress)
+        (Asked(Some(Box::new(going))), progress)
     }
 }
 
@@ -102,27 +104,32 @@ impl Body for Asked {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
-        let this = self.get_mut();
-        let Some((inner, progress)) = &mut this.inner else {
+        let Some(going) = &mut self.get_mut().0 else {
             return Poll::Ready(None);
         };
+        let Going {
+            upload,
+            progress,
+            left,
+            idle,
+        } = &mut **going;
         let stop = |fault| {
             progress.fault.store(fault, Relaxed);
             Poll::Ready(Some(Err(Stopped)))
         };
-        let Poll::Ready(frame) = Pin::new(inner).poll_frame(context) else {
-            ready!(this.idle.poll(context));
+        let Poll::Ready(frame) = Pin::new(upload).poll_frame(context) else {
+            ready!(idle.poll(context));
             return stop(LATE);
         };
-        this.idle.stop();
+        idle.stop();
         progress.moved();
         match frame {
             None => Poll::Ready(None),
             Some(Err(_)) => stop(BROKEN),
             Some(Ok(frame)) => {
                 let len = frame.data_ref().map_or(0, Bytes::len) as u64;
-                match this.left.checked_sub(len) {
-                    Some(left) => this.left = left,
+                match left.checked_sub(len) {
+                    Some(less) => *left = less,
                     None => return stop(TOO_LARGE),
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -131,14 +138,13 @@ impl Body for Asked {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner
-            .as_ref()
-            .is_none_or(|(inner, _)| inner.is_end_stream())
+        let going = self.0.as_ref();
+        going.is_none_or(|going| going.upload.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            Some((inner, _)) => inner.size_hint(),
+        match &self.0 {
+            Some(going) => going.upload.size_hint(),
             None => SizeHint::with_exact(0),
         }
     }
@@ -217,6 +223,12 @@ impl Body for Coming {
     }
 }
 
+impl FromText for Reply {
+    fn from_text(text: Bytes) -> Self {
+        Reply::Text(text)
+    }
+}
+
 impl Body for Reply {
     type Data = Bytes;
     type Error = Stopped;
@@ -248,44 +260,6 @@ impl Body for Reply {
             Reply::Upstream(coming) => coming.size_hint(),
             Reply::Again(again) => again.size_hint(),
             Reply::Text(text) => SizeHint::with_exact(text.len() as u64),
-        }
-    }
-}
-
-/// The body of any answer to a client.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// Of a request that the limits were asked about.
-    Gated(GateBody<Reply>),
-    /// Of one that was refused before.
-    Refused(Reply),
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Stopped;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
-        match self.get_mut() {
-            Answer::Gated(body) => Pin::new(body).poll_frame(context),
-            Answer::Refused(body) => Pin::new(body).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Answer::Gated(body) => body.is_end_stream(),
-            Answer::Refused(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Answer::Gated(body) => body.size_hint(),
-            Answer::Refused(body) => body.size_hint(),
         }
     }
 }

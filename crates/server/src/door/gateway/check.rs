@@ -69,6 +69,9 @@ fn host<B>(request: &Request<B>) -> Result<(), Problem> {
             (None | Some(_), _) => Ok(()),
         };
     };
+    if named.is_none() && is_plain(host.as_bytes()) {
+        return Ok(());
+    }
     let is_host = |host: &Authority| !host.as_str().contains('@') && !host.host().is_empty();
     let Some(host) = Authority::try_from(host.as_bytes()).ok().filter(is_host) else {
         return bad("the Host is none");
@@ -77,6 +80,20 @@ fn host<B>(request: &Request<B>) -> Result<(), Problem> {
         Some(named) if *named != host => bad("the request's target and its Host differ"),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Whether a host is a name or an address of version 4, with or without a port: most are, and need
+/// not be taken apart.
+fn is_plain(host: &[u8]) -> bool {
+    let name = host.iter();
+    let name = name.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+    let (name, port) = host.split_at(name.count());
+    let port = match port {
+        [] => true,
+        [b':', port @ ..] => matches!(port.len(), 1..=5) && port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    !name.is_empty() && port
 }
 
 fn bad(detail: &'static str) -> Result<(), Problem> {

@@ -2,10 +2,12 @@
 //! limited and forwarded. Knows when a connection has to end; knows nothing of how it was accepted.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
@@ -20,12 +22,12 @@ use tollgate::http::{Peer, Policy};
 use tollgate::tower::Gated;
 use tower_service::Service;
 
-use super::body::{Answer, Held, Reply};
+use super::body::{Held, Reply};
 use super::check::check;
+use super::client::Client;
 use super::early;
 use super::flight::Flights;
 use super::forward::Forward;
-use super::headers::Came;
 use super::problem::Problem;
 use super::tunnel::Tunnels;
 use super::watch::{Look, Watch};
@@ -79,25 +81,14 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
 {
     let timeouts = &serving.settings.timeouts;
     let io = Wire::new(io, Arc::clone(&watch), timeouts.write);
-    let from = HeaderValue::try_from(peer.ip().to_canonical().to_string());
-    let from = from.expect("an address is visible ASCII");
     let tunnels = Tunnels {
         watch: Arc::clone(&watch),
         stage: stage.clone(),
     };
+    let client = Arc::new(Client::new(peer, by, tunnels));
     let service = service_fn(|mut request: Request<Incoming>| {
-        let trusted = serving.settings.trusted.trusts(peer.ip());
-        let extensions = request.extensions_mut();
-        extensions.insert(Peer(peer));
-        extensions.insert(Came {
-            from: from.clone(),
-            by,
-            trusted,
-        });
-        if request.headers().contains_key(http::header::UPGRADE) {
-            request.extensions_mut().insert(tunnels.clone());
-        }
-        answer(Arc::clone(&serving), Arc::clone(&watch), request)
+        request.extensions_mut().insert(Peer(peer));
+        answer(&serving, &client, request)
     });
     let mut connection = pin!(
         serving
@@ -130,77 +121,117 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
                 tokio::time::Instant::now() + timeouts.header
             }
         };
-        tokio::select! {
+        let aside = async {
+            tokio::select! {
+                () = sleep_until(again) => true,
+                () = watch.enough.notified() => false,
+                // Without a gateway nobody would tell it to end.
+                told = stage.changed() => told.is_ok(),
+            }
+        };
+        // Looked at when it has something to say, not whenever the connection has.
+        let mut aside: FuturesUnordered<_> = [aside].into_iter().collect();
+        let goes_on = tokio::select! {
+            biased;
             // Errors are the client's: it left, or what it sent was answered with a 400 already.
             _ = connection.as_mut() => return,
-            () = sleep_until(again) => {}
-            () = watch.enough.notified() => return,
-            // Without a gateway nobody would tell it to end.
-            told = stage.changed() => if told.is_err() { return },
+            goes_on = aside.next() => goes_on,
+        };
+        if goes_on != Some(true) {
+            return;
         }
     }
 }
 
-/// Answers one request.
-async fn answer<P: Policy, S: Store>(
-    serving: Arc<Serving<P, S>>,
-    watch: Arc<Watch>,
-    mut request: Request<Incoming>,
-) -> Result<Response<Held<Answer>>, Infallible> {
+/// Answers one request. What can be done at once is done at once: the future has no room for the
+/// request.
+fn answer<P: Policy, S: Store>(
+    serving: &Arc<Serving<P, S>>,
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Held<Reply>>, Infallible>> + use<P, S> {
+    let watch = &client.tunnels.watch;
     let version = request.version();
     let mut in_flight = watch.begin(version);
     let checked = check(&request, watch.had_two_lengths(), &serving.settings.limits);
-    let mut response = match checked {
-        Ok(()) => {
-            let traces = serving.settings.traces.as_ref();
-            let traced = traces.and_then(|traces| {
-                traces.begin(otlp::Door::Gateway, request.method(), request.headers())
-            });
-            match traced {
-                None => gated(&serving, request).await,
-                // Few are: the others' answers need not have room for it.
-                Some(traced) => {
-                    traced.lead(request.headers_mut());
-                    let answer = gated(&serving, request);
-                    Box::pin(traced.around(answer, Response::status)).await
-                }
-            }
+    let answered = match (checked, &serving.settings.traces) {
+        (Ok(()), None) => Answered::Gated(gated(serving, Arc::clone(client), request)),
+        (Ok(()), Some(_)) => {
+            let traced = traced(Arc::clone(serving), Arc::clone(client), request);
+            Answered::Traced(Box::pin(traced))
         }
-        Err(problem) => refused(problem),
+        (Err(problem), _) => Answered::Refused(problem),
     };
-    in_flight.answered();
-    if version == Version::HTTP_2 {
-        response.headers_mut().remove(CONNECTION);
-    } else if watch.is_draining() && response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+    async move {
+        let mut response = match answered {
+            Answered::Gated(gated) => gated.await,
+            Answered::Traced(traced) => traced.await,
+            Answered::Refused(problem) => refused(problem),
+        };
+        in_flight.answered();
+        if version == Version::HTTP_2 {
+            response.headers_mut().remove(CONNECTION);
+        } else if in_flight.is_draining()
+            && response.status() != http::StatusCode::SWITCHING_PROTOCOLS
+        {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Ok(response.map(|body| Held::new(body, in_flight)))
     }
-    Ok(response.map(|body| Held::new(body, in_flight)))
+}
+
+/// How a request is answered.
+enum Answered<G, T> {
+    Gated(G),
+    /// Few are: the others' answers need not have room for it.
+    Traced(Pin<Box<T>>),
+    Refused(Problem),
+}
+
+/// Answers a request that somebody may be told of.
+async fn traced<P: Policy, S: Store>(
+    serving: Arc<Serving<P, S>>,
+    client: Arc<Client>,
+    mut request: Request<Incoming>,
+) -> Response<Reply> {
+    let traces = serving.settings.traces.as_ref();
+    let traced = traces
+        .and_then(|traces| traces.begin(otlp::Door::Gateway, request.method(), request.headers()));
+    match traced {
+        None => gated(&serving, client, request).await,
+        Some(traced) => {
+            traced.lead(request.headers_mut());
+            let answer = async { gated(&serving, client, request).await };
+            traced.around(answer, Response::status).await
+        }
+    }
 }
 
 /// Answers a request that may go on to the limits, unless its client leaves before.
-async fn gated<P: Policy, S: Store>(
+fn gated<P: Policy, S: Store>(
     serving: &Serving<P, S>,
+    client: Arc<Client>,
     request: Request<Incoming>,
-) -> Response<Answer> {
-    let (request, leaves) = early::watched(request);
+) -> impl Future<Output = Response<Reply>> + use<P, S> {
+    let (request, leaves) = early::watched(request, client);
     let answered = serving.gated.clone().call(request);
-    match leaves {
-        None => {
-            let Ok(response) = answered.await;
-            response.map(Answer::Gated)
+    async move {
+        match leaves {
+            None => {
+                let Ok(response) = answered.await;
+                response
+            }
+            Some(leaves) => tokio::select! {
+                biased;
+                Ok(response) = answered => response,
+                // Whatever it waits for is for others now.
+                () = leaves => refused(Problem::BadRequest("the body broke off")),
+            },
         }
-        Some(leaves) => tokio::select! {
-            biased;
-            Ok(response) = answered => response.map(Answer::Gated),
-            // Whatever it waits for is for others now.
-            () = leaves => refused(Problem::BadRequest("the body broke off")),
-        },
     }
 }
 
-fn refused(problem: Problem) -> Response<Answer> {
-    problem
-        .response()
-        .map(|text| Answer::Refused(Reply::Text(text)))
+fn refused(problem: Problem) -> Response<Reply> {
+    problem.response().map(Reply::Text)
 }

@@ -13,6 +13,8 @@ use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::client::{Client, Inbound};
+
 /// The most bytes that are read ahead. Who has sent more and leaves is noticed when its time comes.
 const MOST: usize = 64 << 10;
 
@@ -45,24 +47,30 @@ pub(super) struct Leaves(Arc<Mutex<Ahead>>);
 
 /// Makes a request's body one that is read ahead, where that is of use: HTTP/2 tells by itself who
 /// leaves, and who waits to be asked for a body has not sent any.
-pub(super) fn watched(request: Request<Incoming>) -> (Request<Upload>, Option<Leaves>) {
+pub(super) fn watched(
+    request: Request<Incoming>,
+    client: Arc<Client>,
+) -> (Request<Inbound>, Option<Leaves>) {
     let plain = request.version() == Version::HTTP_2
         || request.body().is_end_stream()
         || request.headers().contains_key(EXPECT);
-    if plain {
-        return (request.map(Upload::Plain), None);
-    }
     let mut leaves = None;
     let request = request.map(|incoming| {
-        let ahead = Arc::new(Mutex::new(Ahead {
-            incoming,
-            frames: VecDeque::new(),
-            bytes: 0,
-            ended: false,
-            claimed: false,
-        }));
-        leaves = Some(Leaves(Arc::clone(&ahead)));
-        Upload::Shared(ahead)
+        let upload = match plain {
+            true => Upload::Plain(incoming),
+            false => {
+                let ahead = Arc::new(Mutex::new(Ahead {
+                    incoming,
+                    frames: VecDeque::new(),
+                    bytes: 0,
+                    ended: false,
+                    claimed: false,
+                }));
+                leaves = Some(Leaves(Arc::clone(&ahead)));
+                Upload::Shared(ahead)
+            }
+        };
+        Inbound { client, upload }
     });
     (request, leaves)
 }

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use http::header::{HeaderMap, HeaderName};
@@ -26,7 +26,7 @@ use tollgate::http::Head;
 use tower_service::Service;
 
 use super::body::Reply;
-use super::early::Upload;
+use super::client::Inbound;
 use answer::{Kept, keep};
 use likeness::{Likeness, is_safe};
 
@@ -100,8 +100,14 @@ const MOST_FLIGHTS: usize = 4096;
 #[derive(Clone)]
 pub(super) struct Flights<I> {
     inner: I,
-    rules: Arc<[SingleFlight]>,
-    flights: Arc<Mutex<HashMap<Likeness, Flight>>>,
+    /// None where no calls are shared.
+    shared: Option<Arc<Shared>>,
+}
+
+/// What calls are shared, and those that are.
+struct Shared {
+    rules: Vec<SingleFlight>,
+    flights: Mutex<HashMap<Likeness, Flight>>,
 }
 
 /// A call that is under way, by what comes of it. Without a sender it came to nothing.
@@ -118,19 +124,21 @@ enum Come {
 
 impl<I> Flights<I> {
     pub(super) fn new(inner: I, rules: Vec<SingleFlight>) -> Self {
-        Flights {
-            inner,
-            rules: rules.into(),
-            flights: Arc::default(),
-        }
+        let shared = (!rules.is_empty()).then(|| {
+            Arc::new(Shared {
+                rules,
+                flights: Mutex::default(),
+            })
+        });
+        Flights { inner, shared }
     }
 }
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
 
-impl<I> Service<Request<Upload>> for Flights<I>
+impl<I> Service<Request<Inbound>> for Flights<I>
 where
-    I: Service<Request<Upload>, Response = Response<Reply>, Error = Infallible, Future = Answered>
+    I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible, Future = Answered>
         + Clone
         + Send
         + 'static,
@@ -143,21 +151,22 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Upload>) -> Answered {
-        let found = match !self.rules.is_empty() && is_safe(&request) {
-            true => self.rules.iter().find_map(|rule| {
-                let alike = (rule.alike)(&Head::from(&request))?;
-                Some((rule, alike))
-            }),
-            false => None,
+    fn call(&mut self, request: Request<Inbound>) -> Answered {
+        let Some(shared) = self.shared.as_ref().filter(|_| is_safe(&request)) else {
+            return self.inner.call(request);
         };
+        let found = shared.rules.iter().find_map(|rule| {
+            let alike = (rule.alike)(&Head::from(&request))?;
+            Some((rule, alike))
+        });
         let Some((rule, alike)) = found else {
             return self.inner.call(request);
         };
         let likeness = Likeness::of(&request, alike, rule.headers.as_deref());
-        let part = self.join(&likeness);
-        let (this, most) = (self.clone(), rule.body_bytes);
-        Box::pin(this.fly(part, likeness, request, most))
+        let (shared, most) = (Arc::clone(shared), rule.body_bytes);
+        let part = shared.join(&likeness);
+        let inner = self.inner.clone();
+        Box::pin(shared.fly(inner, part, likeness, request, most))
     }
 }
 
@@ -173,22 +182,22 @@ enum Part {
 struct Lead {
     come: watch::Sender<Option<Come>>,
     likeness: Likeness,
-    flights: Arc<Mutex<HashMap<Likeness, Flight>>>,
+    shared: Arc<Shared>,
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        flights.remove(&self.likeness);
+        self.shared.flights().remove(&self.likeness);
     }
 }
 
-impl<I> Flights<I>
-where
-    I: Service<Request<Upload>, Response = Response<Reply>, Error = Infallible, Future = Answered>,
-{
-    fn join(&self, likeness: &Likeness) -> Part {
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+impl Shared {
+    fn flights(&self) -> MutexGuard<'_, HashMap<Likeness, Flight>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Self>, likeness: &Likeness) -> Part {
+        let mut flights = self.flights();
         if let Some(flight) = flights.get(likeness) {
             return Part::Follows(flight.clone());
         }
@@ -200,21 +209,25 @@ where
         Part::Leads(Lead {
             come,
             likeness: likeness.clone(),
-            flights: Arc::clone(&self.flights),
+            shared: Arc::clone(self),
         })
     }
 
-    async fn fly(
-        mut self,
+    async fn fly<I>(
+        self: Arc<Self>,
+        mut inner: I,
         mut part: Part,
         likeness: Likeness,
-        request: Request<Upload>,
+        request: Request<Inbound>,
         most: usize,
-    ) -> Result<Response<Reply>, Infallible> {
+    ) -> Result<Response<Reply>, Infallible>
+    where
+        I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible>,
+    {
         loop {
             let mut flight = match part {
-                Part::Alone => return self.inner.call(request).await,
-                Part::Leads(lead) => return Ok(self.lead(lead, request, most).await),
+                Part::Alone => return inner.call(request).await,
+                Part::Leads(lead) => return Ok(lead.fly(inner, request, most).await),
                 Part::Follows(flight) => flight,
             };
             let come = match flight.wait_for(Option::is_some).await {
@@ -231,16 +244,21 @@ where
             };
         }
     }
+}
 
-    async fn lead(&mut self, lead: Lead, request: Request<Upload>, most: usize) -> Response<Reply> {
+impl Lead {
+    async fn fly<I>(self, mut inner: I, request: Request<Inbound>, most: usize) -> Response<Reply>
+    where
+        I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible>,
+    {
         let asked = Arc::new(request.headers().clone());
-        let Ok(response) = self.inner.call(request).await;
+        let Ok(response) = inner.call(request).await;
         let (response, kept) = keep(response, most).await;
         let come = match kept {
             Some(kept) => Come::Shared(kept, asked),
             None => Come::Alone,
         };
-        lead.come.send_replace(Some(come));
+        self.come.send_replace(Some(come));
         response
     }
 }

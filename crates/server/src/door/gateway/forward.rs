@@ -15,18 +15,16 @@ use http::{Extensions, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, on};
-use hyper_util::client::legacy;
+use hyper_util::client::legacy::{self, ResponseFuture};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::body::{Asked, Coming, Progress, Reply};
-use super::early::Upload;
-use super::headers::{self, Came};
+use super::client::{Client, Inbound};
 use super::problem::Problem;
 use super::settings::Speaks;
-use super::tunnel::{self, Tunnels};
-use super::upstreams::{Server, Upstreams};
-use super::{Host, Settings, SettingsError};
+use super::upstreams::{Turn, Upstreams};
+use super::{Host, Settings, SettingsError, headers, tunnel};
 
 /// Sends requests to the upstreams.
 #[derive(Clone, Debug)]
@@ -64,7 +62,7 @@ impl Forward {
     }
 }
 
-impl Service<Request<Upload>> for Forward {
+impl Service<Request<Inbound>> for Forward {
     type Response = Response<Reply>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
@@ -73,44 +71,78 @@ impl Service<Request<Upload>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Upload>) -> Self::Future {
+    fn call(&mut self, request: Request<Inbound>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
+        // Outside of the future, which would have to hold the head, and be moved with it.
+        let sent = shared.send(request);
         Box::pin(async move {
-            let answer = shared.answer(request).await;
+            let answer = shared.answer(sent).await;
             Ok(answer.unwrap_or_else(|problem| problem.response().map(Reply::Text)))
         })
     }
 }
 
-impl Shared {
-    async fn answer(&self, mut request: Request<Upload>) -> Result<Response<Reply>, Problem> {
-        let until = Instant::now() + self.settings.timeouts.whole;
-        let upgrade = headers::upgrade(&request);
-        let client = upgrade.as_ref().map(|_| on(&mut request));
-        let (mut parts, body) = request.into_parts();
-        body.claim();
-        let extensions = std::mem::take(&mut parts.extensions);
-        self.prepare(&mut parts, upgrade.as_ref(), &extensions);
+/// A request on its way.
+struct Sent {
+    asking: Asking,
+    /// Its head once more, if another upstream may be asked.
+    spare: Option<Box<Parts>>,
+    until: Instant,
+    upgrades: Option<(OnUpgrade, Arc<Client>)>,
+}
 
-        let empty = body.is_end_stream();
+/// An upstream that is being asked.
+struct Asking {
+    turn: Turn,
+    answer: ResponseFuture,
+    since: Instant,
+    progress: Option<Arc<Progress>>,
+}
+
+impl Shared {
+    /// Sends a request on its way.
+    fn send(&self, mut request: Request<Inbound>) -> Sent {
+        let now = Instant::now();
+        let upgrade = headers::upgrade(&request);
+        let upgrades = upgrade.as_ref().map(|_| on(&mut request));
+        let (mut parts, Inbound { client, upload }) = request.into_parts();
+        upload.claim();
+        parts.extensions = Extensions::new();
+        self.prepare(&mut parts, upgrade.as_ref(), &client);
+
+        let empty = upload.is_end_stream();
         let again = empty && parts.method.is_idempotent() && self.upstreams.are_several();
-        let spare = again.then(|| parts.clone());
+        let spare = again.then(|| Box::new(parts.clone()));
         let (body, progress) = match empty {
             true => (Asked::empty(), None),
             false => {
                 let most = self.settings.limits.body_bytes;
-                let (body, progress) = Asked::new(body, most, self.settings.timeouts.body_idle);
+                let (body, progress) = Asked::new(upload, most, self.settings.timeouts.body_idle);
                 (body, Some(progress))
             }
         };
-        let server = self.upstreams.pick();
-        let first = self.ask(server, parts, body, progress, until).await;
-        let asked = match (first, spare) {
-            (Err(Failed::Unreached { late }), Some(parts)) => match self.upstreams.other(server) {
+        Sent {
+            asking: self.ask(self.upstreams.pick(), parts, body, progress, now),
+            spare,
+            until: now + self.settings.timeouts.whole,
+            upgrades: upgrades.map(|upgrade| (upgrade, client)),
+        }
+    }
+
+    async fn answer(&self, sent: Sent) -> Result<Response<Reply>, Problem> {
+        let Sent {
+            asking,
+            spare,
+            until,
+            upgrades,
+        } = sent;
+        let turn = asking.turn;
+        let asked = match (self.answered(asking, until).await, spare) {
+            (Err(Failed::Unreached { late }), Some(parts)) => match self.upstreams.other(turn) {
                 // Seldom: the others' futures need not have room for it.
                 Some(other) => {
-                    let again = self.ask(other, parts, Asked::empty(), None, until);
-                    Box::pin(again).await
+                    let asking = self.ask(other, *parts, Asked::empty(), None, Instant::now());
+                    Box::pin(self.answered(asking, until)).await
                 }
                 None => Err(Failed::Unreached { late }),
             },
@@ -121,34 +153,31 @@ impl Shared {
             Failed::Unreached { late: false } | Failed::Broken => Problem::UpstreamFailed,
             Failed::Client(problem) => problem,
         })?;
-        self.finish(answer, until, client, &extensions)
+        self.finish(answer, until, upgrades)
     }
 
     /// Makes a head the one that upstreams get, but for what differs between them.
-    fn prepare(&self, parts: &mut Parts, upgrade: Option<&HeaderValue>, extensions: &Extensions) {
-        let named = || HeaderValue::from_str(parts.uri.authority()?.as_str()).ok();
-        let host = match parts.headers.get(HOST) {
-            Some(host) => Some(host.clone()),
-            None => named(),
-        };
-        let came = extensions.get::<Came>();
-        let came = came.expect("every request says where it came from");
-        headers::forward(&mut parts.headers, host.as_ref(), upgrade, came);
-        match host {
-            Some(host) => parts.headers.insert(HOST, host),
-            None => parts.headers.remove(HOST),
-        };
+    fn prepare(&self, parts: &mut Parts, upgrade: Option<&HeaderValue>, client: &Client) {
+        if let Some(named) = parts.uri.authority()
+            && !parts.headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(named.as_str())
+        {
+            parts.headers.insert(HOST, host);
+        }
+        let trusted = self.settings.trusted.trusts(client.peer);
+        headers::forward(&mut parts.headers, upgrade, client, trusted);
     }
 
     /// Asks one upstream.
-    async fn ask(
+    fn ask(
         &self,
-        server: &Server,
+        turn: Turn,
         mut parts: Parts,
         body: Asked,
         progress: Option<Arc<Progress>>,
-        until: Instant,
-    ) -> Result<Response<Incoming>, Failed> {
+        since: Instant,
+    ) -> Asking {
+        let server = self.upstreams.server(turn);
         parts.uri = server.uri(parts.uri.into_parts().path_and_query);
         match (server.speaks, self.settings.host) {
             (Speaks::Http1, host) => {
@@ -165,11 +194,26 @@ impl Shared {
                 }
             }
         }
-        let mut asked = std::pin::pin!(server.client.request(Request::from_parts(parts, body)));
+        Asking {
+            turn,
+            answer: server.client.request(Request::from_parts(parts, body)),
+            since,
+            progress,
+        }
+    }
+
+    /// Waits for an upstream's answer.
+    async fn answered(&self, asking: Asking, until: Instant) -> Result<Response<Incoming>, Failed> {
+        let Asking {
+            turn,
+            mut answer,
+            since,
+            progress,
+        } = asking;
         let first_byte = self.settings.timeouts.first_byte;
-        let mut patience = Instant::now() + first_byte;
+        let mut patience = since + first_byte;
         let answer = loop {
-            match timeout_at(patience.min(until), asked.as_mut()).await {
+            match timeout_at(patience.min(until), &mut answer).await {
                 Ok(answer) => break answer,
                 Err(_) => {
                     // As long as the body moves, the upstream is not the slow one.
@@ -183,11 +227,11 @@ impl Shared {
         };
         match answer {
             Ok(answer) => {
-                self.upstreams.answered(server);
+                self.upstreams.answered(turn);
                 Ok(answer)
             }
             Err(error) if error.is_connect() => {
-                self.upstreams.failed(server, &error);
+                self.upstreams.failed(turn, &error);
                 let late = is_late(&error);
                 Err(Failed::Unreached { late })
             }
@@ -203,21 +247,14 @@ impl Shared {
         &self,
         mut answer: Response<Incoming>,
         until: Instant,
-        client: Option<OnUpgrade>,
-        extensions: &Extensions,
+        upgrades: Option<(OnUpgrade, Arc<Client>)>,
     ) -> Result<Response<Reply>, Problem> {
         let timeouts = &self.settings.timeouts;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             // An upstream that goes on with a protocol nobody asked for is not understood.
-            let (client, tunnels) = client
-                .zip(extensions.get::<Tunnels>())
-                .ok_or(Problem::UpstreamFailed)?;
-            tunnel::open(
-                client,
-                on(&mut answer),
-                timeouts.tunnel_idle,
-                tunnels.clone(),
-            );
+            let (upgrade, client) = upgrades.ok_or(Problem::UpstreamFailed)?;
+            let tunnels = client.tunnels.clone();
+            tunnel::open(upgrade, on(&mut answer), timeouts.tunnel_idle, tunnels);
         }
         let (mut parts, body) = answer.into_parts();
         parts.version = Version::HTTP_11;

@@ -9,6 +9,8 @@ use http::header::{
 };
 use http::{Method, Request, StatusCode, Version};
 
+use super::client::Client;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -51,17 +53,6 @@ fn remove(headers: &mut HeaderMap, such: fn(&HeaderName) -> bool) {
     while let Some(name) = headers.keys().find(|name| such(name)).cloned() {
         headers.remove(name);
     }
-}
-
-/// Where a request came from, in a form that headers take.
-#[derive(Clone, Debug)]
-pub(super) struct Came {
-    /// The peer's address.
-    pub(super) from: HeaderValue,
-    /// `http` or `https`.
-    pub(super) by: &'static str,
-    /// Whether what the peer says of whom it forwards is kept.
-    pub(super) trusted: bool,
 }
 
 /// Removes what is for one connection only.
@@ -109,12 +100,13 @@ pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
     (asks && alone && !is_http).then(|| protocol.clone())
 }
 
-/// Makes a request's headers those that the upstream gets.
+/// Makes a request's headers those that the upstream gets; what a trusted peer says of whom it
+/// forwards is kept.
 pub(super) fn forward(
     headers: &mut HeaderMap,
-    host: Option<&HeaderValue>,
     upgrade: Option<&HeaderValue>,
-    came: &Came,
+    client: &Client,
+    trusted: bool,
 ) {
     let trailers = headers.get_all(TE).iter().any(|te| {
         let mut codings = te.as_bytes().split(|&byte| byte == b',');
@@ -135,28 +127,28 @@ pub(super) fn forward(
     {
         headers.remove(EXPECT);
     }
-    if !came.trusted {
+    if !trusted {
         remove(headers, is_claim);
-        headers.insert(X_FORWARDED_FOR, came.from.clone());
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(came.by));
-        if let Some(host) = host {
-            headers.insert(X_FORWARDED_HOST, host.clone());
+        headers.insert(X_FORWARDED_FOR, client.from.clone());
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.by));
+        if let Some(host) = headers.get(HOST).cloned() {
+            headers.insert(X_FORWARDED_HOST, host);
         }
         return;
     }
-    append(headers, &X_FORWARDED_FOR, &came.from);
+    append(headers, &X_FORWARDED_FOR, &client.from);
     if headers.contains_key(FORWARDED)
-        && let Ok(element) = HeaderValue::try_from(forwarded(came))
+        && let Ok(element) = HeaderValue::try_from(forwarded(client))
     {
         append(headers, &FORWARDED, &element);
     }
     if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(came.by));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.by));
     }
-    if let Some(host) = host
-        && !headers.contains_key(X_FORWARDED_HOST)
+    if !headers.contains_key(X_FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
     {
-        headers.insert(X_FORWARDED_HOST, host.clone());
+        headers.insert(X_FORWARDED_HOST, host);
     }
 }
 
@@ -191,14 +183,14 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
 }
 
 /// The peer as an element of a `Forwarded` list.
-fn forwarded(came: &Came) -> Vec<u8> {
-    let from = came.from.as_bytes();
+fn forwarded(client: &Client) -> Vec<u8> {
+    let from = client.from.as_bytes();
     let mut element = b"for=".to_vec();
     match from.contains(&b':') {
         true => element.extend([b"\"[", from, b"]\""].concat()),
         false => element.extend_from_slice(from),
     }
     element.extend_from_slice(b";proto=");
-    element.extend_from_slice(came.by.as_bytes());
+    element.extend_from_slice(client.by.as_bytes());
     element
 }

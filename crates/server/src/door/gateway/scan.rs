@@ -53,6 +53,10 @@ impl Scan {
                     self.skips = true;
                 }
                 _ if self.len == self.name.len() => self.skips = true,
+                // Neither of the two; most lines are told by their first letter.
+                _ if self.len == 0 && !matches!(byte, b'C' | b'c' | b'T' | b't') => {
+                    self.skips = true;
+                }
                 _ => {
                     self.name[self.len] = byte;
                     self.len += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use http::header::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::body::Asked;
+use super::connector::Connector;
 use super::settings::Speaks;
 use super::{Settings, SettingsError, Upstream, tls};
 
@@ -30,15 +31,21 @@ pub(super) struct Upstreams {
     down: Duration,
 }
 
+/// Whose turn it is: the number of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn(usize);
+
 /// A server behind the gateway.
 #[derive(Debug)]
 pub(super) struct Server {
     authority: Authority,
+    /// What its pool of connections knows it by.
+    name: Authority,
     /// The authority as a `Host`.
     pub(super) host: HeaderValue,
     pub(super) speaks: Speaks,
     tls: bool,
-    pub(super) client: Client<HttpsConnector<HttpConnector>, Asked>,
+    pub(super) client: Client<Connector, Asked>,
     /// Until when it is left alone, in milliseconds since the start; 0: it is well.
     down_until: AtomicU64,
     failures: AtomicU32,
@@ -68,33 +75,36 @@ impl Upstreams {
     ///
     /// One that is down is left alone until its time is up; then one request tries it while
     /// others keep away. If all are down the turn is kept anyway: nobody is better.
-    pub(super) fn pick(&self) -> &Server {
-        let (first, now) = (self.next.fetch_add(1, Relaxed), self.now());
-        let turns = (0..self.all.len()).map(|turn| &self.all[(first + turn) % self.all.len()]);
-        let mut fallback = None;
-        for server in turns {
-            if self.is_open(server, now) {
-                return server;
-            }
-            fallback = fallback.or(Some(server));
-        }
-        fallback.expect("a gateway has an upstream")
+    pub(super) fn pick(&self) -> Turn {
+        let mut turns = self.turns();
+        let first = turns.clone().next().expect("a gateway has an upstream");
+        turns.find(|turn| self.is_open(*turn)).unwrap_or(first)
+    }
+
+    /// The server whose turn it is.
+    pub(super) fn server(&self, turn: Turn) -> &Server {
+        &self.all[turn.0]
     }
 
     /// Another one that is well; none if there is none.
-    pub(super) fn other(&self, than: &Server) -> Option<&Server> {
-        let (first, now) = (self.next.fetch_add(1, Relaxed), self.now());
-        let turns = (0..self.all.len()).map(|turn| &self.all[(first + turn) % self.all.len()]);
-        turns
-            .filter(|server| !std::ptr::eq(*server, than))
-            .find(|server| self.is_open(server, now))
+    pub(super) fn other(&self, than: Turn) -> Option<Turn> {
+        let mut others = self.turns().filter(|turn| *turn != than);
+        others.find(|turn| self.is_open(*turn))
     }
 
-    fn is_open(&self, server: &Server, now: u64) -> bool {
+    /// All of them, from the next one on.
+    fn turns(&self) -> impl Iterator<Item = Turn> + Clone {
+        let (first, len) = (self.next.fetch_add(1, Relaxed), self.all.len());
+        (0..len).map(move |turn| Turn((first + turn) % len))
+    }
+
+    fn is_open(&self, turn: Turn) -> bool {
+        let server = self.server(turn);
         let until = server.down_until.load(Relaxed);
         if until == 0 {
             return true;
         }
+        let now = self.now();
         let later = now + self.patience(server.failures.load(Relaxed));
         until <= now
             && server
@@ -104,7 +114,8 @@ impl Upstreams {
     }
 
     /// It did not take a connection.
-    pub(super) fn failed(&self, server: &Server, error: &legacy::Error) {
+    pub(super) fn failed(&self, turn: Turn, error: &legacy::Error) {
+        let server = self.server(turn);
         let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);
         let until = self.now() + self.patience(failures);
         if server.down_until.swap(until, Relaxed) == 0 {
@@ -119,7 +130,8 @@ impl Upstreams {
     }
 
     /// It answered.
-    pub(super) fn answered(&self, server: &Server) {
+    pub(super) fn answered(&self, turn: Turn) {
+        let server = self.server(turn);
         if server.down_until.load(Relaxed) != 0 && server.down_until.swap(0, Relaxed) != 0 {
             server.failures.store(0, Relaxed);
             tracing::info!(upstream = %server.authority, "upstream answers again");
@@ -165,27 +177,40 @@ impl Server {
                 .http2_only(true)
                 .http2_keep_alive_interval(settings.timeouts.keep_alive);
         }
-        let host = HeaderValue::from_str(upstream.authority.as_str());
+        let authority = upstream.authority.clone();
+        let host = HeaderValue::from_str(authority.as_str());
+        let tls = upstream.is_tls();
+        let to = uri(tls, authority.clone(), PathAndQuery::from_static("/"));
         Server {
-            authority: upstream.authority.clone(),
+            name: match upstream.speaks {
+                Speaks::Http1 => Authority::from_static("s"),
+                // There it goes with every request.
+                Speaks::Http2 => authority.clone(),
+            },
+            authority,
             host: host.expect("an authority is visible ASCII"),
             speaks: upstream.speaks,
-            tls: upstream.is_tls(),
-            client: builder.build(connector),
+            tls,
+            client: builder.build(Connector::new(to, connector)),
             down_until: AtomicU64::new(0),
             failures: AtomicU32::new(0),
         }
     }
 
-    /// The address of something on it.
+    /// The address of something on it, for its own client.
     pub(super) fn uri(&self, path: Option<PathAndQuery>) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(match self.tls {
-            true => Scheme::HTTPS,
-            false => Scheme::HTTP,
-        });
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-        Uri::from_parts(parts).expect("a scheme, an authority and a path make an address")
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        uri(self.tls, self.name.clone(), path)
     }
+}
+
+fn uri(tls: bool, authority: Authority, path: PathAndQuery) -> Uri {
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(match tls {
+        true => Scheme::HTTPS,
+        false => Scheme::HTTP,
+    });
+    parts.authority = Some(authority);
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).expect("a scheme, an authority and a path make an address")
 }

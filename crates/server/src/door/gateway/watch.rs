@@ -176,6 +176,11 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
+    /// Whether the gateway has stopped meanwhile.
+    pub(super) fn is_draining(&self) -> bool {
+        self.watch.is_draining()
+    }
+
     /// The answer has begun.
     pub(super) fn answered(&mut self) {
         self.answered = true;
