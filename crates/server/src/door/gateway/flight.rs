@@ -152,14 +152,16 @@ where
     }
 
     fn call(&mut self, request: Request<Inbound>) -> Answered {
-        let Some(shared) = self.shared.as_ref().filter(|_| is_safe(&request)) else {
+        // What costs least goes first: few calls are shared.
+        let safe = request.method().is_safe();
+        let Some(shared) = self.shared.as_ref().filter(|_| safe) else {
             return self.inner.call(request);
         };
         let found = shared.rules.iter().find_map(|rule| {
             let alike = (rule.alike)(&Head::from(&request))?;
             Some((rule, alike))
         });
-        let Some((rule, alike)) = found else {
+        let Some((rule, alike)) = found.filter(|_| is_safe(&request)) else {
             return self.inner.call(request);
         };
         let likeness = Likeness::of(&request, alike, rule.headers.as_deref());

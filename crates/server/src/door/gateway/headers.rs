@@ -57,13 +57,21 @@ fn remove(headers: &mut HeaderMap, such: fn(&HeaderName) -> bool) {
 
 /// Removes what is for one connection only.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        for name in listed(headers) {
-            headers.remove(name);
+    if let Some(first) = headers.get(CONNECTION) {
+        // Nearly all say one of these and nothing else.
+        if !is_no_name(first.as_bytes()) || headers.get_all(CONNECTION).iter().nth(1).is_some() {
+            for name in listed(headers) {
+                headers.remove(name);
+            }
         }
         headers.remove(CONNECTION);
     }
     remove(headers, is_for_one_connection);
+}
+
+/// Whether what `Connection` says is no header's name, or one that is removed anyway.
+fn is_no_name(said: &[u8]) -> bool {
+    said.eq_ignore_ascii_case(b"keep-alive") || said.eq_ignore_ascii_case(b"close")
 }
 
 /// The headers that `Connection` says are for one connection only. Whom a request is for and how
@@ -73,10 +81,7 @@ fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     names
         .map(<[u8]>::trim_ascii)
-        // Nearly all say one of these, which is no header's name or is removed anyway.
-        .filter(|name| {
-            !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close")
-        })
+        .filter(|name| !is_no_name(name))
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| ![HOST, CONTENT_LENGTH].contains(name))
         .collect()
