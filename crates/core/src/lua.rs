@@ -86,10 +86,10 @@ impl Kinds {
 
 /// The script that decides requests whose limits are of these kinds.
 ///
-/// Its keys are the counters' names. Its arguments are the seconds and microseconds to decide at,
-/// both empty for the server's own clock, and what is asked of each key: [arguments](write_argument)
-/// as [`share_arguments`] hands them on. It answers the seconds and microseconds it decided at, each with a space after it, and a
-/// [state](read_state) for each key.
+/// Its keys are the counters' names. Its arguments are what is asked of each key, as
+/// [`join_arguments`] puts it together, and the seconds and microseconds to decide at, or neither
+/// for the server's own clock. It answers the seconds and microseconds it decided at, each with a
+/// space after it, and a [state](read_state) for each key.
 pub fn script(kinds: Kinds) -> String {
     let mut script = String::new();
     for line in include_str!("verb.lua").lines() {
@@ -206,22 +206,12 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
 const TIMES: core::ops::Range<usize> = 0..2;
 const MORE: usize = 4;
 
-/// Hands on the arguments of a script's keys: one for all requests in a row that have one limit
-/// each and ask the same.
-pub fn share_arguments<'a>(
-    arguments: impl IntoIterator<Item = &'a [u8]>,
-    mut hand_on: impl FnMut(&[u8]),
-) {
-    let mut hand_on = |argument: &[u8], times: u16| match times {
-        0 => {}
-        1 => hand_on(argument),
-        _ => {
-            let mut argument = argument.to_vec();
-            argument[TIMES].copy_from_slice(&times.to_be_bytes());
-            hand_on(&argument);
-        }
-    };
-    let (mut last, mut times): (&[u8], u16) = (&[], 0);
+/// Puts the arguments of a script's keys into the one that it takes: once for all requests in a
+/// row that have one limit each and ask the same.
+pub fn join_arguments<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    // The last one, where it begins, for how many requests it is, and whether it may be for more.
+    let (mut last, mut begins, mut times): (&[u8], usize, u16) = (&[], 0, 0);
     let (mut ended, mut alone) = (true, false);
     for argument in arguments {
         let ends = argument.get(MORE) == Some(&0);
@@ -229,12 +219,14 @@ pub fn share_arguments<'a>(
         ended = ends;
         if was_alone && alone && argument == last && times < u16::MAX {
             times += 1;
+            joined[begins..][TIMES].copy_from_slice(&times.to_be_bytes());
         } else {
-            hand_on(last, times);
+            begins = joined.len();
+            joined.extend_from_slice(argument);
             (last, times) = (argument, 1);
         }
     }
-    hand_on(last, times);
+    joined
 }
 
 fn write_seven(out: &mut Vec<u8>, number: u64) {
@@ -334,13 +326,14 @@ mod tests {
         argument
     }
 
-    /// For how many requests each of the arguments that are handed on is.
+    /// For how many requests each of the arguments is that are left.
     fn shared(arguments: &[Vec<u8>]) -> Vec<u64> {
-        let mut times = Vec::new();
-        share_arguments(arguments.iter().map(Vec::as_slice), |argument| {
-            times.push(number(&argument[TIMES]));
-        });
-        times
+        let joined = join_arguments(arguments.iter().map(Vec::as_slice));
+        let len = argument(1, false).len();
+        joined
+            .chunks(len)
+            .map(|argument| number(&argument[TIMES]))
+            .collect()
     }
 
     #[test]

@@ -4,33 +4,34 @@
 -- for that part of the algorithms in use.
 --
 -- KEYS[i]    the counter of limit i
--- ARGV[1, 2] seconds and microseconds to decide at; empty for the server's own clock
--- ARGV[3...] what is asked of the limits, in their order: how many requests of one limit each ask
---            just this in a row, kind, verb, whether the next limit belongs to the same request,
---            cost, limit, period, and what its algorithm adds
+-- ARGV[1]    what is asked of the limits, one after the other: how many requests of one limit each
+--            ask just this in a row, kind, verb, whether the next limit belongs to the same
+--            request, cost, limit, period, what its algorithm adds, and for an undo when it was
+--            taken
+-- ARGV[2, 3] seconds and microseconds to decide at, if not at the server's own time
 -- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
-local call, pcall, pack, spread, unpack = redis.call, redis.pcall, struct.pack, unpack, struct.unpack
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor = math.floor
 local PEEK, CHECK, TAKE, CHARGE, REFUND, RESET, UNDO = 0, 1, 2, 3, 4, 5, 6
 local MAX = 4503599627370496 -- 2^52: the last moment, and the most units in debt
 local WIDE = 9007199254740992 -- 2^53: a product beyond it is multiplied and divided in parts
 
-local seconds, micros = ARGV[1], ARGV[2]
-local supplied = seconds ~= ''
+local asks, seconds, micros = ARGV[1], ARGV[2], ARGV[3]
+local supplied = seconds
 if not supplied then
   local time = call('TIME')
   seconds, micros = time[1], time[2]
 end
 local t = seconds * 1000000 + micros
 
-local KEYS, ARGV, last = KEYS, ARGV, #KEYS
+local KEYS, last = KEYS, #KEYS
 local found = last > 1 and {} -- each limit's state, if there are several
 local several -- what was found out about each limit of a request but its last
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.
 local key, raw, now
-local arg, kind, verb, more, cost, limit, period, at
-local place, holds = 2, 0 -- of the argument, and for how many more requests it does
-local values = {} -- what is stored under several names, read together, until it is written to
+local kind, verb, more, cost, limit, period, taken
+local place, holds = 1, 0 -- where the next thing asked is, and how many more requests ask the last
+local values -- what is stored under several names, read together, until it is written to
 --@values
 --@prelude
 local i = 1
@@ -41,10 +42,11 @@ while i <= last do
   repeat
     key = KEYS[i]
     if holds == 0 then
-      place = place + 1
-      arg = ARGV[place]
-      holds, kind, verb, more, cost, limit, period, at = unpack('>I2BBBI4I4I7', arg)
+      holds, kind, verb, more, cost, limit, period, place = unpack('>I2BBBI4I4I7', asks, place)
       --@argument
+      if verb == UNDO then
+        taken, place = unpack('>I7', asks, place)
+      end
     end
     holds = holds - 1
     if verb == RESET then
@@ -85,7 +87,7 @@ while i <= last do
         key = KEYS[j]
         if verb ~= RESET then
           local seen = several[j]
-          arg, kind, verb, cost = seen[1], seen[2], seen[3], seen[4]
+          taken, kind, verb, cost = seen[1], seen[2], seen[3], seen[4]
           limit, period, raw, now = seen[5], seen[6], seen[7], seen[8]
           --@recall
         end
@@ -103,7 +105,6 @@ while i <= last do
         --@pack
       else
         -- An undo gives back only what the units taken then still weigh.
-        local taken = verb == UNDO and unpack('>I7', arg, #arg - 6)
         local new
         --@give_back
         if not new then
@@ -128,7 +129,9 @@ while i <= last do
           call('PEXPIREAT', key, expires)
         end
       end
-      values[key] = nil
+      if values then
+        values[key] = nil
+      end
     end
   end
 end

@@ -9,10 +9,13 @@ local full_us, full_part, cost_us, cost_part
 local lives -- the millisecond it expires at
 
 --@argument
-full_us, full_part, cost_us, cost_part = unpack('>I7I4I7I4', arg, at)
+full_us, full_part, cost_us, cost_part, place = unpack('>I7I4I7I4', asks, place)
 
 --@advance
-raw = values[key] or pcall('GET', key)
+raw = values and values[key]
+if raw == nil then
+  raw = pcall('GET', key)
+end
 local is, changed, under
 if raw and #raw == 29 then
   is, changed, us, part, under, lives = unpack('>BI7I7I4I4I6', raw)
@@ -63,7 +66,7 @@ end
 
 --@keep
 several[i] = {
-  arg, kind, verb, cost, limit, period, raw, now,
+  taken, kind, verb, cost, limit, period, raw, now,
   us, part, full_us, full_part, cost_us, cost_part, lives,
 }
 
@@ -87,7 +90,7 @@ end
 
 --@give_back
 local back_us = cost_us
-if taken then
+if verb == UNDO then
   -- Some of it has drained since; the rest of it is still in the level, unless that is older.
   back_us = now < taken and -1 or cost_us - (now - taken)
 end

@@ -6,7 +6,10 @@ local start, count
 local stays -- whether the stored window is still the one
 
 --@advance
-raw = values[key] or pcall('GET', key)
+raw = values and values[key]
+if raw == nil then
+  raw = pcall('GET', key)
+end
 local is
 if raw and #raw == 15 then
   is, start, count = unpack('>BI7I7', raw)
@@ -33,7 +36,7 @@ fits = count + cost <= limit
 available = limit - count
 
 --@keep
-several[i] = { arg, kind, verb, cost, limit, period, raw, now, start, count, stays }
+several[i] = { taken, kind, verb, cost, limit, period, raw, now, start, count, stays }
 
 --@recall
 start, count, stays = seen[9], seen[10], seen[11]

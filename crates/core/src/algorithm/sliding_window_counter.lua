@@ -8,7 +8,10 @@ local share -- what the previous window still counts for
 local stays -- whether the stored window is still the current one and will matter as long
 
 --@advance
-raw = values[key] or pcall('GET', key)
+raw = values and values[key]
+if raw == nil then
+  raw = pcall('GET', key)
+end
 local is
 if raw and #raw == 22 then
   is, start, previous, current = unpack('>BI7I7I7', raw)
@@ -44,7 +47,7 @@ available = limit - share - current
 
 --@keep
 several[i] = {
-  arg, kind, verb, cost, limit, period, raw, now, start, previous, current, share, stays,
+  taken, kind, verb, cost, limit, period, raw, now, start, previous, current, share, stays,
 }
 
 --@recall

@@ -153,7 +153,7 @@ available = limit - used
 
 --@keep
 several[i] = {
-  arg, kind, verb, cost, limit, period, raw, now,
+  taken, kind, verb, cost, limit, period, raw, now,
   used, time_bytes, sum_bytes, form, width, times, sums, room, head, count,
   margin, fronts, tails, newest, oldest, before, total, lives,
 }

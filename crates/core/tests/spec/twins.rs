@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_core::lua::{Ask, Kinds, read_state, script, share_arguments, write_argument};
+use tollgate_core::lua::{Ask, Kinds, join_arguments, read_state, script, write_argument};
 use tollgate_core::{Decision, Found, Quota, State, Verb, apply_all, decide_found};
 use tollgate_testkit::redis::Server;
 use tollgate_testkit::resp::{Connection, Reply};
@@ -86,13 +86,6 @@ impl Scripts {
         let name = self.name(kinds.fold(Kinds::default(), Kinds::and));
         let mut args = vec![b"EVALSHA".to_vec(), name, limits.len().to_string().into()];
         args.extend(limits.iter().map(|limit| limit.key.to_vec()));
-        args.extend(match t {
-            Some(t) => [
-                (t / 1_000_000).to_string().into(),
-                (t % 1_000_000).to_string().into(),
-            ],
-            None => [Vec::new(), Vec::new()],
-        });
         let arguments = limits.iter().map(|limit| {
             let mut argument = Vec::new();
             write_argument(
@@ -106,7 +99,11 @@ impl Scripts {
         });
         let arguments: Vec<Vec<u8>> = arguments.collect();
         let each = arguments.iter().map(Vec::as_slice);
-        share_arguments(each, |argument| args.push(argument.to_vec()));
+        args.push(join_arguments(each));
+        if let Some(t) = t {
+            args.push((t / 1_000_000).to_string().into());
+            args.push((t % 1_000_000).to_string().into());
+        }
         self.connection.send(&args).unwrap();
     }
 

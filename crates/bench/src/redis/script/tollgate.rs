@@ -37,17 +37,14 @@ impl Tollgate {
     fn call(&self, keys: &[Key], when: When, together: bool) -> Cmd {
         let mut call = self.call.with_keys(keys.len());
         call.arg(keys);
-        match when {
-            When::Now => call.arg("").arg(""),
-            When::At(us) => call.arg(us / 1_000_000).arg(us % 1_000_000),
-        };
         let arguments = (1..=keys.len()).map(|i| match together && i < keys.len() {
             true => &*self.more,
             false => &*self.last,
         });
-        lua::share_arguments(arguments, |argument| {
-            call.arg(argument);
-        });
+        call.arg(lua::join_arguments(arguments));
+        if let When::At(us) = when {
+            call.arg(us / 1_000_000).arg(us % 1_000_000);
+        }
         call
     }
 

@@ -39,7 +39,7 @@ impl Scripts {
         let kinds = calls.iter().map(|call| call.kinds());
         let made = self.made(kinds.fold(Kinds::default(), Kinds::and));
         let keys: usize = calls.iter().map(|call| call.len()).sum();
-        let mut command = Cmd::with_capacity(2 * keys + 5, 128 * keys + 128);
+        let mut command = Cmd::with_capacity(keys + 6, 128 * keys + 128);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&made.hash),
             By::Text => command.arg("EVAL").arg(&made.text),
@@ -48,14 +48,11 @@ impl Scripts {
         for name in calls.iter().flat_map(|call| call.names()) {
             command.arg(name);
         }
-        match calls.first().and_then(|call| call.at_us()) {
-            Some(at) => command.arg(at / 1_000_000).arg(at % 1_000_000),
-            None => command.arg("").arg(""),
-        };
         let arguments = calls.iter().flat_map(|call| call.arguments());
-        lua::share_arguments(arguments, |argument| {
-            command.arg(argument);
-        });
+        command.arg(lua::join_arguments(arguments));
+        if let Some(at) = calls.first().and_then(|call| call.at_us()) {
+            command.arg(at / 1_000_000).arg(at % 1_000_000);
+        }
         command
     }
 }
