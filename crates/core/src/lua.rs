@@ -24,6 +24,9 @@ pub(crate) enum Twin {
     Log = 4,
 }
 
+/// The kind of a log that tells when room is made.
+const LOG_FULL: u8 = 5;
+
 const TWINS: [Twin; 4] = [Twin::Window, Twin::Counter, Twin::Bucket, Twin::Log];
 
 impl Twin {
@@ -44,12 +47,14 @@ impl Twin {
         }
     }
 
-    /// The bytes of a state that a script answers.
-    fn found_len(self) -> usize {
+    /// The bytes of a state that a script answers, by its first; none if that is of another.
+    fn found_len(self, kind: u8) -> Option<usize> {
         match self {
-            Twin::Window => 15,
-            Twin::Counter | Twin::Log => 22,
-            Twin::Bucket => 29,
+            Twin::Log if kind == LOG_FULL => Some(22),
+            _ if kind != self as u8 => None,
+            Twin::Window | Twin::Log => Some(15),
+            Twin::Counter => Some(22),
+            Twin::Bucket => Some(29),
         }
     }
 }
@@ -241,10 +246,7 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
         *answer = &answer[1..];
         return Some(State::New);
     }
-    if kind != twin as u8 || answer.len() < twin.found_len() {
-        return None;
-    }
-    let (state, rest) = answer.split_at(twin.found_len());
+    let (state, rest) = answer.split_at_checked(twin.found_len(kind)?)?;
     *answer = rest;
     let seven = |i: usize| number(&state[1 + 7 * i..8 + 7 * i]);
     Some(match twin {
@@ -259,7 +261,7 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
         Twin::Log => State::Glimpse(Glimpse {
             newest: seven(0),
             used: seven(1),
-            frees: seven(2),
+            frees: if kind == LOG_FULL { seven(2) } else { 0 },
         }),
     })
 }
@@ -267,45 +269,49 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
 /// Reads a log as scripts store it, for those who look at its entries: a script's answer leaves
 /// them out. None if that is no log.
 pub fn read_log(stored: &[u8]) -> Option<Log> {
-    let kind = *stored.first()?;
-    if kind != Twin::Log as u8 || stored.len() < LOG_HEADER {
+    let shape = *stored.first()?;
+    if shape & 15 != Twin::Log as u8 || stored.len() <= LOG_HEADER {
         return None;
     }
     let at = |from: usize, bytes: usize| number(&stored[from..from + bytes]);
     let size = |from: usize, bytes: usize| usize::try_from(at(from, bytes)).ok();
-    let (time_bytes, sum_bytes) = (size(1, 1)?, size(2, 1)?);
-    if !(4..=6).contains(&time_bytes) || !matches!(sum_bytes, 2 | 3 | 7) {
-        return None;
-    }
-    let (room, head, count) = (size(3, 3)?, size(6, 3)?, size(9, 3)?);
-    let (fronts, tails) = (size(12, 1)?, size(13, 1)?);
-    let (newest, before, total) = (at(14, 7), at(28, 7), at(35, 7));
-    if count > room || head > room {
+    let time_bytes = 4 + usize::from(shape >> 4 & 3);
+    let sum_bytes = *[2, 3, 7].get(usize::from(shape >> 6))?;
+    let (gone, margin, split) = (size(1, 1)?, size(2, 1)?, size(17, 1)?);
+    let (newest, total) = (at(3, 7), at(10, 7));
+    let (room, head, count) = (size(24, 3)?, size(27, 3)?, size(30, 3)?);
+    if time_bytes > 6 || gone == 0 || gone > margin || gone > split || count > room || head > room {
         return None;
     }
     let width = time_bytes + sum_bytes;
+    // What was never written reads as zeros.
+    let byte = |i: usize| u64::from(stored.get(i).copied().unwrap_or(0));
+    let read = |from: usize, bytes| (from..from + bytes).fold(0, |n, i| n << 8 | byte(i));
     // Both are cut to their lowest bytes: what is missing follows from the newest time, and from
     // the sum before the oldest.
     let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(WIDE_BITS)) - 1);
+    let before = read(LOG_HEADER + gone * width - sum_bytes, sum_bytes);
     let time = |said: u64| newest.checked_sub(cut(newest.wrapping_sub(said), time_bytes));
     let sum = |said: u64| cut(said.wrapping_sub(before), sum_bytes);
     let entry = |from: usize| {
-        // What was never written reads as zeros.
-        let byte = |i: usize| u64::from(stored.get(i).copied().unwrap_or(0));
-        let read = |from: usize, bytes| (from..from + bytes).fold(0, |n, i| n << 8 | byte(i));
         let (cut_time, cut_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
         Some((time(cut_time)?, sum(cut_sum)))
     };
-    let ring = (0..count).map(|i| LOG_RING + (head + i) % room * width);
-    let margin = (0..tails).map(|i| LOG_HEADER + (fronts + i) * width);
-    let older: Option<Vec<(u64, u64)>> = ring.chain(margin).map(entry).collect();
+    let in_margin = |i: usize| LOG_HEADER + i * width;
+    let in_ring = |i: usize| LOG_RING + (head + i) % room * width;
+    let count = if split > margin { 0 } else { count };
+    let split = split.min(margin);
+    let places = (gone..split).map(in_margin);
+    let places = places.chain((0..count).map(in_ring));
+    let places = places.chain((split..margin).map(in_margin));
+    let older: Option<Vec<(u64, u64)>> = places.map(entry).collect();
     let last = (newest, sum(total));
     Some(Log::of(older?.into_iter().chain([last])))
 }
 
 /// Where in a stored log its margin begins, and where its ring does.
-const LOG_HEADER: usize = 48;
-const LOG_RING: usize = 144;
+const LOG_HEADER: usize = 33;
+const LOG_RING: usize = 153;
 /// The bits that a number of Lua's has, which is all that a sum is ever cut to.
 const WIDE_BITS: usize = 53;
 

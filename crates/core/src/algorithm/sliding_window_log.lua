@@ -1,35 +1,52 @@
 -- Sliding window log: every instant of the last period with its units. The twin of
 -- sliding_window_log.rs and ring.rs.
 -- An entry is a time and the running sum up to it, each cut to its lowest bytes. Stored: a header
--- of 48 bytes; a margin of 96 with copies of the ring's first entries and, after those, the
--- entries that are not in the ring yet; a ring of entries. The newest entry is in the header. So
--- most decisions read and write one short text, whatever the limit.
--- Answered: the kind, the newest time, the units that count and, if they are too many, the time
--- of the entry whose end makes room. After a refund or an undo, what is then.
+-- of 33 bytes; a margin of 120 with an entry that is gone, for its sum, then the oldest entries
+-- and the latest; a ring with those between them, if the margin alone is too small. The newest
+-- entry is in the header. So most decisions read and write one short text, whatever the limit.
+-- The header: the kind and how entries are written, how many entries of the margin are gone, how
+-- many it has, the newest time, its sum, how many of the margin's entries come before the ring's
+-- (more than it has: there is nothing in the ring), the millisecond it expires at; of the ring,
+-- how many entries it could hold, where its oldest is, how many it has.
+-- Answered: the kind, the newest time, the units that count. If they are too many, the kind is 5
+-- and the time of the entry whose end makes room follows. After a refund or an undo, what is then.
 
 --@prelude
 local sub = string.sub
-local HEADER = '>BBBI3I3I3BBI7I7I7I7I6'
 local used -- the units that count
-local time_bytes, sum_bytes, form, width, times, sums -- how entries are written down
-local room, head, count -- of the ring: how many entries it could hold, its oldest, how many it has
-local margin, fronts, tails -- the entries beside the header: copies, and those after the ring's
-local newest, oldest -- times
-local before, total -- running sums: before the oldest entry, and of all
+-- How entries are written: nearly always like this, and numbers are slow to become text.
+local shaped, form, onward, header, width = 4, '>I4I2', '>I2I4I2', '>BBI7I7c0I4I2', 6
+local times, sums, sum_bytes, half = 4294967296, 65536, 2, 9
+local skip, size, split -- of the margin's entries: how many are gone, all, those before the ring's
+local newest, total -- its time, and the running sum of all
+local before -- the running sum up to what is gone
 local lives -- the millisecond it expires at
+local text -- header and margin
+local room, head, count -- of the ring, if it was looked at
+local pushed -- when the newest entry so far was, if another comes after it
 local moved -- all entries but the newest, if not only those at the ends have changed
 local search -- made when it is needed, which is seldom
 
-local function shape(time_bytes, sum_bytes)
-  if time_bytes == 4 and sum_bytes == 2 then
-    -- Nearly always; and numbers are slow to become text.
-    return '>I4I2', 6, 4294967296, 65536
+local function shape(is)
+  local time_bytes, sum_bytes = 4 + floor(is / 16) % 4, 2
+  if is >= 128 then
+    sum_bytes = 7
+  elseif is >= 64 then
+    sum_bytes = 3
   end
-  local times = time_bytes == 4 and 4294967296
-    or time_bytes == 5 and 1099511627776
-    or 281474976710656
-  local sums = sum_bytes == 2 and 65536 or sum_bytes == 3 and 16777216 or WIDE
-  return '>I' .. time_bytes .. 'I' .. sum_bytes, time_bytes + sum_bytes, times, sums
+  local form, width = 'I' .. time_bytes .. 'I' .. sum_bytes, time_bytes + sum_bytes
+  return '>' .. form, '>I' .. sum_bytes .. form, '>BBI7I7c0' .. form, width,
+    256 ^ time_bytes, sum_bytes == 7 and WIDE or 256 ^ sum_bytes, sum_bytes,
+    floor((floor(120 / width) - 1) / 2)
+end
+
+-- The ring as a header tells of it.
+local function ring(text)
+  local room, head, count = unpack('>I3I3I3', text, 25)
+  if count > room or head > room or room > 131072 then
+    return 0, 0, 0
+  end
+  return room, head, count
 end
 
 -- Entries from a place in the ring on, round its end if need be; missing bytes read as zeros.
@@ -39,7 +56,7 @@ local function read(width, room, from, entries)
   end
   local text = ''
   if entries > 0 then
-    text = call('GETRANGE', key, 144 + from * width, 143 + (from + entries) * width)
+    text = call('GETRANGE', key, 153 + from * width, 152 + (from + entries) * width)
   end
   if #text < entries * width then
     text = text .. string.rep('\0', entries * width - #text)
@@ -48,69 +65,104 @@ local function read(width, room, from, entries)
 end
 
 --@advance
-raw = pcall('GETRANGE', key, '0', '143')
+raw = pcall('GETRANGE', key, '0', '152')
 used = 0
 local is
-if raw and #raw >= 48 then
-  is, time_bytes, sum_bytes, room, head, count, fronts, tails, newest, oldest, before, total, lives =
-    unpack(HEADER, raw)
+if raw and #raw > 33 then
+  is, skip, size, newest, total, split, lives = unpack('>BBBI7I7BI6', raw)
   if t < newest and newest - t <= period then
     now = newest
   end
 end
 local edge = now - period
-if
-  is == 4 and edge < newest and newest <= now
-  and time_bytes == (period < 4294967296 and 4 or period < 1099511627776 and 5 or 6)
-  and (sum_bytes == 2 or sum_bytes == 3 or sum_bytes == 7) and total < WIDE and before < WIDE
-  and fronts <= count and count <= room and head <= room and room <= 131072
-  and (fronts + tails) * (time_bytes + sum_bytes) <= #raw - 48
+local fresh = period < 4294967296 and 4 or period < 1099511627776 and 20 or 36
+local sound = (is == fresh or is == fresh + 64 or is == fresh + 128)
+  and edge < newest and newest <= now
+if not sound then
+  is = fresh
+end
+if is ~= shaped then
+  shaped = is
+  form, onward, header, width, times, sums, sum_bytes, half = shape(is)
+end
+if sound and total < sums and 0 < skip and skip <= size and skip <= split
+  and size * width <= #raw - 33
 then
-  form, width, times, sums = shape(time_bytes, sum_bytes)
-  local text, from, copied = raw, 49 -- the margin is there from that byte on
-  while oldest and oldest <= edge do
-    -- Drops what no longer counts. Usually one of the copies does; if none, a few more are made.
-    local gone, last = 0, fronts < count and fronts or fronts + tails
-    oldest = nil
-    while not oldest and gone < last do
-      local time, sum = unpack(form, text, from + gone * width)
-      time = newest - (newest - time) % times
-      if time > edge then
-        oldest = time
-      else
-        gone, before = gone + 1, sum
+  text, count = raw, nil
+  local age = newest - edge -- relative to the newest; what is as old as that is gone
+  repeat
+    -- Drops what no longer counts: usually one entry of the margin.
+    local at, stop = 34 + skip * width, split < size and split or size
+    if skip < stop then
+      local cut, sum
+      before, cut, sum, at = unpack(onward, text, at - sum_bytes)
+      while (newest - cut) % times >= age do
+        skip, before = skip + 1, sum
+        if skip == stop then
+          break
+        end
+        cut, sum, at = unpack(form, text, at)
       end
-    end
-    from = from + gone * width
-    if gone < count then
-      head, count, fronts = (head + gone) % room, count - gone, fronts - gone
     else
-      head, count, fronts, tails = 0, 0, 0, tails - (gone - count)
-      oldest = oldest or newest
+      local _
+      _, before = unpack(form, text, at - width)
     end
-    if not oldest and not copied then
-      copied = math.min(count, floor(48 / width))
-      text = read(width, room, head, copied) .. sub(text, from, from + tails * width - 1)
-      from, fronts, oldest = 1, copied, edge
+    local again = skip == split
+    if again then
+      -- The ring's oldest come next: into the margin.
+      room, head, count = ring(text)
+      local some = count < half and count or half
+      local entries = read(width, room, head, some)
+      if count > some then
+        local cut, sum = unpack(form, entries, (some - 1) * width + 1)
+        if (newest - cut) % times >= age then
+          -- Those are gone as well. By halves: the first of the others that is not.
+          local low, high = some, count
+          before = sum
+          while low < high do
+            local at = floor((low + high) / 2)
+            cut, sum = unpack(form, read(width, room, (head + at) % room, 1))
+            if (newest - cut) % times >= age then
+              low, before = at + 1, sum
+            else
+              high = at
+            end
+          end
+          head, count = (head + low) % room, count - low
+          some = count < half and count or half
+          entries = read(width, room, head, some)
+        end
+      end
+      if some > 0 then
+        head, count = (head + some) % room, count - some
+      end
+      entries = pack(form, 0, before) .. entries .. sub(text, 34 + split * width, 33 + size * width)
+      skip, size, split = 1, 1 + some + size - split, count > 0 and 1 + some or 255
+      text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count) .. entries
     end
-  end
-  margin = sub(text, from, from + (fronts + tails) * width - 1)
+  until not again
   used = (total - before) % sums
-  local wanted = verb == TAKE and 1 or verb <= CHECK and cost or 0
-  local refused = wanted > 0 and wanted <= limit and used + wanted > limit
-  if not oldest or refused or verb > CHARGE or count + tails + 1 >= limit + 1000 then
+  local frees
+  if used + cost > limit or verb > CHARGE then
+    if not count then
+      room, head, count = ring(text)
+    end
+    if split > size then
+      split, count = 255, 0
+    end
     -- The first entry from `low` on that is later than a time, or whose sum, counted from the
     -- oldest on, reaches an amount; its time; and the sum before it.
     search = search or function(low, later, reaches)
-      local high, at, first, lower = count + tails, low, newest, 0
+      local fronts = (split < size and split or size) - skip
+      local high, at, first, lower = size - skip + count, low, newest, 0
       while low < high do
-        local text, from = margin, at
-        if at >= count then
-          from = at - count + fronts
+        local text, from = text, 34 + (skip + at) * width
+        if at >= fronts + count then
+          from = from - count * width
         elseif at >= fronts then
-          text, from = read(width, room, (head + at) % room, 1), 0
+          text, from = read(width, room, (head + at - fronts) % room, 1), 1
         end
-        local time, sum = unpack(form, text, from * width + 1)
+        local time, sum = unpack(form, text, from)
         time, sum = newest - (newest - time) % times, (sum - before) % sums
         if time > later or sum >= reaches then
           high, first = at, time
@@ -121,25 +173,13 @@ then
       end
       return low, first, lower
     end
-  end
-  if not oldest then
-    local gone, lost
-    gone, oldest, lost = search(0, edge, WIDE)
-    before, used = (before + lost) % sums, (used - lost) % sums
-    if gone < count then
-      head, count = (head + gone) % room, count - gone
-    else
-      margin, tails = sub(margin, (gone - count) * width + 1), tails - (gone - count)
-      head, count = 0, 0
+    local wanted = verb == TAKE and 1 or verb <= CHECK and cost or 0
+    if wanted > 0 and wanted <= limit and used + wanted > limit then
+      local _
+      _, frees = search(0, WIDE, used - (limit - wanted))
     end
-    refused = refused and used + wanted > limit
   end
-  local frees = 0
-  if refused then
-    local _
-    _, frees = search(0, WIDE, used - (limit - wanted))
-  end
-  raw = pack('>BI7I7I7', 4, newest, used, frees)
+  raw = frees and pack('>BI7I7I7', 5, newest, used, frees) or pack('>BI7I7', 4, newest, used)
 end
 if used == 0 then
   raw, now = '\0', t
@@ -154,40 +194,31 @@ available = limit - used
 --@keep
 several[i] = {
   taken, kind, verb, cost, limit, period, raw, now,
-  used, time_bytes, sum_bytes, form, width, times, sums, room, head, count,
-  margin, fronts, tails, newest, oldest, before, total, lives,
+  used, shaped, skip, size, split, newest, total, before, lives, text, room, head, count,
 }
 
 --@recall
-used, time_bytes, sum_bytes, form, width = seen[9], seen[10], seen[11], seen[12], seen[13]
-times, sums, room, head, count = seen[14], seen[15], seen[16], seen[17], seen[18]
-margin, fronts, tails, newest = seen[19], seen[20], seen[21], seen[22]
-oldest, before, total, lives = seen[23], seen[24], seen[25], seen[26]
+if shaped ~= seen[10] then
+  shaped = seen[10]
+  form, onward, header, width, times, sums, sum_bytes, half = shape(shaped)
+end
+used, skip, size, split = seen[9], seen[11], seen[12], seen[13]
+newest, total, before, lives, text = seen[14], seen[15], seen[16], seen[17], seen[18]
+room, head, count = seen[19], seen[20], seen[21]
 
 --@take
-moved = nil
+moved, pushed = nil, nil
 if used == 0 then
   -- Nothing is left of it, or there was nothing.
-  time_bytes, sum_bytes = period < 4294967296 and 4 or period < 1099511627776 and 5 or 6, 2
-  form, width, times, sums = shape(time_bytes, sum_bytes)
-  room, head, count, margin, fronts, tails = 0, 0, 0, '', 0, 0
-  newest, oldest, before, lives = now, now, 0, 0
+  moved, newest, total, before, lives = '', now, 0, 0, 0
 elseif newest ~= now then
-  if count + tails + 1 >= limit + 1000 then
+  if used >= limit + 1000 and size - skip + count + 1 >= limit + 1000 then
     -- The two oldest merge into the later.
-    local _
-    _, oldest = search(1, -1, 0)
-    if fronts > 0 or count == 0 then
-      margin = sub(margin, width + 1)
-    end
-    if count > 0 then
-      head, count, fronts = (head + 1) % room, count - 1, fronts > 0 and fronts - 1 or 0
-    else
-      tails = tails - 1
-    end
+    local at = 34 + skip * width
+    text = sub(text, 1, at - 1) .. pack(form, 0, before) .. sub(text, at + width)
+    skip = skip + 1
   end
-  margin, tails = margin .. pack(form, newest % times, total), tails + 1
-  newest = now
+  pushed, newest = newest, now
 end
 used = used + grant
 if used > MAX then
@@ -195,29 +226,35 @@ if used > MAX then
 end
 
 --@give_back
-moved = nil
-if used > 0 and verb == REFUND then
+moved, pushed = nil, nil
+local stop = used > 0 and (split < size and split or size)
+if stop and verb == REFUND then
   -- The newest units go first.
   used = used - cost
   if used > 0 then
     local at
     at, newest = search(0, WIDE, used)
-    if at < count then
-      count, fronts, tails = at, math.min(at, fronts), 0
+    at = at - (stop - skip)
+    if at <= 0 then
+      size, split, count = stop + at, 255, 0
+    elseif at < count then
+      size, count = stop, at
     else
-      tails = at - count
+      size = stop + at - count
     end
-    margin = sub(margin, 1, (fronts + tails) * width)
+    text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count) .. sub(text, 34)
   end
-elseif used > 0 then
+elseif stop then
   -- Those of that very instant, if it still counts; the sums after it fall by as much.
   local at, time, lower = search(0, taken - 1, WIDE)
   if time == taken then
-    local text = read(width, room, head, count) .. sub(margin, fronts * width + 1)
-    text = text .. pack(form, newest % times, total)
-    local left, back = { sub(text, 1, at * width) }, cost
-    for k = at, #text / width - 1 do
-      local cut, sum = unpack(form, text, k * width + 1)
+    local all = sub(text, 34 + skip * width, 33 + stop * width)
+      .. read(width, room, head, count)
+      .. sub(text, 34 + stop * width, 33 + size * width)
+      .. pack(form, newest % times, total)
+    local left, back = { sub(all, 1, at * width) }, cost
+    for k = at, #all / width - 1 do
+      local cut, sum = unpack(form, all, k * width + 1)
       sum = (sum - before) % sums
       if k == at and sum - lower < back then
         back = sum - lower
@@ -228,40 +265,74 @@ elseif used > 0 then
     end
     used = used - back
     if used > 0 then
-      text = table.concat(left)
-      moved = sub(text, 1, #text - width)
-      local first, last = unpack(form, text), unpack(form, text, #moved + 1)
+      all = table.concat(left)
+      moved = sub(all, 1, #all - width)
+      local last = unpack(form, all, #moved + 1)
       newest = newest - (newest - last) % times
-      oldest = newest - (newest - first) % times
     end
   end
 end
 new = used <= 0
-raw = new and '\0' or pack('>BI7I7I7', 4, newest, used, 0)
+raw = new and '\0' or pack('>BI7I7', 4, newest, used)
 if found then
   found[j] = raw
 end
 
 --@pack
+local last = total
 total = (before + used) % sums
 local ends = newest + period
 if lives * 1000 < ends or lives * 1000 > ends + period then
   lives = floor((ends + period) / 1000)
   expires = lives
+  if not moved then
+    text = sub(text, 1, 18) .. pack('>I6', lives) .. sub(text, 25)
+  end
 end
-local all = count + tails
-if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > room then
+from = '1'
+if not moved and (used >= sums or pushed and (size + 1) * width > 120) then
+  -- The margin is full, or the sums need more bytes.
+  room, head, count = ring(text)
+  if split > size then
+    split, count = skip + half < size and skip + half or size, 0
+  end
+  local fronts = sub(text, 34 + skip * width, 33 + split * width)
+  local rest = sub(text, 34 + split * width, 33 + size * width)
+  if pushed then
+    rest, pushed = rest .. pack(form, pushed % times, last), nil
+  end
+  local coming = #rest / width
+  local all = split - skip + count + coming
+  local short = count == 0 and all <= half
+  if used >= sums or room > all * 4 + 16 or count + coming > room and not short then
+    moved = fronts .. read(width, room, head, count) .. rest
+  else
+    if short then
+      -- Only what is gone has to go.
+      fronts, split = fronts .. rest, 255
+    else
+      -- Into the ring, round its end if need be.
+      local place = (head + count) % room
+      local fitting = (room - place) * width
+      call('SETRANGE', key, 153 + place * width, sub(rest, 1, fitting))
+      if fitting < #rest then
+        call('SETRANGE', key, '153', sub(rest, fitting + 1))
+      end
+      count, split = count + coming, 1 + split - skip
+    end
+    skip, size = 1, 1 + #fronts / width
+    text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count)
+      .. pack(form, 0, before) .. fronts
+  end
+end
+if moved then
   -- Written anew, with room for more.
   whole = true
-  if not moved then
-    moved = read(width, room, head, count) .. sub(margin, fronts * width + 1)
-  end
   if used >= sums then
     -- The sums need more bytes; they begin again.
-    local old, wide, left = form, sums, {}
-    sum_bytes = used < 16777216 and 3 or 7
-    form, width, times, sums = shape(time_bytes, sum_bytes)
-    local from = 1
+    local old, wide, left, from = form, sums, {}, 1
+    shaped = shaped % 64 + (used < 16777216 and 64 or 128)
+    form, onward, header, width, times, sums, sum_bytes, half = shape(shaped)
     while from < #moved do
       local cut, sum
       cut, sum, from = unpack(old, moved, from)
@@ -269,35 +340,24 @@ if moved or used >= sums or room > all * 4 + 16 or tails * width > 48 and all > 
     end
     moved, before, total = table.concat(left), 0, used
   end
-  all = #moved / width
-  if #moved <= 48 then
-    room, head, count, margin, fronts, tails, moved = 0, 0, 0, moved, 0, all, ''
-  else
-    room, head, count, fronts, tails = all + floor(all / 8) + 8, 0, all, floor(48 / width), 0
-    if room > limit and all <= limit then
+  local all = #moved / width
+  size, split, room, count = 1 + all, 255, 0, 0
+  if all > half then
+    size, split, count = 1 + half, 1 + half, all - half
+    room = count + floor(count / 8) + 8
+    if room > limit and count <= limit then
       room = limit
     end
-    margin = sub(moved, 1, fronts * width)
-    local spare = string.rep(string.rep('\0', width), room - all)
-    moved = string.rep('\0', 96 - #margin) .. moved .. spare
+    local spare = string.rep('\0', (room - count) * width)
+    moved = sub(moved, 1, half * width)
+      .. string.rep('\0', 120 - (1 + half) * width)
+      .. sub(moved, half * width + 1) .. spare
   end
-elseif tails * width > 48 then
-  -- Into the ring, round its end if need be.
-  local from, text = (head + count) % room, sub(margin, fronts * width + 1)
-  local fitting = math.min(tails, room - from) * width
-  call('SETRANGE', key, 144 + from * width, sub(text, 1, fitting))
-  if fitting < #text then
-    call('SETRANGE', key, '144', sub(text, fitting + 1))
-  end
-  if count == 0 then
-    fronts = floor(48 / width)
-  end
-  count, margin, tails = all, sub(margin, 1, fronts * width), 0
-end
-value = pack(
-  '>I3I3BBI7I7I7I7I6', head, count, fronts, tails, newest, oldest, before, total, lives
-) .. margin
-from = '6'
-if whole or raw == '\0' then
-  value = pack('>BBBI3', 4, time_bytes, sum_bytes, room) .. value .. (moved or '')
+  value = pack('>BBBI7I7BI6I3I3I3', shaped, 1, size, newest, total, split, lives, room, 0, count)
+    .. pack(form, 0, before) .. moved
+elseif pushed then
+  local body = sub(text, 18, 33 + size * width)
+  value = pack(header, skip, size + 1, newest, total, body, pushed % times, last)
+else
+  value = pack('>BBI7I7c0', skip, size, newest, total, sub(text, 18, 33 + size * width))
 end

@@ -9,7 +9,7 @@ use tollgate_testkit::resp::Reply;
 /// Whether a stored value is a state. Only what a log holds has to be compared as text.
 pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {
     match value {
-        Reply::Bulk(raw) if raw[0] == 4 => {
+        Reply::Bulk(raw) if raw[0] & 15 == 4 => {
             // As whoever looks at it reads it, and as it is written down.
             read_log(raw).map(State::Log).as_ref() == Some(state)
                 && shown(value, quota) == format!("{state:?}")
@@ -22,7 +22,7 @@ pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {
 /// A stored value as text.
 pub(super) fn shown(value: &Reply, quota: &Quota) -> String {
     match value {
-        Reply::Bulk(raw) if raw[0] == 4 => format!("Log({:?})", Entries(entries(raw))),
+        Reply::Bulk(raw) if raw[0] & 15 == 4 => format!("Log({:?})", Entries(entries(raw))),
         Reply::Bulk(raw) => format!("{:?}", read_state(quota, &mut &raw[..]).unwrap()),
         _ => format!("{:?}", State::New),
     }
@@ -43,33 +43,37 @@ fn entries(raw: &[u8]) -> Vec<(u64, u64)> {
         bytes.fold(0, |n, &byte| n << 8 | u64::from(byte))
     };
     let index = |from, len| usize::try_from(number(from, len)).unwrap();
-    let (time_bytes, sum_bytes) = (index(1, 1), index(2, 1));
-    let (room, head, count) = (index(3, 3), index(6, 3), index(9, 3));
-    let (fronts, tails) = (index(12, 1), index(13, 1));
-    let (newest, oldest) = (number(14, 7), number(21, 7));
-    let (before, total) = (number(28, 7), number(35, 7));
+    let time_bytes = 4 + usize::from(raw[0] >> 4 & 3);
+    let sum_bytes = [2, 3, 7][usize::from(raw[0] >> 6)];
+    let (gone, margin, split) = (index(1, 1), index(2, 1), index(17, 1));
+    let (newest, total) = (number(3, 7), number(10, 7));
+    let (room, head, count) = (index(24, 3), index(27, 3), index(30, 3));
     let width = time_bytes + sum_bytes;
+    let slot = |i: usize| 33 + i * width;
+    let ring = |i: usize| 153 + (head + i) % room * width;
+    assert!(0 < gone && gone <= margin && slot(margin) <= 153);
     if room > 0 {
-        assert_eq!(raw.len(), 144 + room * width);
+        assert_eq!(raw.len(), 153 + room * width);
     }
-    let ring = |i: usize| 144 + (head + i) % room * width;
-    for i in 0..fronts {
-        let copy = 48 + i * width;
-        assert_eq!(raw[copy..copy + width], raw[ring(i)..ring(i) + width]);
-    }
-    let places = (0..count).map(ring);
-    let places = places.chain((fronts..fronts + tails).map(|i| 48 + i * width));
+    let split = if split > margin {
+        assert_eq!((split, count), (255, 0));
+        margin
+    } else {
+        assert!(gone <= split && 0 < count && count <= room);
+        split
+    };
+    let places = (gone..split).map(slot);
+    let places = places.chain((0..count).map(ring));
+    let places = places.chain((split..margin).map(slot));
     let sums: u64 = 1 << (8 * sum_bytes).min(53);
     let times: u64 = 1 << (8 * time_bytes);
     let read = |at| (number(at, time_bytes), number(at + time_bytes, sum_bytes));
-    let mut last = before;
+    let mut last = read(slot(gone - 1)).1;
     let entry = |(time, sum): (u64, u64)| {
         let units = sum.wrapping_sub(last) % sums;
         last = sum;
         (newest - newest.wrapping_sub(time) % times, units)
     };
     let newest_entry = (newest % times, total);
-    let entries: Vec<(u64, u64)> = places.map(read).chain([newest_entry]).map(entry).collect();
-    assert_eq!(entries[0].0, oldest);
-    entries
+    places.map(read).chain([newest_entry]).map(entry).collect()
 }
