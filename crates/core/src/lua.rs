@@ -137,13 +137,21 @@ fn parts(script: &mut String, kinds: Kinds, name: &str) {
     script.push_str("end\n");
 }
 
-/// Appends one part of an algorithm's text.
+/// Appends one part of an algorithm's text, and in it the parts that it names.
 fn part(script: &mut String, twin: Twin, name: &str) {
     let parts = twin.text().split("\n--@").skip(1);
     for text in parts.filter_map(|part| part.strip_prefix(name)) {
-        if text.starts_with('\n') {
-            script.push_str(text);
-            script.push('\n');
+        if !text.starts_with('\n') {
+            continue;
+        }
+        for line in text.lines() {
+            match line.trim_start().strip_prefix("--@") {
+                Some(name) => part(script, twin, name),
+                None => {
+                    script.push_str(line);
+                    script.push('\n');
+                }
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
 -- Divides a * b by c, giving quotient and remainder; the twin of math.rs. b and c are below 2^45.
+local floor = math.floor
 local function mul_div(a, b, c)
   local product = a * b
   if product < WIDE then

@@ -11,11 +11,11 @@
 -- ARGV[2, 3] seconds and microseconds to decide at, if not at the server's own time
 -- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor = math.floor
 local PEEK, CHECK, TAKE, CHARGE, REFUND, RESET, UNDO = 0, 1, 2, 3, 4, 5, 6
 local MAX = 4503599627370496 -- 2^52: the last moment, and the most units in debt
 local WIDE = 9007199254740992 -- 2^53: a product beyond it is multiplied and divided in parts
 
+local ARGV = ARGV
 local asks, seconds, micros = ARGV[1], ARGV[2], ARGV[3]
 local supplied = seconds
 if not supplied then
@@ -24,7 +24,8 @@ if not supplied then
 end
 local t = seconds * 1000000 + micros
 
-local KEYS, last = KEYS, #KEYS
+local KEYS = KEYS
+local last = #KEYS
 local found = last > 1 and {} -- each limit's state, if there are several
 local several -- what was found out about each limit of a request but its last
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.

@@ -57,5 +57,5 @@ new = count <= 0
 if stays then
   value, from = pack('>I7', count), '8'
 else
-  value, expires = pack('>BI7I7', 1, start, count), floor((start + period + 999) / 1000)
+  value, expires = pack('>BI7I7', 1, start, count), math.floor((start + period + 999) / 1000)
 end

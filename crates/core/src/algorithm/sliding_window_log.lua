@@ -25,34 +25,28 @@ local text -- header and margin
 local room, head, count -- of the ring, if it was looked at
 local pushed -- when the newest entry so far was, if another comes after it
 local moved -- all entries but the newest, if not only those at the ends have changed
-local search -- made when it is needed, which is seldom
+local read, search -- made when they are needed, which is seldom
 
-local function shape(is)
-  local time_bytes, sum_bytes = 4 + floor(is / 16) % 4, 2
-  if is >= 128 then
-    sum_bytes = 7
-  elseif is >= 64 then
-    sum_bytes = 3
-  end
-  local form, width = 'I' .. time_bytes .. 'I' .. sum_bytes, time_bytes + sum_bytes
-  return '>' .. form, '>I' .. sum_bytes .. form, '>BBI7I7c0' .. form, width,
-    256 ^ time_bytes, sum_bytes == 7 and WIDE or 256 ^ sum_bytes, sum_bytes,
-    floor((floor(120 / width) - 1) / 2)
+--@shape
+local time_bytes = 4 + math.floor(shaped / 16) % 4
+sum_bytes = shaped < 64 and 2 or shaped < 128 and 3 or 7
+width = time_bytes + sum_bytes
+form = 'I' .. time_bytes .. 'I' .. sum_bytes
+form, onward, header = '>' .. form, '>I' .. sum_bytes .. form, '>BBI7I7c0' .. form
+times, sums = 256 ^ time_bytes, sum_bytes == 7 and WIDE or 256 ^ sum_bytes
+half = math.floor((math.floor(120 / width) - 1) / 2)
+
+--@ring
+room, head, count = unpack('>I3I3I3', text, 25)
+if count > room or head > room or room > 131072 then
+  room, head, count = 0, 0, 0
 end
 
--- The ring as a header tells of it.
-local function ring(text)
-  local room, head, count = unpack('>I3I3I3', text, 25)
-  if count > room or head > room or room > 131072 then
-    return 0, 0, 0
-  end
-  return room, head, count
-end
-
+--@read
 -- Entries from a place in the ring on, round its end if need be; missing bytes read as zeros.
-local function read(width, room, from, entries)
+read = read or function(from, entries)
   if from + entries > room then
-    return read(width, room, from, room - from) .. read(width, room, 0, from + entries - room)
+    return read(from, room - from) .. read(0, from + entries - room)
   end
   local text = ''
   if entries > 0 then
@@ -83,7 +77,7 @@ if not sound then
 end
 if is ~= shaped then
   shaped = is
-  form, onward, header, width, times, sums, sum_bytes, half = shape(is)
+  --@shape
 end
 if sound and total < sums and 0 < skip and skip <= size and skip <= split
   and size * width <= #raw - 33
@@ -110,9 +104,10 @@ then
     local again = skip == split
     if again then
       -- The ring's oldest come next: into the margin.
-      room, head, count = ring(text)
+      --@ring
+      --@read
       local some = count < half and count or half
-      local entries = read(width, room, head, some)
+      local entries = read(head, some)
       if count > some then
         local cut, sum = unpack(form, entries, (some - 1) * width + 1)
         if (newest - cut) % times >= age then
@@ -120,8 +115,8 @@ then
           local low, high = some, count
           before = sum
           while low < high do
-            local at = floor((low + high) / 2)
-            cut, sum = unpack(form, read(width, room, (head + at) % room, 1))
+            local at = math.floor((low + high) / 2)
+            cut, sum = unpack(form, read((head + at) % room, 1))
             if (newest - cut) % times >= age then
               low, before = at + 1, sum
             else
@@ -130,7 +125,7 @@ then
           end
           head, count = (head + low) % room, count - low
           some = count < half and count or half
-          entries = read(width, room, head, some)
+          entries = read(head, some)
         end
       end
       if some > 0 then
@@ -145,10 +140,11 @@ then
   local frees
   if used + cost > limit or verb > CHARGE then
     if not count then
-      room, head, count = ring(text)
+      --@ring
+      --@read
     end
     if split > size then
-      split, count = 255, 0
+      count = 0
     end
     -- The first entry from `low` on that is later than a time, or whose sum, counted from the
     -- oldest on, reaches an amount; its time; and the sum before it.
@@ -160,7 +156,7 @@ then
         if at >= fronts + count then
           from = from - count * width
         elseif at >= fronts then
-          text, from = read(width, room, (head + at - fronts) % room, 1), 1
+          text, from = read((head + at - fronts) % room, 1), 1
         end
         local time, sum = unpack(form, text, from)
         time, sum = newest - (newest - time) % times, (sum - before) % sums
@@ -169,7 +165,7 @@ then
         else
           low, lower = at + 1, sum
         end
-        at = floor((low + high) / 2)
+        at = math.floor((low + high) / 2)
       end
       return low, first, lower
     end
@@ -200,7 +196,7 @@ several[i] = {
 --@recall
 if shaped ~= seen[10] then
   shaped = seen[10]
-  form, onward, header, width, times, sums, sum_bytes, half = shape(shaped)
+  --@shape
 end
 used, skip, size, split = seen[9], seen[11], seen[12], seen[13]
 newest, total, before, lives, text = seen[14], seen[15], seen[16], seen[17], seen[18]
@@ -249,7 +245,7 @@ elseif stop then
   local at, time, lower = search(0, taken - 1, WIDE)
   if time == taken then
     local all = sub(text, 34 + skip * width, 33 + stop * width)
-      .. read(width, room, head, count)
+      .. read(head, count)
       .. sub(text, 34 + stop * width, 33 + size * width)
       .. pack(form, newest % times, total)
     local left, back = { sub(all, 1, at * width) }, cost
@@ -283,7 +279,7 @@ local last = total
 total = (before + used) % sums
 local ends = newest + period
 if lives * 1000 < ends or lives * 1000 > ends + period then
-  lives = floor((ends + period) / 1000)
+  lives = math.floor((ends + period) / 1000)
   expires = lives
   if not moved then
     text = sub(text, 1, 18) .. pack('>I6', lives) .. sub(text, 25)
@@ -292,7 +288,8 @@ end
 from = '1'
 if not moved and (used >= sums or pushed and (size + 1) * width > 120) then
   -- The margin is full, or the sums need more bytes.
-  room, head, count = ring(text)
+  --@ring
+  --@read
   if split > size then
     split, count = skip + half < size and skip + half or size, 0
   end
@@ -305,7 +302,7 @@ if not moved and (used >= sums or pushed and (size + 1) * width > 120) then
   local all = split - skip + count + coming
   local short = count == 0 and all <= half
   if used >= sums or room > all * 4 + 16 or count + coming > room and not short then
-    moved = fronts .. read(width, room, head, count) .. rest
+    moved = fronts .. read(head, count) .. rest
   else
     if short then
       -- Only what is gone has to go.
@@ -332,7 +329,7 @@ if moved then
     -- The sums need more bytes; they begin again.
     local old, wide, left, from = form, sums, {}, 1
     shaped = shaped % 64 + (used < 16777216 and 64 or 128)
-    form, onward, header, width, times, sums, sum_bytes, half = shape(shaped)
+    --@shape
     while from < #moved do
       local cut, sum
       cut, sum, from = unpack(old, moved, from)
@@ -344,7 +341,7 @@ if moved then
   size, split, room, count = 1 + all, 255, 0, 0
   if all > half then
     size, split, count = 1 + half, 1 + half, all - half
-    room = count + floor(count / 8) + 8
+    room = count + math.floor(count / 8) + 8
     if room > limit and count <= limit then
       room = limit
     end
