@@ -278,17 +278,20 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
 /// them out. None if that is no log.
 pub fn read_log(stored: &[u8]) -> Option<Log> {
     let shape = *stored.first()?;
-    if shape & 15 != Twin::Log as u8 || stored.len() <= LOG_HEADER {
+    if shape & 15 != Twin::Log as u8 || stored.len() <= LOG_LATEST {
         return None;
     }
     let at = |from: usize, bytes: usize| number(&stored[from..from + bytes]);
     let size = |from: usize, bytes: usize| usize::try_from(at(from, bytes)).ok();
     let time_bytes = 4 + usize::from(shape >> 4 & 3);
     let sum_bytes = *[2, 3, 7].get(usize::from(shape >> 6))?;
-    let (gone, margin, split) = (size(1, 1)?, size(2, 1)?, size(17, 1)?);
-    let (newest, total) = (at(3, 7), at(10, 7));
-    let (room, head, count) = (size(24, 3)?, size(27, 3)?, size(30, 3)?);
-    if time_bytes > 6 || gone == 0 || gone > margin || gone > split || count > room || head > room {
+    let (fronts, gone, latest) = (size(1, 1)?, size(8, 1)?, size(9, 1)?);
+    let (newest, total) = (at(10, 7), at(17, 7));
+    let (oldest, ends) = match fronts {
+        0 => (LOG_LATEST, latest),
+        _ => (LOG_OLDEST, fronts),
+    };
+    if time_bytes > 6 || gone == 0 || gone > ends {
         return None;
     }
     let width = time_bytes + sum_bytes;
@@ -298,27 +301,33 @@ pub fn read_log(stored: &[u8]) -> Option<Log> {
     // Both are cut to their lowest bytes: what is missing follows from the newest time, and from
     // the sum before the oldest.
     let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(WIDE_BITS)) - 1);
-    let before = read(LOG_HEADER + gone * width - sum_bytes, sum_bytes);
+    let before = read(oldest + gone * width - sum_bytes, sum_bytes);
     let time = |said: u64| newest.checked_sub(cut(newest.wrapping_sub(said), time_bytes));
     let sum = |said: u64| cut(said.wrapping_sub(before), sum_bytes);
     let entry = |from: usize| {
         let (cut_time, cut_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
         Some((time(cut_time)?, sum(cut_sum)))
     };
-    let in_margin = |i: usize| LOG_HEADER + i * width;
-    let in_ring = |i: usize| LOG_RING + (head + i) % room * width;
-    let count = if split > margin { 0 } else { count };
-    let split = split.min(margin);
-    let places = (gone..split).map(in_margin);
-    let places = places.chain((0..count).map(in_ring));
-    let places = places.chain((split..margin).map(in_margin));
-    let older: Option<Vec<(u64, u64)>> = places.map(entry).collect();
+    let mut places: Vec<usize> = (gone..ends).map(|i| oldest + i * width).collect();
+    if fronts > 0 {
+        let ring = |i: usize| usize::try_from(read(LOG_RING_TOLD + 3 * i, 3)).ok();
+        let (room, head, count) = (ring(0)?, ring(1)?, ring(2)?);
+        if count > room {
+            return None;
+        }
+        places.extend((0..count).map(|i| LOG_RING + (head + i) % room * width));
+        places.extend((0..latest).map(|i| LOG_LATEST + i * width));
+    }
+    let older: Option<Vec<(u64, u64)>> = places.into_iter().map(entry).collect();
     let last = (newest, sum(total));
     Some(Log::of(older?.into_iter().chain([last])))
 }
 
-/// Where in a stored log its margin begins, and where its ring does.
-const LOG_HEADER: usize = 33;
+/// Where in a stored log its latest entries are, what is told of its ring, its oldest entries, and
+/// the ring.
+const LOG_LATEST: usize = 24;
+const LOG_RING_TOLD: usize = 84;
+const LOG_OLDEST: usize = 93;
 const LOG_RING: usize = 153;
 /// The bits that a number of Lua's has, which is all that a sum is ever cut to.
 const WIDE_BITS: usize = 53;

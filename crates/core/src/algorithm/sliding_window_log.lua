@@ -1,13 +1,14 @@
 -- Sliding window log: every instant of the last period with its units. The twin of
 -- sliding_window_log.rs and ring.rs.
 -- An entry is a time and the running sum up to it, each cut to its lowest bytes. Stored: a header
--- of 33 bytes; a margin of 120 with an entry that is gone, for its sum, then the oldest entries
--- and the latest; a ring with those between them, if the margin alone is too small. The newest
--- entry is in the header. So most decisions read and write one short text, whatever the limit.
--- The header: the kind and how entries are written, how many entries of the margin are gone, how
--- many it has, the newest time, its sum, how many of the margin's entries come before the ring's
--- (more than it has: there is nothing in the ring), the millisecond it expires at; of the ring,
--- how many entries it could hold, where its oldest is, how many it has.
+-- of 24 bytes; 60 for the latest entries; and once those are too few, 9 that tell of a ring, 60
+-- for the oldest entries, and the ring with all between them. The newest entry is in the header,
+-- and first of the oldest stands one that is gone, for its sum. So most decisions read and write
+-- one short text, whatever the limit; and short it is to be, as Lua looks at each byte of it.
+-- The header: the kind and how entries are written, how many stand among the oldest (0: there is
+-- no ring, and the latest are all), the millisecond it expires at, how many of the oldest are
+-- gone, how many stand among the latest, the newest time, the sum up to it.
+-- The ring: how many entries it could hold, where its oldest is, how many it has.
 -- Answered: the kind, the newest time, the units that count. If they are too many, the kind is 5
 -- and the time of the entry whose end makes room follows. After a refund or an undo, what is then.
 
@@ -16,12 +17,13 @@ local sub = string.sub
 local used -- the units that count
 -- How entries are written: nearly always like this, and numbers are slow to become text.
 local shaped, form, onward, header, width = 4, '>I4I2', '>I2I4I2', '>BBI7I7c0I4I2', 6
-local times, sums, sum_bytes, half = 4294967296, 65536, 2, 9
-local skip, size, split -- of the margin's entries: how many are gone, all, those before the ring's
+local times, sums, sum_bytes, slots = 4294967296, 65536, 2, 10
+local lives -- the millisecond it expires at
+local fronts, skip -- how many stand among the oldest, and are gone of them
+local size -- how many stand among the latest
 local newest, total -- its time, and the running sum of all
 local before -- the running sum up to what is gone
-local lives -- the millisecond it expires at
-local text -- header and margin
+local text, older, base -- the text with the latest, that with the oldest, and where they begin
 local room, head, count -- of the ring, if it was looked at
 local pushed -- when the newest entry so far was, if another comes after it
 local moved -- all entries but the newest, if not only those at the ends have changed
@@ -34,16 +36,19 @@ width = time_bytes + sum_bytes
 form = 'I' .. time_bytes .. 'I' .. sum_bytes
 form, onward, header = '>' .. form, '>I' .. sum_bytes .. form, '>BBI7I7c0' .. form
 times, sums = 256 ^ time_bytes, sum_bytes == 7 and WIDE or 256 ^ sum_bytes
-half = math.floor((math.floor(120 / width) - 1) / 2)
+slots = math.floor(60 / width)
 
 --@ring
-room, head, count = unpack('>I3I3I3', text, 25)
-if count > room or head > room or room > 131072 then
+if not count then
   room, head, count = 0, 0, 0
+  if fronts > 0 then
+    room, head, count = unpack('>I3I3I3', text, 85)
+    if count > room or head > room or room > 131072 then
+      room, head, count = 0, 0, 0
+    end
+  end
 end
-
---@read
--- Entries from a place in the ring on, round its end if need be; missing bytes read as zeros.
+-- Entries from a place in it on, round its end if need be; missing bytes read as zeros.
 read = read or function(from, entries)
   if from + entries > room then
     return read(from, room - from) .. read(0, from + entries - room)
@@ -62,8 +67,8 @@ end
 raw = pcall('GETRANGE', key, '0', '152')
 used = 0
 local is
-if raw and #raw > 33 then
-  is, skip, size, newest, total, split, lives = unpack('>BBBI7I7BI6', raw)
+if raw and #raw > 24 then
+  is, fronts, lives, skip, size, newest, total = unpack('>BBI6BBI7I7', raw)
   if t < newest and newest - t <= period then
     now = newest
   end
@@ -73,40 +78,44 @@ local fresh = period < 4294967296 and 4 or period < 1099511627776 and 20 or 36
 local sound = (is == fresh or is == fresh + 64 or is == fresh + 128)
   and edge < newest and newest <= now
 if not sound then
-  is = fresh
+  is, fronts, size = fresh, 0, 0
 end
 if is ~= shaped then
   shaped = is
   --@shape
 end
-if sound and total < sums and 0 < skip and skip <= size and skip <= split
-  and size * width <= #raw - 33
+local stop = size -- of the oldest
+base = 25
+if fronts > 0 then
+  stop, base = fronts, 94
+end
+if sound and total < sums and 0 < skip and skip <= stop
+  and base + stop * width <= #raw + 1 and size * width <= #raw - 24
 then
-  text, count = raw, nil
+  text, older, count = raw, raw, nil
   local age = newest - edge -- relative to the newest; what is as old as that is gone
   repeat
-    -- Drops what no longer counts: usually one entry of the margin.
-    local at, stop = 34 + skip * width, split < size and split or size
+    -- Drops what no longer counts: usually one entry.
+    local at = base + skip * width
     if skip < stop then
       local cut, sum
-      before, cut, sum, at = unpack(onward, text, at - sum_bytes)
+      before, cut, sum, at = unpack(onward, older, at - sum_bytes)
       while (newest - cut) % times >= age do
         skip, before = skip + 1, sum
         if skip == stop then
           break
         end
-        cut, sum, at = unpack(form, text, at)
+        cut, sum, at = unpack(form, older, at)
       end
     else
       local _
-      _, before = unpack(form, text, at - width)
+      _, before = unpack(form, older, at - width)
     end
-    local again = skip == split
+    local again = fronts > 0 and skip == stop
     if again then
-      -- The ring's oldest come next: into the margin.
+      -- The ring's oldest come next, and after them the latest.
       --@ring
-      --@read
-      local some = count < half and count or half
+      local some = count < slots and count or slots - 1
       local entries = read(head, some)
       if count > some then
         local cut, sum = unpack(form, entries, (some - 1) * width + 1)
@@ -124,39 +133,41 @@ then
             end
           end
           head, count = (head + low) % room, count - low
-          some = count < half and count or half
+          some = count < slots and count or slots - 1
           entries = read(head, some)
         end
       end
-      if some > 0 then
+      if count > 0 then
         head, count = (head + some) % room, count - some
+      else
+        some = size < slots and size or slots - 1
+        entries = sub(text, 25, 24 + some * width)
+        text = sub(text, 1, 24) .. sub(text, 25 + some * width, 24 + size * width)
+        size = size - some
       end
-      entries = pack(form, 0, before) .. entries .. sub(text, 34 + split * width, 33 + size * width)
-      skip, size, split = 1, 1 + some + size - split, count > 0 and 1 + some or 255
-      text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count) .. entries
+      older, base = pack(form, 0, before) .. entries, 1
+      skip, fronts, stop = 1, 1 + some, 1 + some
+      again = some > 0
     end
   until not again
   used = (total - before) % sums
   local frees
   if used + cost > limit or verb > CHARGE then
-    if not count then
-      --@ring
-      --@read
-    end
-    if split > size then
-      count = 0
-    end
+    --@ring
     -- The first entry from `low` on that is later than a time, or whose sum, counted from the
     -- oldest on, reaches an amount; its time; and the sum before it.
     search = search or function(low, later, reaches)
-      local fronts = (split < size and split or size) - skip
-      local high, at, first, lower = size - skip + count, low, newest, 0
+      local near, high = size - skip, size - skip
+      if fronts > 0 then
+        near, high = fronts - skip, fronts - skip + count + size
+      end
+      local at, first, lower = low, newest, 0
       while low < high do
-        local text, from = text, 34 + (skip + at) * width
-        if at >= fronts + count then
-          from = from - count * width
-        elseif at >= fronts then
-          text, from = read((head + at - fronts) % room, 1), 1
+        local text, from = text, 25 + (at - near - count) * width
+        if at < near then
+          text, from = older, base + (skip + at) * width
+        elseif at < near + count then
+          text, from = read((head + at - near) % room, 1), 1
         end
         local time, sum = unpack(form, text, from)
         time, sum = newest - (newest - time) % times, (sum - before) % sums
@@ -190,7 +201,8 @@ available = limit - used
 --@keep
 several[i] = {
   taken, kind, verb, cost, limit, period, raw, now,
-  used, shaped, skip, size, split, newest, total, before, lives, text, room, head, count,
+  used, shaped, fronts, lives, skip, size, newest, total, before, text, older, base,
+  room, head, count,
 }
 
 --@recall
@@ -198,21 +210,22 @@ if shaped ~= seen[10] then
   shaped = seen[10]
   --@shape
 end
-used, skip, size, split = seen[9], seen[11], seen[12], seen[13]
-newest, total, before, lives, text = seen[14], seen[15], seen[16], seen[17], seen[18]
-room, head, count = seen[19], seen[20], seen[21]
+used, fronts, lives, skip, size = seen[9], seen[11], seen[12], seen[13], seen[14]
+newest, total, before = seen[15], seen[16], seen[17]
+text, older, base = seen[18], seen[19], seen[20]
+room, head, count = seen[21], seen[22], seen[23]
 
 --@take
 moved, pushed = nil, nil
 if used == 0 then
   -- Nothing is left of it, or there was nothing.
-  moved, newest, total, before, lives = '', now, 0, 0, 0
+  moved, newest, before, lives = '', now, 0, 0
 elseif newest ~= now then
-  if used >= limit + 1000 and size - skip + count + 1 >= limit + 1000 then
+  if used >= limit + 1000 and fronts - skip + count + size + 1 >= limit + 1000 then
     -- The two oldest merge into the later.
-    local at = 34 + skip * width
-    text = sub(text, 1, at - 1) .. pack(form, 0, before) .. sub(text, at + width)
-    skip = skip + 1
+    older = string.rep('\0', skip * width) .. pack(form, 0, before)
+      .. sub(older, base + (skip + 1) * width, base + fronts * width - 1)
+    skip, base = skip + 1, 1
   end
   pushed, newest = newest, now
 end
@@ -223,31 +236,33 @@ end
 
 --@give_back
 moved, pushed = nil, nil
-local stop = used > 0 and (split < size and split or size)
-if stop and verb == REFUND then
+if used > 0 and verb == REFUND then
   -- The newest units go first.
   used = used - cost
   if used > 0 then
     local at
     at, newest = search(0, WIDE, used)
-    at = at - (stop - skip)
-    if at <= 0 then
-      size, split, count = stop + at, 255, 0
-    elseif at < count then
-      size, count = stop, at
+    local near = fronts - skip
+    if fronts == 0 then
+      size = skip + at
+    elseif at <= near then
+      fronts, count, size = skip + at, 0, 0
+    elseif at < near + count then
+      count, size = at - near, 0
     else
-      size = stop + at - count
+      size = at - near - count
     end
-    text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count) .. sub(text, 34)
   end
-elseif stop then
+elseif used > 0 then
   -- Those of that very instant, if it still counts; the sums after it fall by as much.
   local at, time, lower = search(0, taken - 1, WIDE)
   if time == taken then
-    local all = sub(text, 34 + skip * width, 33 + stop * width)
-      .. read(head, count)
-      .. sub(text, 34 + stop * width, 33 + size * width)
-      .. pack(form, newest % times, total)
+    local all = sub(text, 25 + skip * width, 24 + size * width)
+    if fronts > 0 then
+      all = sub(older, base + skip * width, base + fronts * width - 1)
+        .. read(head, count) .. sub(text, 25, 24 + size * width)
+    end
+    all = all .. pack(form, newest % times, total)
     local left, back = { sub(all, 1, at * width) }, cost
     for k = at, #all / width - 1 do
       local cut, sum = unpack(form, all, k * width + 1)
@@ -281,45 +296,36 @@ local ends = newest + period
 if lives * 1000 < ends or lives * 1000 > ends + period then
   lives = math.floor((ends + period) / 1000)
   expires = lives
-  if not moved then
-    text = sub(text, 1, 18) .. pack('>I6', lives) .. sub(text, 25)
-  end
 end
-from = '1'
-if not moved and (used >= sums or pushed and (size + 1) * width > 120) then
-  -- The margin is full, or the sums need more bytes.
+if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
+  -- There is no place for one more, or the sums need more bytes.
   --@ring
-  --@read
-  if split > size then
-    split, count = skip + half < size and skip + half or size, 0
-  end
-  local fronts = sub(text, 34 + skip * width, 33 + split * width)
-  local rest = sub(text, 34 + split * width, 33 + size * width)
+  local gone = fronts > 0 and 0 or skip
+  local rest = sub(text, 25 + gone * width, 24 + size * width)
   if pushed then
     rest, pushed = rest .. pack(form, pushed % times, last), nil
   end
   local coming = #rest / width
-  local all = split - skip + count + coming
-  local short = count == 0 and all <= half
-  if used >= sums or room > all * 4 + 16 or count + coming > room and not short then
-    moved = fronts .. read(head, count) .. rest
+  local all = fronts - skip + count + coming
+  if used >= sums then
+    moved = rest
+  elseif fronts == 0 and coming + 1 < slots then
+    -- Only what is gone has to go.
+    text, skip, size = sub(text, 1, 24) .. pack(form, 0, before) .. rest, 1, 1 + coming
+  elseif fronts == 0 or count + coming > room or room > all * 4 + 16 then
+    moved = rest
   else
-    if short then
-      -- Only what is gone has to go.
-      fronts, split = fronts .. rest, 255
-    else
-      -- Into the ring, round its end if need be.
-      local place = (head + count) % room
-      local fitting = (room - place) * width
-      call('SETRANGE', key, 153 + place * width, sub(rest, 1, fitting))
-      if fitting < #rest then
-        call('SETRANGE', key, '153', sub(rest, fitting + 1))
-      end
-      count, split = count + coming, 1 + split - skip
+    -- Into the ring, round its end if need be.
+    local place = (head + count) % room
+    local fitting = (room - place) * width
+    call('SETRANGE', key, 153 + place * width, sub(rest, 1, fitting))
+    if fitting < #rest then
+      call('SETRANGE', key, '153', sub(rest, fitting + 1))
     end
-    skip, size = 1, 1 + #fronts / width
-    text = sub(text, 1, 17) .. pack('>BI6I3I3I3', split, lives, room, head, count)
-      .. pack(form, 0, before) .. fronts
+    count, size = count + coming, 0
+  end
+  if moved and fronts > 0 then
+    moved = sub(older, base + skip * width, base + fronts * width - 1) .. read(head, count) .. moved
   end
 end
 if moved then
@@ -337,24 +343,35 @@ if moved then
     end
     moved, before, total = table.concat(left), 0, used
   end
-  local all = #moved / width
-  size, split, room, count = 1 + all, 255, 0, 0
-  if all > half then
-    size, split, count = 1 + half, 1 + half, all - half
+  local all, gone = #moved / width, pack(form, 0, before)
+  if all + 1 < slots then
+    value = pack('>BBI6BBI7I7', shaped, 0, lives, 1, 1 + all, newest, total) .. gone .. moved
+  else
+    local near = (slots - 1) * width
+    count = all - (slots - 1)
     room = count + math.floor(count / 8) + 8
     if room > limit and count <= limit then
       room = limit
     end
-    local spare = string.rep('\0', (room - count) * width)
-    moved = sub(moved, 1, half * width)
-      .. string.rep('\0', 120 - (1 + half) * width)
-      .. sub(moved, half * width + 1) .. spare
+    value = pack('>BBI6BBI7I7', shaped, slots, lives, 1, 0, newest, total)
+      .. string.rep('\0', 60) .. pack('>I3I3I3', room, 0, count)
+      .. gone .. sub(moved, 1, near) .. string.rep('\0', 60 - slots * width)
+      .. sub(moved, near + 1) .. string.rep('\0', (room - count) * width)
   end
-  value = pack('>BBBI7I7BI6I3I3I3', shaped, 1, size, newest, total, split, lives, room, 0, count)
-    .. pack(form, 0, before) .. moved
-elseif pushed then
-  local body = sub(text, 18, 33 + size * width)
-  value = pack(header, skip, size + 1, newest, total, body, pushed % times, last)
 else
-  value = pack('>BBI7I7c0', skip, size, newest, total, sub(text, 18, 33 + size * width))
+  from = '8'
+  local latest = sub(text, 25, 24 + size * width)
+  if pushed then
+    value = pack(header, skip, size + 1, newest, total, latest, pushed % times, last)
+  else
+    value = pack('>BBI7I7c0', skip, size, newest, total, latest)
+  end
+  if count and fronts > 0 then
+    -- The ring or the oldest may have changed as well.
+    value = value .. string.rep('\0', 76 - #value) .. pack('>I3I3I3', room, head, count)
+      .. sub(older, base, base + fronts * width - 1)
+  end
+  if expires or count then
+    value, from = pack('>BI6', fronts, lives) .. value, '1'
+  end
 end

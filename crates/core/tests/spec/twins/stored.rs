@@ -45,35 +45,36 @@ fn entries(raw: &[u8]) -> Vec<(u64, u64)> {
     let index = |from, len| usize::try_from(number(from, len)).unwrap();
     let time_bytes = 4 + usize::from(raw[0] >> 4 & 3);
     let sum_bytes = [2, 3, 7][usize::from(raw[0] >> 6)];
-    let (gone, margin, split) = (index(1, 1), index(2, 1), index(17, 1));
-    let (newest, total) = (number(3, 7), number(10, 7));
-    let (room, head, count) = (index(24, 3), index(27, 3), index(30, 3));
+    let (fronts, gone, latest) = (index(1, 1), index(8, 1), index(9, 1));
+    let (newest, total) = (number(10, 7), number(17, 7));
     let width = time_bytes + sum_bytes;
-    let slot = |i: usize| 33 + i * width;
-    let ring = |i: usize| 153 + (head + i) % room * width;
-    assert!(0 < gone && gone <= margin && slot(margin) <= 153);
-    if room > 0 {
-        assert_eq!(raw.len(), 153 + room * width);
-    }
-    let split = if split > margin {
-        assert_eq!((split, count), (255, 0));
-        margin
+    let slot = |i: usize| 24 + i * width;
+    let mut places: Vec<usize> = Vec::new();
+    let oldest = if fronts == 0 {
+        assert!(raw.len() <= 84);
+        assert!(0 < gone && gone <= latest && slot(latest) <= raw.len());
+        places.extend((gone..latest).map(slot));
+        24
     } else {
-        assert!(gone <= split && 0 < count && count <= room);
-        split
+        let (room, head, count) = (index(84, 3), index(87, 3), index(90, 3));
+        assert_eq!(raw.len(), 153 + room * width);
+        assert!(0 < gone && gone <= fronts && fronts * width <= 60);
+        assert!(latest * width <= 60 && count <= room && head <= room);
+        places.extend((gone..fronts).map(|i| 93 + i * width));
+        places.extend((0..count).map(|i| 153 + (head + i) % room * width));
+        places.extend((0..latest).map(slot));
+        93
     };
-    let places = (gone..split).map(slot);
-    let places = places.chain((0..count).map(ring));
-    let places = places.chain((split..margin).map(slot));
     let sums: u64 = 1 << (8 * sum_bytes).min(53);
     let times: u64 = 1 << (8 * time_bytes);
     let read = |at| (number(at, time_bytes), number(at + time_bytes, sum_bytes));
-    let mut last = read(slot(gone - 1)).1;
+    let mut last = read(oldest + (gone - 1) * width).1;
     let entry = |(time, sum): (u64, u64)| {
         let units = sum.wrapping_sub(last) % sums;
         last = sum;
         (newest - newest.wrapping_sub(time) % times, units)
     };
     let newest_entry = (newest % times, total);
-    places.map(read).chain([newest_entry]).map(entry).collect()
+    let read_all = places.into_iter().map(read);
+    read_all.chain([newest_entry]).map(entry).collect()
 }
