@@ -26,13 +26,14 @@ local t = seconds * 1000000 + micros
 
 local KEYS = KEYS
 local last = #KEYS
-local found = last > 1 and {} -- each limit's state, if there are several
+-- Each limit's state, if there are several. Tables with some room from the start are cheaper.
+local found = last > 1 and { nil, nil, nil, nil }
 local several -- what was found out about each limit of a request but its last
 -- A limit: its counter's name, what is stored, and the moment it is decided as at.
 local key, raw, now
 local kind, verb, more, cost, limit, period, taken
 local place, holds = 1, 0 -- where the next thing asked is, and how many more requests ask the last
-local values -- what is stored under several names, read together, until it is written to
+local values, written -- what was stored under several names, and which of them have changed since
 --@values
 --@prelude
 local i = 1
@@ -71,7 +72,7 @@ while i <= last do
         fit = grant > 0
       end
       if more == 1 then
-        several = several or {}
+        several = several or { nil, nil, nil, nil }
         --@keep
       end
     end
@@ -87,7 +88,7 @@ while i <= last do
       if j < i - 1 then
         key = KEYS[j]
         if verb ~= RESET then
-          local seen = several[j]
+          local seen = several[j - first + 1]
           taken, kind, verb, cost = seen[1], seen[2], seen[3], seen[4]
           limit, period, raw, now = seen[5], seen[6], seen[7], seen[8]
           --@recall
@@ -130,8 +131,9 @@ while i <= last do
           call('PEXPIREAT', key, expires)
         end
       end
-      if values then
-        values[key] = nil
+      if values and i <= last then
+        written = written or {}
+        written[key] = true
       end
     end
   end

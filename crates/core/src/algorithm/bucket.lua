@@ -12,8 +12,9 @@ local lives -- the millisecond it expires at
 full_us, full_part, cost_us, cost_part, place = unpack('>I7I4I7I4', asks, place)
 
 --@advance
-raw = values and values[key]
-if raw == nil then
+if values and not (written and written[key]) then
+  raw = values[i]
+else
   raw = pcall('GET', key)
 end
 local is, changed, under
@@ -65,7 +66,7 @@ if us < full_us or us == full_us and part < full_part then
 end
 
 --@keep
-several[i] = {
+several[i - first + 1] = {
   taken, kind, verb, cost, limit, period, raw, now,
   us, part, full_us, full_part, cost_us, cost_part, lives,
 }

@@ -6,8 +6,9 @@ local start, count
 local stays -- whether the stored window is still the one
 
 --@advance
-raw = values and values[key]
-if raw == nil then
+if values and not (written and written[key]) then
+  raw = values[i]
+else
   raw = pcall('GET', key)
 end
 local is
@@ -36,7 +37,7 @@ fits = count + cost <= limit
 available = limit - count
 
 --@keep
-several[i] = { taken, kind, verb, cost, limit, period, raw, now, start, count, stays }
+several[i - first + 1] = { taken, kind, verb, cost, limit, period, raw, now, start, count, stays }
 
 --@recall
 start, count, stays = seen[9], seen[10], seen[11]

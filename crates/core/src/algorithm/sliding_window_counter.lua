@@ -8,8 +8,9 @@ local share -- what the previous window still counts for
 local stays -- whether the stored window is still the current one and will matter as long
 
 --@advance
-raw = values and values[key]
-if raw == nil then
+if values and not (written and written[key]) then
+  raw = values[i]
+else
   raw = pcall('GET', key)
 end
 local is
@@ -46,7 +47,7 @@ fits = share + current + cost <= limit
 available = limit - share - current
 
 --@keep
-several[i] = {
+several[i - first + 1] = {
   taken, kind, verb, cost, limit, period, raw, now, start, previous, current, share, stays,
 }
 

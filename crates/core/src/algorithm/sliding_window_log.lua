@@ -199,7 +199,7 @@ fits = used + cost <= limit
 available = limit - used
 
 --@keep
-several[i] = {
+several[i - first + 1] = {
   taken, kind, verb, cost, limit, period, raw, now,
   used, shaped, fronts, lives, skip, size, newest, total, before, text, older, base,
   room, head, count,

@@ -1,7 +1,7 @@
 //! Several limits of mixed kinds in one request, and several independent requests in one call.
 
 use fastrand::Rng;
-use tollgate_core::Quota;
+use tollgate_core::{Quota, Verb};
 use tollgate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter, Request};
@@ -137,4 +137,50 @@ fn twins_agree_over_batches_that_often_ask_the_same() {
             run(rng, &mut both, 60, batch);
         }
     });
+}
+
+/// Three limits each, so that one call has hundreds of keys; each of them is asked about again and
+/// again, within a call and in the next.
+#[test]
+fn twins_agree_over_calls_of_hundreds_of_keys() {
+    let kinds: [&[&str]; 3] = [
+        &["fixed-window 5/s", "6/s", "token-bucket 5/s burst 4"],
+        &["leaky-bucket 5/s queue 6"],
+        &["fixed-window 5/s", "sliding-window-log 4/s"],
+    ];
+    with_each_seed(|rng| {
+        for (texts, counters) in kinds.iter().zip([400, 100, 6]) {
+            let counters = texts.iter().cycle().take(counters);
+            let mut both = Both::new(counters.map(|text| Counter::under(text)));
+            let many =
+                |rng: &mut Rng, both: &Both| (0..128).map(|_| any_request(rng, both, 3)).collect();
+            run(rng, &mut both, 4, many);
+        }
+    });
+}
+
+/// One key over and over in one call, alone and among others: as if each came by itself.
+#[test]
+fn one_key_many_times_in_a_call_is_decided_in_turn() {
+    for text in [
+        "fixed-window 20/h",
+        "20/h",
+        "token-bucket 20/h",
+        "leaky-bucket 20/h queue 20",
+        "sliding-window-log 20/h",
+    ] {
+        let mut both = Both::new([Counter::under(text), Counter::under(text)]);
+        let request = |counter: usize| Request {
+            counters: vec![counter],
+            verb: Verb::Check,
+            costs: vec![1],
+        };
+        let call = Call {
+            t: 1_700_000_000_000_000,
+            requests: (0..300).map(|i| request(usize::from(i % 7 == 0))).collect(),
+        };
+        let decisions = &both.make(&[call])[0];
+        let admitted = decisions.iter().filter(|one| one.verdict().allowed());
+        assert_eq!(admitted.count(), 40, "{text}");
+    }
 }
