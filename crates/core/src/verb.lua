@@ -57,9 +57,7 @@ while i <= last do
       now = t
       --@advance
       if verb == CHECK then
-        local fits
         --@fits
-        fit = fit and fits
       elseif verb == TAKE then
         local available
         --@available
@@ -118,18 +116,18 @@ while i <= last do
         -- A cost of 0 beside others: stays as it is.
       elseif not value then
         call('DEL', key)
-      elseif expires and (whole or raw == '\0') then
-        call('SET', key, value, 'PXAT', expires)
-      elseif raw == '\0' then
-        call('SET', key, value, 'PX', '86400000')
-      elseif whole then
-        call('SET', key, value, 'KEEPTTL')
-      else
+      elseif not whole and raw ~= '\0' then
         -- In place: half the price.
         call('SETRANGE', key, from or '0', value)
         if expires then
           call('PEXPIREAT', key, expires)
         end
+      elseif expires then
+        call('SET', key, value, 'PXAT', expires)
+      elseif raw == '\0' then
+        call('SET', key, value, 'PX', '86400000')
+      else
+        call('SET', key, value, 'KEEPTTL')
       end
       if values and i <= last then
         written = written or {}

@@ -52,7 +52,9 @@ local then_us, then_part = us + cost_us, part + cost_part
 if then_part >= limit then
   then_us, then_part = then_us + 1, then_part - limit
 end
-fits = then_us < full_us or then_us == full_us and then_part <= full_part
+if then_us > full_us or then_us == full_us and then_part > full_part then
+  fit = false
+end
 
 --@available
 available = 0

@@ -31,7 +31,9 @@ if not stays then
 end
 
 --@fits
-fits = count + cost <= limit
+if count + cost > limit then
+  fit = false
+end
 
 --@available
 available = limit - count

@@ -41,7 +41,9 @@ if previous > 0 then
 end
 
 --@fits
-fits = share + current + cost <= limit
+if share + current + cost > limit then
+  fit = false
+end
 
 --@available
 available = limit - share - current

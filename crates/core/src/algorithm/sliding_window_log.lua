@@ -1,10 +1,11 @@
 -- Sliding window log: every instant of the last period with its units. The twin of
 -- sliding_window_log.rs and ring.rs.
--- An entry is a time and the running sum up to it, each cut to its lowest bytes. Stored: a header
--- of 24 bytes; 60 for the latest entries; and once those are too few, 9 that tell of a ring, 60
--- for the oldest entries, and the ring with all between them. The newest entry is in the header,
--- and first of the oldest stands one that is gone, for its sum. So most decisions read and write
--- one short text, whatever the limit; and short it is to be, as Lua looks at each byte of it.
+-- An entry is a time and the running sum up to it, each cut to its lowest bytes, as `pack` does
+-- with whatever is too large. Stored: a header of 24 bytes; 60 for the latest entries; and once
+-- those are too few, 9 that tell of a ring, 60 for the oldest entries, and the ring with all
+-- between them. The newest entry is in the header, and first of the oldest stands one that is
+-- gone, for its sum. So most decisions read and write one short text, whatever the limit; and it
+-- is to be short, as Lua looks at each byte of it.
 -- The header: the kind and how entries are written, how many stand among the oldest (0: there is
 -- no ring, and the latest are all), the millisecond it expires at, how many of the oldest are
 -- gone, how many stand among the latest, the newest time, the sum up to it.
@@ -18,6 +19,7 @@ local used -- the units that count
 -- How entries are written: nearly always like this, and numbers are slow to become text.
 local shaped, form, onward, header, width = 4, '>I4I2', '>I2I4I2', '>BBI7I7c0I4I2', 6
 local times, sums, sum_bytes, slots = 4294967296, 65536, 2, 10
+local fresh -- how those of a new log are written
 local lives -- the millisecond it expires at
 local fronts, skip -- how many stand among the oldest, and are gone of them
 local size -- how many stand among the latest
@@ -28,6 +30,9 @@ local room, head, count -- of the ring, if it was looked at
 local pushed -- when the newest entry so far was, if another comes after it
 local moved -- all entries but the newest, if not only those at the ends have changed
 local read, search -- made when they are needed, which is seldom
+
+--@argument
+fresh = period < 4294967296 and 4 or period < 1099511627776 and 20 or 36
 
 --@shape
 local time_bytes = 4 + math.floor(shaped / 16) % 4
@@ -74,7 +79,6 @@ if raw and #raw > 24 then
   end
 end
 local edge = now - period
-local fresh = period < 4294967296 and 4 or period < 1099511627776 and 20 or 36
 local sound = (is == fresh or is == fresh + 64 or is == fresh + 128)
   and edge < newest and newest <= now
 if not sound then
@@ -87,12 +91,15 @@ end
 local stop = size -- of the oldest
 base = 25
 if fronts > 0 then
-  stop, base = fronts, 94
+  stop = fronts
+  base = 94
 end
 if sound and total < sums and 0 < skip and skip <= stop
   and base + stop * width <= #raw + 1 and size * width <= #raw - 24
 then
-  text, older, count = raw, raw, nil
+  text = raw
+  older = raw
+  count = nil
   local age = newest - edge -- relative to the newest; what is as old as that is gone
   repeat
     -- Drops what no longer counts: usually one entry.
@@ -101,7 +108,8 @@ then
       local cut, sum
       before, cut, sum, at = unpack(onward, older, at - sum_bytes)
       while (newest - cut) % times >= age do
-        skip, before = skip + 1, sum
+        skip = skip + 1
+        before = sum
         if skip == stop then
           break
         end
@@ -193,7 +201,9 @@ if used == 0 then
 end
 
 --@fits
-fits = used + cost <= limit
+if used + cost > limit then
+  fit = false
+end
 
 --@available
 available = limit - used
@@ -216,7 +226,8 @@ text, older, base = seen[18], seen[19], seen[20]
 room, head, count = seen[21], seen[22], seen[23]
 
 --@take
-moved, pushed = nil, nil
+moved = nil
+pushed = nil
 if used == 0 then
   -- Nothing is left of it, or there was nothing.
   moved, newest, before, lives = '', now, 0, 0
@@ -227,7 +238,8 @@ elseif newest ~= now then
       .. sub(older, base + (skip + 1) * width, base + fronts * width - 1)
     skip, base = skip + 1, 1
   end
-  pushed, newest = newest, now
+  pushed = newest
+  newest = now
 end
 used = used + grant
 if used > MAX then
@@ -235,7 +247,8 @@ if used > MAX then
 end
 
 --@give_back
-moved, pushed = nil, nil
+moved = nil
+pushed = nil
 if used > 0 and verb == REFUND then
   -- The newest units go first.
   used = used - cost
@@ -262,7 +275,7 @@ elseif used > 0 then
       all = sub(older, base + skip * width, base + fronts * width - 1)
         .. read(head, count) .. sub(text, 25, 24 + size * width)
     end
-    all = all .. pack(form, newest % times, total)
+    all = all .. pack(form, newest, total)
     local left, back = { sub(all, 1, at * width) }, cost
     for k = at, #all / width - 1 do
       local cut, sum = unpack(form, all, k * width + 1)
@@ -292,9 +305,9 @@ end
 --@pack
 local last = total
 total = (before + used) % sums
-local ends = newest + period
-if lives * 1000 < ends or lives * 1000 > ends + period then
-  lives = math.floor((ends + period) / 1000)
+local longer = lives * 1000 - newest - period -- than it has to
+if longer < 0 or longer > period then
+  lives = math.floor((newest + period + period) / 1000)
   expires = lives
 end
 if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
@@ -303,7 +316,7 @@ if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
   local gone = fronts > 0 and 0 or skip
   local rest = sub(text, 25 + gone * width, 24 + size * width)
   if pushed then
-    rest, pushed = rest .. pack(form, pushed % times, last), nil
+    rest, pushed = rest .. pack(form, pushed, last), nil
   end
   local coming = #rest / width
   local all = fronts - skip + count + coming
@@ -362,7 +375,7 @@ else
   from = '8'
   local latest = sub(text, 25, 24 + size * width)
   if pushed then
-    value = pack(header, skip, size + 1, newest, total, latest, pushed % times, last)
+    value = pack(header, skip, size + 1, newest, total, latest, pushed, last)
   else
     value = pack('>BBI7I7c0', skip, size, newest, total, latest)
   end
