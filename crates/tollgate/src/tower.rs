@@ -1,5 +1,5 @@
 //! A gate before a service: a tower layer for axum, tonic and hyper. Knows tower's traits and
-//! `http`'s types; knows no framework.
+//! `http`'s types; knows no framework but for the bodies it answers with.
 //!
 //! ```
 //! use axum::Router;

@@ -1,5 +1,5 @@
-//! Where servers note who is at the other end of a connection. The only file that knows them by
-//! name.
+//! Where servers note who is at the other end of a connection. One of two files that know servers by
+//! name; the other knows their bodies.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
 //! Bodies of answers: what a service's body has to be able to do for a gate to answer in its place.
+//! Knows the bodies of servers by name.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
