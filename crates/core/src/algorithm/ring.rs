@@ -77,8 +77,13 @@ impl Ring {
         let len = self.len();
         let capacity = self.capacity();
         if len == capacity || (capacity > 16 && len < capacity / 4) {
-            // Small steps: there may be a million of these, each of a few entries.
-            let grown = len + (len / 4).max(if len == 0 { 4 } else { 2 });
+            // Small steps: there may be a million of these, each of a few entries. But new memory
+            // costs as much as a decision, so that the second step is to ten.
+            let grown = match len {
+                0 => 4,
+                1..=4 => len + 6,
+                5.. => len + (len / 4).max(2),
+            };
             let capacity = if len < likely {
                 grown.min(likely)
             } else {
