@@ -2,13 +2,9 @@
 //! nothing of the request.
 
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::HeaderValue;
-use http_body::{Body, Frame, SizeHint};
 
 use super::early::Upload;
 use super::tunnel::Tunnels;
@@ -44,24 +40,4 @@ impl Client {
 pub(super) struct Inbound {
     pub(super) client: Arc<Client>,
     pub(super) upload: Upload,
-}
-
-impl Body for Inbound {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.get_mut().upload).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.upload.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.upload.size_hint()
-    }
 }

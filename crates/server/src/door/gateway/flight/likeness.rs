@@ -11,6 +11,7 @@ use http::{Method, Request};
 use http_body::Body;
 use tollgate::Key;
 
+use super::super::client::Inbound;
 use super::Alike;
 
 /// Headers that make an answer one's own.
@@ -25,9 +26,9 @@ const OWN: [HeaderName; 7] = [
 ];
 
 /// Whether a request may share its answer at all.
-pub(super) fn is_safe<B: Body>(request: &Request<B>) -> bool {
+pub(super) fn is_safe(request: &Request<Inbound>) -> bool {
     [Method::GET, Method::HEAD].contains(request.method())
-        && request.body().is_end_stream()
+        && request.body().upload.is_end_stream()
         && !request.headers().keys().any(|name| OWN.contains(name))
 }
 
