@@ -288,9 +288,9 @@ impl Trouble {
             Trouble::Refused("NOPERM") => RedisError::new(
                 Misconfigured,
                 "NOPERM: the user lacks a right",
-                "ACL SETUSER name ~tollgate:* +eval +evalsha +time +get +mget +getrange +set +setrange \
-                 +del +pexpireat +info +ping, for Sentinel +role, for a cluster +cluster|slots \
-                 +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
+                "ACL SETUSER name ~tollgate:* +eval +evalsha +time +get +mget +getrange +set \
+                 +setrange +del +pexpireat +info +ping, for Sentinel +role, for a cluster \
+                 +cluster|slots +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
                  +zremrangebyscore +zcard +pexpire",
             ),
             Trouble::Refused("NOAUTH") => RedisError::new(
