@@ -146,6 +146,7 @@ fn part(script: &mut String, twin: Twin, name: &str) {
         }
         for line in text.lines() {
             match line.trim_start().strip_prefix("--@") {
+                Some("stored") => script.push_str(include_str!("stored.lua")),
                 Some(name) => part(script, twin, name),
                 None => {
                     script.push_str(line);

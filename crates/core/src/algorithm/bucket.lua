@@ -12,11 +12,7 @@ local lives -- the millisecond it expires at
 full_us, full_part, cost_us, cost_part, place = unpack('>I7I4I7I4', asks, place)
 
 --@advance
-if values and not (written and written[key]) then
-  raw = values[i]
-else
-  raw = pcall('GET', key)
-end
+  --@stored
 local is, changed, under
 if raw and #raw == 29 then
   is, changed, us, part, under, lives = unpack('>BI7I7I4I4I6', raw)

@@ -6,11 +6,7 @@ local start, count
 local stays -- whether the stored window is still the one
 
 --@advance
-if values and not (written and written[key]) then
-  raw = values[i]
-else
-  raw = pcall('GET', key)
-end
+  --@stored
 local is
 if raw and #raw == 15 then
   is, start, count = unpack('>BI7I7', raw)

@@ -8,11 +8,7 @@ local share -- what the previous window still counts for
 local stays -- whether the stored window is still the current one and will matter as long
 
 --@advance
-if values and not (written and written[key]) then
-  raw = values[i]
-else
-  raw = pcall('GET', key)
-end
+  --@stored
 local is
 if raw and #raw == 22 then
   is, start, previous, current = unpack('>BI7I7I7', raw)
