@@ -7,6 +7,7 @@ mod crowd;
 mod drain;
 mod gate;
 mod headers;
+mod kept;
 mod passing;
 mod smuggling;
 mod stampede;

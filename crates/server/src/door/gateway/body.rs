@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tollgate::tower::FromText;
 
 use super::early::Upload;
+use super::pool::Lent;
 use super::problem::Problem;
 use super::timer::Timer;
 use super::watch::InFlight;
@@ -177,17 +178,30 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct Coming {
     inner: Incoming,
+    /// What it comes on, until it has come.
+    lent: Option<Lent>,
     idle: Timer,
     until: Instant,
 }
 
 impl Coming {
     /// A body whose pieces may be so far apart, and which has to end by then.
-    pub(super) fn new(inner: Incoming, idle: Duration, until: Instant) -> Self {
-        Coming {
+    pub(super) fn new(inner: Incoming, lent: Option<Lent>, idle: Duration, until: Instant) -> Self {
+        let mut coming = Coming {
             inner,
+            lent,
             idle: Timer::new(idle),
             until,
+        };
+        if coming.inner.is_end_stream() {
+            coming.ended();
+        }
+        coming
+    }
+
+    fn ended(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            lent.give_back();
         }
     }
 }
@@ -206,6 +220,9 @@ impl Body for Coming {
             return Poll::Ready(Some(Err(Stopped)));
         };
         this.idle.stop();
+        if frame.is_none() || this.inner.is_end_stream() {
+            this.ended();
+        }
         Poll::Ready(match frame {
             None => None,
             Some(Err(_)) => Some(Err(Stopped)),

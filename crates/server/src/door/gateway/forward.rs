@@ -2,10 +2,10 @@
 //! comes here has been let through and counted, once, however many upstreams are tried.
 
 use std::convert::Infallible;
-use std::error::Error as _;
+use std::error::Error;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,9 +13,7 @@ use http::header::{HOST, HeaderValue};
 use http::request::Parts;
 use http::{Extensions, Request, Response, StatusCode, Version};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, on};
-use hyper_util::client::legacy::{self, ResponseFuture};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -23,7 +21,7 @@ use super::body::{Asked, Coming, Progress, Reply};
 use super::client::{Client, Inbound};
 use super::problem::Problem;
 use super::settings::Speaks;
-use super::upstreams::{Turn, Upstreams};
+use super::upstreams::{Answer, Outcome, Turn, Unanswered, Upstreams};
 use super::{Host, Settings, SettingsError, headers, tunnel};
 
 /// Sends requests to the upstreams.
@@ -83,8 +81,8 @@ impl Service<Request<Inbound>> for Forward {
 }
 
 /// A request on its way.
-struct Sent {
-    asking: Asking,
+struct Sent<A> {
+    asking: Asking<A>,
     /// Its head once more, if another upstream may be asked.
     spare: Option<Box<Parts>>,
     until: Instant,
@@ -92,16 +90,16 @@ struct Sent {
 }
 
 /// An upstream that is being asked.
-struct Asking {
+struct Asking<A> {
     turn: Turn,
-    answer: ResponseFuture,
+    answer: A,
     since: Instant,
     progress: Option<Arc<Progress>>,
 }
 
 impl Shared {
     /// Sends a request on its way.
-    fn send(&self, mut request: Request<Inbound>) -> Sent {
+    fn send(&self, mut request: Request<Inbound>) -> Sent<impl Future<Output = Outcome> + use<>> {
         let now = Instant::now();
         let upgrade = headers::upgrade(&request);
         let upgrades = upgrade.as_ref().map(|_| on(&mut request));
@@ -129,7 +127,10 @@ impl Shared {
         }
     }
 
-    async fn answer(&self, sent: Sent) -> Result<Response<Reply>, Problem> {
+    async fn answer(
+        &self,
+        sent: Sent<impl Future<Output = Outcome>>,
+    ) -> Result<Response<Reply>, Problem> {
         let Sent {
             asking,
             spare,
@@ -176,9 +177,8 @@ impl Shared {
         body: Asked,
         progress: Option<Arc<Progress>>,
         since: Instant,
-    ) -> Asking {
+    ) -> Asking<impl Future<Output = Outcome> + use<>> {
         let server = self.upstreams.server(turn);
-        parts.uri = server.uri(parts.uri.into_parts().path_and_query);
         match (server.speaks, self.settings.host) {
             (Speaks::Http1, host) => {
                 parts.version = Version::HTTP_11;
@@ -196,24 +196,29 @@ impl Shared {
         }
         Asking {
             turn,
-            answer: server.client.request(Request::from_parts(parts, body)),
+            answer: server.ask(parts, body, since),
             since,
             progress,
         }
     }
 
     /// Waits for an upstream's answer.
-    async fn answered(&self, asking: Asking, until: Instant) -> Result<Response<Incoming>, Failed> {
+    async fn answered(
+        &self,
+        asking: Asking<impl Future<Output = Outcome>>,
+        until: Instant,
+    ) -> Result<Answer, Failed> {
         let Asking {
             turn,
-            mut answer,
+            answer,
             since,
             progress,
         } = asking;
+        let mut answer = pin!(answer);
         let first_byte = self.settings.timeouts.first_byte;
         let mut patience = since + first_byte;
         let answer = loop {
-            match timeout_at(patience.min(until), &mut answer).await {
+            match timeout_at(patience.min(until), answer.as_mut()).await {
                 Ok(answer) => break answer,
                 Err(_) => {
                     // As long as the body moves, the upstream is not the slow one.
@@ -230,12 +235,12 @@ impl Shared {
                 self.upstreams.answered(turn);
                 Ok(answer)
             }
-            Err(error) if error.is_connect() => {
-                self.upstreams.failed(turn, &error);
-                let late = is_late(&error);
+            Err(Unanswered::Unreached(error)) => {
+                self.upstreams.failed(turn, &*error);
+                let late = is_late(&*error);
                 Err(Failed::Unreached { late })
             }
-            Err(_) => Err(match progress.and_then(|body| body.fault()) {
+            Err(Unanswered::Broken) => Err(match progress.and_then(|body| body.fault()) {
                 Some(problem) => Failed::Client(problem),
                 None => Failed::Broken,
             }),
@@ -245,7 +250,7 @@ impl Shared {
     /// Makes an upstream's answer the one that the client gets.
     fn finish(
         &self,
-        mut answer: Response<Incoming>,
+        (mut answer, mut lent): Answer,
         until: Instant,
         upgrades: Option<(OnUpgrade, Arc<Client>)>,
     ) -> Result<Response<Reply>, Problem> {
@@ -254,25 +259,26 @@ impl Shared {
             // An upstream that goes on with a protocol nobody asked for is not understood.
             let (upgrade, client) = upgrades.ok_or(Problem::UpstreamFailed)?;
             let tunnels = client.tunnels.clone();
+            lent = None;
             tunnel::open(upgrade, on(&mut answer), timeouts.tunnel_idle, tunnels);
         }
         let (mut parts, body) = answer.into_parts();
         parts.version = Version::HTTP_11;
         parts.extensions = Extensions::new();
         headers::backward(parts.status, &mut parts.headers);
-        let reply = Reply::Upstream(Coming::new(body, timeouts.answer_idle, until));
+        let reply = Reply::Upstream(Coming::new(body, lent, timeouts.answer_idle, until));
         Ok(Response::from_parts(parts, reply))
     }
 }
 
 /// Whether a connection took too long, rather than being refused.
-fn is_late(error: &legacy::Error) -> bool {
-    let mut source = error.source();
-    while let Some(error) = source {
+fn is_late(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return error.kind() == io::ErrorKind::TimedOut;
         }
-        source = error.source();
+        cause = error.source();
     }
     false
 }

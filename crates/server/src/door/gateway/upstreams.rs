@@ -1,21 +1,26 @@
 //! The servers behind the gateway: whose turn it is, and who is left alone for now. Knows nothing
 //! of clients or limits.
 
+use std::error::Error;
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::Uri;
+use futures_util::future::Either;
 use http::header::HeaderValue;
+use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use hyper_rustls::HttpsConnectorBuilder;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::body::Asked;
-use super::connector::Connector;
+use super::pool::{Lent, Pool};
 use super::settings::Speaks;
 use super::{Settings, SettingsError, Upstream, tls};
 
@@ -39,16 +44,40 @@ pub(super) struct Turn(usize);
 #[derive(Debug)]
 pub(super) struct Server {
     authority: Authority,
-    /// What its pool of connections knows it by.
-    name: Authority,
     /// The authority as a `Host`.
     pub(super) host: HeaderValue,
     pub(super) speaks: Speaks,
     tls: bool,
-    pub(super) client: Client<Connector, Asked>,
+    way: Way,
     /// Until when it is left alone, in milliseconds since the start; 0: it is well.
     down_until: AtomicU64,
     failures: AtomicU32,
+}
+
+/// How connections are made.
+pub(super) type Https = HttpsConnector<HttpConnector>;
+
+/// How requests get to a server.
+#[derive(Debug)]
+enum Way {
+    Http1(Pool),
+    /// All on one connection.
+    Http2(Box<Client<Https, Asked>>),
+}
+
+/// What comes of asking an upstream.
+pub(super) type Outcome = Result<Answer, Unanswered>;
+
+/// An upstream's answer, and the connection that it comes on, unless others share that.
+pub(super) type Answer = (Response<Incoming>, Option<Lent>);
+
+/// Why an upstream did not answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// It did not take a connection: nothing was written to it.
+    Unreached(Box<dyn Error + Send + Sync>),
+    /// Something may have been.
+    Broken,
 }
 
 impl Upstreams {
@@ -114,13 +143,13 @@ impl Upstreams {
     }
 
     /// It did not take a connection.
-    pub(super) fn failed(&self, turn: Turn, error: &legacy::Error) {
+    pub(super) fn failed(&self, turn: Turn, error: &(dyn Error + 'static)) {
         let server = self.server(turn);
         let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);
         let until = self.now() + self.patience(failures);
         if server.down_until.swap(until, Relaxed) == 0 {
             // The innermost cause is the one that can be mended: a port, a name, a certificate.
-            let mut cause: &dyn std::error::Error = error;
+            let mut cause = error;
             while let Some(source) = cause.source() {
                 cause = source;
             }
@@ -166,42 +195,74 @@ impl Server {
             Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
             Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
         };
-        let mut builder = Client::builder(TokioExecutor::new());
-        builder
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(settings.timeouts.pool_idle)
-            .pool_max_idle_per_host(settings.limits.pool);
-        if upstream.speaks == Speaks::Http2 {
-            builder
-                .http2_only(true)
-                .http2_keep_alive_interval(settings.timeouts.keep_alive);
-        }
         let authority = upstream.authority.clone();
         let host = HeaderValue::from_str(authority.as_str());
-        let tls = upstream.is_tls();
-        let to = uri(tls, authority.clone(), PathAndQuery::from_static("/"));
+        let way = match upstream.speaks {
+            Speaks::Http1 => {
+                let to = uri(
+                    upstream.tls,
+                    authority.clone(),
+                    PathAndQuery::from_static("/"),
+                );
+                let (most, longest) = (settings.limits.pool, settings.timeouts.pool_idle);
+                Way::Http1(Pool::new(to, connector, most, longest))
+            }
+            Speaks::Http2 => Way::Http2(Box::new(
+                Client::builder(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .pool_timer(TokioTimer::new())
+                    .pool_idle_timeout(settings.timeouts.pool_idle)
+                    .http2_only(true)
+                    .http2_keep_alive_interval(settings.timeouts.keep_alive)
+                    .build(connector),
+            )),
+        };
         Server {
-            name: match upstream.speaks {
-                Speaks::Http1 => Authority::from_static("s"),
-                // There it goes with every request.
-                Speaks::Http2 => authority.clone(),
-            },
             authority,
             host: host.expect("an authority is visible ASCII"),
             speaks: upstream.speaks,
-            tls,
-            client: builder.build(Connector::new(to, connector)),
+            tls: upstream.tls,
+            way,
             down_until: AtomicU64::new(0),
             failures: AtomicU32::new(0),
         }
     }
 
-    /// The address of something on it, for its own client.
-    pub(super) fn uri(&self, path: Option<PathAndQuery>) -> Uri {
-        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        uri(self.tls, self.name.clone(), path)
+    /// Asks it.
+    pub(super) fn ask(
+        &self,
+        mut parts: Parts,
+        body: Asked,
+        now: Instant,
+    ) -> impl Future<Output = Outcome> + use<> {
+        match &self.way {
+            Way::Http1(pool) => {
+                if parts.uri.authority().is_some() {
+                    parts.uri = Uri::from(path(parts.uri));
+                }
+                Either::Left(pool.send(Request::from_parts(parts, body), now))
+            }
+            Way::Http2(client) => {
+                parts.uri = uri(self.tls, self.authority.clone(), path(parts.uri));
+                let answer = client.request(Request::from_parts(parts, body));
+                Either::Right(async {
+                    match answer.await {
+                        Ok(answer) => Ok((answer, None)),
+                        Err(error) if error.is_connect() => {
+                            Err(Unanswered::Unreached(error.into()))
+                        }
+                        Err(_) => Err(Unanswered::Broken),
+                    }
+                })
+            }
+        }
     }
+}
+
+/// What of an address a server is asked for.
+fn path(uri: Uri) -> PathAndQuery {
+    let path = uri.into_parts().path_and_query;
+    path.unwrap_or_else(|| PathAndQuery::from_static("/"))
 }
 
 fn uri(tls: bool, authority: Authority, path: PathAndQuery) -> Uri {

@@ -1,0 +1,154 @@
+//! Connections to an upstream that are kept for the next request: which, how many, how long.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use http::Method;
+
+use super::*;
+
+/// A server that counts its connections: how many there were, and how many have closed.
+#[derive(Default)]
+struct Counted {
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+}
+
+impl Counted {
+    /// Answers every head with some bytes, and ends the connection then if told to.
+    async fn start(answer: &'static [u8], ends: bool) -> (SocketAddr, Arc<Self>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counted = Arc::new(Counted::default());
+        let counts = Arc::clone(&counted);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counts.opened.fetch_add(1, Relaxed);
+                let counts = Arc::clone(&counts);
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    while let Ok(1..) = stream.read(&mut bytes).await {
+                        if stream.write_all(answer).await.is_err() || ends {
+                            break;
+                        }
+                    }
+                    drop(stream);
+                    counts.closed.fetch_add(1, Relaxed);
+                });
+            }
+        });
+        (address, counted)
+    }
+
+    fn open(&self) -> usize {
+        self.opened.load(Relaxed) - self.closed.load(Relaxed)
+    }
+}
+
+const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+async fn ask(gateway: &Running, method: Method, body: Any) -> (u16, String) {
+    let request = Request::builder().method(method).uri(gateway.url("/"));
+    read(http1().request(request.body(body).unwrap()).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn one_request_after_another_needs_one_connection() {
+    for answer in [
+        WHOLE,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+    ] {
+        let (address, counted) = Counted::start(answer, false).await;
+        let gateway = Running::start(before(address), open()).await;
+        for _ in 0..5 {
+            ask(&gateway, Method::GET, empty()).await;
+            ask(&gateway, Method::POST, text("a body")).await;
+        }
+        let opened = counted.opened.load(Relaxed);
+        assert_eq!(opened, 1, "{}", String::from_utf8_lossy(answer));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_ended_costs_no_request() {
+    let (address, counted) = Counted::start(WHOLE, true).await;
+    let gateway = Running::start(before(address), open()).await;
+    for already in 0..20 {
+        until("the connection ends", || {
+            counted.closed.load(Relaxed) == already
+        })
+        .await;
+        // Not one that may be asked twice: it never left.
+        let (status, body) = ask(&gateway, Method::POST, text("a body")).await;
+        assert_eq!((status, body.as_str()), (200, "hello"));
+    }
+    assert_eq!(counted.opened.load(Relaxed), 20);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_for_too_long_is_closed() {
+    let (address, counted) = Counted::start(WHOLE, false).await;
+    let mut settings = before(address);
+    settings.timeouts.pool_idle = Duration::from_millis(20);
+    let gateway = Running::start(settings, open()).await;
+    for closed in 1..=2 {
+        ask(&gateway, Method::GET, empty()).await;
+        until("it is closed", || counted.closed.load(Relaxed) == closed).await;
+    }
+    assert_eq!(counted.opened.load(Relaxed), 2);
+}
+
+#[tokio::test]
+async fn no_more_are_kept_than_told() {
+    let arrived = Arc::new(tokio::sync::Barrier::new(8));
+    let connections = Arc::new(Counted::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let counts = Arc::clone(&connections);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counts.opened.fetch_add(1, Relaxed);
+            let (counts, arrived) = (Arc::clone(&counts), Arc::clone(&arrived));
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 4096]).await;
+                arrived.wait().await;
+                let _ = stream.write_all(WHOLE).await;
+                let _ = stream.read(&mut [0; 4096]).await;
+                counts.closed.fetch_add(1, Relaxed);
+            });
+        }
+    });
+    let mut settings = before(address);
+    settings.limits.pool = 3;
+    settings.timeouts.pool_idle = LONG;
+    let gateway = Running::start(settings, open()).await;
+    let all = (0..8).map(|_| ask(&gateway, Method::GET, empty()));
+    for (status, _) in futures_util::future::join_all(all).await {
+        assert_eq!(status, 200);
+    }
+    assert_eq!(connections.opened.load(Relaxed), 8);
+    until("five are closed", || connections.open() == 3).await;
+}
+
+#[tokio::test]
+async fn half_an_answer_is_the_last_on_its_connection() {
+    let half = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf";
+    let (address, counted) = Counted::start(half, false).await;
+    let gateway = Running::start(before(address), open()).await;
+    for left in 1..=3 {
+        let mut client = gateway.connect().await;
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut read = Vec::new();
+        while !read.ends_with(b"half") {
+            assert_ne!(client.read_buf(&mut read).await.unwrap(), 0);
+        }
+        drop(client);
+        until("it is closed", || counted.closed.load(Relaxed) == left).await;
+    }
+    assert_eq!(counted.opened.load(Relaxed), 3);
+}
