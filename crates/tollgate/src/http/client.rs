@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
 
-pub(super) use text::key;
+use crate::key::Key;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// How many hops of a list are looked at, from the right.
@@ -89,6 +89,20 @@ impl ClientAddress {
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
         self
+    }
+
+    /// The client of a request, as a key.
+    pub(super) fn key(&self, peer: IpAddr, headers: &HeaderMap) -> Key<'static> {
+        text::key(self.of(peer, headers))
+    }
+
+    /// The same where the address is as most are and no header can change it.
+    #[inline]
+    pub(super) fn plain_key(&self, peer: IpAddr) -> Option<Key<'static>> {
+        match (peer, &self.trusted) {
+            (IpAddr::V4(peer), Trusted::Nobody) => Some(text::ipv4(peer)),
+            (_, _) => None,
+        }
     }
 
     /// The client of a request, as one address for all that are the same client.

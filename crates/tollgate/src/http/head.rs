@@ -55,8 +55,9 @@ impl<'a> Head<'a> {
     }
 
     /// Who is at the other end of the connection; none if the server did not note it.
+    #[inline]
     pub fn peer(&self) -> Option<IpAddr> {
-        peer::noted(self.extensions).map(|peer| peer.ip())
+        peer::noted(self.extensions)
     }
 }
 

@@ -126,6 +126,7 @@ impl Headers {
     }
 
     /// Whether a request that passes is told anything.
+    #[inline]
     pub(super) fn any(&self) -> bool {
         self.draft.is_some() || self.x_ratelimit
     }

@@ -38,22 +38,36 @@ impl<'p> Consulted<'p> {
         limits: &'p Arc<Limits>,
         cost: u32,
     ) -> Self {
-        let lone = Lone {
-            terms,
-            key,
-            limits,
-            cost,
-        };
-        match &***limits {
-            [limit] if !terms.shadow && !limit.quota().algorithm().shapes() => {
-                Consulted::Lone(lone)
-            }
-            _ => Consulted::Plan(lone.into_plan()),
+        let lone = Lone::new(terms, key, limits, cost);
+        match Lone::can_be(terms, limits) {
+            true => Consulted::Lone(lone),
+            false => Consulted::Plan(lone.into_plan()),
         }
     }
 }
 
-impl Lone<'_> {
+impl<'p> Lone<'p> {
+    /// Whether a rule with these terms and limits can be lent.
+    pub(super) fn can_be(terms: &Terms, limits: &Limits) -> bool {
+        !terms.shadow && matches!(&**limits, [limit] if !limit.quota().algorithm().shapes())
+    }
+
+    /// Lends a rule that [can be](Lone::can_be).
+    #[inline]
+    pub(super) fn new(
+        terms: &'p Arc<Terms>,
+        key: Key<'static>,
+        limits: &'p Arc<Limits>,
+        cost: u32,
+    ) -> Self {
+        Lone {
+            terms,
+            key,
+            limits,
+            cost,
+        }
+    }
+
     /// Asks a store that is in this process; none if it has to be waited for.
     #[inline]
     pub(crate) fn at_once<S: Store>(&self, limiter: &Limiter<S>) -> Option<Decision> {
@@ -67,14 +81,19 @@ impl Lone<'_> {
         self.terms.counts.is_none()
     }
 
-    /// What a client that was admitted is to be told, if anything.
+    /// Whether a client that is admitted is told anything.
     #[inline]
-    pub(crate) fn told(self, decision: Decision) -> Option<Told> {
-        self.terms.headers.any().then(|| Told {
+    pub(crate) fn tells(&self) -> bool {
+        self.terms.headers.any()
+    }
+
+    /// What a client that was admitted is to be told.
+    pub(crate) fn told(&self, decision: Decision) -> Told {
+        Told {
             terms: Arc::clone(self.terms),
             limits: Arc::clone(self.limits),
             decision,
-        })
+        }
     }
 
     /// What became of it, as something that can be kept.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::{Consulted, Head, Headers, Limits};
+use super::{Consulted, Head, Headers, Limits, Lone};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{MAX_LIMITS, Request};
@@ -24,6 +24,14 @@ pub trait Policy: Send + Sync + 'static {
         Consulted::Plan(self.plan(head))
     }
 
+    /// The one rule that a request has to pass, where that is plain at a glance: what is asked
+    /// first. None unless told otherwise: then the policy is consulted.
+    #[inline]
+    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
+        let _ = head;
+        None
+    }
+
     /// Names every limit that plans may hold, so that a store can make ready for them.
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         let _ = each;
@@ -37,6 +45,11 @@ impl<P: Policy> Policy for Arc<P> {
 
     fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
         P::consult(self, head)
+    }
+
+    #[inline]
+    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
+        P::lone(self, head)
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {

@@ -11,7 +11,7 @@ use ::http::{HeaderMap, HeaderName, StatusCode};
 use tollgate_core::Quota;
 
 use super::plan::{Plan, Policy, Stop, Terms, Why};
-use super::{ClientAddress, Consulted, Head, Headers, Limits, canonical, client, is_secret};
+use super::{ClientAddress, Consulted, Head, Headers, Limits, Lone, canonical, is_secret};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
@@ -302,6 +302,8 @@ struct Ready {
     terms: Arc<Terms>,
     limits: Arc<Limits>,
     tiers: HashMap<String, Arc<Limits>>,
+    /// Whether nothing but the client's address makes a difference.
+    by_ip_alone: bool,
 }
 
 impl Rules {
@@ -326,15 +328,7 @@ impl Rules {
             "two rules are named `{}`",
             rule.terms.name
         );
-        let tiers = rule.tiers.iter();
-        self.rules.push(Arc::new(Ready {
-            terms: Arc::new(rule.terms.clone()),
-            limits: rule.limits(&rule.quotas),
-            tiers: tiers
-                .map(|(name, quotas)| (name.clone(), rule.limits(quotas)))
-                .collect(),
-            rule,
-        }));
+        self.rules.push(Arc::new(Ready::new(rule)));
         self
     }
 
@@ -379,12 +373,44 @@ impl Policy for Rules {
         }
     }
 
+    #[inline]
+    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
+        let [ready] = &*self.rules else { return None };
+        if !ready.by_ip_alone {
+            return None;
+        }
+        let key = self.client.plain_key(head.peer()?)?;
+        Some(Lone::new(&ready.terms, key, &ready.limits, 1))
+    }
+
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Rules::limits(self).for_each(each);
     }
 }
 
 impl Ready {
+    fn new(rule: Rule) -> Self {
+        let tiers = rule.tiers.iter();
+        let tiers = tiers.map(|(name, quotas)| (name.clone(), rule.limits(quotas)));
+        let tiers = tiers.collect();
+        let terms = Arc::new(rule.terms.clone());
+        let limits = rule.limits(&rule.quotas);
+        let by_ip_alone = matches!(*rule.parts, [Part::Ip])
+            && Lone::can_be(&terms, &limits)
+            && rule.when.is_none()
+            && rule.tier_by.is_none()
+            && rule.cost.is_none();
+        Ready {
+            rule,
+            terms,
+            limits,
+            tiers,
+            by_ip_alone,
+        }
+    }
+
+    // What most requests do without is kept out of their way.
+    #[inline(never)]
     fn applied(&self, head: &Head<'_>, client: &ClientAddress) -> Consulted<'_> {
         let rule = &self.rule;
         if rule.when.as_ref().is_some_and(|when| !when(head)) {
@@ -443,12 +469,10 @@ enum Lack {
 }
 
 impl Part {
-    // Most are by address: what others need is kept out of their way.
-    #[inline]
     fn of(&self, head: &Head<'_>, client: &ClientAddress) -> Result<Key<'static>, Lack> {
         match self {
             Part::Ip => match head.peer() {
-                Some(peer) => Ok(client::key(client.of(peer, head.headers()))),
+                Some(peer) => Ok(client.key(peer, head.headers())),
                 None => Err(no_peer()),
             },
             Part::Header { name, secret } => by_header(head.headers(), name, *secret),

@@ -11,7 +11,9 @@ use tower_layer::Layer;
 
 use super::Gated;
 use crate::decision::Decision;
-use crate::http::{ClientAddress, Consulted, Head, Passage, Plan, Policy, Refusal, Rule, Rules};
+use crate::http::{
+    ClientAddress, Consulted, Head, Lone, Passage, Plan, Policy, Refusal, Rule, Rules,
+};
 use crate::limiter::Limiter;
 use crate::store::{MemoryStore, Store};
 
@@ -169,13 +171,20 @@ impl<P: Policy, S: Store> Gate<P, S> {
         &self.shared.policy
     }
 
+    #[inline]
+    pub(super) fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
+        self.shared.policy.lone(head)
+    }
+
     pub(super) fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
         self.shared.policy.consult(head)
     }
 
-    /// Whether somebody is told of every request.
-    pub(super) fn is_watched(&self) -> bool {
-        self.shared.observer.is_some() || self.shared.timer.is_some()
+    /// Whether nothing is left to do but to call the service, and to tell its client.
+    #[inline]
+    pub(super) fn is_done(&self, lone: &Lone<'_>, decision: &Decision) -> bool {
+        let is_watched = self.shared.observer.is_some() || self.shared.timer.is_some();
+        decision.allowed() && lone.counts_always() && !is_watched
     }
 
     /// When a request came, if anybody wants to know how long it takes.

@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{FromText, Gate};
-use crate::http::{Head, Passage, Plan, Policy, Told};
+use crate::decision::Decision;
+use crate::http::{Head, Lone, Passage, Plan, Policy, Told};
 use crate::store::Store;
 
 pin_project! {
@@ -23,7 +24,7 @@ pin_project! {
         I: Service<Request<A>>,
     {
         #[pin]
-        step: Step<I, A, P, S>,
+        pub(super) step: Step<I, A, P, S>,
     }
 }
 
@@ -31,7 +32,7 @@ type Decided<A> = Pin<Box<dyn Future<Output = (Passage, Request<A>)> + Send>>;
 
 pin_project! {
     #[project = StepProjection]
-    enum Step<I, A, P, S>
+    pub(super) enum Step<I, A, P, S>
     where
         I: Service<Request<A>>,
     {
@@ -59,6 +60,14 @@ pub(super) enum Passed<P, S> {
 }
 
 impl<P: Policy, S: Store> Passed<P, S> {
+    #[inline]
+    pub(super) fn told(lone: &Lone<'_>, decision: Decision) -> Option<Self> {
+        match lone.tells() {
+            true => Some(Passed::Told(lone.told(decision))),
+            false => None,
+        }
+    }
+
     pub(super) fn of(passage: Passage, gate: &Gate<P, S>) -> Option<Self> {
         let concerns = passage.concerns_answer();
         concerns.then(|| Passed::Whole(Box::new((passage, gate.clone()))))
@@ -88,13 +97,6 @@ where
         let response = Some(response);
         Passing {
             step: Step::Refused { response },
-        }
-    }
-
-    #[inline]
-    pub(super) fn calling(called: I::Future, passed: Option<Passed<P, S>>) -> Self {
-        Passing {
-            step: Step::Calling { called, passed },
         }
     }
 

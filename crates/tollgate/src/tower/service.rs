@@ -8,7 +8,7 @@ use std::time::Instant;
 use ::http::{Request, Response};
 use tower_service::Service;
 
-use super::passing::Passed;
+use super::passing::{Passed, Step};
 use super::{FromText, Gate, Passing};
 use crate::http::{Consulted, Head, Passage, Plan, Policy, Rules};
 use crate::store::{MemoryStore, Store};
@@ -42,17 +42,52 @@ where
         self.inner.poll_ready(context)
     }
 
-    #[inline]
+    // Where layers are put together, its future would be copied once more.
+    #[inline(never)]
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let began = self.gate.began();
-        let head = Head::from(&request);
-        let passage = match self.gate.consult(&head) {
+        let Some(lone) = self.gate.lone(&Head::from(&request)) else {
+            return self.consult(request, began);
+        };
+        match lone.at_once(self.gate.limiter()) {
+            Some(decision) if self.gate.is_done(&lone, &decision) => {
+                let passed = Passed::told(&lone, decision);
+                Passing {
+                    step: Step::Calling {
+                        called: self.inner.call(request),
+                        passed,
+                    },
+                }
+            }
+            Some(decision) => {
+                let passage = Ok(lone.decided(decision));
+                self.go_on(request, passage, began)
+            }
+            None => {
+                let plan = Err(lone.into_plan());
+                self.go_on(request, plan, began)
+            }
+        }
+    }
+}
+
+impl<I, P: Policy, S: Store> Gated<I, P, S> {
+    /// Asks what a request has to pass.
+    // Most requests need not have this in their way.
+    #[inline(never)]
+    fn consult<A>(&mut self, request: Request<A>, began: Option<Instant>) -> Passing<I, A, P, S>
+    where
+        I: Service<Request<A>> + Clone,
+        A: Send + 'static,
+    {
+        let passage = match self.gate.consult(&Head::from(&request)) {
             Consulted::Lone(lone) => match lone.at_once(self.gate.limiter()) {
-                Some(decision)
-                    if decision.allowed() && lone.counts_always() && !self.gate.is_watched() =>
-                {
-                    let passed = lone.told(decision).map(Passed::Told);
-                    return Passing::calling(self.inner.call(request), passed);
+                Some(decision) if self.gate.is_done(&lone, &decision) => {
+                    let passed = Passed::told(&lone, decision);
+                    let called = self.inner.call(request);
+                    return Passing {
+                        step: Step::Calling { called, passed },
+                    };
                 }
                 Some(decision) => Ok(lone.decided(decision)),
                 None => Err(lone.into_plan()),
@@ -61,11 +96,8 @@ where
         };
         self.go_on(request, passage, began)
     }
-}
 
-impl<I, P: Policy, S: Store> Gated<I, P, S> {
     /// Does what a decision, or a plan that has to be waited for, says.
-    // Most requests are done with before, and need not have this in their way.
     #[inline(never)]
     fn go_on<A>(
         &mut self,
@@ -83,7 +115,12 @@ impl<I, P: Policy, S: Store> Gated<I, P, S> {
                 Some(response) => Passing::refused(response),
                 None => {
                     let passed = Passed::of(passage, &self.gate);
-                    Passing::calling(self.inner.call(request), passed)
+                    Passing {
+                        step: Step::Calling {
+                            called: self.inner.call(request),
+                            passed,
+                        },
+                    }
                 }
             },
             Err(plan) => {
