@@ -11,6 +11,8 @@ use bytes::Bytes;
 
 use super::{Head, grpc};
 
+/// How many headers a refusal has at most, unless somebody adds to them.
+const MOST_HEADERS: usize = 8;
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// Why a request was turned away.
@@ -100,7 +102,18 @@ impl Refusal<'_> {
         match self {
             Refusal::Quota { limit, retry_after } => {
                 let seconds = super::headers::seconds(*retry_after).max(1);
-                format!("`{limit}` is used up; there is room again in {seconds} s").into()
+                let mut digits = itoa::Buffer::new();
+                let seconds = digits.format(seconds);
+                // Most refusals are of this kind: put together, it need not be formatted.
+                [
+                    "`",
+                    limit,
+                    "` is used up; there is room again in ",
+                    seconds,
+                    " s",
+                ]
+                .concat()
+                .into()
             }
             Refusal::NeverFits { limit } => {
                 format!("the request costs more than `{limit}` ever holds; waiting does not help")
@@ -134,25 +147,32 @@ impl Refusal<'_> {
     fn problem(&self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.json()));
         *response.status_mut() = self.status();
+        // As many as it is going to be told: room for them is made once.
+        response.headers_mut().reserve(MOST_HEADERS);
         response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
         response
     }
 
     fn json(&self) -> String {
         let mut json = String::with_capacity(256);
-        let mut field = |name: &str, value: &str| {
-            json.push_str(if json.is_empty() { "{" } else { "," });
-            quote(&mut json, name);
-            json.push(':');
-            json.push_str(value);
-        };
-        field("type", &quoted(self.problem_type()));
-        field("title", &quoted(self.title()));
-        field("status", self.status().as_str());
-        field("detail", &quoted(&self.detail()));
+        // What is ours needs no escapes.
+        for text in [
+            r#"{"type":""#,
+            self.problem_type(),
+            r#"","title":""#,
+            self.title(),
+            r#"","status":"#,
+            self.status().as_str(),
+            r#","detail":"#,
+        ] {
+            json.push_str(text);
+        }
+        quote(&mut json, &self.detail());
         match self {
             Refusal::Quota { limit, .. } | Refusal::NeverFits { limit } => {
-                field("violated-policies", &format!("[{}]", quoted(limit)));
+                json.push_str(r#","violated-policies":["#);
+                quote(&mut json, limit);
+                json.push(']');
             }
             Refusal::Denied { .. }
             | Refusal::NoKey { .. }
@@ -166,24 +186,26 @@ impl Refusal<'_> {
     }
 }
 
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quote(&mut quoted, text);
-    quoted
-}
-
 /// Writes a text as JSON does.
 fn quote(json: &mut String, text: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     json.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => json.extend(['\\', character]),
-            '\0'..='\x1f' => write!(json, "\\u{:04x}", u32::from(character))
-                .expect("a text takes what is written to it"),
-            _ => json.push(character),
-        }
+    // Nearly all are: these are copied as a whole.
+    if text.bytes().fold(true, |all, byte| all & is_plain(byte)) {
+        json.push_str(text);
+    } else {
+        text.chars().for_each(|character| escape(json, character));
     }
     json.push('"');
+}
+
+fn escape(json: &mut String, character: char) {
+    match character {
+        '"' | '\\' => json.extend(['\\', character]),
+        '\0'..='\x1f' => write!(json, "\\u{:04x}", u32::from(character))
+            .expect("a text takes what is written to it"),
+        _ => json.push(character),
+    }
 }
 
 #[cfg(test)]
@@ -198,5 +220,27 @@ mod tests {
         let never = Refusal::NeverFits { limit };
         assert_eq!(quota.status(), never.status());
         assert_ne!(quota.problem_type(), never.problem_type());
+    }
+
+    #[test]
+    fn a_name_of_any_letters_is_quoted_as_json_has_it() {
+        let all: String = ('\0'..='\u{ff}').collect();
+        for limit in [
+            "plain",
+            "",
+            "with \"quotes\"",
+            "back\\slash",
+            "line\nend",
+            "é",
+            &all,
+        ] {
+            let retry_after = Duration::from_micros(1_000_001);
+            let json = Refusal::Quota { limit, retry_after }.json();
+            let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(json["violated-policies"][0], *limit);
+            let detail = format!("`{limit}` is used up; there is room again in 2 s");
+            assert_eq!(json["detail"], *detail);
+            assert_eq!(json["status"], 429);
+        }
     }
 }
