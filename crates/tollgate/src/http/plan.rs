@@ -18,14 +18,14 @@ pub trait Policy: Send + Sync + 'static {
     /// Works out what a request has to pass.
     fn plan(&self, head: &Head<'_>) -> Plan;
 
-    /// The same where a rule can be lent: what is asked of a policy before every request. A plan
-    /// unless told otherwise.
+    /// The same where a rule can be lent: what is asked where [`lone`](Policy::lone) says nothing.
+    /// A plan unless told otherwise.
     fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
         Consulted::Plan(self.plan(head))
     }
 
     /// The one rule that a request has to pass, where that is plain at a glance: what is asked
-    /// first. None unless told otherwise: then the policy is consulted.
+    /// before every request. None unless told otherwise: then the policy is consulted.
     #[inline]
     fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
         let _ = head;

@@ -154,58 +154,54 @@ impl Refusal<'_> {
     }
 
     fn json(&self) -> String {
-        let mut json = String::with_capacity(256);
-        // What is ours needs no escapes.
-        for text in [
-            r#"{"type":""#,
-            self.problem_type(),
-            r#"","title":""#,
-            self.title(),
-            r#"","status":"#,
-            self.status().as_str(),
-            r#","detail":"#,
-        ] {
-            json.push_str(text);
-        }
-        quote(&mut json, &self.detail());
-        match self {
+        let detail = self.detail();
+        let detail = escaped(&detail);
+        let (opened, limit, closed) = match self {
             Refusal::Quota { limit, .. } | Refusal::NeverFits { limit } => {
-                json.push_str(r#","violated-policies":["#);
-                quote(&mut json, limit);
-                json.push(']');
+                (r#"","violated-policies":[""#, escaped(limit), r#""]}"#)
             }
             Refusal::Denied { .. }
             | Refusal::NoKey { .. }
             | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
             | Refusal::Crowded
-            | Refusal::Closed => {}
-        }
-        json.push('}');
-        json
+            | Refusal::Closed => (r#"""#, "".into(), "}"),
+        };
+        // All at once: exactly as long as needed.
+        [
+            r#"{"type":""#,
+            self.problem_type(),
+            r#"","title":""#,
+            self.title(),
+            r#"","status":"#,
+            self.status().as_str(),
+            r#","detail":""#,
+            &detail,
+            opened,
+            &limit,
+            closed,
+        ]
+        .concat()
     }
 }
 
-/// Writes a text as JSON does.
-fn quote(json: &mut String, text: &str) {
+/// A text as JSON has it between quotes.
+fn escaped(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    json.push('"');
-    // Nearly all are: these are copied as a whole.
+    // Nearly all are. All of it is looked at, which goes many letters at a time.
     if text.bytes().fold(true, |all, byte| all & is_plain(byte)) {
-        json.push_str(text);
-    } else {
-        text.chars().for_each(|character| escape(json, character));
+        return text.into();
     }
-    json.push('"');
-}
-
-fn escape(json: &mut String, character: char) {
-    match character {
-        '"' | '\\' => json.extend(['\\', character]),
-        '\0'..='\x1f' => write!(json, "\\u{:04x}", u32::from(character))
-            .expect("a text takes what is written to it"),
-        _ => json.push(character),
+    let mut escaped = String::with_capacity(2 * text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => escaped.extend(['\\', character]),
+            '\0'..='\x1f' => write!(escaped, "\\u{:04x}", u32::from(character))
+                .expect("a text takes what is written to it"),
+            _ => escaped.push(character),
+        }
     }
+    escaped.into()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pin_project! {
         I: Service<Request<A>>,
     {
         #[pin]
-        pub(super) step: Step<I, A, P, S>,
+        step: Step<I, A, P, S>,
     }
 }
 
@@ -32,7 +32,7 @@ type Decided<A> = Pin<Box<dyn Future<Output = (Passage, Request<A>)> + Send>>;
 
 pin_project! {
     #[project = StepProjection]
-    pub(super) enum Step<I, A, P, S>
+    enum Step<I, A, P, S>
     where
         I: Service<Request<A>>,
     {
@@ -97,6 +97,13 @@ where
         let response = Some(response);
         Passing {
             step: Step::Refused { response },
+        }
+    }
+
+    #[inline]
+    pub(super) fn calling(called: I::Future, passed: Option<Passed<P, S>>) -> Self {
+        Passing {
+            step: Step::Calling { called, passed },
         }
     }
 

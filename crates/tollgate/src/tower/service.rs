@@ -8,7 +8,7 @@ use std::time::Instant;
 use ::http::{Request, Response};
 use tower_service::Service;
 
-use super::passing::{Passed, Step};
+use super::passing::Passed;
 use super::{FromText, Gate, Passing};
 use crate::http::{Consulted, Head, Passage, Plan, Policy, Rules};
 use crate::store::{MemoryStore, Store};
@@ -52,12 +52,7 @@ where
         match lone.at_once(self.gate.limiter()) {
             Some(decision) if self.gate.is_done(&lone, &decision) => {
                 let passed = Passed::told(&lone, decision);
-                Passing {
-                    step: Step::Calling {
-                        called: self.inner.call(request),
-                        passed,
-                    },
-                }
+                Passing::calling(self.inner.call(request), passed)
             }
             Some(decision) => {
                 let passage = Ok(lone.decided(decision));
@@ -84,10 +79,7 @@ impl<I, P: Policy, S: Store> Gated<I, P, S> {
             Consulted::Lone(lone) => match lone.at_once(self.gate.limiter()) {
                 Some(decision) if self.gate.is_done(&lone, &decision) => {
                     let passed = Passed::told(&lone, decision);
-                    let called = self.inner.call(request);
-                    return Passing {
-                        step: Step::Calling { called, passed },
-                    };
+                    return Passing::calling(self.inner.call(request), passed);
                 }
                 Some(decision) => Ok(lone.decided(decision)),
                 None => Err(lone.into_plan()),
@@ -115,12 +107,7 @@ impl<I, P: Policy, S: Store> Gated<I, P, S> {
                 Some(response) => Passing::refused(response),
                 None => {
                     let passed = Passed::of(passage, &self.gate);
-                    Passing {
-                        step: Step::Calling {
-                            called: self.inner.call(request),
-                            passed,
-                        },
-                    }
+                    Passing::calling(self.inner.call(request), passed)
                 }
             },
             Err(plan) => {
