@@ -1,20 +1,24 @@
 //! Rules in Rust: when one applies, whom it limits, to how much. Knows heads of requests; knows no
 //! store.
 
+mod part;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, StatusCode};
 use tollgate_core::Quota;
 
 use super::plan::{Plan, Policy, Stop, Terms, Why};
-use super::{ClientAddress, Consulted, Head, Headers, Limits, Lone, canonical, is_secret};
+use super::{ClientAddress, Consulted, Head, Headers, Limits, Lone, is_secret};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
+
+use part::{Lack, Part};
 
 /// One rule: when it applies, whom it limits, to how much, and what else is to be known of it.
 ///
@@ -44,20 +48,8 @@ pub struct Rule {
     cost: Option<Ask<u32>>,
 }
 
-/// Said once: it is a mistake in how a server is put together, not one of its clients.
-static NO_PEER: Once = Once::new();
-const NO_PEER_NOTED: &str = "a rule by address finds none: the server does not note the socket's \
-                             peer where `tollgate::http::Peer` says";
-
 /// What is asked of each request.
 type Ask<T> = Box<dyn Fn(&Head<'_>) -> T + Send + Sync>;
-
-/// What tells clients apart.
-enum Part {
-    Ip,
-    Header { name: HeaderName, secret: bool },
-    Told(Ask<Option<Key<'static>>>),
-}
 
 /// What becomes of a request that lacks what a rule tells clients apart by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -460,46 +452,6 @@ impl Rule {
         let first = first.of(head, client)?;
         parts.try_fold(first, |key, part| Ok(key.and_key(&part.of(head, client)?)))
     }
-}
-
-/// Why a request does not say who is to be limited.
-enum Lack {
-    Nothing,
-    Several,
-}
-
-impl Part {
-    fn of(&self, head: &Head<'_>, client: &ClientAddress) -> Result<Key<'static>, Lack> {
-        match self {
-            Part::Ip => match head.peer() {
-                Some(peer) => Ok(client.key(peer, head.headers())),
-                None => Err(no_peer()),
-            },
-            Part::Header { name, secret } => by_header(head.headers(), name, *secret),
-            Part::Told(told) => told(head).ok_or(Lack::Nothing),
-        }
-    }
-}
-
-#[cold]
-fn no_peer() -> Lack {
-    NO_PEER.call_once(|| tracing::warn!("{NO_PEER_NOTED}"));
-    Lack::Nothing
-}
-
-#[inline(never)]
-fn by_header(headers: &HeaderMap, name: &HeaderName, secret: bool) -> Result<Key<'static>, Lack> {
-    let values = headers.get_all(name).iter();
-    let values = values.map(|value| canonical(name, value.as_bytes()));
-    let mut values = values.filter(|value| !value.is_empty());
-    let value = values.next().ok_or(Lack::Nothing)?;
-    if values.any(|other| other != value) {
-        return Err(Lack::Several);
-    }
-    Ok(match secret {
-        true => Key::secret(value),
-        false => Key::from(value.into_owned()),
-    })
 }
 
 impl fmt::Debug for Ready {

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use http_body::Body;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty, Full};
@@ -14,6 +15,29 @@ use tollgate::tower::{FromText, Gate, GateBody};
 use tower::{Layer, Service, service_fn};
 
 use crate::support::{Asked, call, from, header, manual, with};
+
+#[test]
+fn a_name_of_any_letters_is_quoted_as_json_has_it() {
+    let all: String = ('\0'..='\u{ff}').collect();
+    for limit in [
+        "plain",
+        "",
+        "with \"quotes\"",
+        "back\\slash",
+        "line\nend",
+        "é",
+        &all,
+    ] {
+        let retry_after = Duration::from_micros(1_000_001);
+        let refusal = Refusal::Quota { limit, retry_after };
+        let response = refusal.response(&Head::from(&Request::new(())));
+        let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(json["violated-policies"][0], *limit);
+        let detail = format!("`{limit}` is used up; there is room again in 2 s");
+        assert_eq!(json["detail"], *detail);
+        assert_eq!(json["status"], 429);
+    }
+}
 
 #[tokio::test]
 async fn a_refusal_is_a_problem_in_json() {
