@@ -39,6 +39,22 @@ fn any_bytes_are_a_key_of_their_own() {
     }
 }
 
+/// Two keys of every length to 100, alike but for one byte, wherever it is; and one byte repeated.
+#[test]
+fn keys_that_differ_in_a_byte_or_in_length_are_counted_apart() {
+    let (_, limiter) = limiter("fixed-window 1/min".parse().unwrap());
+    for length in 1..=100 {
+        let same = vec![b'x'; length];
+        assert!(limiter.check(&same[..]).allowed(), "{length}");
+        for at in 0..length {
+            let mut other = same.clone();
+            other[at] = b'y';
+            assert!(limiter.check(&other[..]).allowed(), "{at} of {length}");
+        }
+        assert!(!limiter.check(&same[..]).allowed(), "{length}");
+    }
+}
+
 #[test]
 fn a_cost_of_nothing_is_admitted_and_changes_nothing_even_when_nothing_is_left() {
     for quota in each_minute(1) {
