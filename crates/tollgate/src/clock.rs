@@ -30,11 +30,11 @@ pub struct SystemClock {
     counter: quanta::Clock,
     start_count: u64,
     start: Instant,
-    start_ns: u64,
-    /// What to add to the counter's nanoseconds to get the system's.
-    correction_ns: AtomicI64,
-    /// The counter's nanoseconds when they were last compared.
-    compared_ns: AtomicU64,
+    start_ns: i64,
+    /// What to add to the counter's nanoseconds to get the time.
+    offset_ns: AtomicI64,
+    /// The counter's nanoseconds when it is to be compared with the system's clock again.
+    compare_at_ns: AtomicU64,
 }
 
 const COMPARE_EVERY_NS: u64 = 1_000_000_000;
@@ -47,13 +47,14 @@ impl SystemClock {
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let start_ns = i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX);
         SystemClock {
             start_count: counter.raw(),
             start: Instant::now(),
-            start_ns: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2),
+            start_ns,
             counter,
-            correction_ns: AtomicI64::new(0),
-            compared_ns: AtomicU64::new(0),
+            offset_ns: AtomicI64::new(start_ns),
+            compare_at_ns: AtomicU64::new(COMPARE_EVERY_NS),
         }
     }
 
@@ -71,8 +72,10 @@ impl SystemClock {
         if after.saturating_sub(before) < LONGEST_LOOK_NS {
             let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
             let correction = elapsed.saturating_sub_unsigned(before);
-            self.correction_ns.store(correction, Relaxed);
-            self.compared_ns.store(before, Relaxed);
+            let offset = self.start_ns.saturating_add(correction);
+            self.offset_ns.store(offset, Relaxed);
+            let next = before.saturating_add(COMPARE_EVERY_NS);
+            self.compare_at_ns.store(next, Relaxed);
         }
     }
 }
@@ -87,11 +90,10 @@ impl Clock for SystemClock {
     #[inline]
     fn now_us(&self) -> u64 {
         let counted_ns = self.counted_ns();
-        if counted_ns.saturating_sub(self.compared_ns.load(Relaxed)) > COMPARE_EVERY_NS {
+        if counted_ns > self.compare_at_ns.load(Relaxed) {
             self.compare();
         }
-        let elapsed_ns = counted_ns.saturating_add_signed(self.correction_ns.load(Relaxed));
-        self.start_ns.saturating_add(elapsed_ns) / 1_000
+        counted_ns.saturating_add_signed(self.offset_ns.load(Relaxed)) / 1_000
     }
 }
 
@@ -163,11 +165,11 @@ mod tests {
     #[test]
     fn a_counter_that_runs_wrong_is_held_to_the_system() {
         let clock = SystemClock::new();
-        let hour_ns = 3_600_000_000_000;
         // As if the counter had run an hour ahead at the last comparison.
-        clock.correction_ns.store(hour_ns, Relaxed);
+        let ahead_ns = clock.start_ns + 3_600_000_000_000;
+        clock.offset_ns.store(ahead_ns, Relaxed);
         let wrong = clock.now_us();
-        while clock.correction_ns.load(Relaxed) == hour_ns {
+        while clock.offset_ns.load(Relaxed) == ahead_ns {
             clock.compare();
         }
         assert!(clock.now_us() < wrong);

@@ -25,6 +25,7 @@ pin_project! {
     {
         #[pin]
         step: Step<I, A, P, S>,
+        passed: Option<Passed<P, S>>,
     }
 }
 
@@ -44,7 +45,7 @@ pin_project! {
             began: Option<Instant>,
         },
         /// The service works.
-        Calling { #[pin] called: I::Future, passed: Option<Passed<P, S>> },
+        Calling { #[pin] called: I::Future },
         /// The gate has answered.
         Refused { response: Option<Response<Bytes>> },
     }
@@ -60,7 +61,7 @@ pub(super) enum Passed<P, S> {
 }
 
 impl<P: Policy, S: Store> Passed<P, S> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn told(lone: &Lone<'_>, decision: Decision) -> Option<Self> {
         match lone.tells() {
             true => Some(Passed::Told(lone.told(decision))),
@@ -97,13 +98,15 @@ where
         let response = Some(response);
         Passing {
             step: Step::Refused { response },
+            passed: None,
         }
     }
 
     #[inline]
     pub(super) fn calling(called: I::Future, passed: Option<Passed<P, S>>) -> Self {
         Passing {
-            step: Step::Calling { called, passed },
+            step: Step::Calling { called },
+            passed,
         }
     }
 
@@ -129,6 +132,7 @@ where
                 gate,
                 began,
             },
+            passed: None,
         }
     }
 }
@@ -144,7 +148,8 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut step = self.project().step;
+        let this = self.project();
+        let mut step = this.step;
         loop {
             let next = match step.as_mut().project() {
                 StepProjection::Deciding {
@@ -161,17 +166,19 @@ where
                         Some(response) => Step::Refused {
                             response: Some(response),
                         },
-                        None => Step::Calling {
-                            called: ready.call(request),
-                            passed: Passed::of(passage, &gate),
-                        },
+                        None => {
+                            *this.passed = Passed::of(passage, &gate);
+                            Step::Calling {
+                                called: ready.call(request),
+                            }
+                        }
                     }
                 }
-                StepProjection::Calling { called, passed } => {
+                StepProjection::Calling { called } => {
                     let mut polled = called.poll(context);
                     // Where nothing is left to do the answer goes through as it is.
                     if let Poll::Ready(Ok(response)) = &mut polled
-                        && let Some(passed) = passed.take()
+                        && let Some(passed) = this.passed.take()
                     {
                         passed.answered(response);
                     }
