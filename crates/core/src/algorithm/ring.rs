@@ -51,7 +51,104 @@ impl Width {
     }
 }
 
+/// What a ring's header says, read once, and the words of its entries.
+#[derive(Clone, Copy)]
+struct Open<'a> {
+    width: Width,
+    head: usize,
+    len: usize,
+    /// What the times of entries count from.
+    time: u64,
+    /// What their sums have too much.
+    dropped: u64,
+    entries: &'a [u32],
+}
+
+impl<'a> Open<'a> {
+    #[inline]
+    fn new(header: &[u32; HEADER], entries: &'a [u32]) -> Self {
+        let pair = |at: usize| u64::from(header[at]) | u64::from(header[at + 1]) << 32;
+        Open {
+            width: match header[HEAD] >> HEAD_BITS {
+                2 => Width::Narrow,
+                3 => Width::Wide,
+                _ => Width::Whole,
+            },
+            head: (header[HEAD] & ((1 << HEAD_BITS) - 1)) as usize,
+            len: header[LEN] as usize,
+            time: pair(TIME),
+            dropped: pair(DROPPED),
+            entries,
+        }
+    }
+
+    #[inline]
+    fn capacity(self) -> usize {
+        let words = self.entries.len();
+        // Divisions by a number that is known are cheap.
+        match self.width {
+            Width::Narrow => words / 2,
+            Width::Wide => words / 3,
+            Width::Whole => words / 4,
+        }
+    }
+
+    #[inline]
+    fn fits(self, entry: Entry) -> bool {
+        let half = self.width.half();
+        let below = |value: Option<u64>| value.is_some_and(|v| half == 64 || v >> half == 0);
+        below(entry.time.checked_sub(self.time)) && below(entry.sum.checked_add(self.dropped))
+    }
+
+    /// Where an entry is.
+    #[inline]
+    fn place(self, i: usize) -> usize {
+        let at = (self.head + i) * self.width as usize;
+        // Room for whole entries only: the queue goes round at the end of its memory.
+        let end = self.entries.len();
+        if at < end { at } else { at - end }
+    }
+
+    /// An entry as it is kept.
+    #[inline]
+    fn raw(self, i: usize) -> Entry {
+        let at = self.place(i);
+        let words = &self.entries[at..at + self.width as usize];
+        let w = |k: usize| u64::from(words[k]);
+        match self.width {
+            Width::Narrow => Entry {
+                time: w(0),
+                sum: w(1),
+            },
+            Width::Wide => Entry {
+                time: w(0) | (w(1) & 0xffff) << 32,
+                sum: w(1) >> 16 | w(2) << 16,
+            },
+            Width::Whole => Entry {
+                time: w(0) | w(1) << 32,
+                sum: w(2) | w(3) << 32,
+            },
+        }
+    }
+
+    #[inline]
+    fn get(self, i: usize) -> Entry {
+        let raw = self.raw(i);
+        Entry {
+            time: self.time + raw.time,
+            sum: raw.sum - self.dropped,
+        }
+    }
+}
+
 impl Ring {
+    /// None as long as it holds no memory.
+    #[inline]
+    fn open(&self) -> Option<Open<'_>> {
+        let (header, entries) = self.words.split_first_chunk()?;
+        Some(Open::new(header, entries))
+    }
+
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.words.get(LEN).map_or(0, |&len| len as usize)
@@ -59,23 +156,21 @@ impl Ring {
 
     #[inline]
     pub(super) fn last(&self) -> Option<Entry> {
-        self.len().checked_sub(1).map(|i| self.get(i))
+        let open = self.open()?;
+        open.len.checked_sub(1).map(|i| open.get(i))
     }
 
     /// The entry at a position counted from the oldest, which must exist.
     #[inline]
     pub(super) fn get(&self, i: usize) -> Entry {
-        let raw = self.raw(i);
-        Entry {
-            time: self.pair(TIME) + raw.time,
-            sum: raw.sum - self.pair(DROPPED),
-        }
+        self.open().expect("it has an entry").get(i)
     }
 
     /// Appends an entry no older than the last. `likely` is the length it may well grow to.
     pub(super) fn push(&mut self, entry: Entry, likely: usize) {
-        let len = self.len();
-        let capacity = self.capacity();
+        let (len, capacity, fits) = self.open().map_or((0, 0, false), |open| {
+            (open.len, open.capacity(), open.fits(entry))
+        });
         if len == capacity || (capacity > 16 && len < capacity / 4) {
             // Small steps: there may be a million of these, each of a few entries. But new memory
             // costs as much as a decision, so that the second step is to ten.
@@ -90,7 +185,7 @@ impl Ring {
                 grown
             };
             self.rebuild(entry, capacity);
-        } else if !self.fits(entry) {
+        } else if !fits {
             self.rebuild(entry, capacity);
         }
         self.words[LEN] += 1;
@@ -99,9 +194,10 @@ impl Ring {
 
     /// Raises or lowers the sum of the last entry, which must exist.
     pub(super) fn amend(&mut self, entry: Entry) {
-        let last = self.len() - 1;
-        if !self.fits(entry) {
-            self.rebuild(entry, self.capacity());
+        let open = self.open().expect("it has an entry");
+        let (last, capacity) = (open.len - 1, open.capacity());
+        if !open.fits(entry) {
+            self.rebuild(entry, capacity);
         }
         self.put(last, entry);
     }
@@ -133,8 +229,8 @@ impl Ring {
 
     /// Forgets the oldest `n` entries and their units.
     pub(super) fn drop_front(&mut self, n: usize) {
-        if n > 0 {
-            let dropped = self.raw(n - 1).sum;
+        if let Some(last) = n.checked_sub(1) {
+            let dropped = self.open().expect("it has an entry").raw(last).sum;
             self.set_pair(DROPPED, dropped);
             self.advance_head(n);
         }
@@ -146,17 +242,10 @@ impl Ring {
     }
 
     fn advance_head(&mut self, n: usize) {
-        let head = (self.head() + n) % self.capacity();
-        self.set_head(head, self.width());
+        let open = self.open().expect("it has an entry");
+        let head = (open.head + n) % open.capacity();
+        self.set_head(head, open.width);
         self.words[LEN] -= u32::try_from(n).expect("a log has fewer than 2^24 entries");
-    }
-
-    #[inline]
-    fn fits(&self, entry: Entry) -> bool {
-        let half = self.width().half();
-        let below = |value: Option<u64>| value.is_some_and(|v| half == 64 || v >> half == 0);
-        below(entry.time.checked_sub(self.pair(TIME)))
-            && below(entry.sum.checked_add(self.pair(DROPPED)))
     }
 
     /// Copies everything to new memory, with room for an entry to come.
@@ -175,65 +264,9 @@ impl Ring {
         *self = next;
     }
 
-    #[inline]
-    fn width(&self) -> Width {
-        match self.words[HEAD] >> HEAD_BITS {
-            2 => Width::Narrow,
-            3 => Width::Wide,
-            _ => Width::Whole,
-        }
-    }
-
-    #[inline]
-    fn head(&self) -> usize {
-        (self.words[HEAD] & ((1 << HEAD_BITS) - 1)) as usize
-    }
-
     fn set_head(&mut self, head: usize, width: Width) {
         let head = u32::try_from(head).expect("a log has fewer than 2^24 entries");
         self.words[HEAD] = head | (width as u32) << HEAD_BITS;
-    }
-
-    #[inline]
-    fn capacity(&self) -> usize {
-        match self.words.len().checked_sub(HEADER) {
-            // Divisions by a number that is known are cheap.
-            Some(words) => match self.width() {
-                Width::Narrow => words / 2,
-                Width::Wide => words / 3,
-                Width::Whole => words / 4,
-            },
-            None => 0,
-        }
-    }
-
-    #[inline]
-    fn place(&self, i: usize, width: Width) -> usize {
-        let at = HEADER + (self.head() + i) * width as usize;
-        // Room for whole entries only: the queue goes round at the end of its memory.
-        let end = self.words.len();
-        if at < end { at } else { at - (end - HEADER) }
-    }
-
-    #[inline]
-    fn raw(&self, i: usize) -> Entry {
-        let width = self.width();
-        let at = self.place(i, width);
-        let w = |k: usize| u64::from(self.words[at + k]);
-        match width {
-            Width::Narrow => Entry {
-                time: w(0),
-                sum: w(1),
-            },
-            Width::Wide => Entry {
-                time: w(0) | (w(1) & 0xffff) << 32,
-                sum: w(1) >> 16 | w(2) << 16,
-            },
-            Width::Whole => Entry {
-                time: w(0) | w(1) << 32,
-                sum: w(2) | w(3) << 32,
-            },
-        }
     }
 
     #[expect(
@@ -241,11 +274,12 @@ impl Ring {
         reason = "words are cut out of wider numbers"
     )]
     fn put(&mut self, i: usize, entry: Entry) {
-        let time = entry.time - self.pair(TIME);
-        let sum = entry.sum + self.pair(DROPPED);
-        let width = self.width();
-        let at = self.place(i, width);
-        let words = &mut self.words[at..at + width as usize];
+        let (header, entries) = self.words.split_first_chunk_mut().expect("it has room");
+        let open = Open::new(header, entries);
+        let time = entry.time - open.time;
+        let sum = entry.sum + open.dropped;
+        let (at, width) = (open.place(i), open.width);
+        let words = &mut entries[at..at + width as usize];
         match width {
             Width::Narrow => words.copy_from_slice(&[time as u32, sum as u32]),
             Width::Wide => words.copy_from_slice(&[
@@ -260,11 +294,6 @@ impl Ring {
                 (sum >> 32) as u32,
             ]),
         }
-    }
-
-    #[inline]
-    fn pair(&self, at: usize) -> u64 {
-        u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32
     }
 
     #[expect(
