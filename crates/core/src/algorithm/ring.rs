@@ -5,7 +5,7 @@
 //! moment or an amount is found by halving.
 
 use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 
 /// One instant and the units of the queue up to and including it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,10 +252,15 @@ impl Ring {
     fn rebuild(&mut self, coming: Entry, capacity: usize) {
         let first = if self.len() == 0 { coming } else { self.get(0) };
         let width = Width::least((coming.time - first.time).max(coming.sum));
+        let size = HEADER + capacity * width as usize;
+        // Zeroed here: memory that glibc is to zero is not what a thread has given back before,
+        // and all threads wait for it at one lock.
+        let mut words = Vec::with_capacity(size);
+        words.push((width as u32) << HEAD_BITS);
+        words.resize(size, 0);
         let mut next = Ring {
-            words: vec![0; HEADER + capacity * width as usize].into_boxed_slice(),
+            words: words.into_boxed_slice(),
         };
-        next.set_head(0, width);
         next.set_pair(TIME, first.time);
         for i in 0..self.len() {
             next.words[LEN] += 1;
