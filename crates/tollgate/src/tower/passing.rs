@@ -25,6 +25,7 @@ pin_project! {
     {
         #[pin]
         step: Step<I, A, P, S>,
+        // Beside the service's future, which would be copied once more to lie beside it in a step.
         passed: Option<Passed<P, S>>,
     }
 }
