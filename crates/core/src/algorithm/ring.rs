@@ -253,8 +253,7 @@ impl Ring {
         let first = if self.len() == 0 { coming } else { self.get(0) };
         let width = Width::least((coming.time - first.time).max(coming.sum));
         let size = HEADER + capacity * width as usize;
-        // Zeroed here: memory that glibc is to zero is not what a thread has given back before,
-        // and all threads wait for it at one lock.
+        // Zeroed here: for memory that it is to zero, glibc passes by what the thread has given back.
         let mut words = Vec::with_capacity(size);
         words.push((width as u32) << HEAD_BITS);
         words.resize(size, 0);
