@@ -25,7 +25,7 @@ pub(crate) use glimpse::Glimpse;
 pub(crate) use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;
-use whole_bucket::WholeBucket;
+pub use whole_bucket::WholeBucket;
 
 use crate::MAX_TIME_US;
 #[cfg(feature = "lua")]
@@ -429,9 +429,6 @@ pub(crate) fn with_packed<W: WithFlat>(
     #[inline(always)]
     fn open<F: Flat>(quota: &Quota, packed: Packed, t: u64) -> Opened<F> {
         Opened::flat(Some(F::unpack(quota, packed)), quota, t)
-    }
-    if WholeBucket::packs(quota, packed) {
-        return Some(then.with(open::<WholeBucket>(quota, packed, t)));
     }
     match quota.algorithm() {
         Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),

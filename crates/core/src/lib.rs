@@ -35,11 +35,14 @@ mod quota;
 mod verb;
 mod view;
 
-pub use algorithm::{Algorithm, Log, Packed, State};
+pub use algorithm::{Algorithm, Log, Packed, State, WholeBucket};
 pub use decision::{Decision, Outcome, Retry, Verdict};
-pub use quota::{MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError};
+pub use quota::{
+    MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError, Whole,
+};
 pub use verb::{
-    Change, Decided, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, undo,
+    Change, Decided, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, apply_whole,
+    undo,
 };
 #[cfg(feature = "lua")]
 pub use verb::{Found, decide_found};

@@ -27,8 +27,59 @@ fn div_wide(n: u128, d: u64) -> (u64, u64) {
     (quotient, remainder)
 }
 
+/// What [`div_by`] wants to know of a number that is often divided by: how often it goes into
+/// `u64::MAX`.
+#[inline]
+pub(crate) fn reciprocal(d: u64) -> u64 {
+    u64::MAX / d
+}
+
+/// Divides by a number whose reciprocal is known, without a division, which many processors take
+/// long for.
+#[inline]
+pub(crate) fn div_by(n: u64, d: u64, reciprocal: u64) -> u64 {
+    // The reciprocal is short of 2^64/d by at most 1, so this is short by less than n/2^64 and at
+    // most one too small once rounded down.
+    let quotient = ((u128::from(n) * u128::from(reciprocal)) >> 64) as u64;
+    quotient + u64::from(n - quotient * d >= d)
+}
+
 /// Narrows to 32 bits, saturating.
 #[inline]
 pub(crate) fn narrow(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn dividing_by_a_reciprocal_is_dividing() {
+        let near = |n: u64| [n.wrapping_sub(1), n, n.wrapping_add(1)];
+        let numbers: Vec<u64> = (0..64)
+            .flat_map(|bit| near(1 << bit))
+            .chain([
+                3,
+                7,
+                10,
+                1_000,
+                999_999_937,
+                1_000_000_007,
+                0xaaaa_aaaa_aaaa_aaaa,
+            ])
+            .collect();
+        for &d in numbers.iter().filter(|&&d| d > 0) {
+            let r = reciprocal(d);
+            for &n in &numbers {
+                // Around every kind of multiple, where an error would show.
+                let multiple = n / d * d;
+                for n in near(n).into_iter().chain(near(multiple)) {
+                    assert_eq!(div_by(n, d, r), n / d, "{n} / {d}");
+                }
+            }
+        }
+    }
 }

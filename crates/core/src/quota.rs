@@ -11,7 +11,7 @@ use text::Period;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
-use crate::math::{mul_div, narrow};
+use crate::math::{div_by, mul_div, narrow, reciprocal};
 
 /// The largest limit, burst or queue.
 pub const MAX_CAPACITY: u32 = 1_000_000_000;
@@ -43,8 +43,22 @@ pub struct Quota {
     unit: Drain,
     /// How long the whole capacity takes to drain.
     full: Drain,
-    /// Whether it is a bucket whose units drain in whole microseconds.
-    whole: bool,
+    /// Of the time that one unit takes to drain, if it is a bucket's and in whole microseconds; 0
+    /// if not.
+    reciprocal: u64,
+}
+
+/// A quota of buckets whose units drain in whole microseconds, as [`apply_whole`](crate::apply_whole)
+/// wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a>(&'a Quota);
+
+impl<'a> Whole<'a> {
+    /// As any other.
+    #[inline]
+    pub fn quota(self) -> &'a Quota {
+        self.0
+    }
 }
 
 /// How long something takes to drain at a quota's rate: whole microseconds and a fraction of one,
@@ -131,11 +145,13 @@ impl Quota {
             period_us,
             unit: Drain::default(),
             full: Drain::default(),
-            whole: false,
+            reciprocal: 0,
         };
         quota.unit = quota.divide(1);
         quota.full = quota.divide(capacity);
-        quota.whole = word.is_some() && quota.unit.part == 0;
+        if word.is_some() && quota.unit.part == 0 {
+            quota.reciprocal = reciprocal(quota.unit.us);
+        }
         if quota.full
             > (Drain {
                 us: MAX_TIME_US,
@@ -292,10 +308,16 @@ impl Quota {
         self.full
     }
 
-    /// Whether it is a bucket whose units drain in whole microseconds.
+    /// The same as one of [whole buckets](crate::WholeBucket), if it is.
     #[inline]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    pub fn whole(&self) -> Option<Whole<'_>> {
+        (self.reciprocal != 0).then_some(Whole(self))
+    }
+
+    /// How many units drain in that time, of a bucket whose units drain in whole microseconds.
+    #[inline]
+    pub(crate) fn whole_units(&self, us: u64) -> u64 {
+        div_by(us, self.unit.us, self.reciprocal)
     }
 
     fn divide(&self, units: u32) -> Drain {

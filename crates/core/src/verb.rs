@@ -7,9 +7,11 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{AnyLevel, Flat, Level, Log, Opened, Packed, State, WithFlat, with_packed};
+use crate::algorithm::{
+    AnyLevel, Flat, Level, Log, Opened, Packed, State, WholeBucket, WithFlat, with_packed,
+};
 use crate::decision::{Decision, Outcome, Retry, Verdict};
-use crate::quota::Quota;
+use crate::quota::{Quota, Whole};
 pub use undo::undo;
 
 /// What a request asks of its counters.
@@ -163,6 +165,35 @@ pub fn apply_packed(
     }
     let decide = Decide { quota, verb, cost };
     with_packed(quota, packed, now_us.min(MAX_TIME_US), decide)
+}
+
+/// Decides one request against one [whole bucket](WholeBucket), as [`apply_packed`] does against any
+/// counter, as at `now_us`. None if the clock has stepped back.
+#[inline(always)]
+pub fn apply_whole(
+    quota: Whole<'_>,
+    bucket: WholeBucket,
+    verb: Verb,
+    cost: u32,
+    now_us: u64,
+) -> Option<(Verdict, Change<WholeBucket>)> {
+    let now = now_us.min(MAX_TIME_US);
+    if now < bucket.changed_us {
+        return None;
+    }
+    let opened = Opened {
+        level: bucket.advance(now),
+        now,
+        behind: 0,
+    };
+    let mut turn = Turn::new(quota.quota(), opened, verb, cost);
+    let (verdict, change) = turn.decide();
+    let change = match change {
+        Change::Nothing => Change::Nothing,
+        Change::Keep(()) => Change::Keep(turn.level),
+        Change::Forget => Change::Forget,
+    };
+    Some((verdict, change))
 }
 
 /// Decides one request against several counters at once, each with a cost of its own: if any

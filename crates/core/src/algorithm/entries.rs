@@ -37,6 +37,15 @@ impl Entry {
 }
 
 impl Entries {
+    /// The memory that is not in place.
+    #[inline(always)]
+    pub(super) fn elsewhere(&self) -> &[u32] {
+        match self {
+            Entries::Few(_) => &[],
+            Entries::Many(ring) => ring.words(),
+        }
+    }
+
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         match self {

@@ -142,6 +142,12 @@ impl<'a> Open<'a> {
 }
 
 impl Ring {
+    /// All its memory.
+    #[inline]
+    pub(super) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
     /// None as long as it holds no memory.
     #[inline]
     fn open(&self) -> Option<Open<'_>> {

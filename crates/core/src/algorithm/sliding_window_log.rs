@@ -162,6 +162,13 @@ impl LogAt<'_> {
 }
 
 impl Log {
+    /// The memory that it has elsewhere, for those who want that near before they decide; empty as
+    /// long as it has none.
+    #[inline]
+    pub fn elsewhere(&self) -> &[u32] {
+        self.entries.elsewhere()
+    }
+
     /// From this time on the log may be forgotten.
     #[inline]
     pub fn forget_at_us(&self, quota: &Quota) -> u64 {

@@ -1,6 +1,9 @@
 //! States as three numbers: nothing lost, every number within its bits, forgotten in time.
 
-use tollgate_core::{Change, Log, MAX_TIME_US, Quota, State, Verb, apply, apply_log, apply_packed};
+use tollgate_core::{
+    Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, WholeBucket, apply, apply_log,
+    apply_packed, apply_whole,
+};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
 use tollgate_testkit::{any, with_each_seed};
@@ -130,6 +133,52 @@ fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
                 last.answered(t, &verdict);
             }
         }
+    });
+}
+
+#[test]
+fn a_whole_bucket_is_answered_and_written_as_any_other() {
+    with_each_seed(|rng| {
+        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
+        let mut asked = 0;
+        for quota in awkward.iter().chain(&random) {
+            let Some(whole) = quota.whole() else { continue };
+            assert_eq!(whole.quota(), quota);
+            let mut state = State::New;
+            let mut last = Last::begin(rng);
+            for _ in 0..100 {
+                let t = next_time(rng, quota, &last);
+                let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
+                let before = state.pack(quota);
+                let verdict = apply(quota, &mut state, verb, cost, t);
+                last.answered(t, &verdict);
+                let Some(packed) = before else { continue };
+                assert_eq!(packed.b, u64::from(quota.limit()), "{quota}: {packed:?}");
+                let bucket = WholeBucket {
+                    changed_us: packed.a,
+                    drained_us: packed.forget_at_us,
+                };
+                let Some((same, change)) = apply_whole(whole, bucket, verb, cost, t) else {
+                    assert!(t < packed.a, "{quota}: {verb} {cost} at {t}");
+                    continue;
+                };
+                asked += 1;
+                assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
+                let written = |bucket: WholeBucket| Packed {
+                    forget_at_us: bucket.drained_us,
+                    a: bucket.changed_us,
+                    ..packed
+                };
+                let after = match change {
+                    Change::Nothing => before,
+                    Change::Keep(next) => Some(written(next)),
+                    Change::Forget => None,
+                };
+                assert_eq!(after, state.pack(quota), "{quota}: {verb} {cost} at {t}");
+            }
+        }
+        assert!(asked > 100, "{asked}");
     });
 }
 
