@@ -275,19 +275,18 @@ impl<C: Clock> MemoryStore<C> {
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
         let mut hasher = self.seed.hasher();
-        match (bytes.first_chunk::<16>(), bytes.last_chunk::<16>()) {
-            // The usual length: twice the hasher's short way takes a third of its long one. No two
-            // keys are alike in this, as their length is hashed too.
-            (Some(first), Some(last)) if (17..=32).contains(&bytes.len()) => {
-                hasher.write(first);
-                hasher.write(last);
-            }
-            _ => hasher.write(bytes),
+        // The usual length: twice the hasher's short way takes a third of its long one. No two keys
+        // are alike in this, as their length is hashed too.
+        if (17..=32).contains(&bytes.len()) {
+            hasher.write(&bytes[..16]);
+            hasher.write(&bytes[bytes.len() - 16..]);
+        } else {
+            hasher.write(bytes);
         }
         // The last step mixes every bit with every other, so that the fast variant will do.
         hasher.write_u64(limit.fingerprint());
         hasher.write_u64((bytes.len() as u64) << 16 ^ parts);
-        let id = Id(hasher.finish());
+        let id = Id::new(hasher.finish());
         Counter { id, limit }
     }
 
@@ -310,13 +309,13 @@ impl<C: Clock> MemoryStore<C> {
         }
         match at_home(home, None, counter, ask) {
             Ok(answer) => answer.decision(),
-            Err(home) => self.elsewhere(home, counter, verb, cost, now),
+            Err(home) => self.otherwise(home, counter, verb, cost, now),
         }
     }
 
-    /// Decides on a counter that is not at home, where the lock is held.
+    /// Decides on a counter that is no whole bucket, or not at home, where the lock is held.
     #[inline(never)]
-    fn elsewhere(
+    fn otherwise(
         &self,
         home: Flat<'_>,
         counter: Counter<'_>,
@@ -325,8 +324,7 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
     ) -> Decision {
         let ask = Ask { verb, cost, now };
-        let flat = self.flat();
-        match flat.decide_elsewhere(home, counter, ask, &self.shared) {
+        match self.flat().decide(home, counter, ask, &self.shared) {
             Some(answer) => answer.decision(),
             None => self.alone(counter, verb, cost, now),
         }
@@ -350,14 +348,16 @@ impl<C: Clock> MemoryStore<C> {
         if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
             return self.alone(counter, verb, cost, now);
         }
-        match self.logs().decide(counter, ask, &self.shared) {
+        let logs = self.logs();
+        match logs.decide(logs.home(counter.id).lock(), counter, ask, &self.shared) {
             Some(answer) => answer.decision(),
             None => self.alone(counter, verb, cost, now),
         }
     }
 }
 
-/// Decides on a counter of fixed size if it is at home; gives what was locked if not.
+/// Decides on a counter of fixed size if it is a whole bucket and at home; gives what was locked if
+/// not.
 #[inline(always)]
 fn at_home<'t>(
     home: &'t FlatBucket,
@@ -366,15 +366,16 @@ fn at_home<'t>(
     ask: Ask,
 ) -> Result<Answer, Flat<'t>> {
     let tag = counter.id.tag();
+    let Some(quota) = counter.limit.quota().whole() else {
+        return Err(home.lock());
+    };
     let mut slots = home.lock();
     let found = match guess {
         Some(guess) => slots.find_at(guess, tag),
         None => slots.find(tag),
     };
-    match found {
-        Some(at) => Ok(slots.decide(at, tag, counter.limit.quota(), ask)),
-        None => Err(slots),
-    }
+    let answer = found.and_then(|at| slots.decide_whole(at, quota, ask));
+    answer.ok_or(slots)
 }
 
 impl<C: Clock> Store for MemoryStore<C> {

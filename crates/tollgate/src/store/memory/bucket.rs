@@ -4,18 +4,8 @@ use tollgate_core::{Quota, State, apply};
 
 use super::{Answer, Ask};
 
-/// Tags have this many bits; no tag is 0.
-const TAG_BITS: u32 = 57;
 /// Later than any counter may be forgotten: the slot is claimed.
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
-
-/// Makes a tag of a hash.
-#[inline]
-pub(super) fn tag(hash: u64) -> u64 {
-    // Written so that a tag shifted to the top of a word, as it is kept, takes no more than that.
-    let spare = u64::BITS - TAG_BITS;
-    (hash << spare).max(1 << spare) >> spare
-}
 
 /// A few places for counters; all vacant at first.
 pub(super) trait Bucket: Default + Send + Sync {

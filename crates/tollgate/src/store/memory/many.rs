@@ -86,7 +86,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Vec<Decision> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        let mut batch = [(table.home(Id(0)), Id(0), 0); BATCH];
+        let mut batch = [(table.home(Id::new(0)), Id::new(0), 0); BATCH];
         loop {
             let mut len = 0;
             while len < BATCH
@@ -135,7 +135,7 @@ impl<C: Clock> MemoryStore<C> {
             Ok(answer) => decisions.push(answer.decision()),
             Err(home) => {
                 let Ask { verb, cost, now } = ask;
-                decisions.push(self.elsewhere(home, counter, verb, cost, now));
+                decisions.push(self.otherwise(home, counter, verb, cost, now));
             }
         }
     }

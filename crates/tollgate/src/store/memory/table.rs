@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use smallvec::SmallVec;
 use tollgate_core::{Quota, State};
 
-use super::bucket::{self, Bucket, Slots};
+use super::bucket::{Bucket, Slots};
 use super::hint::large_pages;
 use super::shared::Shared;
 use super::{Answer, Ask, Counter};
@@ -30,13 +30,18 @@ const CROWDED_US: u64 = 1_000;
 /// Which counter: a hash that says where it belongs and how it is told apart there.
 // One number, so that it stays in a register from call to call.
 #[derive(Clone, Copy)]
-pub(super) struct Id(pub(super) u64);
+pub(super) struct Id(u64);
 
 impl Id {
-    /// All bits but those few that any two counters of a bucket have in common.
+    /// No counter has a tag of 0, which is what a vacant slot has.
+    #[inline]
+    pub(super) fn new(hash: u64) -> Self {
+        Id(hash | 1)
+    }
+
     #[inline]
     pub(super) fn tag(self) -> u64 {
-        bucket::tag(self.0)
+        self.0
     }
 }
 
@@ -129,20 +134,25 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Decides on a lone counter; none when others stand in its way. A new one starts from what it
-    /// may have taken of a shared budget.
+    /// Decides on a lone counter whose home is locked; none when others stand in its way. A new one
+    /// starts from what it may have taken of a shared budget.
     #[inline]
-    pub(super) fn decide(&self, counter: Counter<'_>, ask: Ask, shared: &Shared) -> Option<Answer> {
+    pub(super) fn decide<'t>(
+        &'t self,
+        mut slots: B::Slots<'t>,
+        counter: Counter<'_>,
+        ask: Ask,
+        shared: &Shared,
+    ) -> Option<Answer> {
         let Counter { id, limit } = counter;
-        let mut slots = self.home(id).lock();
         match slots.find(id.tag()) {
             Some(at) => Some(slots.decide(at, id.tag(), limit.quota(), ask)),
             None => self.decide_elsewhere(slots, counter, ask, shared),
         }
     }
 
-    /// Decides on a lone counter that is not at home, where the lock is held.
-    pub(super) fn decide_elsewhere<'t>(
+    /// Decides on a lone counter that is not at home.
+    fn decide_elsewhere<'t>(
         &'t self,
         mut slots: B::Slots<'t>,
         counter: Counter<'_>,

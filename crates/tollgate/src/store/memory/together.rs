@@ -154,7 +154,7 @@ impl<C: Clock> MemoryStore<C> {
             .iter()
             .map(|held| held.state.moment_us(held.counter.limit.quota(), now))
             .collect();
-        let taken = Taken::of(&moments, |i| held[i].counter.id.0);
+        let taken = Taken::of(&moments, |i| held[i].counter.id.tag());
         let decision = decide(&mut held, verb, now);
 
         let shared = held.iter().any(|held| held.shares);

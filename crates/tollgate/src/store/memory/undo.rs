@@ -26,7 +26,7 @@ impl<C: Clock> MemoryStore<C> {
             Some(Undo {
                 counter,
                 units: decision.took(asked),
-                taken_us: decision.taken_from_us(|| counter.id.0)?,
+                taken_us: decision.taken_from_us(|| counter.id.tag())?,
             })
         });
         let undos: SmallVec<[Undo<'_>; 4]> = undos.filter(|undo| undo.units > 0).collect();
