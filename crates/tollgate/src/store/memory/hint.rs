@@ -8,11 +8,11 @@ use std::mem::MaybeUninit;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 #[inline(always)]
-pub(super) fn prefetch<T, R>(wanted: &T, _look: impl FnOnce(&T) -> R) {
+pub(super) fn prefetch<T: ?Sized, R>(wanted: &T, _look: impl FnOnce(&T) -> R) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     const LINE: usize = 64;
     let start = std::ptr::from_ref(wanted).cast::<i8>();
-    for line in (0..size_of::<T>()).step_by(LINE) {
+    for line in (0..size_of_val(wanted)).step_by(LINE) {
         // SAFETY: a prefetch is a hint. It faults at no address, and what is there is neither read
         // nor written as far as the program can tell.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line)) };
@@ -21,7 +21,7 @@ pub(super) fn prefetch<T, R>(wanted: &T, _look: impl FnOnce(&T) -> R) {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub(super) fn prefetch<T, R>(wanted: &T, look: impl FnOnce(&T) -> R) {
+pub(super) fn prefetch<T: ?Sized, R>(wanted: &T, look: impl FnOnce(&T) -> R) {
     // A load that nobody looks at would not be made.
     std::hint::black_box(look(wanted));
 }

@@ -11,6 +11,9 @@ use super::{Answer, Ask};
 
 const LEN: usize = 5;
 
+/// How many words of a log's entries are brought near: three cache lines.
+const NEAR: usize = 48;
+
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct LogBucket {
@@ -79,6 +82,10 @@ impl Slots for MutexGuard<'_, Row> {
 
     #[inline]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
+        // All of a short log at once, rather than its head and then where that points to.
+        let entries = self.slots[at].log.elsewhere();
+        let near = &entries[..entries.len().min(NEAR)];
+        prefetch(near, |near| near.first().copied());
         // Entries of forgotten neighbours are given back on the way.
         for slot in &mut self.slots {
             if slot.forget_at <= ask.now && slot.tag != tag {
