@@ -122,7 +122,7 @@ where
     Hasher: BuildHasher + Clone,
     C: Clock,
 {
-    black_box(limiter.check_key(key)).is_ok()
+    black_box(&limiter.check_key(key)).is_ok()
 }
 
 fn quota(setting: &Setting) -> Quota {

@@ -43,6 +43,8 @@ impl Contender for InMemory {
         let answer =
             self.limiter
                 .check_rate_limited_and_update(&self.namespace, &Context::from(values), 1);
-        black_box(answer).is_ok_and(|answer| !answer.limited)
+        black_box(&answer)
+            .as_ref()
+            .is_ok_and(|answer| !answer.limited)
     }
 }

@@ -23,7 +23,7 @@ impl Contender for Memory {
 
     #[inline]
     fn check(&self, key: &Key) -> bool {
-        black_box(self.0.check(key)).allowed()
+        black_box(&self.0.check(key)).allowed()
     }
 
     #[inline]
@@ -61,7 +61,7 @@ impl Expiring for Supplied {
     }
 
     fn check(&self, key: &Key) -> bool {
-        black_box(self.limiter.check(key)).allowed()
+        black_box(&self.limiter.check(key)).allowed()
     }
 }
 
