@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::passing::Passed;
 use super::{FromText, Gate, Passing};
-use crate::http::{Consulted, Head, Passage, Plan, Policy, Rules};
+use crate::http::{Consulted, Head, Lone, Passage, Plan, Policy, Rules};
 use crate::store::{MemoryStore, Store};
 
 /// A service behind a [`Gate`].
@@ -49,19 +49,31 @@ where
         let Some(lone) = self.gate.lone(&Head::from(&request)) else {
             return self.consult(request, began);
         };
-        match lone.at_once(self.gate.limiter()) {
-            Some(decision) if self.gate.is_done(&lone, &decision) => {
-                let passed = Passed::told(&lone, decision);
-                Passing::calling(self.inner.call(request), passed)
+        let passage = match Asked::of(&self.gate, lone) {
+            Asked::Done(passed) => return Passing::calling(self.inner.call(request), passed),
+            Asked::Open(passage) => passage,
+        };
+        self.go_on(request, passage, began)
+    }
+}
+
+/// What came of asking the one rule that a request has to pass.
+enum Asked<P, S> {
+    /// Nothing is left to do but to call the service, and to tell its client.
+    Done(Option<Passed<P, S>>),
+    /// It is to be seen what became of it, or its plan has to be waited for.
+    Open(Result<Passage, Plan>),
+}
+
+impl<P: Policy, S: Store> Asked<P, S> {
+    #[inline(always)]
+    fn of(gate: &Gate<P, S>, lone: Lone<'_>) -> Self {
+        match lone.at_once(gate.limiter()) {
+            Some(decision) if gate.is_done(&lone, &decision) => {
+                Asked::Done(Passed::told(&lone, decision))
             }
-            Some(decision) => {
-                let passage = Ok(lone.decided(decision));
-                self.go_on(request, passage, began)
-            }
-            None => {
-                let plan = Err(lone.into_plan());
-                self.go_on(request, plan, began)
-            }
+            Some(decision) => Asked::Open(Ok(lone.decided(decision))),
+            None => Asked::Open(Err(lone.into_plan())),
         }
     }
 }
@@ -76,13 +88,9 @@ impl<I, P: Policy, S: Store> Gated<I, P, S> {
         A: Send + 'static,
     {
         let passage = match self.gate.consult(&Head::from(&request)) {
-            Consulted::Lone(lone) => match lone.at_once(self.gate.limiter()) {
-                Some(decision) if self.gate.is_done(&lone, &decision) => {
-                    let passed = Passed::told(&lone, decision);
-                    return Passing::calling(self.inner.call(request), passed);
-                }
-                Some(decision) => Ok(lone.decided(decision)),
-                None => Err(lone.into_plan()),
+            Consulted::Lone(lone) => match Asked::of(&self.gate, lone) {
+                Asked::Done(passed) => return Passing::calling(self.inner.call(request), passed),
+                Asked::Open(passage) => passage,
             },
             Consulted::Plan(plan) => Passage::at_once(self.gate.limiter(), plan),
         };
