@@ -23,7 +23,13 @@ pub(super) trait Bucket: Default + Send + Sync {
     /// Starts to bring its memory near.
     fn touch(&self);
 
-    /// Where a counter seems to be: a guess without the lock, for the sake of memory to come.
+    /// The same for what [`guess`](Bucket::guess) looks at first.
+    fn touch_tags(&self) {
+        self.touch();
+    }
+
+    /// Where a counter seems to be: a guess without the lock, for the sake of memory to come, which
+    /// is asked for.
     fn guess(&self, tag: u64) -> Option<usize>;
 }
 

@@ -94,13 +94,14 @@ impl<C: Clock> MemoryStore<C> {
             {
                 let Counter { id, .. } = self.counter(&key, limit);
                 let home = table.home(id);
-                home.touch();
+                home.touch_tags();
                 batch[len] = (home, id, 0);
                 len += 1;
             }
             if len == 0 {
                 return decisions;
             }
+            decisions.reserve(len);
             let batch = &mut batch[..len];
             for (home, id, guess) in &mut *batch {
                 *guess = table.guess(home, *id);
@@ -130,6 +131,9 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
         decisions: &mut Vec<Decision>,
     ) {
+        // Said before there is an answer, which is then written where it stays.
+        let room = decisions.len() < decisions.capacity();
+        assert!(room, "it was made for the whole batch");
         let ask = Ask::new(Verb::Check, 1, now);
         match at_home(home, Some(guess), counter, ask) {
             Ok(answer) => decisions.push(answer.decision()),
