@@ -179,11 +179,11 @@ impl Ring {
         });
         if len == capacity || (capacity > 16 && len < capacity / 4) {
             // Small steps: there may be a million of these, each of a few entries. But new memory
-            // costs as much as a decision, so that the second step is to ten.
+            // costs as much as a decision, so that the first steps are to six and to ten.
             let grown = match len {
-                0 => 4,
-                1..=4 => len + 6,
-                5.. => len + (len / 4).max(2),
+                0 => 6,
+                1..=6 => 10,
+                7.. => len + (len / 4).max(2),
             };
             let capacity = if len < likely {
                 grown.min(likely)
