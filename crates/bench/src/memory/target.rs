@@ -27,11 +27,11 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let hot = Scenario { keys: 1, ..many };
 
     let mut targets = vec![
-        faster(table, many, many, 3.0),
-        faster(table, two, two, 4.0),
-        // governor has no batches: what counts is what the same requests cost with it.
-        faster(table, batches, many, 8.0),
-        faster(table, hot, hot, 1.0),
+        faster(table, many, 3.0),
+        faster(table, two, 4.0),
+        // governor has no batches: it decides the same requests one by one, in turns with us.
+        faster(table, batches, 8.0),
+        faster(table, hot, 1.0),
     ];
     for behaviour in Behaviour::ALL {
         let most = match behaviour {
@@ -49,12 +49,12 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     targets
 }
 
-/// Tollgate in one scenario against governor, as it comes, in another.
-fn faster(table: &Table, ours: Scenario, theirs: Scenario, least: f64) -> Target {
-    let (their_row, our_row) = (theirs.to_string(), ours.to_string());
-    let times = table.ratio((&their_row, GOVERNOR), (&our_row, TOLLGATE));
+/// Tollgate against governor as it comes, in one scenario.
+fn faster(table: &Table, scenario: Scenario, least: f64) -> Target {
+    let row = scenario.to_string();
+    let times = table.ratio((&row, GOVERNOR), (&row, TOLLGATE));
     Target {
-        what: format!("token bucket, {ours}"),
+        what: format!("token bucket, {row}"),
         measured: times.map(|times| (format!("{}x governor", short(times)), times >= least)),
         wanted: format!("{least}x"),
     }
@@ -128,6 +128,11 @@ mod tests {
                 "1M uniform admitted, 1 thread, batches of 32",
                 TOLLGATE,
                 40.0,
+            ),
+            (
+                "1M uniform admitted, 1 thread, batches of 32",
+                GOVERNOR,
+                400.0,
             ),
         ] {
             table.add(Figure {
