@@ -1,7 +1,10 @@
 //! States as three numbers: nothing lost, every number within its bits, forgotten in time.
 
+use std::cell::Cell;
+use std::fmt;
+
 use tollgate_core::{
-    Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, WholeBucket, apply, apply_log,
+    Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, Verdict, WholeBucket, apply, apply_log,
     apply_packed, apply_whole,
 };
 
@@ -104,11 +107,29 @@ fn a_written_key_lives_at_most_one_span_longer_than_it_must() {
     });
 }
 
-#[test]
-fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
+/// One request to a counter that is packed, and what came of it unpacked.
+struct Asked<'a> {
+    quota: &'a Quota,
+    before: Packed,
+    verb: Verb,
+    cost: u32,
+    t: u64,
+    moment: u64,
+    verdict: Verdict,
+    after: Option<Packed>,
+}
+
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Asked { quota, verb, .. } = self;
+        write!(f, "{quota}: {verb} {} at {}", self.cost, self.t)
+    }
+}
+
+fn for_every_packed(test: impl Fn(Asked<'_>)) {
     with_each_seed(|rng| {
         let awkward = AWKWARD.map(|text| text.parse().unwrap());
-        let random: [Quota; 100] = std::array::from_fn(|_| any_quota(rng));
+        let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
         let flat = |quota: &&Quota| !quota.algorithm().logs();
         for quota in awkward.iter().chain(&random).filter(flat) {
             let mut state = State::New;
@@ -119,67 +140,71 @@ fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
                 let before = state.pack(quota);
                 let moment = state.moment_us(quota, t);
                 let verdict = apply(quota, &mut state, verb, cost, t);
-                if let Some(packed) = before {
-                    let decided = apply_packed(quota, packed, verb, cost, t).unwrap();
-                    let after = match decided.change {
-                        Change::Nothing => before,
-                        Change::Keep(packed) => Some(packed),
-                        Change::Forget => None,
-                    };
-                    assert_eq!(decided.verdict, verdict, "{quota}: {verb} {cost} at {t}");
-                    assert_eq!(decided.moment_us, moment, "{quota}: {verb} {cost} at {t}");
-                    assert_eq!(after, state.pack(quota), "{quota}: {verb} {cost} at {t}");
-                }
                 last.answered(t, &verdict);
+                if let Some(before) = before {
+                    test(Asked {
+                        quota,
+                        before,
+                        verb,
+                        cost,
+                        t,
+                        moment,
+                        verdict,
+                        after: state.pack(quota),
+                    });
+                }
             }
         }
     });
 }
 
 #[test]
-fn a_whole_bucket_is_answered_and_written_as_any_other() {
-    with_each_seed(|rng| {
-        let awkward = AWKWARD.map(|text| text.parse().unwrap());
-        let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
-        let mut asked = 0;
-        for quota in awkward.iter().chain(&random) {
-            let Some(whole) = quota.whole() else { continue };
-            assert_eq!(whole.quota(), quota);
-            let mut state = State::New;
-            let mut last = Last::begin(rng);
-            for _ in 0..100 {
-                let t = next_time(rng, quota, &last);
-                let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
-                let before = state.pack(quota);
-                let verdict = apply(quota, &mut state, verb, cost, t);
-                last.answered(t, &verdict);
-                let Some(packed) = before else { continue };
-                assert_eq!(packed.b, u64::from(quota.limit()), "{quota}: {packed:?}");
-                let bucket = WholeBucket {
-                    changed_us: packed.a,
-                    drained_us: packed.forget_at_us,
-                };
-                let Some((same, change)) = apply_whole(whole, bucket, verb, cost, t) else {
-                    assert!(t < packed.a, "{quota}: {verb} {cost} at {t}");
-                    continue;
-                };
-                asked += 1;
-                assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
-                let written = |bucket: WholeBucket| Packed {
-                    forget_at_us: bucket.drained_us,
-                    a: bucket.changed_us,
-                    ..packed
-                };
-                let after = match change {
-                    Change::Nothing => before,
-                    Change::Keep(next) => Some(written(next)),
-                    Change::Forget => None,
-                };
-                assert_eq!(after, state.pack(quota), "{quota}: {verb} {cost} at {t}");
-            }
-        }
-        assert!(asked > 100, "{asked}");
+fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
+    for_every_packed(|asked| {
+        let Asked { before, verb, .. } = asked;
+        let decided = apply_packed(asked.quota, before, verb, asked.cost, asked.t).unwrap();
+        let after = match decided.change {
+            Change::Nothing => Some(before),
+            Change::Keep(packed) => Some(packed),
+            Change::Forget => None,
+        };
+        assert_eq!(decided.verdict, asked.verdict, "{asked}");
+        assert_eq!(decided.moment_us, asked.moment, "{asked}");
+        assert_eq!(after, asked.after, "{asked}");
     });
+}
+
+#[test]
+fn a_whole_bucket_is_answered_and_written_as_any_other() {
+    let decided = Cell::new(0);
+    for_every_packed(|asked| {
+        let Asked { before, verb, .. } = asked;
+        let Some(whole) = asked.quota.whole() else {
+            return;
+        };
+        assert_eq!(before.b, u64::from(whole.quota().limit()), "{asked}");
+        let bucket = WholeBucket {
+            changed_us: before.a,
+            drained_us: before.forget_at_us,
+        };
+        let Some((verdict, change)) = apply_whole(whole, bucket, verb, asked.cost, asked.t) else {
+            assert!(asked.t < before.a, "{asked}");
+            return;
+        };
+        decided.set(decided.get() + 1);
+        let after = match change {
+            Change::Nothing => Some(before),
+            Change::Keep(next) => Some(Packed {
+                forget_at_us: next.drained_us,
+                a: next.changed_us,
+                ..before
+            }),
+            Change::Forget => None,
+        };
+        assert_eq!(verdict, asked.verdict, "{asked}");
+        assert_eq!(after, asked.after, "{asked}");
+    });
+    assert!(decided.get() > 100, "{}", decided.get());
 }
 
 #[test]
