@@ -54,7 +54,8 @@ impl Level for WholeBucket {
 
     #[inline]
     fn until_fits(&self, quota: &Quota, units: u32, _: u64) -> u64 {
-        self.level() + drain(quota, units) - quota.full().us
+        let wanted = self.level().saturating_add(drain(quota, units));
+        wanted - quota.full().us
     }
 
     #[inline]

@@ -67,8 +67,9 @@ impl Shared {
 
     #[inline]
     pub(super) fn stripe(&self, id: Id) -> usize {
-        // A counter always shares with the same others: its tag decides.
-        (id.tag() % self.stripes.len() as u64) as usize
+        // A counter always shares with the same others: its tag decides, of which the last bit says
+        // nothing.
+        ((id.tag() >> 1) % self.stripes.len() as u64) as usize
     }
 
     /// The state a counter starts from when it gets room of its own: what it may have taken while
@@ -159,5 +160,20 @@ impl Stripe {
 impl Budget {
     fn is_of(&self, limit: &Limit) -> bool {
         self.fingerprint == limit.fingerprint() && self.quota == *limit.quota()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stripe_has_its_counters() {
+        let shared = Shared::new(0);
+        let mut used = vec![false; shared.stripes.len()];
+        for hash in 0..1_000 {
+            used[shared.stripe(Id::new(hash))] = true;
+        }
+        assert!(used.iter().all(|&used| used), "{used:?}");
     }
 }
