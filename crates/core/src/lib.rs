@@ -42,7 +42,7 @@ pub use quota::{
 };
 pub use verb::{
     Change, Decided, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, apply_whole,
-    undo,
+    check_log, undo,
 };
 #[cfg(feature = "lua")]
 pub use verb::{Found, decide_found};

@@ -107,6 +107,26 @@ pub fn apply_log(quota: &Quota, log: &mut Log, verb: Verb, cost: u32, now_us: u6
     verdict
 }
 
+/// Checks one request against one log if it is admitted and that is simple, as it nearly always is:
+/// the answer and the log are then as [`apply_log`] would have them, and the newest entry is of
+/// `now_us`. None if not, with nothing changed.
+#[inline(always)]
+pub fn check_log(quota: &Quota, log: &mut Log, cost: u32, now_us: u64) -> Option<Verdict> {
+    if cost == 0 || now_us > MAX_TIME_US {
+        return None;
+    }
+    let remaining = log.take_plainly(quota, cost, now_us)?;
+    Some(Verdict {
+        outcome: Outcome::Admitted {
+            granted: cost,
+            delay_us: 0,
+        },
+        limit: quota.limit(),
+        remaining,
+        reset_after_us: quota.period_us(),
+    })
+}
+
 /// What a decision does to the stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<T> {

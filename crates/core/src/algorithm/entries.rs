@@ -96,6 +96,15 @@ impl Entries {
         low
     }
 
+    /// Appends units in the shortest way; none if that is not to be had.
+    #[inline(always)]
+    pub(super) fn append(&mut self, now: u64, units: u32, after: u64, most: u32) -> Option<u64> {
+        match self {
+            Entries::Few(_) => None,
+            Entries::Many(ring) => ring.append(now, units, after, most),
+        }
+    }
+
     /// Appends an entry no older than the last. `likely` is the length it may well grow to.
     pub(super) fn push(&mut self, entry: Entry, likely: usize) {
         match (&mut *self, entry.packed()) {

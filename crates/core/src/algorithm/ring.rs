@@ -93,6 +93,13 @@ impl<'a> Open<'a> {
         }
     }
 
+    /// Whether its memory is large enough for one more, and not far too large.
+    #[inline]
+    fn has_room(self) -> bool {
+        let capacity = self.capacity();
+        self.len < capacity && (capacity <= 16 || self.len >= capacity / 4)
+    }
+
     #[inline]
     fn fits(self, entry: Entry) -> bool {
         let half = self.width.half();
@@ -107,6 +114,31 @@ impl<'a> Open<'a> {
         // Room for whole entries only: the queue goes round at the end of its memory.
         let end = self.entries.len();
         if at < end { at } else { at - end }
+    }
+
+    /// A narrow entry as it is kept.
+    #[inline(always)]
+    fn narrow(self, i: usize) -> Option<[u32; 2]> {
+        self.entries.get(self.place(i)..)?.first_chunk().copied()
+    }
+
+    /// A queue of narrow entries without those that are no later; none if there are more than a few
+    /// of those, or no others.
+    // Apart from the way of those that forget none.
+    #[inline(never)]
+    fn later_than(mut self, after: u64) -> Option<Self> {
+        const FEW: usize = 4;
+        for _ in 0..=FEW.min(self.len.checked_sub(1)?) {
+            let [time, sum] = self.narrow(0)?;
+            if self.time + u64::from(time) > after {
+                return Some(self);
+            }
+            let next = self.head + 1;
+            self.head = if next < self.capacity() { next } else { 0 };
+            self.len -= 1;
+            self.dropped = sum.into();
+        }
+        None
     }
 
     /// An entry as it is kept.
@@ -172,12 +204,48 @@ impl Ring {
         self.open().expect("it has an entry").get(i)
     }
 
+    /// Forgets entries that are no later than `after` and appends units, `most` with all others, if
+    /// that is simple: few to forget, none as late as `now`, and room for one more as it is kept.
+    /// Gives the units then.
+    // What nearly every request that is admitted comes to, in a third of the instructions.
+    #[inline(always)]
+    pub(super) fn append(&mut self, now: u64, units: u32, after: u64, most: u32) -> Option<u64> {
+        let was = self.open()?;
+        if was.width != Width::Narrow {
+            return None;
+        }
+        let [oldest, _] = was.narrow(0)?;
+        let open = if was.time + u64::from(oldest) > after {
+            was
+        } else {
+            was.later_than(after)?
+        };
+        if !open.has_room() {
+            return None;
+        }
+        let time = u32::try_from(now.checked_sub(open.time)?).ok()?;
+        let [newest, sum] = open.narrow(open.len.checked_sub(1)?)?;
+        let used = u64::from(sum) - open.dropped + u64::from(units);
+        if time <= newest || used > u64::from(most) {
+            return None;
+        }
+        let entry = [time, sum.checked_add(units)?];
+        let at = HEADER + open.place(open.len);
+        let forgotten = was.len - open.len;
+        if forgotten > 0 {
+            self.drop_front(forgotten);
+        }
+        let room = self.words[at..].first_chunk_mut();
+        *room.expect("it is for whole entries") = entry;
+        self.words[LEN] += 1;
+        Some(used)
+    }
+
     /// Appends an entry no older than the last. `likely` is the length it may well grow to.
     pub(super) fn push(&mut self, entry: Entry, likely: usize) {
-        let (len, capacity, fits) = self.open().map_or((0, 0, false), |open| {
-            (open.len, open.capacity(), open.fits(entry))
-        });
-        if len == capacity || (capacity > 16 && len < capacity / 4) {
+        let opened = self.open();
+        let (len, capacity) = opened.map_or((0, 0), |open| (open.len, open.capacity()));
+        if !opened.is_some_and(Open::has_room) {
             // Small steps: there may be a million of these, each of a few entries. But new memory
             // costs as much as a decision, so that the first steps are to six and to ten.
             let grown = match len {
@@ -191,7 +259,7 @@ impl Ring {
                 grown
             };
             self.rebuild(entry, capacity);
-        } else if !fits {
+        } else if !opened.is_some_and(|open| open.fits(entry)) {
             self.rebuild(entry, capacity);
         }
         self.words[LEN] += 1;

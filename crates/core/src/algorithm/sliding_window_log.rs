@@ -48,6 +48,16 @@ impl Log {
         }
     }
 
+    /// Takes units in the shortest way and gives what is left: if all of the log counts, the units
+    /// fit, and so they do where its entries are.
+    #[inline(always)]
+    pub(crate) fn take_plainly(&mut self, quota: &Quota, units: u32, now: u64) -> Option<u32> {
+        let expired = now.checked_sub(quota.period_us())?;
+        let limit = quota.limit();
+        let used = self.entries.append(now, units, expired, limit)?;
+        Some(narrow(u64::from(limit) - used))
+    }
+
     /// Sees the log as if it were new.
     pub(super) fn forgotten(&mut self, newest: Option<Entry>) -> LogAt<'_> {
         LogAt {

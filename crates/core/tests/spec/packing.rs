@@ -5,7 +5,7 @@ use std::fmt;
 
 use tollgate_core::{
     Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, Verdict, WholeBucket, apply, apply_log,
-    apply_packed, apply_whole,
+    apply_packed, apply_whole, check_log,
 };
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
@@ -220,15 +220,77 @@ fn a_log_by_itself_is_answered_and_changed_as_in_a_state() {
                 let t = next_time(rng, quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let verdict = apply(quota, &mut state, verb, cost, t);
-                let same = apply_log(quota, &mut log, verb, cost, t);
-                assert_eq!(same, verdict, "{quota}: {verb} {cost} at {t}");
+                let asked = format!("{quota}: {verb} {cost} at {t}");
+                let at_once = match verb {
+                    Verb::Check => checked_at_once(quota, &mut log, cost, t, &asked),
+                    _ => None,
+                };
+                let same = at_once.unwrap_or_else(|| apply_log(quota, &mut log, verb, cost, t));
+                assert_eq!(same, verdict, "{asked}");
                 let stored = match &state {
                     State::Log(log) => log.clone(),
                     _ => Log::default(),
                 };
-                assert_eq!(log, stored, "{quota}: {verb} {cost} at {t}");
+                assert_eq!(log, stored, "{asked}");
                 last.answered(t, &verdict);
             }
         }
     });
+}
+
+#[test]
+fn a_check_that_is_simple_is_what_any_other_comes_to() {
+    let (simple, all) = (Cell::new(0), Cell::new(0));
+    with_each_seed(|rng| {
+        let periods = ["10ms", "1s", "1h", "30d"];
+        let limits = [1, 2, 7, 40, 1_000];
+        for (period, limit) in periods.iter().flat_map(|p| limits.map(|limit| (p, limit))) {
+            let text = format!("sliding-window-log {limit}/{period}");
+            let quota: Quota = text.parse().unwrap();
+            let (mut log, mut twin) = (Log::default(), Log::default());
+            let mut t = any(rng, &[0, 1_700_000_000_000_000, MAX_TIME_US - 1]);
+            // Up to twice the limit in a period, at times: entries come and go one by one, some
+            // share an instant, some are refused.
+            let pace = 2 * quota.period_us() / u64::from(limit) / rng.u64(1..=4);
+            for _ in 0..1_000 {
+                t += rng.u64(..=pace);
+                let (verb, cost) = match rng.u8(..100) {
+                    0 => (Verb::Refund, rng.u32(..3)),
+                    1 => (Verb::Charge, rng.u32(..=limit)),
+                    2 => (Verb::Check, rng.u32(..=limit + 1)),
+                    3.. => (Verb::Check, 1),
+                };
+                let asked = format!("{quota}: {verb} {cost} at {t}");
+                let at_once = match verb {
+                    Verb::Check => checked_at_once(&quota, &mut log, cost, t, &asked),
+                    _ => None,
+                };
+                all.set(all.get() + 1);
+                simple.set(simple.get() + u32::from(at_once.is_some()));
+                let verdict = at_once.unwrap_or_else(|| apply_log(&quota, &mut log, verb, cost, t));
+                let same = apply_log(&quota, &mut twin, verb, cost, t);
+                assert_eq!(verdict, same, "{asked}");
+                assert_eq!(log, twin, "{asked}");
+            }
+        }
+    });
+    let (simple, all) = (simple.get(), all.get());
+    assert!(simple > all / 10, "{simple} of {all}");
+}
+
+/// What a check comes to where it is simple; where it is not, the log must stay as it is.
+fn checked_at_once(
+    quota: &Quota,
+    log: &mut Log,
+    cost: u32,
+    t: u64,
+    asked: &str,
+) -> Option<Verdict> {
+    let before = log.clone();
+    let verdict = check_log(quota, log, cost, t);
+    match verdict {
+        Some(_) => assert_eq!(log.forget_at_us(quota), t + quota.period_us(), "{asked}"),
+        None => assert_eq!(*log, before, "{asked}"),
+    }
+    verdict
 }

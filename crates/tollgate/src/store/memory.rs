@@ -20,8 +20,8 @@ use foldhash::fast::FoldHasher;
 use smallvec::SmallVec;
 use tollgate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
-use self::bucket::{Bucket, Slots};
-use self::flat::{Flat, FlatBucket};
+use self::bucket::Bucket;
+use self::flat::FlatBucket;
 use self::logs::LogBucket;
 use self::shared::Shared;
 use self::table::{Id, Table};
@@ -227,11 +227,28 @@ impl<C: Clock> MemoryStore<C> {
         if counter.logs() {
             return self.log_now(counter, verb, cost);
         }
-        let flat = self.flat();
+        self.now(self.flat(), counter, verb, cost)
+    }
+
+    // Apart from what is wanted more often, which it would make longer.
+    #[inline(never)]
+    fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
+        self.now(self.logs(), counter, verb, cost)
+    }
+
+    /// Decides on a counter of a table.
+    #[inline(always)]
+    fn now<B: Bucket>(
+        &self,
+        table: &Table<B>,
+        counter: Counter<'_>,
+        verb: Verb,
+        cost: u32,
+    ) -> Decision {
         // Its memory comes while the clock is read, from wherever it may be.
-        let home = flat.touch(counter.id);
+        let home = table.touch(counter.id);
         let now = self.clock.now_us();
-        self.at(home, counter, Ask::new(verb, cost, now))
+        self.at(table, home, counter, Ask::new(verb, cost, now))
     }
 
     /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
@@ -292,39 +309,48 @@ impl<C: Clock> MemoryStore<C> {
 
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
         if counter.logs() {
-            self.log(counter, ask)
+            let logs = self.logs();
+            self.at(logs, logs.home(counter.id), counter, ask)
         } else {
-            self.at(self.flat().home(counter.id), counter, ask)
+            let flat = self.flat();
+            self.at(flat, flat.home(counter.id), counter, ask)
         }
     }
 
-    /// Decides on a counter of fixed size.
+    /// Decides on a counter, given where it should be.
     // What is asked is handed on in pieces: by address, it would have to be in memory for every
     // decision, and could not be compiled for its verb.
     #[inline(always)]
-    fn at(&self, home: &FlatBucket, counter: Counter<'_>, ask: Ask) -> Decision {
+    fn at<B: Bucket>(
+        &self,
+        table: &Table<B>,
+        home: &B,
+        counter: Counter<'_>,
+        ask: Ask,
+    ) -> Decision {
         let Ask { verb, cost, now } = ask;
         if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
             return self.alone(counter, verb, cost, now);
         }
-        match at_home(home, None, counter, ask) {
+        match home.decide_at_once(None, counter, ask) {
             Ok(answer) => answer.decision(),
-            Err(home) => self.otherwise(home, counter, verb, cost, now),
+            Err(home) => self.otherwise(table, home, counter, verb, cost, now),
         }
     }
 
-    /// Decides on a counter that is no whole bucket, or not at home, where the lock is held.
+    /// Decides on a counter that could not be decided on at once, where its home is locked.
     #[inline(never)]
-    fn otherwise(
+    fn otherwise<'t, B: Bucket>(
         &self,
-        home: Flat<'_>,
+        table: &'t Table<B>,
+        home: B::Slots<'t>,
         counter: Counter<'_>,
         verb: Verb,
         cost: u32,
         now: u64,
     ) -> Decision {
         let ask = Ask { verb, cost, now };
-        match self.flat().decide(home, counter, ask, &self.shared) {
+        match table.decide(home, counter, ask, &self.shared) {
             Some(answer) => answer.decision(),
             None => self.alone(counter, verb, cost, now),
         }
@@ -335,47 +361,6 @@ impl<C: Clock> MemoryStore<C> {
     fn alone(&self, counter: Counter<'_>, verb: Verb, cost: u32, now: u64) -> Decision {
         self.together(&[Wanted { counter, cost }], verb, now)
     }
-
-    /// Decides on a log; its memory comes while the clock is read.
-    #[inline(never)]
-    fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
-        self.logs().touch(counter.id);
-        self.log(counter, Ask::new(verb, cost, self.clock.now_us()))
-    }
-
-    fn log(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        let Ask { verb, cost, now } = ask;
-        if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
-            return self.alone(counter, verb, cost, now);
-        }
-        let logs = self.logs();
-        match logs.decide(logs.home(counter.id).lock(), counter, ask, &self.shared) {
-            Some(answer) => answer.decision(),
-            None => self.alone(counter, verb, cost, now),
-        }
-    }
-}
-
-/// Decides on a counter of fixed size if it is a whole bucket and at home; gives what was locked if
-/// not.
-#[inline(always)]
-fn at_home<'t>(
-    home: &'t FlatBucket,
-    guess: Option<usize>,
-    counter: Counter<'_>,
-    ask: Ask,
-) -> Result<Answer, Flat<'t>> {
-    let tag = counter.id.tag();
-    let Some(quota) = counter.limit.quota().whole() else {
-        return Err(home.lock());
-    };
-    let mut slots = home.lock();
-    let found = match guess {
-        Some(guess) => slots.find_at(guess, tag),
-        None => slots.find(tag),
-    };
-    let answer = found.and_then(|at| slots.decide_whole(at, quota, ask));
-    answer.ok_or(slots)
 }
 
 impl<C: Clock> Store for MemoryStore<C> {

@@ -1,8 +1,10 @@
 //! What a table is made of: a few counters under one lock. Knows nothing of where they belong.
 
+use std::hint::select_unpredictable;
+
 use tollgate_core::{Quota, State, apply};
 
-use super::{Answer, Ask};
+use super::{Answer, Ask, Counter};
 
 /// Later than any counter may be forgotten: the slot is claimed.
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
@@ -31,6 +33,26 @@ pub(super) trait Bucket: Default + Send + Sync {
     /// Where a counter seems to be: a guess without the lock, for the sake of memory to come, which
     /// is asked for.
     fn guess(&self, tag: u64) -> Option<usize>;
+
+    /// Decides at once if the counter is here and that is simple, as it nearly always is; gives what
+    /// was locked if not, with nothing changed.
+    fn decide_at_once(
+        &self,
+        guess: Option<usize>,
+        counter: Counter<'_>,
+        ask: Ask,
+    ) -> Result<Answer, Self::Slots<'_>>;
+}
+
+/// Which of a few places passes a test that one of them passes at most.
+#[inline]
+pub(super) fn find<const LEN: usize>(passes: impl Fn(usize) -> bool) -> Option<usize> {
+    // All are looked at: a branch on where it is would be guessed wrong half the time.
+    let mut found = LEN;
+    for at in 0..LEN {
+        found = select_unpredictable(passes(at), at, found);
+    }
+    (found < LEN).then_some(found)
 }
 
 /// Places for counters under lock, by number.
@@ -82,10 +104,8 @@ pub(super) trait Slots: Sized {
         self.forget_at(at) == CLAIMED
     }
 
-    #[inline]
-    fn find(&self, tag: u64) -> Option<usize> {
-        (0..Self::LEN).find(|&at| self.tag(at) == tag)
-    }
+    /// Where a counter is.
+    fn find(&self, tag: u64) -> Option<usize>;
 
     #[inline]
     fn vacancy(&self, now: u64) -> Option<usize> {

@@ -4,15 +4,15 @@
 //! bit that tells at a glance whether half of those 60 are nothing. All of it is atomic, so that
 //! whoever does not hold the lock may touch it to bring it near; what they read means nothing.
 
-use std::hint::{select_unpredictable, spin_loop};
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
 use tollgate_core::{Change, Packed, Quota, State, Whole, WholeBucket, apply_packed, apply_whole};
 
-use super::bucket::{Bucket, CLAIMED, Slots};
+use super::bucket::{Bucket, CLAIMED, Slots, find};
 use super::hint::prefetch;
-use super::{Answer, Ask};
+use super::{Answer, Ask, Counter};
 
 /// How often to look for a lock to be free before letting another thread run: a decision under
 /// lock takes some 20 ns, unless its thread was put to sleep.
@@ -78,17 +78,32 @@ impl Bucket for FlatBucket {
         prefetch(&self.times, |times| times[0].load(ORDER));
         self.find(tag)
     }
+
+    #[inline(always)]
+    fn decide_at_once(
+        &self,
+        guess: Option<usize>,
+        counter: Counter<'_>,
+        ask: Ask,
+    ) -> Result<Answer, Flat<'_>> {
+        let tag = counter.id.tag();
+        let Some(quota) = counter.limit.quota().whole() else {
+            return Err(self.lock());
+        };
+        let mut slots = self.lock();
+        let found = match guess {
+            Some(guess) => slots.find_at(guess, tag),
+            None => slots.find(tag),
+        };
+        let answer = found.and_then(|at| slots.decide_whole(at, quota, ask));
+        answer.ok_or(slots)
+    }
 }
 
 impl FlatBucket {
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        // All are looked at: a branch on where it is would be guessed wrong half the time.
-        let mut found = LEN;
-        for at in 0..LEN {
-            found = select_unpredictable(self.holds(at, tag), at, found);
-        }
-        (found < LEN).then_some(found)
+        find::<LEN>(|at| self.holds(at, tag))
     }
 
     #[inline]

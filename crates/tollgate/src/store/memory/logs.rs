@@ -3,11 +3,11 @@
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::{Log, Quota, State, apply_log};
+use tollgate_core::{Log, Quota, State, Verb, apply_log, check_log};
 
-use super::bucket::{Bucket, CLAIMED, Slots};
+use super::bucket::{Bucket, CLAIMED, Slots, find};
 use super::hint::prefetch;
-use super::{Answer, Ask};
+use super::{Answer, Ask, Counter};
 
 const LEN: usize = 5;
 
@@ -44,6 +44,41 @@ impl Slot {
     }
 }
 
+impl Slot {
+    /// Whether it holds what may be forgotten.
+    #[inline]
+    fn is_stale(&self, now: u64) -> bool {
+        (1..=now).contains(&self.forget_at)
+    }
+
+    /// Starts to bring its entries near, all of a short log at once rather than its head and then
+    /// where that points to.
+    #[inline]
+    fn touch(&self) {
+        let entries = self.log.elsewhere();
+        let near = &entries[..entries.len().min(NEAR)];
+        prefetch(near, |near| near.first().copied());
+    }
+}
+
+impl Row {
+    /// Admits a check of a log that is there if that is simple, as it nearly always is.
+    #[inline(always)]
+    fn check(&mut self, at: usize, quota: &Quota, cost: u32, now: u64) -> Option<Answer> {
+        self.slots[at].touch();
+        if self.slots.iter().any(|slot| slot.is_stale(now)) {
+            return None;
+        }
+        let slot = &mut self.slots[at];
+        let verdict = check_log(quota, &mut slot.log, cost, now)?;
+        slot.forget_at = now + quota.period_us();
+        Some(Answer {
+            verdict,
+            moment_us: now,
+        })
+    }
+}
+
 impl Bucket for LogBucket {
     type Slots<'a> = MutexGuard<'a, Row>;
 
@@ -65,6 +100,23 @@ impl Bucket for LogBucket {
     fn guess(&self, _: u64) -> Option<usize> {
         Some(0)
     }
+
+    #[inline(always)]
+    fn decide_at_once(
+        &self,
+        _: Option<usize>,
+        counter: Counter<'_>,
+        ask: Ask,
+    ) -> Result<Answer, MutexGuard<'_, Row>> {
+        let mut slots = self.lock();
+        let found = match ask.verb {
+            Verb::Check => slots.find(counter.id.tag()),
+            Verb::Peek | Verb::Take | Verb::Charge | Verb::Refund | Verb::Reset => None,
+        };
+        let quota = counter.limit.quota();
+        let answer = found.and_then(|at| slots.check(at, quota, ask.cost, ask.now));
+        answer.ok_or(slots)
+    }
 }
 
 impl Slots for MutexGuard<'_, Row> {
@@ -81,14 +133,15 @@ impl Slots for MutexGuard<'_, Row> {
     }
 
     #[inline]
+    fn find(&self, tag: u64) -> Option<usize> {
+        find::<LEN>(|at| self.slots[at].tag == tag)
+    }
+
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
-        // All of a short log at once, rather than its head and then where that points to.
-        let entries = self.slots[at].log.elsewhere();
-        let near = &entries[..entries.len().min(NEAR)];
-        prefetch(near, |near| near.first().copied());
+        self.slots[at].touch();
         // Entries of forgotten neighbours are given back on the way.
         for slot in &mut self.slots {
-            if slot.forget_at <= ask.now && slot.tag != tag {
+            if slot.is_stale(ask.now) && slot.tag != tag {
                 *slot = Slot::default();
             }
         }

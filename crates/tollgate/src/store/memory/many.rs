@@ -5,11 +5,9 @@ use smallvec::SmallVec;
 use tollgate_core::{MAX_TIME_US, Verb};
 
 use super::bucket::Bucket;
-use super::flat::FlatBucket;
-use super::logs::LogBucket;
 use super::table::{Id, Table};
 use super::together::Wanted;
-use super::{Ask, Counter, MemoryStore, at_home};
+use super::{Ask, Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -70,19 +68,18 @@ impl<C: Clock> MemoryStore<C> {
         limit: &Limit,
     ) -> Vec<Decision> {
         if limit.quota().algorithm().logs() {
-            self.check_each_in(self.logs(), keys, limit, Self::check_log)
+            self.check_each_in(self.logs(), keys, limit)
         } else {
-            self.check_each_in(self.flat(), keys, limit, Self::check_flat)
+            self.check_each_in(self.flat(), keys, limit)
         }
     }
 
     #[inline]
-    fn check_each_in<'t, 'k, 'l, B: Bucket>(
+    fn check_each_in<'k, B: Bucket>(
         &self,
-        table: &'t Table<B>,
+        table: &Table<B>,
         mut keys: impl Iterator<Item = Key<'k>>,
-        limit: &'l Limit,
-        check: impl Fn(&Self, &'t B, usize, Counter<'l>, u64, &mut Vec<Decision>),
+        limit: &Limit,
     ) -> Vec<Decision> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
@@ -107,26 +104,20 @@ impl<C: Clock> MemoryStore<C> {
                 *guess = table.guess(home, *id);
             }
             for &mut (home, id, guess) in batch {
-                check(
-                    self,
-                    home,
-                    guess,
-                    Counter { id, limit },
-                    now,
-                    &mut decisions,
-                );
+                let counter = Counter { id, limit };
+                self.check_guessed(table, (home, guess), counter, now, &mut decisions);
             }
         }
     }
 
-    /// Checks one of many.
+    /// Checks one of many, given where it should be and seems to be there.
     // Apart from the loop that calls it, whose registers it would use up, and writing its answer
     // where it stays.
     #[inline(never)]
-    fn check_flat(
+    fn check_guessed<B: Bucket>(
         &self,
-        home: &FlatBucket,
-        guess: usize,
+        table: &Table<B>,
+        (home, guess): (&B, usize),
         counter: Counter<'_>,
         now: u64,
         decisions: &mut Vec<Decision>,
@@ -135,25 +126,13 @@ impl<C: Clock> MemoryStore<C> {
         let room = decisions.len() < decisions.capacity();
         assert!(room, "it was made for the whole batch");
         let ask = Ask::new(Verb::Check, 1, now);
-        match at_home(home, Some(guess), counter, ask) {
+        match home.decide_at_once(Some(guess), counter, ask) {
             Ok(answer) => decisions.push(answer.decision()),
             Err(home) => {
                 let Ask { verb, cost, now } = ask;
-                decisions.push(self.otherwise(home, counter, verb, cost, now));
+                decisions.push(self.otherwise(table, home, counter, verb, cost, now));
             }
         }
-    }
-
-    #[inline(never)]
-    fn check_log(
-        &self,
-        _: &LogBucket,
-        _: usize,
-        counter: Counter<'_>,
-        now: u64,
-        decisions: &mut Vec<Decision>,
-    ) {
-        decisions.push(self.log(counter, Ask::new(Verb::Check, 1, now)));
     }
 
     /// Starts to bring a counter's memory near, where it should be.
