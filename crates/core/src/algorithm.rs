@@ -7,6 +7,7 @@
 mod any;
 mod bucket;
 mod entries;
+mod few;
 mod fixed_window;
 #[cfg(feature = "lua")]
 mod glimpse;
@@ -288,7 +289,7 @@ impl<F: Flat> Opened<F> {
 impl<'a> Opened<LogAt<'a>> {
     #[inline(always)]
     pub(crate) fn log(log: &'a mut Log, quota: &Quota, t: u64) -> Self {
-        let newest = log.newest();
+        let newest = log.newest(quota);
         let now = newest.map_or(Some(t), |newest| moment(newest.time, quota, t));
         let level = match now {
             Some(now) => log.advance(newest, quota, now),
@@ -379,7 +380,7 @@ impl State {
 
     /// Makes a log without entries new again.
     pub(crate) fn forget_if_empty(&mut self) {
-        if matches!(self, State::Log(log) if log.newest().is_none()) {
+        if matches!(self, State::Log(log) if log.is_empty()) {
             *self = State::New;
         }
     }

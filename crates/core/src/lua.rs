@@ -277,7 +277,7 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
 
 /// Reads a log as scripts store it, for those who look at its entries: a script's answer leaves
 /// them out. None if that is no log.
-pub fn read_log(stored: &[u8]) -> Option<Log> {
+pub fn read_log(quota: &Quota, stored: &[u8]) -> Option<Log> {
     let shape = *stored.first()?;
     if shape & 15 != Twin::Log as u8 || stored.len() <= LOG_LATEST {
         return None;
@@ -321,7 +321,7 @@ pub fn read_log(stored: &[u8]) -> Option<Log> {
     }
     let older: Option<Vec<(u64, u64)>> = places.into_iter().map(entry).collect();
     let last = (newest, sum(total));
-    Some(Log::of(older?.into_iter().chain([last])))
+    Some(Log::of(quota, older?.into_iter().chain([last])))
 }
 
 /// Where in a stored log its latest entries are, what is told of its ring, its oldest entries, and

@@ -115,7 +115,7 @@ pub fn check_log(quota: &Quota, log: &mut Log, cost: u32, now_us: u64) -> Option
     if cost == 0 || now_us > MAX_TIME_US {
         return None;
     }
-    let remaining = log.take_plainly(quota, cost, now_us)?;
+    let remaining = log.take_at_once(quota, cost, now_us)?;
     Some(Verdict {
         outcome: Outcome::Admitted {
             granted: cost,

@@ -8,10 +8,19 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// One instant and the units of the queue up to and including it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) time: u64,
     pub(super) sum: u64,
+}
+
+/// Units to append at a moment, `most` with all that came later than `after`.
+#[derive(Clone, Copy)]
+pub(super) struct Coming {
+    pub(super) now: u64,
+    pub(super) units: u32,
+    pub(super) after: u64,
+    pub(super) most: u32,
 }
 
 /// The queue. Empty, it holds no memory.
@@ -204,12 +213,17 @@ impl Ring {
         self.open().expect("it has an entry").get(i)
     }
 
-    /// Forgets entries that are no later than `after` and appends units, `most` with all others, if
-    /// that is simple: few to forget, none as late as `now`, and room for one more as it is kept.
-    /// Gives the units then.
+    /// Forgets entries that no longer count and appends units if that is simple: few to forget, none
+    /// as late as now, and room for one more as it is kept. Gives the units then.
     // What nearly every request that is admitted comes to, in a third of the instructions.
     #[inline(always)]
-    pub(super) fn append(&mut self, now: u64, units: u32, after: u64, most: u32) -> Option<u64> {
+    pub(super) fn append(&mut self, coming: Coming) -> Option<u64> {
+        let Coming {
+            now,
+            units,
+            after,
+            most,
+        } = coming;
         let was = self.open()?;
         if was.width != Width::Narrow {
             return None;
@@ -247,7 +261,7 @@ impl Ring {
         let (len, capacity) = opened.map_or((0, 0), |open| (open.len, open.capacity()));
         if !opened.is_some_and(Open::has_room) {
             // Small steps: there may be a million of these, each of a few entries. But new memory
-            // costs as much as a decision, so that the first steps are to six and to ten.
+            // costs as much as two decisions, so that the first steps are to six and to ten.
             let grown = match len {
                 0 => 6,
                 1..=6 => 10,
@@ -276,9 +290,9 @@ impl Ring {
         self.put(last, entry);
     }
 
-    /// Forgets the newest entry.
-    pub(super) fn pop(&mut self) {
-        self.words[LEN] -= 1;
+    /// Forgets all but the oldest `n` entries, which must exist.
+    pub(super) fn truncate(&mut self, n: usize) {
+        self.words[LEN] = u32::try_from(n).expect("a log has fewer than 2^24 entries");
     }
 
     /// Takes units out of an entry, which must exist, as far as it has them; without any left it

@@ -78,7 +78,7 @@ fn the_deepest_debt_at_the_end_of_time_packs_too() {
 
 fn forget_at(quota: &Quota, state: &State) -> u64 {
     match state {
-        State::Log(log) => log.forget_at_us(quota),
+        State::Log(log) => log.forget_at_us(),
         other => other.pack(quota).unwrap().forget_at_us,
     }
 }
@@ -289,7 +289,7 @@ fn checked_at_once(
     let before = log.clone();
     let verdict = check_log(quota, log, cost, t);
     match verdict {
-        Some(_) => assert_eq!(log.forget_at_us(quota), t + quota.period_us(), "{asked}"),
+        Some(_) => assert_eq!(log.forget_at_us(), t + quota.period_us(), "{asked}"),
         None => assert_eq!(*log, before, "{asked}"),
     }
     verdict

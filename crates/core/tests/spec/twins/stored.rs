@@ -11,7 +11,7 @@ pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {
     match value {
         Reply::Bulk(raw) if raw[0] & 15 == 4 => {
             // As whoever looks at it reads it, and as it is written down.
-            read_log(raw).map(State::Log).as_ref() == Some(state)
+            read_log(quota, raw).map(State::Log).as_ref() == Some(state)
                 && shown(value, quota) == format!("{state:?}")
         }
         Reply::Bulk(raw) => read_state(quota, &mut &raw[..]).as_ref() == Some(state),
@@ -22,15 +22,21 @@ pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {
 /// A stored value as text.
 pub(super) fn shown(value: &Reply, quota: &Quota) -> String {
     match value {
-        Reply::Bulk(raw) if raw[0] & 15 == 4 => format!("Log({:?})", Entries(entries(raw))),
+        Reply::Bulk(raw) if raw[0] & 15 == 4 => {
+            let entries = entries(raw);
+            let newest = entries.last().unwrap().0;
+            let until = newest + quota.period_us();
+            let ages = entries.iter().map(|(time, units)| (newest - time, *units));
+            format!("Log(until {until} {:?})", Ages(ages.collect()))
+        }
         Reply::Bulk(raw) => format!("{:?}", read_state(quota, &mut &raw[..]).unwrap()),
         _ => format!("{:?}", State::New),
     }
 }
 
-struct Entries(Vec<(u64, u64)>);
+struct Ages(Vec<(u64, u64)>);
 
-impl fmt::Debug for Entries {
+impl fmt::Debug for Ages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.0.iter().copied()).finish()
     }

@@ -1,4 +1,4 @@
-//! Logs: five of them to a bucket, their entries elsewhere.
+//! Logs: five of them to a bucket, more than a few entries elsewhere.
 
 use std::mem;
 
@@ -29,7 +29,6 @@ pub(super) struct Row {
 #[derive(Default)]
 struct Slot {
     tag: u64,
-    forget_at: u64,
     log: Log,
 }
 
@@ -42,13 +41,11 @@ impl Slot {
             State::New
         }
     }
-}
 
-impl Slot {
     /// Whether it holds what may be forgotten.
     #[inline]
     fn is_stale(&self, now: u64) -> bool {
-        (1..=now).contains(&self.forget_at)
+        (1..=now).contains(&self.log.forget_at_us())
     }
 
     /// Starts to bring its entries near, all of a short log at once rather than its head and then
@@ -71,7 +68,6 @@ impl Row {
         }
         let slot = &mut self.slots[at];
         let verdict = check_log(quota, &mut slot.log, cost, now)?;
-        slot.forget_at = now + quota.period_us();
         Some(Answer {
             verdict,
             moment_us: now,
@@ -129,7 +125,7 @@ impl Slots for MutexGuard<'_, Row> {
 
     #[inline]
     fn forget_at(&self, at: usize) -> u64 {
-        self.slots[at].forget_at
+        self.slots[at].log.forget_at_us()
     }
 
     #[inline]
@@ -147,11 +143,10 @@ impl Slots for MutexGuard<'_, Row> {
         }
         let slot = &mut self.slots[at];
         let verdict = apply_log(quota, &mut slot.log, ask.verb, ask.cost, ask.now);
-        let forget_at = slot.log.forget_at_us(quota);
-        match forget_at {
-            // No entry, no counter.
-            0 => *slot = Slot::default(),
-            time => slot.forget_at = time,
+        let forget_at = slot.log.forget_at_us();
+        // No entry, no counter.
+        if forget_at == 0 {
+            *slot = Slot::default();
         }
         // If anything was taken, that is the newest entry.
         let moment_us = forget_at.saturating_sub(quota.period_us());
@@ -162,20 +157,15 @@ impl Slots for MutexGuard<'_, Row> {
         let state = self.slots[at].load(tag);
         self.slots[at] = Slot {
             tag,
-            forget_at: CLAIMED,
-            log: Log::default(),
+            log: Log::awaited(CLAIMED),
         };
         state
     }
 
     #[inline]
-    fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State) {
+    fn store(&mut self, at: usize, tag: u64, _: &Quota, state: State) {
         self.slots[at] = match state {
-            State::Log(log) => Slot {
-                tag,
-                forget_at: log.forget_at_us(quota),
-                log,
-            },
+            State::Log(log) => Slot { tag, log },
             _ => Slot::default(),
         };
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redis::Value;
-use tollgate_core::{State, Verb, lua};
+use tollgate_core::{Quota, State, Verb, lua};
 
 use super::call::Call;
 use super::error::Trouble;
@@ -33,14 +33,14 @@ impl Inner {
         let (quota, now_us) = (found.quota, found.now_us);
         let state = match found.state {
             State::New => State::New,
-            _ if quota.algorithm().logs() => self.stored_log(&call).await?,
+            _ if quota.algorithm().logs() => self.stored_log(&call, quota).await?,
             state => state,
         };
         let view = state.view(quota, now_us);
         Ok(Look { now_us, view })
     }
 
-    async fn stored_log(&self, call: &Call) -> Result<State, Trouble> {
+    async fn stored_log(&self, call: &Call, quota: &Quota) -> Result<State, Trouble> {
         let lane = match &self.servers {
             Reached::One(link) => link.lane().await?,
             Reached::Many(cluster) => cluster.lane(call.slot()).await?,
@@ -52,7 +52,7 @@ impl Inner {
             // It expired in between.
             Value::BulkString(stored) if stored.is_empty() => Ok(State::New),
             Value::BulkString(stored) => {
-                let log = lua::read_log(&stored).ok_or(Trouble::Garbled)?;
+                let log = lua::read_log(quota, &stored).ok_or(Trouble::Garbled)?;
                 Ok(State::Log(log))
             }
             _ => Err(Trouble::Garbled),
