@@ -30,15 +30,21 @@ pub struct SystemClock {
     counter: quanta::Clock,
     start_count: u64,
     start: Instant,
-    start_ns: i64,
-    /// What to add to the counter's nanoseconds to get the time.
-    offset_ns: AtomicI64,
-    /// The counter's nanoseconds when it is to be compared with the system's clock again.
-    compare_at_ns: AtomicU64,
+    start_us: i64,
+    /// How many microseconds a count is, in parts of 2^64.
+    rate: u64,
+    /// What to add to the counter's microseconds to get the time.
+    offset_us: AtomicI64,
+    /// The count from which on it is to be compared with the system's clock again.
+    compare_at: AtomicU64,
+    compare_every: u64,
 }
 
 const COMPARE_EVERY_NS: u64 = 1_000_000_000;
-const LONGEST_LOOK_NS: u64 = 10_000;
+const LONGEST_LOOK_US: u64 = 10;
+/// So many counts, a power of two, tell how long one is: more than a month, so that nothing is lost
+/// by rounding.
+const COUNTS: u32 = 53;
 
 impl SystemClock {
     /// Anchors a clock to wall time now.
@@ -47,35 +53,51 @@ impl SystemClock {
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let start_ns = i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX);
+        let start_us = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
+        let ns = u128::from(counter.delta_as_nanos(0, 1 << COUNTS)).max(1);
+        let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        let compare_every = fits((u128::from(COMPARE_EVERY_NS) << COUNTS) / ns);
         SystemClock {
             start_count: counter.raw(),
             start: Instant::now(),
-            start_ns,
+            start_us,
             counter,
-            offset_ns: AtomicI64::new(start_ns),
-            compare_at_ns: AtomicU64::new(COMPARE_EVERY_NS),
+            // Counts are shorter than microseconds.
+            rate: fits((ns << (64 - COUNTS)) / 1_000),
+            offset_us: AtomicI64::new(start_us),
+            compare_at: AtomicU64::new(compare_every),
+            compare_every,
         }
     }
 
-    fn counted_ns(&self) -> u64 {
-        self.counter
-            .delta_as_nanos(self.start_count, self.counter.raw())
+    #[inline]
+    fn count(&self) -> u64 {
+        self.counter.raw().saturating_sub(self.start_count)
+    }
+
+    /// How long so many counts are.
+    // One multiplication; by way of nanoseconds it would be two, and shifts.
+    #[inline]
+    fn us(&self, count: u64) -> u64 {
+        ((u128::from(count) * u128::from(self.rate)) >> 64) as u64
     }
 
     #[cold]
     fn compare(&self) {
-        let before = self.counted_ns();
+        let before = self.count();
         let elapsed = self.start.elapsed();
-        let after = self.counted_ns();
+        let after = self.count();
         // A thread that was put to sleep in between knows nothing.
-        if after.saturating_sub(before) < LONGEST_LOOK_NS {
-            let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
-            let correction = elapsed.saturating_sub_unsigned(before);
-            let offset = self.start_ns.saturating_add(correction);
-            self.offset_ns.store(offset, Relaxed);
-            let next = before.saturating_add(COMPARE_EVERY_NS);
-            self.compare_at_ns.store(next, Relaxed);
+        if self.us(after.saturating_sub(before)) < LONGEST_LOOK_US {
+            let elapsed = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
+            let correction = elapsed.saturating_sub_unsigned(self.us(before));
+            let offset = self.start_us.saturating_add(correction);
+            // One more or less comes of rounding.
+            if offset.abs_diff(self.offset_us.load(Relaxed)) > 1 {
+                self.offset_us.store(offset, Relaxed);
+            }
+            let next = before.saturating_add(self.compare_every);
+            self.compare_at.store(next, Relaxed);
         }
     }
 }
@@ -89,11 +111,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now_us(&self) -> u64 {
-        let counted_ns = self.counted_ns();
-        if counted_ns > self.compare_at_ns.load(Relaxed) {
+        let count = self.count();
+        if count > self.compare_at.load(Relaxed) {
             self.compare();
         }
-        counted_ns.saturating_add_signed(self.offset_ns.load(Relaxed)) / 1_000
+        self.us(count)
+            .saturating_add_signed(self.offset_us.load(Relaxed))
     }
 }
 
@@ -166,12 +189,24 @@ mod tests {
     fn a_counter_that_runs_wrong_is_held_to_the_system() {
         let clock = SystemClock::new();
         // As if the counter had run an hour ahead at the last comparison.
-        let ahead_ns = clock.start_ns + 3_600_000_000_000;
-        clock.offset_ns.store(ahead_ns, Relaxed);
+        let ahead_us = clock.start_us + 3_600_000_000;
+        clock.offset_us.store(ahead_us, Relaxed);
         let wrong = clock.now_us();
-        while clock.offset_ns.load(Relaxed) == ahead_ns {
+        while clock.offset_us.load(Relaxed) == ahead_us {
             clock.compare();
         }
         assert!(clock.now_us() < wrong);
+    }
+
+    #[test]
+    fn counts_are_as_long_as_the_counter_says() {
+        let clock = SystemClock::new();
+        for count in [0, 1, 999, 12_345_678, 1 << 40, (1 << 50) + 7] {
+            let us = clock.counter.delta_as_nanos(0, count) / 1_000;
+            let apart = us.abs_diff(clock.us(count));
+            assert!(apart <= 1, "{count} counts: {us} us, {apart} apart");
+        }
+        let second = clock.us(clock.compare_every);
+        assert!(second.abs_diff(1_000_000) <= 1, "{second} us");
     }
 }
