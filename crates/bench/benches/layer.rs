@@ -39,6 +39,17 @@ struct Scenario {
     name: &'static str,
     admitted: bool,
     tells: Tells,
+    router: Routed,
+}
+
+/// What becomes of a router before it is called.
+#[derive(Clone, Copy, PartialEq)]
+enum Routed {
+    /// It is given its state, as `axum::serve` and every `into_make_service` do: its layers are put on
+    /// once.
+    Served,
+    /// Nothing: its layers are put on anew for every call.
+    Raw,
 }
 
 /// What clients are told.
@@ -51,26 +62,36 @@ enum Tells {
     All,
 }
 
-const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "admitted, told nothing",
         admitted: true,
         tells: Tells::Nothing,
+        router: Routed::Served,
+    },
+    Scenario {
+        name: "admitted, told nothing, router without state",
+        admitted: true,
+        tells: Tells::Nothing,
+        router: Routed::Raw,
     },
     Scenario {
         name: "admitted, told X-RateLimit",
         admitted: true,
         tells: Tells::Counts,
+        router: Routed::Served,
     },
     Scenario {
         name: "admitted, told all",
         admitted: true,
         tells: Tells::All,
+        router: Routed::Served,
     },
     Scenario {
         name: "refused, told X-RateLimit",
         admitted: false,
         tells: Tells::Counts,
+        router: Routed::Served,
     },
 ];
 
@@ -144,10 +165,14 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
         let config = governor.finish().expect("a burst of one or more");
         plain().layer(GovernorLayer::new(config))
     };
+    let routed = |router: Router| match scenario.router {
+        Routed::Served => router.with_state(()),
+        Routed::Raw => router,
+    };
     vec![
-        (BARE, plain()),
-        (TOLLGATE, plain().layer(gate)),
-        (GOVERNOR, governed),
+        (BARE, routed(plain())),
+        (TOLLGATE, routed(plain().layer(gate))),
+        (GOVERNOR, routed(governed)),
     ]
 }
 
