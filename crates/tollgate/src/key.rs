@@ -167,6 +167,12 @@ impl<'a> Key<'a> {
         )
     }
 
+    /// Its bytes as two numbers, if they are few.
+    #[inline]
+    pub(crate) fn words(&self) -> Option<[u64; 2]> {
+        self.bytes.words()
+    }
+
     /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
         let mut rest = &*self.bytes;

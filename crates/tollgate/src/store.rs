@@ -47,6 +47,17 @@ pub trait Store: Send + Sync + 'static {
         self.decide_at_once(&Request::new(key, limit).cost(cost))
     }
 
+    /// The same for those who want to know no more of an admission than that it is one.
+    #[inline]
+    fn admit_at_once(
+        &self,
+        key: &Key<'_>,
+        limit: &Limit,
+        cost: u32,
+    ) -> Option<Result<(), Decision>> {
+        self.check_at_once(key, limit, cost).map(Decision::admitted)
+    }
+
     /// Hears of a limit to come, before the first request does. Nothing need be done.
     fn prepare(&self, limit: &Limit) {
         let _ = limit;

@@ -75,6 +75,16 @@ impl<'p> Lone<'p> {
         limiter.store().check_at_once(&self.key, limit, self.cost)
     }
 
+    /// The same for those who want to know no more of an admission than that it is one.
+    #[inline]
+    pub(crate) fn admit_at_once<S: Store>(
+        &self,
+        limiter: &Limiter<S>,
+    ) -> Option<Result<(), Decision>> {
+        let limit = self.limits.first()?;
+        limiter.store().admit_at_once(&self.key, limit, self.cost)
+    }
+
     /// Whether what it takes counts whatever the answer to the request is.
     #[inline]
     pub(crate) fn counts_always(&self) -> bool {

@@ -43,6 +43,53 @@ impl Bytes<'_> {
     }
 }
 
+impl Bytes<'_> {
+    /// Up to sixteen bytes as two numbers, filled up with zeros; none of more.
+    #[inline]
+    pub(super) fn words(&self) -> Option<[u64; 2]> {
+        match self {
+            // Read as they were written just now: a processor waits for any other pieces.
+            Bytes::Short { len, bytes } => {
+                let bits = 8 * u32::from(*len);
+                let word = |at: usize| {
+                    bytes[at..]
+                        .first_chunk()
+                        .map(|word| u64::from_le_bytes(*word))
+                };
+                let (low, high) = (word(0)?, word(8)?);
+                match bits {
+                    65..=128 => Some([low, high & u64::MAX >> (128 - bits)]),
+                    1..=64 => Some([low & u64::MAX >> (64 - bits), 0]),
+                    0 => Some([0, 0]),
+                    _ => None,
+                }
+            }
+            Bytes::Borrowed(bytes) => words(bytes),
+            Bytes::Long(bytes) => words(bytes),
+        }
+    }
+}
+
+/// The same of bytes anywhere, read from both ends.
+#[inline]
+fn words(bytes: &[u8]) -> Option<[u64; 2]> {
+    let len = bytes.len();
+    if len > 16 {
+        return None;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        // Twice: all of it may have to go.
+        return Some([first, last >> (4 * (16 - len)) >> (4 * (16 - len))]);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        return Some([u64::from(first) | u64::from(last) << (8 * (len - 4)), 0]);
+    }
+    let one = |at: usize| bytes.get(at).map_or(0, |&byte| u64::from(byte) << (8 * at));
+    Some([one(0) | one(1) | one(2), 0])
+}
+
 impl From<Vec<u8>> for Bytes<'_> {
     fn from(bytes: Vec<u8>) -> Self {
         match bytes.len() {
@@ -100,5 +147,27 @@ mod tests {
         // What lies behind the end plays no part.
         assert!(Bytes::short([b'x'; IN_PLACE], 1) == Bytes::Borrowed(b"x"));
         assert_eq!(size_of::<Bytes<'_>>(), 24);
+    }
+
+    #[test]
+    fn up_to_sixteen_bytes_are_two_numbers_wherever_they_are() {
+        for len in 0..2 * IN_PLACE {
+            let text: Vec<u8> = (1..).take(len).collect();
+            let mut filled = [0; 16];
+            let due = (len <= 16).then(|| {
+                filled[..len].copy_from_slice(&text);
+                let number = u128::from_le_bytes(filled);
+                [number as u64, (number >> 64) as u64]
+            });
+            assert_eq!(Bytes::Borrowed(&text).words(), due, "{len} bytes");
+            assert_eq!(Bytes::copied(&text).words(), due, "{len} bytes");
+            assert_eq!(Bytes::Long(text.clone().into()).words(), due, "{len} bytes");
+            // What lies behind the end plays no part.
+            let mut short = [b'x'; IN_PLACE];
+            if let Some(start) = short.get_mut(..len) {
+                start.copy_from_slice(&text);
+                assert_eq!(Bytes::short(short, len).words(), due, "{len} bytes");
+            }
+        }
     }
 }

@@ -188,6 +188,14 @@ impl Answer {
     }
 }
 
+/// A counter's answer, where it could be had at once; the whole decision elsewhere.
+type Asked = Result<Answer, Decision>;
+
+#[inline(always)]
+fn decision(asked: Asked) -> Decision {
+    asked.map_or_else(|decision| decision, Answer::decision)
+}
+
 impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
@@ -214,8 +222,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides one key against one limit.
-    // Inlined with all it calls, so that each verb of the limiter is compiled for itself: the
-    // shorter a decision, the more of the next one is begun while its memory is waited for.
     #[inline(always)]
     pub(crate) fn decide_one(
         &self,
@@ -224,9 +230,16 @@ impl<C: Clock> MemoryStore<C> {
         verb: Verb,
         cost: u32,
     ) -> Decision {
+        decision(self.ask_one(key, limit, verb, cost))
+    }
+
+    // Inlined with all it calls, so that each verb of the limiter is compiled for itself: the
+    // shorter a decision, the more of the next one is begun while its memory is waited for.
+    #[inline(always)]
+    fn ask_one(&self, key: &Key<'_>, limit: &Limit, verb: Verb, cost: u32) -> Asked {
         let counter = self.counter(key, limit);
         if counter.logs() {
-            return self.log_now(counter, verb, cost);
+            return Err(self.log_now(counter, verb, cost));
         }
         self.now(self.flat(), counter, verb, cost)
     }
@@ -234,10 +247,10 @@ impl<C: Clock> MemoryStore<C> {
     // Apart from what is wanted more often, which it would make longer.
     #[inline(never)]
     fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
-        self.now(self.logs(), counter, verb, cost)
+        decision(self.now(self.logs(), counter, verb, cost))
     }
 
-    /// Decides on a counter of a table.
+    /// Asks a counter of a table.
     #[inline(always)]
     fn now<B: Bucket>(
         &self,
@@ -245,7 +258,7 @@ impl<C: Clock> MemoryStore<C> {
         counter: Counter<'_>,
         verb: Verb,
         cost: u32,
-    ) -> Decision {
+    ) -> Asked {
         // Its memory comes while the clock is read, from wherever it may be.
         let home = table.touch(counter.id);
         let now = self.clock.now_us();
@@ -293,9 +306,12 @@ impl<C: Clock> MemoryStore<C> {
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
         let mut hasher = self.seed.hasher();
-        // The usual length: twice the hasher's short way takes a third of its long one. No two keys
-        // are alike in this, as their length is hashed too.
-        if (17..=32).contains(&bytes.len()) {
+        // No two keys are alike in this, as their length is hashed too.
+        if let Some([low, high]) = key.words() {
+            hasher.write_u64(low);
+            hasher.write_u64(high);
+        } else if bytes.len() <= 32 {
+            // The usual length: twice the hasher's short way takes a third of its long one.
             hasher.write(&bytes[..16]);
             hasher.write(&bytes[bytes.len() - 16..]);
         } else {
@@ -309,34 +325,26 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        if counter.logs() {
+        decision(if counter.logs() {
             let logs = self.logs();
             self.at(logs, logs.home(counter.id), counter, ask)
         } else {
             let flat = self.flat();
             self.at(flat, flat.home(counter.id), counter, ask)
-        }
+        })
     }
 
-    /// Decides on a counter, given where it should be.
+    /// Asks a counter, given where it should be.
     // What is asked is handed on in pieces: by address, it would have to be in memory for every
     // decision, and could not be compiled for its verb.
     #[inline(always)]
-    fn at<B: Bucket>(
-        &self,
-        table: &Table<B>,
-        home: &B,
-        counter: Counter<'_>,
-        ask: Ask,
-    ) -> Decision {
+    fn at<B: Bucket>(&self, table: &Table<B>, home: &B, counter: Counter<'_>, ask: Ask) -> Asked {
         let Ask { verb, cost, now } = ask;
         if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
-            return self.alone(counter, verb, cost, now);
+            return Err(self.alone(counter, verb, cost, now));
         }
-        match home.decide_at_once(None, counter, ask) {
-            Ok(answer) => answer.decision(),
-            Err(home) => self.otherwise(table, home, counter, verb, cost, now),
-        }
+        home.decide_at_once(None, counter, ask)
+            .map_err(|home| self.otherwise(table, home, counter, verb, cost, now))
     }
 
     /// Decides on a counter that could not be decided on at once, where its home is locked.
@@ -380,6 +388,19 @@ impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn check_at_once(&self, key: &Key<'_>, limit: &Limit, cost: u32) -> Option<Decision> {
         Some(self.decide_one(key, limit, Verb::Check, cost))
+    }
+
+    #[inline]
+    fn admit_at_once(
+        &self,
+        key: &Key<'_>,
+        limit: &Limit,
+        cost: u32,
+    ) -> Option<Result<(), Decision>> {
+        Some(match self.ask_one(key, limit, Verb::Check, cost) {
+            Ok(answer) if answer.verdict.allowed() => Ok(()),
+            asked => decision(asked).admitted(),
+        })
     }
 
     fn prepare(&self, limit: &Limit) {

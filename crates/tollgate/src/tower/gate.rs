@@ -180,11 +180,12 @@ impl<P: Policy, S: Store> Gate<P, S> {
         self.shared.policy.consult(head)
     }
 
-    /// Whether nothing is left to do but to call the service, and to tell its client.
+    /// Whether a rule's admission leaves nothing to do but to call the service, and to tell its
+    /// client.
     #[inline]
-    pub(super) fn is_done(&self, lone: &Lone<'_>, decision: &Decision) -> bool {
+    pub(super) fn settles(&self, lone: &Lone<'_>) -> bool {
         let is_watched = self.shared.observer.is_some() || self.shared.timer.is_some();
-        decision.allowed() && lone.counts_always() && !is_watched
+        lone.counts_always() && !is_watched
     }
 
     /// When a request came, if anybody wants to know how long it takes.

@@ -13,8 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{FromText, Gate};
-use crate::decision::Decision;
-use crate::http::{Head, Lone, Passage, Plan, Policy, Told};
+use crate::http::{Head, Passage, Plan, Policy, Told};
 use crate::store::Store;
 
 pin_project! {
@@ -62,14 +61,6 @@ pub(super) enum Passed<P, S> {
 }
 
 impl<P: Policy, S: Store> Passed<P, S> {
-    #[inline(always)]
-    pub(super) fn told(lone: &Lone<'_>, decision: Decision) -> Option<Self> {
-        match lone.tells() {
-            true => Some(Passed::Told(lone.told(decision))),
-            false => None,
-        }
-    }
-
     pub(super) fn of(passage: Passage, gate: &Gate<P, S>) -> Option<Self> {
         let concerns = passage.concerns_answer();
         concerns.then(|| Passed::Whole(Box::new((passage, gate.clone()))))

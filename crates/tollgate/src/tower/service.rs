@@ -68,9 +68,17 @@ enum Asked<P, S> {
 impl<P: Policy, S: Store> Asked<P, S> {
     #[inline(always)]
     fn of(gate: &Gate<P, S>, lone: Lone<'_>) -> Self {
+        // Where nobody is told anything, nobody need know what is left.
+        if gate.settles(&lone) && !lone.tells() {
+            return match lone.admit_at_once(gate.limiter()) {
+                Some(Ok(())) => Asked::Done(None),
+                Some(Err(refused)) => Asked::Open(Ok(lone.decided(refused))),
+                None => Asked::Open(Err(lone.into_plan())),
+            };
+        }
         match lone.at_once(gate.limiter()) {
-            Some(decision) if gate.is_done(&lone, &decision) => {
-                Asked::Done(Passed::told(&lone, decision))
+            Some(decision) if gate.settles(&lone) && decision.allowed() => {
+                Asked::Done(Some(Passed::Told(lone.told(decision))))
             }
             Some(decision) => Asked::Open(Ok(lone.decided(decision))),
             None => Asked::Open(Err(lone.into_plan())),
