@@ -5,6 +5,7 @@ use std::fmt;
 
 use tollgate_core::{
     Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, apply, apply_packed,
+    check_log,
 };
 
 /// One counter under one quota, kept twice: as a state and, where there is such a form, packed.
@@ -81,9 +82,29 @@ impl Counter {
         }
     }
 
+    /// A log that is checked in the simple way answers alike and is left alike, or not touched.
+    fn check_simple(&self, told: &Told) {
+        let Ask { verb, cost, t_us } = told.ask;
+        let State::Log(before) = &told.before.state else {
+            return;
+        };
+        if verb != Verb::Check {
+            return;
+        }
+        let mut log = before.clone();
+        match check_log(&self.quota, &mut log, cost, t_us) {
+            Some(verdict) => {
+                assert_eq!(verdict, told.verdict, "simple, {told}");
+                assert_eq!(State::Log(log), self.state, "simple, {told}");
+            }
+            None => assert_eq!(log, *before, "not simple, {told}"),
+        }
+    }
+
     /// The packed twin answers alike, loses nothing and keeps within its bits.
     fn check_packed(&mut self, told: &Told) {
         if self.quota.algorithm().logs() {
+            self.check_simple(told);
             return;
         }
         let Ask { verb, cost, t_us } = told.ask;

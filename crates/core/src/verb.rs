@@ -97,7 +97,7 @@ pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u6
 }
 
 /// Decides one request against one log, as [`apply`] does on a state: the quota must be one that
-/// [logs](crate::Algorithm::logs).
+/// [logs](crate::Algorithm::logs), of the period that the log was made under.
 pub fn apply_log(quota: &Quota, log: &mut Log, verb: Verb, cost: u32, now_us: u64) -> Verdict {
     let opened = Opened::log(log, quota, now_us.min(MAX_TIME_US));
     let (verdict, change) = Turn::new(quota, opened, verb, cost).decide();
@@ -108,8 +108,8 @@ pub fn apply_log(quota: &Quota, log: &mut Log, verb: Verb, cost: u32, now_us: u6
 }
 
 /// Checks one request against one log if it is admitted and that is simple, as it nearly always is:
-/// the answer and the log are then as [`apply_log`] would have them, and the newest entry is of
-/// `now_us`. None if not, with nothing changed.
+/// the answer and the log are then as [`apply_log`] would have them, under a quota of the same kind,
+/// and the newest entry is of `now_us`. None if not, with nothing changed.
 #[inline(always)]
 pub fn check_log(quota: &Quota, log: &mut Log, cost: u32, now_us: u64) -> Option<Verdict> {
     if cost == 0 || now_us > MAX_TIME_US {

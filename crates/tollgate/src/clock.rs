@@ -24,7 +24,7 @@ impl<C: Clock> Clock for Arc<C> {
 ///
 /// A wall clock that is set later is not followed. The processor's counter is read where there
 /// is one, and held to the system's monotonic clock once a second, so that it does not drift; a
-/// counter that ran ahead is put back by the microseconds it was ahead.
+/// counter that ran ahead by more than a microsecond is put back by as many as it was ahead.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -42,8 +42,8 @@ pub struct SystemClock {
 
 const COMPARE_EVERY_NS: u64 = 1_000_000_000;
 const LONGEST_LOOK_US: u64 = 10;
-/// So many counts, a power of two, tell how long one is: more than a month, so that nothing is lost
-/// by rounding.
+/// So many counts, a power of two, tell how long one is: weeks of them, so that nothing is lost by
+/// rounding.
 const COUNTS: u32 = 53;
 
 impl SystemClock {
@@ -62,7 +62,7 @@ impl SystemClock {
             start: Instant::now(),
             start_us,
             counter,
-            // Counts are shorter than microseconds.
+            // No counter in use is as slow as one a microsecond.
             rate: fits((ns << (64 - COUNTS)) / 1_000),
             offset_us: AtomicI64::new(start_us),
             compare_at: AtomicU64::new(compare_every),

@@ -16,7 +16,8 @@ use crate::view::View;
 const INSTANTS_IN_DEBT: usize = 1_000;
 
 /// Single requests, oldest first.
-// When it may be forgotten is one period after its newest entry, which is not kept a second time.
+// When it may be forgotten is one period after its newest entry: entries in place need not say when
+// that was.
 #[derive(Clone, Default)]
 pub struct Log {
     forget_at_us: u64,

@@ -39,8 +39,8 @@ const DEFAULT_CAPACITY: usize = 100_000;
 /// Counters in this process: bounded, exact, and never pausing.
 ///
 /// The memory for `capacity` live keys, about 39 bytes each, is taken when a limiter is made over
-/// the store and never grows; a sliding window log takes about 47 bytes, and from its third or
-/// fourth instant on about 30 more and 8 to 16 for each. A key lives until it is as if never seen,
+/// the store and never grows; a sliding window log takes about 47 bytes, and with more than
+/// two or three instants, or large ones, about 30 more and 8 to 16 for each. A key lives until it is as if never seen,
 /// and its place is then simply used again. Keys are kept as hashes under a random key of this
 /// process.
 ///
