@@ -15,16 +15,17 @@ for (const [name, path, drawn] of [['playground', server.page, '.card:nth-child(
   for (let visit = 0; visit < VISITS; visit += 1) {
     const context = await chrome.newContext({ viewport: { width: 1280, height: 800 } });
     const page = await context.newPage();
-    const bodies = [];
+    const responses = [];
     page.on('response', (response) => {
-      if (!/^\/(api\/|live\/events|admin\/)/.test(new URL(response.url()).pathname)) bodies.push(response.body());
+      if (!/^\/(api\/|live\/events|admin\/)/.test(new URL(response.url()).pathname)) responses.push(response);
     });
     await page.goto(path);
     await page.waitForSelector(drawn);
     ready.push(await page.evaluate(() => performance.now()));
     await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0);
     paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
-    const sizes = (await Promise.all(bodies)).map((body) => body.length);
+    const bodies = await Promise.all(responses.map((response) => response.body()));
+    const sizes = bodies.map((body) => body.length);
     weights.push(sizes.reduce((sum, size) => sum + size, 0));
     files = sizes.length;
     await context.close();
