@@ -32,6 +32,11 @@ function link(quotas, more = {}) {
   return `${server.page}/#${new URLSearchParams({ ...quotas, ...more })}`;
 }
 
+/** Waits until every card has the quota of its link: the engine took it, and the form shows it. */
+async function taken(page) {
+  for (const card of CARDS) await page.waitForFunction((id) => document.getElementById(id).value === '7', `quota-${card}-limit`);
+}
+
 /** The log of a card, oldest first, to the microsecond. */
 async function log(page, card, rows) {
   await page.click(`#${card}-tab-3`);
@@ -53,8 +58,7 @@ function assertSame(card, shown, said) {
 
 test('every card admits and refuses what replay says for the same times', async () => {
   const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step' }));
-  for (const card of CARDS) await page.waitForFunction(([id, text]) => document.getElementById(id).value === text, [`quota-${card}`, QUOTAS[card]]);
-  await page.waitForFunction(() => location.hash.includes('shaping='));
+  await taken(page);
   const times = [];
   let now = 0;
   const press = (place) => page.locator(place).evaluate((button) => button.click());
@@ -81,7 +85,7 @@ test('every card admits and refuses what replay says for the same times', async 
 
 test('the same traffic goes to all cards, on time', async () => {
   const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step', traffic: 'steady', rate: '4' }));
-  await page.waitForFunction(() => location.hash.includes('shaping='));
+  await taken(page);
   await page.click('#run');
   for (let step = 0; step < 10; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
   const times = Array.from({ length: 41 }, (_, at) => at * 250000);
