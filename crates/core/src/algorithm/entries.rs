@@ -191,4 +191,26 @@ mod tests {
     fn they_take_two_words() {
         assert_eq!(size_of::<Entries>(), 16);
     }
+
+    #[test]
+    fn what_no_longer_fits_in_place_moves_to_a_ring() {
+        let entry = |time, sum| Entry { time, sum };
+        let mut entries = Entries::default();
+        for i in 1..=4 {
+            entries.push(entry(i, i), i - 1, 10);
+            assert_eq!(matches!(entries, Entries::Few(_)), i < 4, "{i} entries");
+            assert_eq!(entries.last(i), Some(entry(i, i)));
+        }
+        assert_eq!((entries.len(), entries.get(0, 4)), (4, entry(1, 1)));
+
+        let mut entries = Entries::default();
+        entries.push(entry(7, 3), 0, 10);
+        entries.push(entry(8, 5), 7, 10);
+        entries.amend(entry(8, 5_000));
+        assert!(matches!(entries, Entries::Many(_)));
+        assert_eq!(
+            (entries.get(0, 8), entries.last(8)),
+            (entry(7, 3), Some(entry(8, 5_000)))
+        );
+    }
 }
