@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tollgate_core::{
+use tallygate_core::{
     Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, apply, apply_packed,
     check_log,
 };

@@ -2,8 +2,8 @@
 //! the reader under test.
 
 use serde::Deserialize;
-use tollgate_core::{MAX_TIME_US, Verb};
-use tollgate_server::line::Line;
+use tallygate_core::{MAX_TIME_US, Verb};
+use tallygate_server::line::Line;
 
 /// Serde refuses unknown and repeated fields, and for a `u64` everything but digits.
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! Requests out of bytes, at the times and costs where mistakes live. Knows quotas and verdicts;
 //! knows nothing of what is done with a request.
 
-use tollgate_core::{MAX_TIME_US, Quota, Verb, Verdict};
+use tallygate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
 use crate::counter::{Ask, Counter};
 

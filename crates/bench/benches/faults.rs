@@ -1,7 +1,7 @@
 //! How long a decision takes while the Redis store is broken, against its deadline, and how soon
 //! the store is used again: one table, one run.
 //!
-//! `cargo bench -p tollgate-bench --bench faults`
+//! `cargo bench -p tallygate-bench --bench faults`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::error::Error;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::{Limiter, Quota, RedisStore};
-use tollgate_bench::entry;
-use tollgate_bench::options::Options;
-use tollgate_testkit::proxy::{Mode, Proxy};
-use tollgate_testkit::redis::Server;
+use tallygate::{Limiter, Quota, RedisStore};
+use tallygate_bench::entry;
+use tallygate_bench::options::Options;
+use tallygate_testkit::proxy::{Mode, Proxy};
+use tallygate_testkit::redis::Server;
 
 /// The deadline that a limiter has unless told otherwise.
 const DEADLINE: Duration = Duration::from_millis(50);

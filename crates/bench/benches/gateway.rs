@@ -1,22 +1,22 @@
 //! The gateway and the check API beside nginx's `limit_req` and bare hyper, over loopback: one
 //! table, one run. Needs nginx and wrk.
 //!
-//! `cargo bench -p tollgate-bench --bench gateway`
+//! `cargo bench -p tallygate-bench --bench gateway`
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use tollgate_bench::entry;
-use tollgate_bench::figure::Figure;
-use tollgate_bench::gateway::bare::Bare;
-use tollgate_bench::gateway::contender::{Contender, Setup};
-use tollgate_bench::gateway::scenario::{FIGURES, Scenario};
-use tollgate_bench::gateway::target::targets;
-use tollgate_bench::gateway::wrk::Load;
-use tollgate_bench::machine;
-use tollgate_bench::options::{Options, Size};
-use tollgate_bench::table::Table;
+use tallygate_bench::entry;
+use tallygate_bench::figure::Figure;
+use tallygate_bench::gateway::bare::Bare;
+use tallygate_bench::gateway::contender::{Contender, Setup};
+use tallygate_bench::gateway::scenario::{FIGURES, Scenario};
+use tallygate_bench::gateway::target::targets;
+use tallygate_bench::gateway::wrk::Load;
+use tallygate_bench::machine;
+use tallygate_bench::options::{Options, Size};
+use tallygate_bench::table::Table;
 
 fn main() -> ExitCode {
     entry::run("gateway", |options| match &options.child {

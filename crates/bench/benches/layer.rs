@@ -1,7 +1,7 @@
 //! What the layer adds to a call of an axum router, in this process and on the memory store,
 //! beside tower_governor's: one table, one run.
 //!
-//! `cargo bench -p tollgate-bench --bench layer`
+//! `cargo bench -p tallygate-bench --bench layer`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::error::Error;
@@ -14,21 +14,21 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
-use tollgate::Quota;
-use tollgate::http::{Headers, Rule};
-use tollgate::tower::Gate;
-use tollgate_bench::entry;
-use tollgate_bench::figure::Figure;
-use tollgate_bench::machine;
-use tollgate_bench::measure::thread_cpu_time;
-use tollgate_bench::options::{Options, Size};
-use tollgate_bench::table::Table;
+use tallygate::Quota;
+use tallygate::http::{Headers, Rule};
+use tallygate::tower::Gate;
+use tallygate_bench::entry;
+use tallygate_bench::figure::Figure;
+use tallygate_bench::machine;
+use tallygate_bench::measure::thread_cpu_time;
+use tallygate_bench::options::{Options, Size};
+use tallygate_bench::table::Table;
 use tower::Service;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
 const BARE: &str = "bare axum";
-const TOLLGATE: &str = "tollgate";
+const TALLYGATE: &str = "tallygate";
 const GOVERNOR: &str = "tower_governor";
 
 /// How many clients call in turn.
@@ -58,7 +58,7 @@ enum Tells {
     Nothing,
     /// `X-RateLimit-*`, which both contenders have.
     Counts,
-    /// All that Tollgate tells unless told otherwise; the other has no more than before.
+    /// All that Tallygate tells unless told otherwise; the other has no more than before.
     All,
 }
 
@@ -108,7 +108,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut table = Table::new("ns of CPU a call", [BARE, TOLLGATE, GOVERNOR]);
+    let mut table = Table::new("ns of CPU a call", [BARE, TALLYGATE, GOVERNOR]);
     for scenario in SCENARIOS {
         if !options.wants_scenario(scenario.name) {
             continue;
@@ -171,7 +171,7 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
     };
     vec![
         (BARE, routed(plain())),
-        (TOLLGATE, routed(plain().layer(gate))),
+        (TALLYGATE, routed(plain().layer(gate))),
         (GOVERNOR, routed(governed)),
     ]
 }

@@ -1,20 +1,20 @@
-//! Tollgate's memory store beside its peers: one table, one run.
+//! Tallygate's memory store beside its peers: one table, one run.
 //!
-//! `cargo bench -p tollgate-bench --bench memory -- --help` tells the options.
+//! `cargo bench -p tallygate-bench --bench memory -- --help` tells the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::io;
 use std::process::ExitCode;
 
-use tollgate_bench::child;
-use tollgate_bench::entry;
-use tollgate_bench::figure::Figure;
-use tollgate_bench::machine;
-use tollgate_bench::memory::contender;
-use tollgate_bench::memory::scenario::Plan;
-use tollgate_bench::memory::target;
-use tollgate_bench::options::Options;
-use tollgate_bench::table::Table;
+use tallygate_bench::child;
+use tallygate_bench::entry;
+use tallygate_bench::figure::Figure;
+use tallygate_bench::machine;
+use tallygate_bench::memory::contender;
+use tallygate_bench::memory::scenario::Plan;
+use tallygate_bench::memory::target;
+use tallygate_bench::options::Options;
+use tallygate_bench::table::Table;
 
 fn main() -> ExitCode {
     entry::run("memory", |options| match &options.child {

@@ -1,25 +1,25 @@
-//! Tollgate's Redis store and its script beside the articles' and the peers: one table, one run.
+//! Tallygate's Redis store and its script beside the articles' and the peers: one table, one run.
 //!
-//! `cargo bench -p tollgate-bench --bench redis -- --help` tells the options.
+//! `cargo bench -p tallygate-bench --bench redis -- --help` tells the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tallygate_bench::entry;
+use tallygate_bench::figure::Figure;
+use tallygate_bench::machine;
+use tallygate_bench::options::Options;
+use tallygate_bench::redis::client;
+use tallygate_bench::redis::flight::{self, Flight, Lane, Load};
+use tallygate_bench::redis::scenario::Plan;
+use tallygate_bench::redis::script;
+use tallygate_bench::redis::server::Server;
+use tallygate_bench::redis::target;
+use tallygate_bench::setting::Setting;
+use tallygate_bench::table::Table;
 use tokio::runtime::{self, Runtime};
-use tollgate_bench::entry;
-use tollgate_bench::figure::Figure;
-use tollgate_bench::machine;
-use tollgate_bench::options::Options;
-use tollgate_bench::redis::client;
-use tollgate_bench::redis::flight::{self, Flight, Lane, Load};
-use tollgate_bench::redis::scenario::Plan;
-use tollgate_bench::redis::script;
-use tollgate_bench::redis::server::Server;
-use tollgate_bench::redis::target;
-use tollgate_bench::setting::Setting;
-use tollgate_bench::table::Table;
 
 fn main() -> ExitCode {
     entry::run("redis", measure)
@@ -71,7 +71,7 @@ turns. The server is kept on one processor and the client on another. Server CPU
 own count of user and system time over the decisions, 64 on their way at once. Contenders without \
 batches, or without several limits in one request, send a call for each. A log's decisions come at \
 a steady pace, so that half of its limit is in it and each entry that comes finds one that goes. \
-INCR and PING limit nobody. Up to there `tollgate` is its script, sent by the same client as the \
+INCR and PING limit nobody. Up to there `tallygate` is its script, sent by the same client as the \
 others; from there on it is the whole store under a limiter. In flight: tasks of one thread, each waiting for one decision at a time. \
 limitador has fixed windows only, needs two round trips, and can be had without RocksDB up to this \
 version only. Memory is the sum of MEMORY USAGE over all keys of a user.";
@@ -195,7 +195,7 @@ fn in_memory(
                     row: row.clone(),
                     contender: entry.name.to_owned(),
                     value: match entry.name {
-                        script::TOLLGATE => question.answer_of_store(runtime, server),
+                        script::TALLYGATE => question.answer_of_store(runtime, server),
                         _ => question.answer(&entry, server),
                     },
                 });

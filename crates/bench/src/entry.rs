@@ -24,7 +24,7 @@ pub fn run<E: Into<Box<dyn Error>>>(
     }
     // `cargo test --all-targets` comes by here too and is not to wait for minutes.
     if !options.bench && options.child.is_none() {
-        println!("not asked to measure: run `cargo bench -p tollgate-bench --bench {bench}`");
+        println!("not asked to measure: run `cargo bench -p tallygate-bench --bench {bench}`");
         return ExitCode::SUCCESS;
     }
     match measure(&options) {

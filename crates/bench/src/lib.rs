@@ -1,4 +1,4 @@
-//! Side-by-side benches of Tollgate and its peers.
+//! Side-by-side benches of Tallygate and its peers.
 //!
 //! Each bench prints one table: the same keys, the same quotas, the same loops for every contender,
 //! measured in turns in one run. Nothing here asserts a time: machines are noisy, so the benches

@@ -1,8 +1,8 @@
-//! The arguments after `cargo bench -p tollgate-bench --`.
+//! The arguments after `cargo bench -p tallygate-bench --`.
 
 /// How to run a bench, told by `--help`.
 pub const USAGE: &str = "\
-cargo bench -p tollgate-bench [--bench NAME] -- [OPTIONS] [WORD]...
+cargo bench -p tallygate-bench [--bench NAME] -- [OPTIONS] [WORD]...
 
   WORD               only scenarios whose name has every WORD, such as: 1M Zipf '2 threads'
   --contender NAME   only contenders whose name has NAME; may be repeated
@@ -101,7 +101,7 @@ impl Options {
 
     /// The command that repeats this run.
     pub fn command(&self, bench: &str) -> String {
-        let mut command = format!("cargo bench -p tollgate-bench --bench {bench}");
+        let mut command = format!("cargo bench -p tallygate-bench --bench {bench}");
         if !self.given.is_empty() {
             command.push_str(" --");
         }
@@ -139,7 +139,7 @@ mod tests {
         let options = options(&["--quick", "--contender", "governor", "2 threads", "--bench"]);
         assert_eq!(
             options.unwrap().command("memory"),
-            "cargo bench -p tollgate-bench --bench memory -- --quick --contender governor '2 threads'"
+            "cargo bench -p tallygate-bench --bench memory -- --quick --contender governor '2 threads'"
         );
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A way of limiting; the peers know one each, Tollgate all six.
+/// A way of limiting; the peers know one each, Tallygate all six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// Windows aligned to the epoch.
@@ -64,7 +64,7 @@ pub enum Outcome {
 
 /// One limit: `limit` units a `period`, at most `capacity` at once.
 ///
-/// [`Display`](fmt::Display) writes it as a Tollgate quota.
+/// [`Display`](fmt::Display) writes it as a Tallygate quota.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// How it limits.
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_a_quota_tollgate_accepts() {
+    fn every_setting_is_a_quota_tallygate_accepts() {
         for behaviour in Behaviour::ALL {
             for setting in [
                 Setting::roomy(behaviour, 1),
@@ -189,7 +189,7 @@ mod tests {
                 Setting::scarce(behaviour),
             ] {
                 let text = setting.to_string();
-                let parsed = text.parse::<tollgate::Quota>();
+                let parsed = text.parse::<tallygate::Quota>();
                 assert!(parsed.is_ok(), "{text}");
             }
         }

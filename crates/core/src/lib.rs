@@ -4,11 +4,11 @@
 //! decides one request against one counter and [`apply_all`] one request against several, all or
 //! nothing. Everything is whole numbers: microseconds and units, never a float.
 //!
-//! This crate asks nobody the time, performs no I/O and has no dependencies. The `tollgate` crate
+//! This crate asks nobody the time, performs no I/O and has no dependencies. The `tallygate` crate
 //! puts a store, a clock and keys around it; most people want that one.
 //!
 //! ```
-//! use tollgate_core::{apply, Quota, State, Verb};
+//! use tallygate_core::{apply, Quota, State, Verb};
 //!
 //! let quota: Quota = "token-bucket 10/s burst 2".parse()?;
 //! let mut state = State::New;
@@ -17,7 +17,7 @@
 //! assert!(apply(&quota, &mut state, Verb::Check, 2, now_us).allowed());
 //! let refused = apply(&quota, &mut state, Verb::Check, 1, now_us);
 //! assert_eq!(refused.retry_after_us(), Some(100_000));
-//! # Ok::<(), tollgate_core::QuotaError>(())
+//! # Ok::<(), tallygate_core::QuotaError>(())
 //! ```
 #![no_std]
 #![warn(clippy::cast_possible_truncation)]

@@ -27,11 +27,11 @@ pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 /// Usually read from its text form, which [`Display`](core::fmt::Display) writes back:
 ///
 /// ```
-/// use tollgate_core::Quota;
+/// use tallygate_core::Quota;
 ///
 /// let quota: Quota = "gcra 10/sec".parse()?;
 /// assert_eq!(quota.to_string(), "token-bucket 10/s burst 10");
-/// # Ok::<(), tollgate_core::QuotaError>(())
+/// # Ok::<(), tallygate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
@@ -86,11 +86,11 @@ impl Quota {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate_core::{Algorithm, Quota};
+    /// use tallygate_core::{Algorithm, Quota};
     ///
     /// let quota = Quota::new(Algorithm::FixedWindow, 100, Duration::from_secs(60))?;
     /// assert_eq!(quota.to_string(), "fixed-window 100/min");
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
     pub fn new(algorithm: Algorithm, limit: u32, period: Duration) -> Result<Self, QuotaError> {
         Self::with_capacity(algorithm, limit, period, limit)
@@ -258,14 +258,14 @@ impl Quota {
     /// a period longer by as much. None if that would be longer than any period.
     ///
     /// ```
-    /// use tollgate_core::Quota;
+    /// use tallygate_core::Quota;
     ///
     /// let quota: Quota = "token-bucket 10/s burst 3".parse()?;
     /// let share = quota.share(4).expect("2/s is a rate");
     /// assert_eq!(share.to_string(), "token-bucket 2/s burst 1");
     /// let share = quota.share(100).expect("one in 10 s is a rate");
     /// assert_eq!(share.to_string(), "token-bucket 1/10s burst 1");
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
     pub fn share(&self, replicas: u32) -> Option<Quota> {
         let replicas = replicas.max(1);

@@ -49,13 +49,13 @@ impl State {
     /// What the state shows at a moment, under the quota it was made under.
     ///
     /// ```
-    /// use tollgate_core::{Quota, State, Verb, View, apply};
+    /// use tallygate_core::{Quota, State, Verb, View, apply};
     ///
     /// let quota: Quota = "token-bucket 10/s burst 50".parse()?;
     /// let mut state = State::New;
     /// apply(&quota, &mut state, Verb::Check, 5, 0);
     /// assert_eq!(state.view(&quota, 250_000), View::Level { used_milli: 2_500 });
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
     pub fn view(&self, quota: &Quota, now_us: u64) -> View {
         // A copy: opening a log that is new makes it an empty one.

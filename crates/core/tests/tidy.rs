@@ -108,7 +108,7 @@ fn only_hints_about_memory_are_unsafe() {
     for (path, text) in sources("crates") {
         let found = code(&text).lines().filter(|line| uses(line)).count();
         let due = match path.as_str() {
-            "crates/tollgate/src/store/memory/hint.rs" => 4,
+            "crates/tallygate/src/store/memory/hint.rs" => 4,
             // It names the word.
             "crates/core/tests/tidy.rs" => found,
             _ => 0,
@@ -133,12 +133,12 @@ fn stores_and_limiters_know_no_wire() {
     // The doors may: they turn HTTP into decisions and back. None knows a server.
     let door = |path: &str| {
         ["http", "tower", "outbound"].iter().any(|door| {
-            let rest = path.strip_prefix("crates/tollgate/src/").unwrap();
+            let rest = path.strip_prefix("crates/tallygate/src/").unwrap();
             rest.strip_prefix(door)
                 .is_some_and(|rest| rest.starts_with(['.', '/']))
         })
     };
-    for (path, text) in sources("crates/tollgate/src") {
+    for (path, text) in sources("crates/tallygate/src") {
         let text = code(&text);
         for word in ["http::", "hyper", "serde"] {
             assert!(
@@ -149,7 +149,7 @@ fn stores_and_limiters_know_no_wire() {
         for word in ["axum", "tonic"] {
             // Where a server notes its peer, what its bodies are, and nowhere else.
             let known = ["http/peer.rs", "lib.rs", "tower/body.rs"];
-            let known = known.contains(&path.strip_prefix("crates/tollgate/src/").unwrap());
+            let known = known.contains(&path.strip_prefix("crates/tallygate/src/").unwrap());
             assert!(!text.contains(word) || known, "{path} says {word}");
         }
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
-use tollgate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
 
 #[test]
 fn every_step_of_every_golden_trace_is_answered_exactly() {

@@ -1,7 +1,7 @@
 //! What open live views cost the server: its CPU time with none and with 50, at rest and while it
 //! decides. Here and not with the other benches because it runs the binary itself; it has no peer.
 //!
-//! `cargo bench -p tollgate-server --bench live [-- SECONDS]`
+//! `cargo bench -p tallygate-server --bench live [-- SECONDS]`
 
 // Figures for people.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::float_arithmetic)]
@@ -56,7 +56,7 @@ struct Measured {
 
 impl Server {
     fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tallygate"))
             .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

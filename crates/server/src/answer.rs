@@ -1,7 +1,7 @@
 //! The figures of a verdict as JSON, to the byte: the same in a replay and from a server. Knows
 //! nothing of what stands before and after them.
 
-use tollgate_core::Verdict;
+use tallygate_core::Verdict;
 
 /// Writes the figures from the value of `allowed` to that of `delay_us`.
 pub(crate) fn figures(to: &mut Vec<u8>, verdict: &Verdict) {

@@ -1,7 +1,7 @@
 //! What people are told of each behaviour: in words. Words differ by
 //! algorithm, so this file matches on it; nothing else in this crate does.
 
-use tollgate_core::{Algorithm, Quota};
+use tallygate_core::{Algorithm, Quota};
 
 use crate::figures::{count, duration};
 

@@ -11,7 +11,7 @@ pub(crate) use serve::{Failing, ServeArgs};
 
 /// An exact rate limiter.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, max_term_width = 80, after_long_help = ABOUT_ALL)]
+#[command(name = "tallygate", version, max_term_width = 80, after_long_help = ABOUT_ALL)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -35,8 +35,8 @@ Exit codes:
   2  the input is wrong: arguments, a quota, FILE, a line to replay, rules
 
 Start here:
-  tollgate serve
-  tollgate demo";
+  tallygate serve
+  tallygate demo";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -88,14 +88,14 @@ stops the replay: the answers before it are written, standard error names the
 line, exit 2. Keys are kept for the whole run, so memory grows with their number.
 
 Every store gives the same answers to the byte. In Redis each run counts under a
-name of its own (tollgate:1:replay-<random>:*), deletes it at the end, and what
+name of its own (tallygate:1:replay-<random>:*), deletes it at the end, and what
 a killed run leaves behind expires within a day.
 
 Examples:
-  tollgate replay --quota 100/min requests.jsonl
-  echo '{\"t_us\": 0, \"key\": \"a\"}' | tollgate replay --quota 10/s
-  tollgate replay --quota 10/s --quota 'fixed-window 1000/day' < requests.jsonl
-  tollgate replay --quota 10/s --store redis://localhost requests.jsonl
+  tallygate replay --quota 100/min requests.jsonl
+  echo '{\"t_us\": 0, \"key\": \"a\"}' | tallygate replay --quota 10/s
+  tallygate replay --quota 10/s --quota 'fixed-window 1000/day' < requests.jsonl
+  tallygate replay --quota 10/s --store redis://localhost requests.jsonl
 
 Exit codes:
   0  every line is answered, or whoever reads the answers has gone
@@ -112,7 +112,7 @@ pub(crate) struct StoreArgs {
     #[arg(
         long = "store",
         value_name = "URL",
-        env = "TOLLGATE_STORE",
+        env = "TALLYGATE_STORE",
         hide_env_values = true,
         default_value = "memory"
     )]
@@ -148,9 +148,9 @@ pub(crate) struct ReplayArgs {
 
 const ABOUT_EXPLAIN: &str = "\
 Examples:
-  tollgate explain 'token-bucket 10/s burst 50'
-  tollgate explain 100/min
-  tollgate explain --json 'leaky-bucket 10/s queue 20'
+  tallygate explain 'token-bucket 10/s burst 50'
+  tallygate explain 100/min
+  tallygate explain --json 'leaky-bucket 10/s queue 20'
 
 Exit codes:
   0  explained
@@ -172,8 +172,8 @@ Nothing waits and nothing is random: time is supplied, the engine is the one
 that limits in production, and the same picture comes out every time.
 
 Examples:
-  tollgate demo
-  tollgate demo --color always | less -R";
+  tallygate demo
+  tallygate demo --color always | less -R";
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
@@ -193,13 +193,13 @@ pub(crate) enum Color {
 const ABOUT_RACE: &str = "\
 Clients that ask all at once, each over a connection of its own, are counted
 twice: by reading the count, checking it and writing it back, as most limiters
-in articles do, and by Tollgate's one atomic step. The first lets too many in.
+in articles do, and by Tallygate's one atomic step. The first lets too many in.
 With --store memory the clients are threads.
 
 Examples:
-  tollgate race
-  tollgate race --store redis://localhost --clients 100 --limit 5
-  tollgate race --store redis-cluster://host1,host2 --json
+  tallygate race
+  tallygate race --store redis://localhost --clients 100 --limit 5
+  tallygate race --store redis-cluster://host1,host2 --json
 
 Exit codes:
   0  shown
@@ -231,12 +231,12 @@ const ABOUT_DOCTOR: &str = "\
 Connects as a limiter would, tries everything one needs, and looks at what may
 surprise one later. Each finding is ok, info, warn or fail; what is not ok says
 what to do. Nothing is changed: what it counts goes under a name of its own
-(tollgate:1:doctor-<random>:*) and is deleted. What it may not look at, it says.
+(tallygate:1:doctor-<random>:*) and is deleted. What it may not look at, it says.
 
 Examples:
-  tollgate doctor --store redis://user:password@host:6379
-  tollgate doctor --store rediss://host --ca-cert ca.pem
-  TOLLGATE_STORE=redis-cluster://host1,host2 tollgate doctor --json
+  tallygate doctor --store redis://user:password@host:6379
+  tallygate doctor --store rediss://host --ca-cert ca.pem
+  TALLYGATE_STORE=redis-cluster://host1,host2 tallygate doctor --json
 
 Exit codes:
   0  healthy; warnings are allowed
@@ -258,10 +258,10 @@ field of it is in docs/rules.md. Variables such as ${REDIS_URL} are taken from
 the environment. Nothing here connects to a store.
 
 Examples:
-  tollgate config check rules.yaml
-  tollgate config explain rules.yaml --request 'POST /login' --ip 192.0.2.7
-  tollgate config diff old.yaml new.yaml
-  tollgate config schema > rules.schema.json";
+  tallygate config check rules.yaml
+  tallygate config explain rules.yaml --request 'POST /login' --ip 192.0.2.7
+  tallygate config diff old.yaml new.yaml
+  tallygate config schema > rules.schema.json";
 
 #[derive(Args, Debug)]
 pub(crate) struct ConfigArgs {
@@ -291,9 +291,9 @@ rules::unknown-field and a hint. Warnings are for what is allowed and probably
 not meant; docs/rules.md lists them. With --json, each file is one line.
 
 Examples:
-  tollgate config check rules.yaml
-  tollgate config check --strict rules.yaml
-  tollgate config check --json staging.yaml production.yaml
+  tallygate config check rules.yaml
+  tallygate config check --strict rules.yaml
+  tallygate config check --json staging.yaml production.yaml
 
 Exit codes:
   0  good; warnings are allowed
@@ -321,10 +321,10 @@ that limits in production, over counters that nobody has used, at the start of a
 window. Secrets in keys are not shown.
 
 Examples:
-  tollgate config explain rules.yaml --request 'POST /login'
-  tollgate config explain rules.yaml --request 'GET https://api.example.com/x' \\
+  tallygate config explain rules.yaml --request 'POST /login'
+  tallygate config explain rules.yaml --request 'GET https://api.example.com/x' \\
     --header 'x-api-key: k1' --ip 192.0.2.7
-  tollgate config explain rules.yaml --request 'GET /' --peer 10.0.0.1 \\
+  tallygate config explain rules.yaml --request 'GET /' --peer 10.0.0.1 \\
     --ip 192.0.2.7 --json
 
 Exit codes:
@@ -365,8 +365,8 @@ A counter is known by its rule's name, its limit's name, its behaviour and its
 period: a changed limit or burst keeps every count, a new name starts anew.
 
 Examples:
-  tollgate config diff rules.yaml new-rules.yaml
-  tollgate config diff --json <(git show HEAD:rules.yaml) rules.yaml
+  tallygate config diff rules.yaml new-rules.yaml
+  tallygate config diff --json <(git show HEAD:rules.yaml) rules.yaml
 
 Exit codes:
   0  the same rules
@@ -388,15 +388,15 @@ pub(crate) struct DiffArgs {
 
 const ABOUT_SCHEMA: &str = "\
 Examples:
-  tollgate config schema > rules.schema.json
+  tallygate config schema > rules.schema.json
 An editor with a YAML language server reads it by a first line in the file:
   # yaml-language-server: $schema=rules.schema.json";
 
 const ABOUT_COMPLETIONS: &str = "\
 Examples:
-  bash  source <(tollgate completions bash)
-  zsh   tollgate completions zsh > \"${fpath[1]}/_tollgate\"
-  fish  tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
+  bash  source <(tallygate completions bash)
+  zsh   tallygate completions zsh > \"${fpath[1]}/_tallygate\"
+  fish  tallygate completions fish > ~/.config/fish/completions/tallygate.fish";
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
@@ -406,8 +406,8 @@ pub(crate) struct CompletionsArgs {
 
 const ABOUT_MAN: &str = "\
 Examples:
-  tollgate man | man -l -
-  tollgate man --dir ~/.local/share/man/man1";
+  tallygate man | man -l -
+  tallygate man --dir ~/.local/share/man/man1";
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate::{Decision, Key, Limit, Look, MemoryStore, RedisStore, Request, Store, StoreError};
+use tallygate::{Decision, Key, Limit, Look, MemoryStore, RedisStore, Request, Store, StoreError};
 
 use crate::metrics::StoreMetrics;
 
@@ -155,7 +155,7 @@ impl std::fmt::Debug for Counters {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use tollgate::{Limiter, Quota};
+    use tallygate::{Limiter, Quota};
 
     #[test]
     fn counters_in_this_process_decide_at_once_and_can_be_undone() {

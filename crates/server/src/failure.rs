@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use tollgate::{RedisError, StoreError};
-use tollgate_core::QuotaError;
+use tallygate::{RedisError, StoreError};
+use tallygate_core::QuotaError;
 
 /// A command that stopped early.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tallygate::Limit;
+use tallygate::http::{Head, Plan, Policy, Stop, Terms, Why};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tollgate::Limit;
-use tollgate::http::{Head, Plan, Policy, Stop, Terms, Why};
 
 use crate::metrics::{KILL_SWITCH, Metrics};
 use crate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};

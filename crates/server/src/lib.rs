@@ -1,9 +1,9 @@
-//! Tollgate's command line: `tollgate serve`, `replay`, `explain`, `demo`, `race`, `doctor`,
+//! Tallygate's command line: `tallygate serve`, `replay`, `explain`, `demo`, `race`, `doctor`,
 //! `config`, `completions` and `man`.
 //!
-//! This crate is the binary `tollgate`; the library exists so that the binary stays a few lines
+//! This crate is the binary `tallygate`; the library exists so that the binary stays a few lines
 //! and fuzzers can reach the readers of replay lines and rules files. To limit rates in a program, use the
-//! `tollgate` crate.
+//! `tallygate` crate.
 
 mod answer;
 mod behaviour;
@@ -45,7 +45,7 @@ pub fn run() -> ExitCode {
         Err(failure) => {
             if let Some(text) = failure.text() {
                 // Where standard error is gone too, the exit code has to do.
-                let _ = writeln!(io::stderr().lock(), "tollgate: {text}");
+                let _ = writeln!(io::stderr().lock(), "tallygate: {text}");
             }
             failure.code()
         }

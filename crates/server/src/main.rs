@@ -1,7 +1,7 @@
-//! The binary `tollgate`. Knows only where the library begins.
+//! The binary `tallygate`. Knows only where the library begins.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tollgate_server::run()
+    tallygate_server::run()
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
-use tollgate::Key;
+use tallygate::Key;
 
 /// How many bytes of a hash are shown.
 const SHOWN: usize = 6;

@@ -12,8 +12,8 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
 };
-use tollgate::StoreErrorKind;
-use tollgate::http::Outcome;
+use tallygate::StoreErrorKind;
+use tallygate::http::Outcome;
 
 pub(crate) use looks::Times;
 
@@ -100,56 +100,59 @@ impl Metrics {
             enter(&registry, made.clone());
             made
         };
-        let queue = IntGaugeVec::new(
-            Opts::new(
-                "tollgate_queue_depth",
-                "Requests that a rule holds back at the moment.",
-            ),
-            &["rule"],
-        )
-        .expect("the names are well formed");
-        enter(&registry, queue.clone());
+        let gauges = |name: &str, help: &str, label: &str| {
+            let made = IntGaugeVec::new(Opts::new(name, help), &[label]);
+            let made = made.expect("the names are well formed");
+            enter(&registry, made.clone());
+            made
+        };
         let shared = IntCounter::new(
-            "tollgate_shared_budgets_total",
+            "tallygate_shared_budgets_total",
             "Decisions on budgets shared for want of room in memory.",
         )
         .expect("the name is well formed");
         enter(&registry, shared.clone());
         let metrics = Metrics {
             decisions: counters(
-                "tollgate_decisions_total",
+                "tallygate_decisions_total",
                 "Decisions by rule and outcome.",
                 &["rule", "outcome"],
             ),
             decision_seconds: seconds(
-                "tollgate_decision_seconds",
+                "tallygate_decision_duration_seconds",
                 "Time from a request to its decision, without waiting in a queue.",
                 &[],
             )
             .with_label_values::<&str>(&[]),
             store_seconds: seconds(
-                "tollgate_store_seconds",
+                "tallygate_store_duration_seconds",
                 "Time that the store took to answer.",
                 &["store"],
             )
             .with_label_values(&[store]),
             store_errors: counters(
-                "tollgate_store_errors_total",
+                "tallygate_store_errors_total",
                 "Answers that the store did not give, by kind.",
                 &["kind"],
             ),
-            breaker: gauge(
-                "tollgate_breaker_state",
-                "1 while the store is not asked because it has not answered lately.",
+            breaker: gauges(
+                "tallygate_breaker_state",
+                "1 while the breaker of a server is open and requests are decided without it.",
+                "server",
+            )
+            .with_label_values(&[store]),
+            queue: gauges(
+                "tallygate_queue_depth",
+                "Requests that a rule holds back at the moment.",
+                "rule",
             ),
-            queue,
             keys: gauge(
-                "tollgate_keys",
+                "tallygate_keys",
                 "Live keys in this process's memory; a key with two limits counts twice.",
             ),
             shared,
             reloads: counters(
-                "tollgate_reloads_total",
+                "tallygate_reloads_total",
                 "Times the rules file was read again, by result.",
                 &["result"],
             ),
@@ -342,7 +345,7 @@ mod tests {
         let metrics = Metrics::new("memory");
         metrics.keep(&["a", "b"]);
         metrics.decided("a", Outcome::Refused);
-        let line = "tollgate_decisions_total{outcome=\"refused\",rule=\"a\"} 1\n";
+        let line = "tallygate_decisions_total{outcome=\"refused\",rule=\"a\"} 1\n";
         assert!(metrics.text(&NOTHING).contains(line));
         metrics.keep(&["a"]);
         assert!(metrics.text(&NOTHING).contains(line));
@@ -364,9 +367,9 @@ mod tests {
         store.asking().answered(Some(StoreErrorKind::Refused));
         store.asking().answered(None);
         let text = metrics.text(&NOTHING);
-        assert!(text.contains("tollgate_store_errors_total{kind=\"timeout\"} 1\n"));
-        assert!(text.contains("tollgate_store_errors_total{kind=\"refused\"} 1\n"));
-        assert!(text.contains("tollgate_store_seconds_count{store=\"redis\"} 3\n"));
+        assert!(text.contains("tallygate_store_errors_total{kind=\"timeout\"} 1\n"));
+        assert!(text.contains("tallygate_store_errors_total{kind=\"refused\"} 1\n"));
+        assert!(text.contains("tallygate_store_duration_seconds_count{store=\"redis\"} 3\n"));
     }
 
     #[test]
@@ -374,7 +377,7 @@ mod tests {
         let metrics = Metrics::new("memory");
         metrics.keep(&["mail"]);
         let held = metrics.held_back(["mail"].into_iter());
-        let depth = |n| format!("tollgate_queue_depth{{rule=\"mail\"}} {n}\n");
+        let depth = |n| format!("tallygate_queue_depth{{rule=\"mail\"}} {n}\n");
         assert!(metrics.text(&NOTHING).contains(&depth(1)));
         drop(held);
         assert!(metrics.text(&NOTHING).contains(&depth(0)));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::{RedisStore, RedisStoreBuilder};
+use tallygate::{RedisStore, RedisStoreBuilder};
 
 use crate::cli::StoreArgs;
 use crate::failure::Failure;

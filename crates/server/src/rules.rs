@@ -30,8 +30,8 @@ mod who;
 
 use std::time::Duration;
 
-use tollgate::OnFailure;
-use tollgate::http::{ClientAddress, Headers};
+use tallygate::OnFailure;
+use tallygate::http::{ClientAddress, Headers};
 
 pub use answers::{Answers, Statuses};
 pub use cost::Cost;
@@ -46,9 +46,9 @@ pub use name::Name;
 pub use part::{MAX_PARTS, Part, Source};
 pub use path::{Path, PathPattern};
 pub use quotas::{Quotas, QuotasError};
+pub use tallygate::http::Missing;
 pub use text::TextError;
 pub use tier::{Limits, TierBy, Tiers, TiersError};
-pub use tollgate::http::Missing;
 pub use trace::{Fate, Looked, Sight, Step, Trace};
 pub use walk::{By, Rules, Standing};
 pub use when::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};

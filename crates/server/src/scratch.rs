@@ -6,10 +6,10 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tallygate::{RedisError, RedisStore, RedisStoreBuilder};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate::{RedisError, RedisStore, RedisStoreBuilder};
 
 use crate::failure::Failure;
 
@@ -87,7 +87,7 @@ impl Scratch {
     pub(crate) fn clear(&self) -> Result<(), Failure> {
         self.run(self.store.clear()).map_err(|error| {
             Failure::Outside(format!(
-                "cannot delete the counters of this run, tollgate:1:{}:*, which expire within a \
+                "cannot delete the counters of this run, tallygate:1:{}:*, which expire within a \
                  day: {error}",
                 self.namespace
             ))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::http::{Charge, Outcome, Passage, Plan, Policy, Stop};
-use tollgate::{Decision, Limiter, OnFailure, Quota, Request, Verb};
+use tallygate::http::{Charge, Outcome, Passage, Plan, Policy, Stop};
+use tallygate::{Decision, Limiter, OnFailure, Quota, Request, Verb};
 
 use crate::counters::Counters;
 use crate::force::Force;

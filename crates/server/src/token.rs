@@ -95,7 +95,7 @@ mod tests {
         let home: IpAddr = "127.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         let away: IpAddr = "192.0.2.1".parse().unwrap();
-        for host in ["localhost:9090", "127.0.0.1", "[::1]:9090", "LOCALHOST"] {
+        for host in ["localhost:8090", "127.0.0.1", "[::1]:8090", "LOCALHOST"] {
             assert!(
                 may_change(None, home, &headers(&[("host", host)])),
                 "{host}"
@@ -107,7 +107,7 @@ mod tests {
             ("x-forwarded-for", "192.0.2.1"),
             ("forwarded", "for=192.0.2.1"),
             ("via", "1.1 nginx"),
-            ("host", "evil.example:9090"),
+            ("host", "evil.example:8090"),
             ("host", ""),
         ] {
             assert!(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
-use tollgate::Key;
-use tollgate::http::Outcome;
+use tallygate::Key;
+use tallygate::http::Outcome;
 
 use self::table::Table;
 use crate::mask::Mask;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::process::Command;
 
 use serde_json::Value;
-use tollgate_testkit::Served;
+use tallygate_testkit::Served;
 
 /// How many keys a batch asks about.
 const BATCH: usize = 1_000;
@@ -23,7 +23,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let served = Served::start(Command::new(env!("CARGO_BIN_EXE_tollgate")).args([
+        let served = Served::start(Command::new(env!("CARGO_BIN_EXE_tallygate")).args([
             "serve",
             "--listen",
             "127.0.0.1:0",

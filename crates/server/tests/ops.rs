@@ -13,7 +13,7 @@ fn ops(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The arguments of `tollgate serve` in a line, without its quotes and commas.
+/// The arguments of `tallygate serve` in a line, without its quotes and commas.
 fn flags(line: &str) -> Vec<String> {
     let words = line.split(|c: char| c.is_whitespace() || "[]\",".contains(c));
     let flags = words.filter(|word| word.starts_with("--"));
@@ -21,7 +21,7 @@ fn flags(line: &str) -> Vec<String> {
 }
 
 fn known_flags() -> String {
-    let help = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let help = Command::new(env!("CARGO_BIN_EXE_tallygate"))
         .args(["serve", "--help"])
         .output()
         .unwrap();
@@ -33,7 +33,7 @@ fn every_argument_that_is_shipped_is_one() {
     let known = known_flags();
     let mut seen = 0;
     for (name, start) in [
-        ("tollgate.service", "ExecStart"),
+        ("tallygate.service", "ExecStart"),
         ("Dockerfile", "ENTRYPOINT"),
         ("compose.yaml", "    command: [--"),
     ] {
@@ -53,13 +53,13 @@ fn every_argument_that_is_shipped_is_one() {
 
 #[test]
 fn the_unit_is_one_where_systemd_can_tell() {
-    let text = fs::read_to_string(ops("tollgate.service")).unwrap();
+    let text = fs::read_to_string(ops("tallygate.service")).unwrap();
     // The program is not where the unit says, and its rules are not there either.
-    let program = env!("CARGO_BIN_EXE_tollgate");
-    let text = text.replace("/usr/local/bin/tollgate", program);
-    let folder = std::env::temp_dir().join(format!("tollgate-unit-{}", std::process::id()));
+    let program = env!("CARGO_BIN_EXE_tallygate");
+    let text = text.replace("/usr/local/bin/tallygate", program);
+    let folder = std::env::temp_dir().join(format!("tallygate-unit-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    let unit = folder.join("tollgate.service");
+    let unit = folder.join("tallygate.service");
     fs::write(&unit, text).unwrap();
     let verified = Command::new("systemd-analyze")
         .arg("verify")
@@ -71,7 +71,7 @@ fn the_unit_is_one_where_systemd_can_tell() {
     let said = String::from_utf8_lossy(&verified.stderr);
     let about_it = said
         .lines()
-        .filter(|line| line.contains("tollgate.service"));
+        .filter(|line| line.contains("tallygate.service"));
     let about_it: Vec<&str> = about_it.collect();
     assert!(about_it.is_empty(), "{said}");
 }

@@ -58,7 +58,7 @@ const LABS = [
         : `clocks less than a period of ${period} s apart do no harm to a log`;
       return [
         bars('admitted within one period', [['Each server’s own time', own.admitted, own.admitted > limit], ['The store’s time', store.admitted, store.admitted > limit]], limit),
-        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: ${why}. By the store’s clock ${store.admitted} did. Tollgate asks the store what time it is.`,
+        `The same traffic, limit ${limit}. By the servers’ own clocks ${own.admitted} got in: ${why}. By the store’s clock ${store.admitted} did. Tallygate asks the store what time it is.`,
       ];
     },
   },

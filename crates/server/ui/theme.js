@@ -5,7 +5,7 @@
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const chosen = () => {
     try {
-      return localStorage.getItem('tollgate-theme');
+      return localStorage.getItem('tallygate-theme');
     } catch {
       return null;
     }
@@ -27,7 +27,7 @@
     dark.addEventListener('change', label);
     button.addEventListener('click', () => {
       try {
-        localStorage.setItem('tollgate-theme', shown() === 'dark' ? 'light' : 'dark');
+        localStorage.setItem('tallygate-theme', shown() === 'dark' ? 'light' : 'dark');
       } catch {
         // Where nothing may be kept, the system's choice stays.
       }

@@ -33,10 +33,10 @@ impl Certificates {
     #[must_use]
     pub fn new() -> Self {
         let folder = tempfile::Builder::new()
-            .prefix("tollgate-certificates-")
+            .prefix("tallygate-certificates-")
             .tempdir()
             .expect("the temporary folder can be written to");
-        let issuer = authority(&folder.path().join("ca.pem"), "Tollgate test authority");
+        let issuer = authority(&folder.path().join("ca.pem"), "Tallygate test authority");
         authority(&folder.path().join("stranger.pem"), "Another authority");
         let made = Self { folder };
         let server = || subject("server", ExtendedKeyUsagePurpose::ServerAuth);

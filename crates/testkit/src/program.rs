@@ -12,7 +12,7 @@ use crate::process::Process;
 /// Where `./test` puts what comes as a Python package.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testkit");
 
-/// nginx: `TOLLGATE_NGINX`, or the one of the system.
+/// nginx: `TALLYGATE_NGINX`, or the one of the system.
 ///
 /// # Panics
 ///
@@ -21,10 +21,10 @@ const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testk
 pub fn nginx() -> PathBuf {
     // Not everybody has the folder for servers on the path.
     let usual = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
-    find("TOLLGATE_NGINX", usual.map(PathBuf::from).to_vec())
+    find("TALLYGATE_NGINX", usual.map(PathBuf::from).to_vec())
 }
 
-/// Envoy: `TOLLGATE_ENVOY`, or what `./test` installed.
+/// Envoy: `TALLYGATE_ENVOY`, or what `./test` installed.
 ///
 /// # Panics
 ///
@@ -34,10 +34,10 @@ pub fn envoy() -> PathBuf {
     let packages = fs::read_dir(Path::new(INSTALLED).join("envoy/lib"));
     let packages = packages.into_iter().flatten().flatten();
     let usual = packages.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
-    find("TOLLGATE_ENVOY", usual.collect())
+    find("TALLYGATE_ENVOY", usual.collect())
 }
 
-/// Schemathesis: `TOLLGATE_SCHEMATHESIS`, or what `./test` installed.
+/// Schemathesis: `TALLYGATE_SCHEMATHESIS`, or what `./test` installed.
 ///
 /// # Panics
 ///
@@ -45,7 +45,7 @@ pub fn envoy() -> PathBuf {
 #[must_use]
 pub fn schemathesis() -> PathBuf {
     let usual = Path::new(INSTALLED).join("schemathesis/bin/schemathesis");
-    find("TOLLGATE_SCHEMATHESIS", vec![usual])
+    find("TALLYGATE_SCHEMATHESIS", vec![usual])
 }
 
 fn find(variable: &str, usual: Vec<PathBuf>) -> PathBuf {
@@ -73,7 +73,7 @@ impl Program {
     #[must_use]
     pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
-            .prefix("tollgate-program-")
+            .prefix("tallygate-program-")
             .tempdir()
             .expect("the temporary folder can be written to");
         let arguments = arguments(folder.path());

@@ -1,4 +1,4 @@
-//! Where randomness comes from: a fixed list, or `TOLLGATE_SEED` to run one seed again.
+//! Where randomness comes from: a fixed list, or `TALLYGATE_SEED` to run one seed again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -6,14 +6,14 @@ const SEEDS: [u64; 4] = [1, 7, 1_700_000_000, 0x7011_9a7e];
 
 /// Runs a test once for every seed and names the seed that fails.
 pub fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
-    let seeds = match std::env::var("TOLLGATE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("TOLLGATE_SEED is a whole number")],
+    let seeds = match std::env::var("TALLYGATE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("TALLYGATE_SEED is a whole number")],
         Err(_) => SEEDS.to_vec(),
     };
     for seed in seeds {
         let run = || test(&mut fastrand::Rng::with_seed(seed));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            eprintln!("to run it again: TOLLGATE_SEED={seed}");
+            eprintln!("to run it again: TALLYGATE_SEED={seed}");
             resume_unwind(panic);
         }
     }

@@ -17,7 +17,7 @@ impl Served {
     /// # Panics
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Self {
-        let ours = |name: &str| name.starts_with("TOLLGATE_") || name.starts_with("OTEL_");
+        let ours = |name: &str| name.starts_with("TALLYGATE_") || name.starts_with("OTEL_");
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(ours) {
                 command.env_remove(name);

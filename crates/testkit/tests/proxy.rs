@@ -5,10 +5,10 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use tollgate_testkit::poll;
-use tollgate_testkit::proxy::{Mode, Proxy};
-use tollgate_testkit::redis::Server;
-use tollgate_testkit::resp::{Connection, Reply};
+use tallygate_testkit::poll;
+use tallygate_testkit::proxy::{Mode, Proxy};
+use tallygate_testkit::redis::Server;
+use tallygate_testkit::resp::{Connection, Reply};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -5,11 +5,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use tollgate_testkit::poll;
-use tollgate_testkit::redis::{
+use tallygate_testkit::poll;
+use tallygate_testkit::redis::{
     ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
 };
-use tollgate_testkit::resp::{Connection, Reply};
+use tallygate_testkit::resp::{Connection, Reply};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -140,7 +140,7 @@ fn users_have_the_rights_they_should() {
         connection.command(command).unwrap()
     };
     let script = "return redis.call('SET', KEYS[1], 'v', 'PX', 1000)";
-    let own = ["EVAL", script, "1", "tollgate:1:k"];
+    let own = ["EVAL", script, "1", "tallygate:1:k"];
     let other = ["EVAL", script, "1", "other"];
     assert_eq!(try_as(User::Limited, &own).text(), "OK");
     for refused in [

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::{ClientAddress, ForwardedBy, Network};
+use tallygate::http::{ClientAddress, ForwardedBy, Network};
 
 const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));

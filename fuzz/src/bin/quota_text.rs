@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_core::{MAX_CAPACITY, MAX_PERIOD_US, MAX_TIME_US, MIN_PERIOD_US, Quota, QuotaError};
-use tollgate_fuzz::script;
+use tallygate_core::{MAX_CAPACITY, MAX_PERIOD_US, MAX_TIME_US, MIN_PERIOD_US, Quota, QuotaError};
+use tallygate_fuzz::script;
 
 /// The most characters an error may have, however long the text, and what it says of the problem
 /// alone: a quoted word of 40 and our own.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, header};
 use libfuzzer_sys::fuzz_target;
-use tollgate::outbound::asked_to_wait;
+use tallygate::outbound::asked_to_wait;
 
 /// The fields that are read; a line's first byte says which one it is.
 const FIELDS: [&str; 9] = [

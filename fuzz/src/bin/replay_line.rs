@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Limit, MemoryStore, Request};
-use tollgate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
-use tollgate_fuzz::counter::{Ask, Counter};
-use tollgate_fuzz::lines::{self, SECRET};
-use tollgate_server::line::{self, Line};
+use tallygate::{Limit, MemoryStore, Request};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
+use tallygate_fuzz::counter::{Ask, Counter};
+use tallygate_fuzz::lines::{self, SECRET};
+use tallygate_server::line::{self, Line};
 
 /// The most lines that are replayed of one input.
 const MOST_LINES: usize = 32;

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use http::{HeaderName, HeaderValue, Request, Uri};
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::{ClientAddress, Head, Peer, Policy};
-use tollgate_server::rules::{
+use tallygate::http::{ClientAddress, Head, Peer, Policy};
+use tallygate_server::rules::{
     Cost, Entry, KeyText, Limits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
 };
 

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_server::config::{Style, load_text};
-use tollgate_server::rules::Rules;
+use tallygate_server::config::{Style, load_text};
+use tallygate_server::rules::Rules;
 
 fuzz_target!(|bytes: &[u8]| {
     // No field, word or hint has such characters.

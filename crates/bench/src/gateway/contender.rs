@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tallygate_testkit::ports;
 use tempfile::TempDir;
-use tollgate_testkit::ports;
 
 use super::bare::Bare;
 use super::process::{On, Process};
@@ -16,8 +16,8 @@ use super::scenario::{Asked, Scenario, Workers};
 /// Who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// `tollgate serve`.
-    Tollgate,
+    /// `tallygate serve`.
+    Tallygate,
     /// hyper without limits.
     Bare,
     /// nginx with `limit_req`.
@@ -26,12 +26,12 @@ pub enum Contender {
 
 impl Contender {
     /// All of them; the first is what the others are compared with.
-    pub const ALL: [Contender; 3] = [Contender::Tollgate, Contender::Bare, Contender::Nginx];
+    pub const ALL: [Contender; 3] = [Contender::Tallygate, Contender::Bare, Contender::Nginx];
 
     /// The name of its column.
     pub fn name(self) -> &'static str {
         match self {
-            Contender::Tollgate => "tollgate",
+            Contender::Tallygate => "tallygate",
             Contender::Bare => "bare hyper",
             Contender::Nginx => "nginx",
         }
@@ -40,7 +40,7 @@ impl Contender {
     /// Whether it can do what a scenario asks.
     pub fn can(self, asked: Asked) -> bool {
         match (self, asked) {
-            (Contender::Tollgate, _) => true,
+            (Contender::Tallygate, _) => true,
             (Contender::Bare, Asked::Proxied | Asked::Checked) => true,
             (Contender::Nginx, Asked::Proxied | Asked::Refused) => true,
             (Contender::Bare, Asked::Refused) | (Contender::Nginx, Asked::Checked) => false,
@@ -54,7 +54,7 @@ impl Contender {
     pub fn start(self, scenario: Scenario, setup: &Setup, on: On) -> io::Result<(Process, String)> {
         let port = ports::free();
         let command = match self {
-            Contender::Tollgate => setup.tollgate(scenario, on, port)?,
+            Contender::Tallygate => setup.tallygate(scenario, on, port)?,
             Contender::Bare => setup.bare(scenario, on, port)?,
             Contender::Nginx => setup.nginx(scenario, on, port)?,
         };
@@ -71,7 +71,7 @@ impl Contender {
 #[derive(Debug)]
 pub struct Setup {
     folder: TempDir,
-    tollgate: PathBuf,
+    tallygate: PathBuf,
     upstream: u16,
     _behind: Process,
 }
@@ -103,7 +103,7 @@ impl Setup {
         );
         let behind = nginx(folder.path(), "behind", On::Others, Workers::One, &answer)?;
         Ok(Setup {
-            tollgate: built()?,
+            tallygate: built()?,
             _behind: Process::listening(behind, upstream)?,
             folder,
             upstream,
@@ -115,7 +115,7 @@ impl Setup {
         self.folder.path().join("check.lua")
     }
 
-    fn tollgate(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
+    fn tallygate(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
         let limit = match scenario.asked {
             Asked::Proxied | Asked::Checked => ROOMY,
             Asked::Refused => "token-bucket 1/d",
@@ -124,7 +124,7 @@ impl Setup {
             format!("version: 1\nrules:\n  - {{ name: all, key: [ip], limits: [{limit}] }}\n");
         let file = self.folder.path().join("rules.yaml");
         fs::write(&file, rules)?;
-        let mut command = with_threads(on.command(&self.tollgate), scenario.workers);
+        let mut command = with_threads(on.command(&self.tallygate), scenario.workers);
         command.arg("serve").arg("--config").arg(file);
         command.args(["--admin", &address(ports::free())]);
         match scenario.asked {
@@ -227,14 +227,14 @@ fn nginx(
 /// The program, built as it is shipped.
 fn built() -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "-p", "tollgate-server"])
+        .args(["build", "--release", "-p", "tallygate-server"])
         .status()?;
     if !built.success() {
-        return Err(io::Error::other("tollgate-server cannot be built"));
+        return Err(io::Error::other("tallygate-server cannot be built"));
     }
     // This program is in `deps` beside it.
     let this = env::current_exe()?;
     let folder = this.parent().and_then(Path::parent);
     let folder = folder.ok_or_else(|| io::Error::other("this program is in no folder"))?;
-    Ok(folder.join("tollgate"))
+    Ok(folder.join("tallygate"))
 }

@@ -29,7 +29,7 @@ fn held(table: &Table, asked: Asked, figure: &str, peer: Contender, bound: Bound
         workers: Workers::One,
     };
     let row = scenario.row(figure);
-    let ratio = table.ratio((&row, Contender::Tollgate.name()), (&row, peer.name()));
+    let ratio = table.ratio((&row, Contender::Tallygate.name()), (&row, peer.name()));
     let reached = |ratio: f64| match bound {
         Bound::AtMost(most) => ratio <= most,
         Bound::AtLeast(least) => ratio >= least,

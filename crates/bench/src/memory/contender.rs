@@ -13,8 +13,8 @@ use crate::setting::{Behaviour, Setting};
 mod floor;
 mod governor;
 mod limitador;
+mod tallygate;
 mod throttlecrab;
-mod tollgate;
 
 /// How many requests a batch carries.
 pub const BATCH: usize = 32;
@@ -124,7 +124,7 @@ impl ExpiringEntry {
 }
 
 /// The name of the contender that the others are compared with.
-pub const TOLLGATE: &str = "tollgate";
+pub const TALLYGATE: &str = "tallygate";
 
 /// The name of the peer that the targets speak of.
 pub const GOVERNOR: &str = "governor";
@@ -132,7 +132,7 @@ pub const GOVERNOR: &str = "governor";
 /// Every contender, in the order of the table's columns.
 pub fn all() -> Vec<Entry> {
     vec![
-        Entry::of::<tollgate::Memory>(),
+        Entry::of::<tallygate::Memory>(),
         Entry::of::<governor::Default>(),
         Entry::of::<governor::Foldhash>(),
         Entry::of::<governor::Tuned>(),
@@ -145,7 +145,7 @@ pub fn all() -> Vec<Entry> {
 /// Every contender that runs on supplied time.
 pub fn expiring() -> Vec<ExpiringEntry> {
     vec![
-        ExpiringEntry::of::<tollgate::Supplied>(),
+        ExpiringEntry::of::<tallygate::Supplied>(),
         ExpiringEntry::of::<governor::Supplied>(),
         ExpiringEntry::of::<throttlecrab::Supplied>(),
     ]
@@ -252,7 +252,7 @@ mod tests {
             limiter.sweep();
             assert!(limiter.check(&key), "{}", E::NAME);
         }
-        watch::<tollgate::Supplied>();
+        watch::<tallygate::Supplied>();
         watch::<governor::Supplied>();
         watch::<throttlecrab::Supplied>();
     }

@@ -1,7 +1,7 @@
 //! What the memory store sets out for.
 
 use crate::keys::Spread;
-use crate::memory::contender::{GOVERNOR, TOLLGATE};
+use crate::memory::contender::{GOVERNOR, TALLYGATE};
 use crate::memory::lane::Shape;
 use crate::memory::resident::Question;
 use crate::memory::scenario::{Plan, Scenario};
@@ -49,10 +49,10 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     targets
 }
 
-/// Tollgate against governor as it comes, in one scenario.
+/// Tallygate against governor as it comes, in one scenario.
 fn faster(table: &Table, scenario: Scenario, least: f64) -> Target {
     let row = scenario.to_string();
-    let times = table.ratio((&row, GOVERNOR), (&row, TOLLGATE));
+    let times = table.ratio((&row, GOVERNOR), (&row, TALLYGATE));
     Target {
         what: format!("token bucket, {row}"),
         measured: times.map(|times| (format!("{}x governor", short(times)), times >= least)),
@@ -68,7 +68,7 @@ fn no_dearer(table: &Table, many: Scenario, behaviour: Behaviour, most: f64) -> 
     };
     let row = with(behaviour).to_string();
     let bucket = with(Behaviour::TokenBucket).to_string();
-    let times = table.ratio((&row, TOLLGATE), (&bucket, TOLLGATE));
+    let times = table.ratio((&row, TALLYGATE), (&bucket, TALLYGATE));
     Target {
         what: row,
         measured: times.map(|times| {
@@ -93,7 +93,7 @@ fn small(table: &Table, question: &Question) -> Target {
     Target {
         what: question.row(),
         measured: table
-            .get((&question.row(), TOLLGATE))
+            .get((&question.row(), TALLYGATE))
             .map(|bytes| (short(bytes), bytes <= most)),
         wanted: format!("at most {most}"),
     }
@@ -103,7 +103,7 @@ fn without_pause(table: &Table, row: &str) -> Target {
     Target {
         what: row.to_owned(),
         measured: table
-            .get((row, TOLLGATE))
+            .get((row, TALLYGATE))
             .map(|us| (short(us), us < 1_000.0)),
         wanted: "below 1000, at 10M keys".to_owned(),
     }
@@ -118,15 +118,15 @@ mod tests {
     #[test]
     fn a_target_is_reached_missed_or_not_measured() {
         let plan = Plan::of(Size::Usual);
-        let mut table = Table::new("ns", [TOLLGATE, GOVERNOR]);
+        let mut table = Table::new("ns", [TALLYGATE, GOVERNOR]);
         for (row, contender, value) in [
-            ("1M uniform admitted, 1 thread", TOLLGATE, 100.0),
+            ("1M uniform admitted, 1 thread", TALLYGATE, 100.0),
             ("1M uniform admitted, 1 thread", GOVERNOR, 410.0),
-            ("1M uniform admitted, 2 threads", TOLLGATE, 100.0),
+            ("1M uniform admitted, 2 threads", TALLYGATE, 100.0),
             ("1M uniform admitted, 2 threads", GOVERNOR, 390.0),
             (
                 "1M uniform admitted, 1 thread, batches of 32",
-                TOLLGATE,
+                TALLYGATE,
                 40.0,
             ),
             (

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::flight::Lane;
-use super::script::{self, TOLLGATE};
+use super::script::{self, TALLYGATE};
 use crate::keys::Key;
 use crate::setting::{Behaviour, Setting};
 
 mod by_hand;
 mod limitador;
-pub(crate) mod tollgate;
+pub(crate) mod tallygate;
 
 /// How long an answer may take: a busy machine is to be slow here, not to fail.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,9 +37,9 @@ pub struct Entry {
 type Build = dyn Fn(&Runtime, &str, &Setting) -> Box<dyn Lane>;
 
 /// The name of the store that sends each decision by itself.
-pub const UNBATCHED: &str = "tollgate, batching off";
+pub const UNBATCHED: &str = "tallygate, batching off";
 
-/// The name of a loop that anybody could write over Tollgate's script.
+/// The name of a loop that anybody could write over Tallygate's script.
 pub const BY_HAND: &str = "its script by hand";
 
 /// The name of the peer that the targets speak of.
@@ -49,14 +49,14 @@ pub const LIMITADOR: &str = "limitador";
 pub fn all() -> Vec<Entry> {
     let mut entries = vec![
         Entry {
-            name: TOLLGATE,
+            name: TALLYGATE,
             behaviours: &Behaviour::ALL,
-            build: Box::new(tollgate::connect),
+            build: Box::new(tallygate::connect),
         },
         Entry {
             name: UNBATCHED,
             behaviours: &Behaviour::ALL,
-            build: Box::new(tollgate::connect_unbatched),
+            build: Box::new(tallygate::connect_unbatched),
         },
     ];
     for entry in script::all() {
@@ -69,7 +69,7 @@ pub fn all() -> Vec<Entry> {
         }
         entries.push(Entry {
             name: match entry.name {
-                TOLLGATE => BY_HAND,
+                TALLYGATE => BY_HAND,
                 name => name,
             },
             // What limits nobody is everybody's floor.

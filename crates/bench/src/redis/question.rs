@@ -3,7 +3,7 @@
 use redis::Pipeline;
 use tokio::runtime::Runtime;
 
-use super::client::tollgate;
+use super::client::tallygate;
 use super::script::{Entry, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key};
@@ -73,11 +73,11 @@ impl Question {
         server.bytes() as f64 / self.keys as f64
     }
 
-    /// The same for Tollgate's store, which names its counters itself.
+    /// The same for Tallygate's store, which names its counters itself.
     pub fn answer_of_store(&self, runtime: &Runtime, server: &mut Server) -> f64 {
         let setting = self.setting();
         server.forget();
-        tollgate::decide_at(runtime, &server.url(), &setting, &self.requests(&setting));
+        tallygate::decide_at(runtime, &server.url(), &setting, &self.requests(&setting));
         server.bytes() as f64 / self.keys as f64
     }
 

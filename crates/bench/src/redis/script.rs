@@ -12,7 +12,7 @@ use crate::setting::{Behaviour, Setting};
 pub(crate) mod articles;
 pub(crate) mod floor;
 pub(crate) mod gcra;
-pub(crate) mod tollgate;
+pub(crate) mod tallygate;
 
 /// Decisions in one call of a script that can decide several.
 pub const BATCH: usize = 16;
@@ -115,7 +115,7 @@ pub struct Entry {
 }
 
 /// The name of the contender that the others are compared with.
-pub const TOLLGATE: &str = "tollgate";
+pub const TALLYGATE: &str = "tallygate";
 
 /// The name of the contender that the targets speak of.
 pub const ARTICLES: &str = "articles' script";
@@ -124,10 +124,10 @@ pub const ARTICLES: &str = "articles' script";
 pub fn all() -> Vec<Entry> {
     vec![
         Entry {
-            name: TOLLGATE,
+            name: TALLYGATE,
             behaviours: &Behaviour::ALL,
             limits: true,
-            build: |setting| Box::new(tollgate::Tollgate::new(setting)),
+            build: |setting| Box::new(tallygate::Tallygate::new(setting)),
         },
         Entry {
             name: ARTICLES,

@@ -10,7 +10,7 @@ use super::script::Script;
 
 /// A server of this bench's own and a connection to it.
 pub struct Server {
-    process: tollgate_testkit::redis::Server,
+    process: tallygate_testkit::redis::Server,
     connection: Connection,
 }
 
@@ -21,7 +21,7 @@ impl Server {
     ///
     /// It cannot be connected to.
     pub fn start() -> io::Result<Server> {
-        let process = tollgate_testkit::redis::Server::start();
+        let process = tallygate_testkit::redis::Server::start();
         let client = redis::Client::open(process.url()).map_err(io::Error::other)?;
         let connection = client.get_connection().map_err(io::Error::other)?;
         Ok(Server {

@@ -4,7 +4,7 @@ use super::client::{BY_HAND, LIMITADOR, UNBATCHED};
 use super::flight::{Flight, RATE};
 use super::question::Question;
 use super::scenario::{Plan, Scenario, Shape};
-use super::script::{ARTICLES, TOLLGATE};
+use super::script::{ARTICLES, TALLYGATE};
 use crate::setting::Behaviour;
 use crate::table::{Place, Table, short};
 use crate::target::Target;
@@ -29,13 +29,13 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
         if scenario.shape == Shape::Several {
             let one = scenario.shaped(Shape::OneByOne).to_string();
             let several = scenario.to_string();
-            let (ours, one) = ((&*several, TOLLGATE), (&*one, TOLLGATE));
+            let (ours, one) = ((&*several, TALLYGATE), (&*one, TALLYGATE));
             targets.push(at_most(table, ours, one, "its script with one", 2.3));
         }
     }
     let log = Scenario::one_by_one(Behaviour::SlidingWindowLog);
     let (of_100, of_10k) = (log.to_string(), Scenario { log: 10_000, ..log }.to_string());
-    let (of_10k, of_100) = ((&*of_10k, TOLLGATE), (&*of_100, TOLLGATE));
+    let (of_10k, of_100) = ((&*of_10k, TALLYGATE), (&*of_100, TALLYGATE));
     targets.push(at_most(table, of_10k, of_100, "that at 100", 2.0));
 
     let flight = |behaviour| Flight {
@@ -44,8 +44,8 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     };
     let bucket = flight(Behaviour::TokenBucket).row(RATE);
     let window = flight(Behaviour::FixedWindow).row(RATE);
-    targets.push(at_least(table, &bucket, TOLLGATE, UNBATCHED, 2.0));
-    targets.push(at_least(table, &window, TOLLGATE, LIMITADOR, 4.0));
+    targets.push(at_least(table, &bucket, TALLYGATE, UNBATCHED, 2.0));
+    targets.push(at_least(table, &window, TALLYGATE, LIMITADOR, 4.0));
     targets.push(at_least(table, &bucket, UNBATCHED, BY_HAND, 0.9));
     for question in &plan.questions {
         match (question.behaviour, question.entries) {
@@ -57,10 +57,10 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     targets
 }
 
-/// Tollgate's script against the articles'.
+/// Tallygate's script against the articles'.
 fn cheaper(table: &Table, scenario: Scenario, most: f64) -> Target {
     let row = scenario.to_string();
-    at_most(table, (&row, TOLLGATE), (&row, ARTICLES), ARTICLES, most)
+    at_most(table, (&row, TALLYGATE), (&row, ARTICLES), ARTICLES, most)
 }
 
 fn at_most(table: &Table, one: Place<'_>, other: Place<'_>, name: &str, most: f64) -> Target {
@@ -87,7 +87,7 @@ fn small(table: &Table, question: &Question) -> Target {
     let row = question.row();
     Target {
         measured: table
-            .get((&row, TOLLGATE))
+            .get((&row, TALLYGATE))
             .map(|bytes| (short(bytes), bytes <= 150.0)),
         what: row,
         wanted: "at most 150".to_owned(),
@@ -101,8 +101,8 @@ fn thrifty(table: &Table, question: &Question) -> Target {
         entries: 1,
         ..*question
     };
-    let bytes = table.get((&row, TOLLGATE));
-    let constant = table.get((&single.row(), TOLLGATE));
+    let bytes = table.get((&row, TALLYGATE));
+    let constant = table.get((&single.row(), TALLYGATE));
     Target {
         measured: bytes.zip(constant).map(|(bytes, constant)| {
             let entry = (bytes - constant) / (question.entries - 1) as f64;
@@ -121,18 +121,18 @@ mod tests {
 
     #[test]
     fn a_target_is_reached_missed_or_not_measured() {
-        let mut table = Table::new("µs", [TOLLGATE, UNBATCHED, ARTICLES, LIMITADOR]);
+        let mut table = Table::new("µs", [TALLYGATE, UNBATCHED, ARTICLES, LIMITADOR]);
         let log = "memory, sliding-window-log of";
         for (row, contender, value) in [
-            ("token-bucket, one by one", TOLLGATE, 4.0),
+            ("token-bucket, one by one", TALLYGATE, 4.0),
             ("token-bucket, one by one", ARTICLES, 5.0),
-            ("token-bucket, 16 a call", TOLLGATE, 4.0),
+            ("token-bucket, 16 a call", TALLYGATE, 4.0),
             ("token-bucket, 16 a call", ARTICLES, 5.0),
-            ("token-bucket, 3 limits in one request", TOLLGATE, 8.0),
-            (&format!("{log} 1 entry, bytes a key"), TOLLGATE, 160.0),
+            ("token-bucket, 3 limits in one request", TALLYGATE, 8.0),
+            (&format!("{log} 1 entry, bytes a key"), TALLYGATE, 160.0),
             (
                 &format!("{log} 100 entries, bytes a key"),
-                TOLLGATE,
+                TALLYGATE,
                 1_150.0,
             ),
         ] {
@@ -159,7 +159,7 @@ mod tests {
         tells(
             "- reached: memory, sliding-window-log of 100 entries, bytes a key: 10 an entry (target at most 12 an entry, and a constant)",
         );
-        let row = "token-bucket, 64 in flight, thousand decisions/s, tollgate";
+        let row = "token-bucket, 64 in flight, thousand decisions/s, tallygate";
         tells(&format!("- not measured: {row} (target at least 2x)"));
     }
 }

@@ -16,7 +16,7 @@ use crate::verb::Verb;
 /// refunded in between is taken back once more, and so is what is undone twice.
 ///
 /// ```
-/// use tollgate_core::{apply, undo, Quota, State, Verb};
+/// use tallygate_core::{apply, undo, Quota, State, Verb};
 ///
 /// let quota: Quota = "fixed-window 10/min".parse()?;
 /// let mut state = State::New;
@@ -28,7 +28,7 @@ use crate::verb::Verb;
 /// apply(&quota, &mut state, Verb::Check, 4, taken_us);
 /// apply(&quota, &mut state, Verb::Check, 9, 29 * minute);
 /// assert_eq!(undo(&quota, &mut state, taken_us, 4, 29 * minute).remaining, 1); // long forgotten
-/// # Ok::<(), tollgate_core::QuotaError>(())
+/// # Ok::<(), tallygate_core::QuotaError>(())
 /// ```
 pub fn undo(quota: &Quota, state: &mut State, taken_us: u64, cost: u32, now_us: u64) -> Verdict {
     let opened = state.open(quota, now_us.min(MAX_TIME_US));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Algorithm, Quota, State, Verb, apply};
+use tallygate_core::{Algorithm, Quota, State, Verb, apply};
 
 use crate::long_traces::{Last, VERBS, any_quota, next_cost, next_time};
 use crate::side_by_side::{Pair, Step};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 /// The same behaviour and period with other numbers.
 pub(crate) fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {

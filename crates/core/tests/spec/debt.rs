@@ -1,6 +1,6 @@
 //! Debt: how deep it goes, and that a log in debt stays small and never admits early.
 
-use tollgate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, apply};
+use tallygate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, apply};
 
 use crate::model::{Memory, Terms, decide};
 use crate::side_by_side::{Pair, Step};

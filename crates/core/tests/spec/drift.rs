@@ -1,6 +1,6 @@
 //! Years of traffic add up to the formula: no rate is ever rounded.
 
-use tollgate_core::{Quota, State, Verb, apply};
+use tallygate_core::{Quota, State, Verb, apply};
 
 const YEAR: u64 = 365 * 86_400 * 1_000_000;
 

@@ -1,10 +1,10 @@
 //! Long random traces over awkward quotas, at the edges of time and cost, core against model.
 
 use fastrand::Rng;
-use tollgate_core::{Quota, Verb, Verdict};
+use tallygate_core::{Quota, Verb, Verdict};
 
 use crate::side_by_side::{Pair, Step};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 pub(crate) const AWKWARD: [&str; 32] = [
     "fixed-window 1/ms",
@@ -203,7 +203,7 @@ fn traces_over_any_quota_agree() {
 /// Any quota that can be, with small and large numbers alike.
 pub(crate) fn any_quota(rng: &mut Rng) -> Quota {
     loop {
-        let algorithm = any(rng, &tollgate_core::Algorithm::ALL);
+        let algorithm = any(rng, &tallygate_core::Algorithm::ALL);
         let number = |rng: &mut Rng| {
             let bits = rng.u32(1..=30);
             rng.u32(1..1 << bits)

@@ -3,7 +3,7 @@
 
 mod memory;
 
-use tollgate_core::{Algorithm, Quota, Retry, Verb};
+use tallygate_core::{Algorithm, Quota, Retry, Verb};
 
 pub(crate) use memory::Memory;
 

@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::fmt;
 
-use tollgate_core::{
+use tallygate_core::{
     Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, Verdict, WholeBucket, apply, apply_log,
     apply_packed, apply_whole, check_log,
 };
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 /// Shows the state and the verdict's reset after every request that wrote something down.
 fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {

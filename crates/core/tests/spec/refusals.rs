@@ -1,9 +1,9 @@
 //! What must leave no trace: a refusal, a peek, a cost of 0.
 
-use tollgate_core::{Quota, Retry, State, Verb, apply};
+use tallygate_core::{Quota, Retry, State, Verb, apply};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, next_cost, next_time};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 #[test]
 fn a_refusal_a_peek_and_a_cost_of_0_change_nothing() {

@@ -1,10 +1,10 @@
 //! Several limits in one request: all or nothing, and which one binds.
 
-use tollgate_core::{Quota, State, Verb, apply, apply_all};
+use tallygate_core::{Quota, State, Verb, apply, apply_all};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
 use crate::side_by_side::{Pair, step_all};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 const TINY: [&str; 8] = [
     "fixed-window 3/ms",

@@ -1,7 +1,7 @@
 //! The share of each of several replicas: together they keep the rate, and no share is wasted.
 
-use tollgate_core::{MAX_PERIOD_US, Quota};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::{MAX_PERIOD_US, Quota};
+use tallygate_testkit::{any, with_each_seed};
 
 use crate::long_traces::any_quota;
 

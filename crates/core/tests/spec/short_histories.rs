@@ -1,6 +1,6 @@
 //! Every short history over tiny quotas, core against model.
 
-use tollgate_core::{Quota, State, Verb, apply};
+use tallygate_core::{Quota, State, Verb, apply};
 
 use crate::model::{Memory, Terms, decide};
 use crate::side_by_side::{Pair, Step};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::Value;
-use tollgate_core::{Decision, Quota, State, Verb, Verdict, apply, apply_all};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply, apply_all};
 
 use crate::model::{Answer, Memory, Terms, bind, decide};
 
@@ -143,8 +143,8 @@ fn each(list: &Value) -> &Vec<Value> {
 
 fn assert_golden(answer: &Answer, expected: &Value, place: &str) {
     let retry = match answer.retry {
-        Some(tollgate_core::Retry::After(us)) => Some(us.get()),
-        Some(tollgate_core::Retry::Never) | None => None,
+        Some(tallygate_core::Retry::After(us)) => Some(us.get()),
+        Some(tallygate_core::Retry::Never) | None => None,
     };
     let figures = serde_json::json!({
         "allowed": answer.retry.is_none(),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Algorithm, Quota};
+use tallygate_core::{Algorithm, Quota};
 
 use crate::long_traces::any_quota;
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 #[track_caller]
 fn assert_reads(text: &str, canonical: &str) {

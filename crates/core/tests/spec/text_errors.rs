@@ -1,6 +1,6 @@
 //! Bad quota text: one golden message and picture for every kind of mistake, and hostile text.
 
-use tollgate_core::{Quota, QuotaError};
+use tallygate_core::{Quota, QuotaError};
 
 const PLAIN: &str = "100/min";
 const LONG: &str = "sliding-window-log 10/10s";

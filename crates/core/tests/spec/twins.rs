@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_core::lua::{Ask, Kinds, join_arguments, read_state, script, write_argument};
-use tollgate_core::{Decision, Found, Quota, State, Verb, apply_all, decide_found};
-use tollgate_testkit::redis::Server;
-use tollgate_testkit::resp::{Connection, Reply};
+use tallygate_core::lua::{Ask, Kinds, join_arguments, read_state, script, write_argument};
+use tallygate_core::{Decision, Found, Quota, State, Verb, apply_all, decide_found};
+use tallygate_testkit::redis::Server;
+use tallygate_testkit::resp::{Connection, Reply};
 
 /// One for all tests: they use keys of their own.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start);

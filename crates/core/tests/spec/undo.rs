@@ -1,10 +1,10 @@
 //! An undone request against one that was never made: two counters, of which one saw it.
 
 use fastrand::Rng;
-use tollgate_core::{Quota, State, Verb, Verdict, apply, undo};
+use tallygate_core::{Quota, State, Verb, Verdict, apply, undo};
 
 use crate::long_traces::{AWKWARD, any_quota};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 const BEGIN: u64 = 1_700_000_000_000_000;
 

@@ -2,10 +2,10 @@
 //! forgotten then is not missed.
 
 use fastrand::Rng;
-use tollgate_core::{MAX_TIME_US, Quota, Retry, State, Verb, apply};
+use tallygate_core::{MAX_TIME_US, Quota, Retry, State, Verb, apply};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 /// Drives a counter through a random past and shows it, with the time, after every request.
 fn for_many_states(test: impl Fn(&mut Rng, &Quota, &State, u64)) {
@@ -32,7 +32,7 @@ fn for_many_states(test: impl Fn(&mut Rng, &Quota, &State, u64)) {
 }
 
 /// What a key in this state would be told, without changing it.
-fn ask(quota: &Quota, state: &State, verb: Verb, cost: u32, t: u64) -> tollgate_core::Verdict {
+fn ask(quota: &Quota, state: &State, verb: Verb, cost: u32, t: u64) -> tallygate_core::Verdict {
     apply(quota, &mut state.clone(), verb, cost, t)
 }
 

@@ -1,9 +1,9 @@
 //! Nobody gets more than the worst case that each algorithm admits to, over any span.
 
 use fastrand::Rng;
-use tollgate_core::{Algorithm, Quota, State, Verb, apply};
+use tallygate_core::{Algorithm, Quota, State, Verb, apply};
 
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
 const QUOTAS: [&str; 18] = [
     "fixed-window 1/ms",

@@ -1,4 +1,4 @@
-//! The arguments of `tollgate serve`, and their help.
+//! The arguments of `tallygate serve`, and their help.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ pub(super) const ABOUT: &str = "\
 Without a rules file it counts in this process under a small sample of rules.
 The first line on standard output is JSON and says where it listens; port 0
 finds a free port. Logs go to standard error: text on a terminal, JSON
-elsewhere; TOLLGATE_LOG=debug says more.
+elsewhere; TALLYGATE_LOG=debug says more.
 
 SIGHUP, and any change of the rules file, reads it again; one that is wrong
 changes nothing. So do changes of the gateway's certificate and its key. SIGTERM
@@ -21,16 +21,16 @@ otherwise; its timeouts and sizes are there only.
 
 Away from this machine, the admin API and the verbs charge, refund and reset
 need a token: Authorization: Bearer <token>, at least 16 characters, from
-TOLLGATE_ADMIN_TOKEN or --admin-token-file. Without one nobody else gets in.
+TALLYGATE_ADMIN_TOKEN or --admin-token-file. Without one nobody else gets in.
 
 Examples:
-  tollgate serve
-  tollgate serve --config rules.yaml --store redis://localhost
-  tollgate serve --config rules.yaml --upstream http://localhost:3000
-  tollgate serve --config rules.yaml --upstream https://api.internal \\
+  tallygate serve
+  tallygate serve --config rules.yaml --store redis://localhost
+  tallygate serve --config rules.yaml --upstream http://localhost:3000
+  tallygate serve --config rules.yaml --upstream https://api.internal \\
     --gateway 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
-  tollgate serve --config rules.yaml --check
-  tollgate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
+  tallygate serve --config rules.yaml --check
+  tallygate serve --listen 0.0.0.0:8080 --admin-token-file /run/secrets/token
 
 Exit codes:
   0  told to stop; the log says whether every request under way was answered; --check: good
@@ -63,14 +63,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Where health, metrics and the admin API are
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
     pub(crate) admin: SocketAddr,
     /// Where the counters are kept, whatever the rules file says: 'memory', or the URL of Redis or
     /// Valkey, such as redis://user:password@host:6379/0
     #[arg(
         long,
         value_name = "URL",
-        env = "TOLLGATE_STORE",
+        env = "TALLYGATE_STORE",
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,

@@ -1,4 +1,4 @@
-//! `tollgate completions`: a shell's completion script. Knows the command line, nothing else.
+//! `tallygate completions`: a shell's completion script. Knows the command line, nothing else.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
     // The generator panics where a write fails; memory does not fail.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
+    clap_complete::generate(args.shell, &mut Cli::command(), "tallygate", &mut script);
     out.write_all(&script)
         .and_then(|()| out.flush())
         .map_err(Failure::writing)

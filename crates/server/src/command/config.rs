@@ -1,4 +1,4 @@
-//! `tollgate config`: looks at rules files before they are put in force. Hands out the work.
+//! `tallygate config`: looks at rules files before they are put in force. Hands out the work.
 
 mod check;
 mod diff;

@@ -1,4 +1,4 @@
-//! `tollgate demo`: the same bursty traffic through every behaviour, on supplied time. Draws what
+//! `tallygate demo`: the same bursty traffic through every behaviour, on supplied time. Draws what
 //! the lanes measured; decides nothing.
 
 mod ink;
@@ -7,7 +7,7 @@ mod traffic;
 
 use std::io::{self, Write};
 
-use tollgate_core::Algorithm;
+use tallygate_core::Algorithm;
 
 use self::ink::Ink;
 use self::lane::Lane;
@@ -71,7 +71,7 @@ fn page(lanes: &[Lane], ink: Ink, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "\nNext, what a quota of your own allows:\n  \
-         tollgate explain 'token-bucket 10/s burst 50'"
+         tallygate explain 'token-bucket 10/s burst 50'"
     )
 }
 

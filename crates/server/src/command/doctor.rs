@@ -1,4 +1,4 @@
-//! `tollgate doctor`: what is wrong with a store and what to do. Puts the findings on the page;
+//! `tallygate doctor`: what is wrong with a store and what to do. Puts the findings on the page;
 //! knows nothing of how they are found.
 
 mod finding;
@@ -11,7 +11,7 @@ mod work;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tollgate::Arrangement;
+use tallygate::Arrangement;
 
 use self::finding::{Finding, Level};
 use crate::cli::DoctorArgs;

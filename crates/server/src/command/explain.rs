@@ -1,4 +1,4 @@
-//! `tollgate explain`: what a quota allows, in words, a picture and a comparison. Puts the parts
+//! `tallygate explain`: what a quota allows, in words, a picture and a comparison. Puts the parts
 //! on the page; knows no formula.
 
 mod facts;
@@ -7,7 +7,7 @@ mod table;
 
 use std::io::{self, Write};
 
-use tollgate_core::Quota;
+use tallygate_core::Quota;
 
 use self::facts::Facts;
 use crate::behaviour;

@@ -1,4 +1,4 @@
-//! `tollgate man`: the manual pages. Knows the command line, nothing else.
+//! `tallygate man`: the manual pages. Knows the command line, nothing else.
 
 use std::io::Write;
 

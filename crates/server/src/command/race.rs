@@ -1,4 +1,4 @@
-//! `tollgate race`: what happens when many are counted at once by reading, checking and writing,
+//! `tallygate race`: what happens when many are counted at once by reading, checking and writing,
 //! against one atomic step. Knows how the race is told; knows nothing of how it is run.
 
 mod redis;
@@ -7,8 +7,8 @@ mod threads;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tollgate::Quota;
-use tollgate_core::Algorithm;
+use tallygate::Quota;
+use tallygate_core::Algorithm;
 
 use crate::cli::RaceArgs;
 use crate::counters::Counters;
@@ -132,7 +132,7 @@ fn moral(field: &Field, rounds: &[Round]) -> String {
     format!(
         "Reading, checking and writing are three steps. Whoever reads before the others have \
          written sees room that is no longer there: up to {most} got in where {allowed} were \
-         allowed. Tollgate reads, decides and writes in one step that nothing can come between."
+         allowed. Tallygate reads, decides and writes in one step that nothing can come between."
     )
 }
 

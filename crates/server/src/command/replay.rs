@@ -1,4 +1,4 @@
-//! `tollgate replay`: recorded requests answered on their own time. Knows lines, where counters are
+//! `tallygate replay`: recorded requests answered on their own time. Knows lines, where counters are
 //! kept, and answers; knows nothing of how a decision is reached.
 
 mod answer;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use tollgate_core::Quota;
+use tallygate_core::Quota;
 
 use self::answer::Answers;
 use self::line::Line;

@@ -1,4 +1,4 @@
-//! `tollgate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
+//! `tallygate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
 //! Knows what goes where; leaves each to the files below.
 
 mod certificate;
@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tallygate::{MemoryStore, OnFailure, Store};
 use tokio::sync::watch;
-use tollgate::{MemoryStore, OnFailure, Store};
 
 use self::signals::Signals;
 use crate::cli::{Failing, ServeArgs};
@@ -233,7 +233,7 @@ fn token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
                 Failure::Input(format!("cannot read {}: {error}", path.display()))
             })?),
             // Whoever composes containers hands on variables that nobody set.
-            None => std::env::var("TOLLGATE_ADMIN_TOKEN")
+            None => std::env::var("TALLYGATE_ADMIN_TOKEN")
                 .ok()
                 .filter(|text| !text.trim().is_empty()),
         };

@@ -5,7 +5,7 @@ mod binding;
 mod reach;
 mod trust;
 
-use tollgate::MAX_LIMITS;
+use tallygate::MAX_LIMITS;
 
 use super::checked::{Checked, RulePlaces};
 use super::problem::Problem;
@@ -99,7 +99,7 @@ fn no_room(checked: &Checked) -> Option<Problem> {
 }
 
 fn login_fails_open(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
-    if rule.shadow || !matches!(rule.on_failure, tollgate::OnFailure::Open) {
+    if rule.shadow || !matches!(rule.on_failure, tallygate::OnFailure::Open) {
         return None;
     }
     let is_login = |path: &str| {

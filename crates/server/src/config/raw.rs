@@ -14,7 +14,7 @@ use super::field::{At, Flag, OneOrMany, Secret, Table, Text, Url, Whole};
 
 pub(super) use gateway::{Gateway, Host, SingleFlight, Sizes, Timeouts, Tls};
 
-/// Rules of Tollgate.
+/// Rules of Tallygate.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "a rules file", deny_unknown_fields)]
 #[schemars(rename = "RulesFile")]
@@ -37,7 +37,7 @@ pub(super) struct File {
     /// What happens to a request that does not say who it is, for every rule that does not say
     /// otherwise.
     pub(super) on_missing: Option<At<Missing>>,
-    /// The gateway of `tollgate serve`: where it listens and leads to.
+    /// The gateway of `tallygate serve`: where it listens and leads to.
     pub(super) gateway: Option<At<Box<Gateway>>>,
     /// More files with rules and overrides, from this file's folder; `*` stands for any part of a
     /// name. Their rules come after this file's own.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollgate::Limit;
+use tallygate::Limit;
 
 use super::load::{Loaded, load};
 use super::report::Report;
@@ -69,7 +69,7 @@ impl Reloader {
     }
 
     /// Reads the file again, and tells of every new limit before the first request can come before
-    /// it, for a limiter to [prepare](tollgate::Limiter::prepare).
+    /// it, for a limiter to [prepare](tallygate::Limiter::prepare).
     ///
     /// # Errors
     /// Everything that is wrong with it, if anything is. Then the rules that were in force still

@@ -32,12 +32,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tallygate::Store;
+use tallygate::http::Policy;
+use tallygate::tower::Gate;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tollgate::Store;
-use tollgate::http::Policy;
-use tollgate::tower::Gate;
 use tower_layer::Layer;
 
 use connection::Serving;

@@ -156,7 +156,7 @@ impl Problem {
     pub(crate) fn json(&self) -> Vec<u8> {
         let (status, code, title) = self.code.words();
         let written = Written {
-            r#type: format!("urn:tollgate:problem:{code}"),
+            r#type: format!("urn:tallygate:problem:{code}"),
             title,
             status: status.as_u16(),
             detail: &self.detail,
@@ -243,7 +243,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&problem.json()).unwrap();
         assert_eq!(json["status"], 404);
         assert_eq!(json["code"], "unknown-rule");
-        assert_eq!(json["type"], "urn:tollgate:problem:unknown-rule");
+        assert_eq!(json["type"], "urn:tallygate:problem:unknown-rule");
         assert_eq!(json["detail"], "there is no rule `x\"y`");
         assert_eq!(problem.response().status(), 404);
     }

@@ -101,7 +101,7 @@ fn problem(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let number: u16 = status.get(9..12)?.parse().ok()?;
     let json = serde_json::json!({
-        "type": format!("urn:tollgate:problem:{code}"),
+        "type": format!("urn:tallygate:problem:{code}"),
         "title": title,
         "status": number,
         "detail": detail,

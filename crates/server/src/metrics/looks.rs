@@ -1,8 +1,8 @@
 //! Single figures out of the metrics, for whoever shows them to people. Counts nothing itself.
 
 use prometheus::core::Metric as _;
-use tollgate::StoreErrorKind;
-use tollgate::http::Outcome;
+use tallygate::StoreErrorKind;
+use tallygate::http::Outcome;
 
 use super::{KINDS, Metrics};
 

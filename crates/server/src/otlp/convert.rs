@@ -27,7 +27,7 @@ pub(super) fn resource(service: &str) -> Resource {
 /// What part of it.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope {
-        name: "tollgate".to_owned(),
+        name: "tallygate".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..InstrumentationScope::default()
     }

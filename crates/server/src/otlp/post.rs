@@ -99,7 +99,7 @@ impl Receiver {
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-protobuf"),
         );
-        let agent = concat!("tollgate/", env!("CARGO_PKG_VERSION"));
+        let agent = concat!("tallygate/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let host = HeaderValue::try_from(self.settings.authority.as_str());
         headers.insert(HOST, host.map_err(|_| "the host is wrong".to_owned())?);

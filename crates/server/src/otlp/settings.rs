@@ -87,7 +87,7 @@ impl Settings {
             headers: headers(&given)?,
             interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", USUAL_INTERVAL)?,
             timeout: milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", USUAL_TIMEOUT)?,
-            service: service.unwrap_or_else(|| "tollgate".to_owned()),
+            service: service.unwrap_or_else(|| "tallygate".to_owned()),
             ratio: millionths(ratio)?,
         }))
     }

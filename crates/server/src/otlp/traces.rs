@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as Verdict;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use tallygate::http::Outcome;
 use tokio::sync::mpsc;
-use tollgate::http::Outcome;
 
 use super::convert::{nanoseconds, text, whole};
 use super::parent::Parent;
@@ -169,13 +169,13 @@ impl Traced<'_> {
             self.traces.send(Span {
                 span_id: drawn::<8>().to_vec(),
                 parent_span_id: self.id.to_vec(),
-                name: "tollgate.decision".to_owned(),
+                name: "tallygate.decision".to_owned(),
                 kind: SpanKind::Internal.into(),
                 start_time_unix_nano: nanoseconds(decided.ended).saturating_sub(took),
                 end_time_unix_nano: nanoseconds(decided.ended),
                 attributes: vec![
-                    text("tollgate.rule", &decided.rule),
-                    text("tollgate.outcome", decided.outcome.name()),
+                    text("tallygate.rule", &decided.rule),
+                    text("tallygate.outcome", decided.outcome.name()),
                 ],
                 ..self.blank()
             });
@@ -191,7 +191,7 @@ impl Traced<'_> {
         };
         let mut attributes = vec![
             text("http.request.method", method),
-            text("tollgate.door", door),
+            text("tallygate.door", door),
         ];
         let failed = status.is_none_or(|status| status.is_server_error());
         if let Some(status) = status {

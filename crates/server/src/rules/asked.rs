@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
-use tollgate::http::{ClientAddress, Head};
+use tallygate::http::{ClientAddress, Head};
 
 use super::reading::Readings;
 

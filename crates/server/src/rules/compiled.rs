@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use http::HeaderName;
-use tollgate::http::Terms;
-use tollgate::{Limit, OnFailure};
+use tallygate::http::Terms;
+use tallygate::{Limit, OnFailure};
 
 use super::asked::{Asked, Client};
 use super::draw::{Drawing, Drawn};
@@ -14,7 +14,7 @@ use super::who::Who;
 use super::{Answers, Entry, Instead, Limits, Name, Override, Quotas, Rule, SharedBy, TierBy};
 
 /// Limits that a key is held to.
-pub(super) type Held = Arc<tollgate::http::Limits>;
+pub(super) type Held = Arc<tallygate::http::Limits>;
 
 /// A rule made ready.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ fn limits(quotas: &Quotas, rule: &Rule) -> Held {
             None => limit,
         }
     });
-    let limits = tollgate::http::Limits::new(limits);
+    let limits = tallygate::http::Limits::new(limits);
     Arc::new(limits.expect("quotas are checked when they are put together"))
 }
 

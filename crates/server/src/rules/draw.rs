@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use tollgate::Key;
-use tollgate::http::canonical;
+use tallygate::Key;
+use tallygate::http::canonical;
 
 use super::asked::{Asked, Client, host_name};
 use super::find::{Found, find};

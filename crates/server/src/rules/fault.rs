@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use tollgate::MAX_LIMITS;
+use tallygate::MAX_LIMITS;
 
 use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Part, Rule, RuleSet, Source, TierBy};
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::{COOKIE, HeaderName};
-use tollgate::http::canonical;
+use tallygate::http::canonical;
 
 use super::Source;
 use super::asked::Asked;

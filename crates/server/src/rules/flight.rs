@@ -1,8 +1,8 @@
 //! Which requests may share one call to an upstream, and what makes them identical. Knows rules;
 //! knows nothing of upstreams.
 
-use tollgate::Key;
-use tollgate::http::Head;
+use tallygate::Key;
+use tallygate::http::Head;
 
 use super::asked::Asked;
 use super::compiled::Compiled;

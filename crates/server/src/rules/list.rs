@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tollgate::http::Network;
+use tallygate::http::Network;
 
 use super::{Name, Quotas};
 

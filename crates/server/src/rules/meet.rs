@@ -1,7 +1,7 @@
 //! Rules that are bound to meet in one request, and whether it has room for their limits. Knows
 //! which matches cover others; knows nothing of requests.
 
-use tollgate::MAX_LIMITS;
+use tallygate::MAX_LIMITS;
 
 use super::{Limits, Match, Quotas, Rule, RuleSet};
 

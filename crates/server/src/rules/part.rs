@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use http::HeaderName;
-use tollgate::http::{Network, is_secret};
+use tallygate::http::{Network, is_secret};
 
 use super::TextError;
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tollgate::{MAX_LIMITS, Quota};
+use tallygate::{MAX_LIMITS, Quota};
 
 use super::Name;
 

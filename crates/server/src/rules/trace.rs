@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use tollgate::http::Plan;
-use tollgate::{Key, Limit};
+use tallygate::http::Plan;
+use tallygate::{Key, Limit};
 
 use super::compiled::Compiled;
 use super::draw::{Lack, Place};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use tollgate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
-use tollgate::{Key, Limit, MAX_LIMITS};
+use tallygate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
+use tallygate::{Key, Limit, MAX_LIMITS};
 
 use super::asked::{Asked, Client};
 use super::compiled::{Compiled, Held, Ready};

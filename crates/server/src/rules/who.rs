@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use tollgate::Key;
-use tollgate::http::Network;
+use tallygate::Key;
+use tallygate::http::Network;
 
 use super::asked::{Asked, Client};
 use super::draw::{Drawing, Drawn};

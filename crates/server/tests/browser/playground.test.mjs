@@ -1,4 +1,4 @@
-// The playground, by itself and against `tollgate replay`.
+// The playground, by itself and against `tallygate replay`.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';

@@ -10,11 +10,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 
-const modules = createRequire(path.join(process.env.TOLLGATE_BROWSER_MODULES, 'package.json'));
+const modules = createRequire(path.join(process.env.TALLYGATE_BROWSER_MODULES, 'package.json'));
 const { chromium } = modules('playwright-core');
 export const axeSource = modules('axe-core').source;
 
-const BIN = process.env.TOLLGATE_BIN;
+const BIN = process.env.TALLYGATE_BIN;
 const FLAGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync',
@@ -53,13 +53,13 @@ export function ended(child, signal) {
 
 /** A Redis of its own, which can be killed and started again in the same place. */
 export async function redis() {
-  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-browser-'));
+  const folder = mkdtempSync(path.join(tmpdir(), 'tallygate-browser-'));
   const port = await freePort();
   let child;
   const server = {
     url: `redis://127.0.0.1:${port}`,
     async start() {
-      child = spawn(process.env.TOLLGATE_REDIS_SERVER ?? 'redis-server',
+      child = spawn(process.env.TALLYGATE_REDIS_SERVER ?? 'redis-server',
         ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder], { stdio: 'ignore' });
       while (!(await answers(port))) {
         assert.equal(child.exitCode, null, 'redis-server ended');
@@ -98,7 +98,7 @@ function found(program) {
   return execFileSync('sh', ['-c', 'command -v "$0"', program], { encoding: 'utf8' }).trim();
 }
 
-export const browser = () => chromium.launch({ executablePath: found(process.env.TOLLGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
+export const browser = () => chromium.launch({ executablePath: found(process.env.TALLYGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
 
 /** Opens a page as a visitor of their own; `complaints` collects what no page may do. */
 export async function visit(open, url, options = {}) {
@@ -128,7 +128,7 @@ export async function says(page, selector, wanted) {
   }, [selector, pattern]);
 }
 
-/** What `tollgate replay` answers to a quota and requests at these times. */
+/** What `tallygate replay` answers to a quota and requests at these times. */
 export function replay(quota, times) {
   const input = times.map((t_us) => JSON.stringify({ t_us, key: 'a' })).join('\n');
   const output = execFileSync(BIN, ['replay', '--quota', quota], { input, encoding: 'utf8' });

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 
-use tollgate_testkit::redis::{ClientCertificate, Cluster, Secured, Sentinel, Server, User};
+use tallygate_testkit::redis::{ClientCertificate, Cluster, Secured, Sentinel, Server, User};
 
 use crate::run;
 
@@ -91,7 +91,7 @@ fn nobody_there() {
         "connection",
         &["connection refused", "is the server up"],
     );
-    let hidden = "redis://:hunter2@tollgate.invalid";
+    let hidden = "redis://:hunter2@tallygate.invalid";
     refused(hidden, &[], "connection", &["the host's name is not known"]);
     refused(
         "unix:///no/such.sock",
@@ -201,7 +201,7 @@ fn a_user_without_the_rights() {
     refused(&url, &[], "rights", &["ACL SETUSER"]);
     let ran = run(&["doctor", "--store", &url], "");
     let words: Vec<&str> = ran.out.split_whitespace().collect();
-    let line = "ACL SETUSER powerless ~tollgate:* +eval +evalsha +set";
+    let line = "ACL SETUSER powerless ~tallygate:* +eval +evalsha +set";
     assert!(words.join(" ").contains(line), "{}", ran.out);
 }
 

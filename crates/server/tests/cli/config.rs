@@ -1,9 +1,9 @@
-//! `tollgate config`, as a person or a pipeline meets it.
+//! `tallygate config`, as a person or a pipeline meets it.
 
 use std::fs;
 
 use crate::pages::golden;
-use crate::{Ran, ran, run, tollgate};
+use crate::{Ran, ran, run, tallygate};
 
 const EXAMPLE: &str = "tests/good_rules/example.yaml";
 const CHANGED: &str = "tests/good_rules/changed.yaml";
@@ -48,7 +48,7 @@ fn a_missing_file_is_wrong() {
     ] {
         let ran = config(args);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
-        assert!(ran.err.starts_with("tollgate: cannot use "), "{}", ran.err);
+        assert!(ran.err.starts_with("tallygate: cannot use "), "{}", ran.err);
     }
 }
 
@@ -183,7 +183,7 @@ fn the_schema_is_the_one_in_the_docs() {
 
 #[test]
 fn the_environment_is_read_and_not_shown() {
-    let output = tollgate(&["config", "check", EXAMPLE])
+    let output = tallygate(&["config", "check", EXAMPLE])
         .env("REDIS_URL", "redis://ann:hunter2@db:port")
         .output()
         .unwrap();

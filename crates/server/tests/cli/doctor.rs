@@ -1,7 +1,7 @@
 //! Doctor before healthy servers and before such as will surprise somebody.
 
 use serde_json::Value;
-use tollgate_testkit::redis::{
+use tallygate_testkit::redis::{
     ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
 };
 
@@ -165,7 +165,7 @@ fn tls_and_a_user_with_just_the_rights_are_enough() {
         "{}",
         ran.out
     );
-    let user = "ACL SETUSER narrow on >narrow-secret ~tollgate:* +@connection +eval +evalsha +time \
+    let user = "ACL SETUSER narrow on >narrow-secret ~tallygate:* +@connection +eval +evalsha +time \
                 +set +get +mget +getrange +setrange +pexpireat +del";
     let words: Vec<&str> = user.split_whitespace().collect();
     assert_eq!(secured.server().command(&words).error(), None);
@@ -201,9 +201,9 @@ fn a_server_that_evicts_is_a_warning() {
 #[test]
 fn a_key_of_ours_without_an_end_is_a_warning() {
     let server = Server::start();
-    server.command(&["SET", "tollgate:1:{a}cmin", "x", "PX", "60000"]);
+    server.command(&["SET", "tallygate:1:{a}cmin", "x", "PX", "60000"]);
     assert_eq!(finding(&server.url(), "expiry")["level"], "ok");
-    server.command(&["SET", "tollgate:1:{b}cmin", "x"]);
+    server.command(&["SET", "tallygate:1:{b}cmin", "x"]);
     let found = finding(&server.url(), "expiry");
     assert_eq!(found["level"], "warn");
     assert!(

@@ -1,7 +1,7 @@
 //! The real binary, as a person or a script meets it.
 //!
 //! Pages are compared with `tests/golden/*`. After a wanted change, write them anew with
-//! `UPDATE_GOLDEN=1 cargo test -p tollgate-server --test cli` and read the difference.
+//! `UPDATE_GOLDEN=1 cargo test -p tallygate-server --test cli` and read the difference.
 
 // A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -22,12 +22,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 /// The binary under test, with nothing of the surroundings that changes its output.
-fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+fn tallygate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
     command
         .args(args)
         .env_remove("NO_COLOR")
-        .env_remove("TOLLGATE_STORE")
+        .env_remove("TALLYGATE_STORE")
         .env_remove("REDIS_URL")
         .env("COLUMNS", "80");
     command
@@ -43,7 +43,7 @@ struct Ran {
 /// Runs to the end with this standard input.
 fn run(args: &[&str], input: impl Into<Vec<u8>>) -> Ran {
     let input = input.into();
-    let mut child = tollgate(args)
+    let mut child = tallygate(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -14,7 +14,7 @@ fn refused(bad: &[u8], says: &str) {
     let shown = String::from_utf8_lossy(&bad[..bad.len().min(80)]);
     assert_eq!(ran.code, 2, "{shown}");
     assert_eq!(ran.out.lines().count(), 1, "{shown}");
-    assert_eq!(ran.err, format!("tollgate: line 3: {says}\n"), "{shown}");
+    assert_eq!(ran.err, format!("tallygate: line 3: {says}\n"), "{shown}");
     assert!(!ran.err.contains("SECRET"), "{shown}");
 }
 

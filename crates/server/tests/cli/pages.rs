@@ -118,7 +118,7 @@ fn every_command_helps_with_examples() {
         assert!(help.contains("Examples:"), "{command}");
         golden(&format!("help-{}.txt", command.replace(' ', "-")), &help);
     }
-    assert!(page(&["--version"]).starts_with("tollgate 0."));
+    assert!(page(&["--version"]).starts_with("tallygate 0."));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn completions_exist_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = page(&["completions", shell]);
         assert!(
-            ["tollgate", "replay", "race", "doctor", "ca-cert", "strict"]
+            ["tallygate", "replay", "race", "doctor", "ca-cert", "strict"]
                 .iter()
                 .all(|word| script.contains(word)),
             "{shell}"
@@ -156,7 +156,7 @@ fn completions_exist_for_every_shell() {
 
 #[test]
 fn the_manual_has_a_page_for_every_command() {
-    assert!(page(&["man"]).contains(".TH tollgate 1"));
+    assert!(page(&["man"]).contains(".TH tallygate 1"));
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     fs::create_dir_all(&dir).unwrap();
     assert_eq!(page(&["man", "--dir", dir.to_str().unwrap()]), "");
@@ -175,7 +175,7 @@ fn the_manual_has_a_page_for_every_command() {
         "-completions",
         "-man",
     ] {
-        let text = fs::read_to_string(dir.join(format!("tollgate{command}.1"))).unwrap();
+        let text = fs::read_to_string(dir.join(format!("tallygate{command}.1"))).unwrap();
         assert!(text.contains(".TH"), "{command}");
     }
     assert_eq!(run(&["man", "--dir", "/no/such/directory"], "").code, 2);

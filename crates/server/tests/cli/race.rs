@@ -1,7 +1,7 @@
 //! The race: the atomic step is exact, in memory and on real servers, and nothing is left behind.
 
 use serde_json::Value;
-use tollgate_testkit::redis::{Cluster, Server};
+use tallygate_testkit::redis::{Cluster, Server};
 
 use crate::pages::golden;
 use crate::run;

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate_testkit::poll;
-use tollgate_testkit::redis::{Cluster, Flavour, Sentinel, Server};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::poll;
+use tallygate_testkit::redis::{Cluster, Flavour, Sentinel, Server};
+use tallygate_testkit::{any, with_each_seed};
 
 use crate::vectors::request;
-use crate::{Ran, run, tollgate};
+use crate::{Ran, run, tallygate};
 
 /// Replays in memory and in a store, and compares.
 fn same(quotas: &[&str], input: &str, url: &str) {
@@ -143,7 +143,11 @@ fn the_master_of_sentinels_answers_as_memory_does_and_keeps_nothing() {
 #[test]
 fn other_counters_on_the_server_are_left_alone() {
     let server = Server::start();
-    for key in ["tollgate:1:{a}cmin", "tollgate:1:replay-0:{a}cmin", "other"] {
+    for key in [
+        "tallygate:1:{a}cmin",
+        "tallygate:1:replay-0:{a}cmin",
+        "other",
+    ] {
         server.command(&["SET", key, "x"]);
     }
     random_traces(&server.url(), 20);
@@ -159,7 +163,7 @@ fn a_malformed_line_stops_it_after_the_answers_before() {
     let ran = run(&args, input);
     assert_eq!(ran.code, 2);
     assert_eq!(ran.out.lines().count(), 1_500);
-    assert!(ran.err.starts_with("tollgate: line 1501: "), "{}", ran.err);
+    assert!(ran.err.starts_with("tallygate: line 1501: "), "{}", ran.err);
     assert!(is_empty(&server));
 }
 
@@ -225,7 +229,7 @@ fn a_run_that_is_killed_leaves_counters_that_expire_within_a_day() {
     typed.child.wait().unwrap();
     let names = server.command(&["KEYS", "*"]);
     let name = names.array()[0].text();
-    assert!(name.starts_with("tollgate:1:replay-"), "{name}");
+    assert!(name.starts_with("tallygate:1:replay-"), "{name}");
     let left = server.command(&["PTTL", name]).integer();
     assert!((1..=86_400_000).contains(&left), "{left}");
 }
@@ -234,7 +238,7 @@ fn a_run_that_is_killed_leaves_counters_that_expire_within_a_day() {
 fn a_reader_that_leaves_ends_it_quietly_and_the_counters_go() {
     let server = Server::start();
     let args = ["replay", "--quota", "10/s", "--store", &server.url()];
-    let mut child = tollgate(&args)
+    let mut child = tallygate(&args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -253,13 +257,13 @@ fn a_reader_that_leaves_ends_it_quietly_and_the_counters_go() {
 #[test]
 fn the_environment_may_name_the_store() {
     let server = Server::start_with(&["--requirepass", "hunter2"]);
-    let output = tollgate(&["replay", "--quota", "10/s", "/dev/null"])
-        .env("TOLLGATE_STORE", server.url())
+    let output = tallygate(&["replay", "--quota", "10/s", "/dev/null"])
+        .env("TALLYGATE_STORE", server.url())
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let help = tollgate(&["replay", "--help"])
-        .env("TOLLGATE_STORE", server.url())
+    let help = tallygate(&["replay", "--help"])
+        .env("TALLYGATE_STORE", server.url())
         .output()
         .unwrap();
     assert!(!String::from_utf8(help.stdout).unwrap().contains("hunter2"));
@@ -274,7 +278,7 @@ struct Typed {
 
 impl Typed {
     fn start(url: &str) -> Self {
-        let mut child = tollgate(&["replay", "--quota", "10/s", "--store", url])
+        let mut child = tallygate(&["replay", "--quota", "10/s", "--store", url])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

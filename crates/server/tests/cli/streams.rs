@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::tollgate;
+use crate::tallygate;
 
 #[test]
 fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
-    let mut child = tollgate(&["replay", "--quota", "10/s"])
+    let mut child = tallygate(&["replay", "--quota", "10/s"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -44,7 +44,7 @@ fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
 fn a_reader_that_leaves_ends_the_run_quietly() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("many.jsonl");
     fs::write(&path, "{\"t_us\":0,\"key\":\"a\"}\n".repeat(100_000)).unwrap();
-    let mut child = tollgate(&["replay", "--quota", "10/s", path.to_str().unwrap()])
+    let mut child = tallygate(&["replay", "--quota", "10/s", path.to_str().unwrap()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -70,7 +70,7 @@ fn a_full_disk_is_a_failure_of_the_surroundings() {
         &["replay", "--quota", "10/s"],
     ] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let mut child = tollgate(args)
+        let mut child = tallygate(args)
             .stdin(Stdio::piped())
             .stdout(full)
             .stderr(Stdio::piped())

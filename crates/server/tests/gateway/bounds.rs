@@ -122,7 +122,7 @@ async fn a_body_that_stops_coming_is_given_up() {
         .raw("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbody")
         .await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert_eq!(problem(&answer), "urn:tollgate:problem:body-too-slow");
+    assert_eq!(problem(&answer), "urn:tallygate:problem:body-too-slow");
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn a_body_above_its_bound_is_refused_however_it_is_sent() {
             "{rest}: {answer}"
         );
         if status == 413 {
-            assert_eq!(problem(&answer), "urn:tollgate:problem:body-too-large");
+            assert_eq!(problem(&answer), "urn:tallygate:problem:body-too-large");
         }
     }
     for (status, len) in [(200, 10), (413, 11)] {
@@ -235,7 +235,7 @@ async fn a_head_above_its_bound_is_refused() {
     for bytes in [large, many] {
         let answer = gateway.raw(bytes).await;
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
-        assert_eq!(problem(&answer), "urn:tollgate:problem:head-too-large");
+        assert_eq!(problem(&answer), "urn:tallygate:problem:head-too-large");
     }
     let client = http2();
     let large = Request::get(gateway.url("/")).header("x-large", "x".repeat(33 << 10));

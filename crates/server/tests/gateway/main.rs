@@ -30,14 +30,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use tallygate::Quota;
+use tallygate::http::Rule;
+use tallygate::tower::Gate;
+use tallygate_server::door::gateway::{Drained, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::Quota;
-use tollgate::http::Rule;
-use tollgate::tower::Gate;
-use tollgate_server::door::gateway::{Drained, Gateway, Settings};
 
 type Any = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -94,7 +94,7 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read() 
         let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}{next}");
         let (answer, asked) = sent(bytes.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{name}: {answer}");
-        assert_eq!(problem(&answer), "urn:tollgate:problem:bad-request");
+        assert_eq!(problem(&answer), "urn:tallygate:problem:bad-request");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{name}: {answer}");
         assert_eq!(asked, Vec::<String>::new(), "{name}");
     }
@@ -188,7 +188,7 @@ async fn connect_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
     assert_eq!(
         problem(&answer),
-        "urn:tollgate:problem:method-not-supported"
+        "urn:tallygate:problem:method-not-supported"
     );
     assert_eq!(asked, Vec::<String>::new());
 }

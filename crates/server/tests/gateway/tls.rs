@@ -3,14 +3,14 @@
 use http::{Request, Response};
 use tokio::io::AsyncWriteExt;
 
+use tallygate_server::door::gateway::{SettingsError, Tls};
+use tallygate_testkit::certificates::Certificates;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use tollgate_server::door::gateway::{SettingsError, Tls};
-use tollgate_testkit::certificates::Certificates;
 
 use super::*;
 
@@ -198,7 +198,7 @@ async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
         let gateway = Running::start(settings, open()).await;
         let (status, said) = get(&http1(), &gateway.url("/")).await;
         assert_eq!(status, 502);
-        assert_eq!(problem(&said), "urn:tollgate:problem:upstream-failed");
+        assert_eq!(problem(&said), "urn:tallygate:problem:upstream-failed");
     }
 }
 

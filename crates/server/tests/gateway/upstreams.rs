@@ -10,7 +10,7 @@ use super::*;
 
 /// An address that nobody listens on, and that the system gives to nobody either.
 fn nobody() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, tollgate_testkit::ports::free()))
+    SocketAddr::from((Ipv4Addr::LOCALHOST, tallygate_testkit::ports::free()))
 }
 
 fn all(upstreams: &[SocketAddr]) -> Settings {
@@ -27,7 +27,7 @@ async fn an_upstream_that_is_down_is_a_502() {
     let gateway = Running::start(before(nobody()), open()).await;
     let (status, body) = get(&http1(), &gateway.url("/")).await;
     assert_eq!(status, 502);
-    assert_eq!(problem(&body), "urn:tollgate:problem:upstream-failed");
+    assert_eq!(problem(&body), "urn:tallygate:problem:upstream-failed");
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn an_upstream_that_hangs_is_a_504() {
     let gateway = Running::start(settings, open()).await;
     let (status, body) = get(&http2(), &gateway.url("/")).await;
     assert_eq!(status, 504);
-    assert_eq!(problem(&body), "urn:tollgate:problem:upstream-too-slow");
+    assert_eq!(problem(&body), "urn:tallygate:problem:upstream-too-slow");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ QUOTAS = [
     "gcra 1000000000/30d burst 1000000",
 ]
 
-schemathesis.openapi.format("tollgate-quota", st.sampled_from(QUOTAS))
+schemathesis.openapi.format("tallygate-quota", st.sampled_from(QUOTAS))
 
 
 @schemathesis.hook

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tollgate_testkit::Served;
-use tollgate_testkit::program::schemathesis;
+use tallygate_testkit::Served;
+use tallygate_testkit::program::schemathesis;
 
 const RULES: &str = "\
 version: 1
@@ -23,11 +23,11 @@ rules:
 #[test]
 fn the_server_answers_as_its_description_says() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::env::temp_dir().join(format!("tollgate-openapi-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("tallygate-openapi-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("rules.yaml"), RULES).unwrap();
     let server = Served::start(
-        Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        Command::new(env!("CARGO_BIN_EXE_tallygate"))
             .args(["serve", "--config", "rules.yaml"])
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .current_dir(&folder),

@@ -3,12 +3,12 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use tollgate_testkit::program::{self, Program};
-use tollgate_testkit::{poll, ports};
+use tallygate_testkit::program::{self, Program};
+use tallygate_testkit::{poll, ports};
 
-use super::{App, Client, SOON, Tollgate, shipped};
+use super::{App, Client, SOON, Tallygate, shipped};
 
-fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
+fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     let address: SocketAddr = ([127, 0, 0, 1], ports::free()).into();
     let text = shipped(
         "envoy.yaml",
@@ -16,7 +16,7 @@ fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
             (
                 "port_value: 8080",
                 1,
-                format!("port_value: {}", tollgate.api.port()),
+                format!("port_value: {}", tallygate.api.port()),
             ),
             (
                 "port_value: 3000",
@@ -57,8 +57,8 @@ fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
 
 #[test]
 fn envoy_lets_through_what_fits_and_passes_refusals_on() {
-    let (mut tollgate, app) = (Tollgate::start(), App::start());
-    let (_envoy, address) = start(&tollgate, &app);
+    let (mut tallygate, app) = (Tallygate::start(), App::start());
+    let (_envoy, address) = start(&tallygate, &app);
     let log_in = |client: u8, headers: &[(&str, &str)]| {
         Client::at(client).ask(address, "POST", "/login?next=/", headers, "name=ann")
     };
@@ -105,10 +105,10 @@ fn envoy_lets_through_what_fits_and_passes_refusals_on() {
     );
     assert_eq!(get("/strict").status, 400);
     assert_eq!(get("/status/401").status, 401);
-    tollgate.turn("closed");
+    tallygate.turn("closed");
     assert_eq!(get("/").status, 503);
-    tollgate.turn("off");
+    tallygate.turn("off");
     assert_eq!(get("/").status, 200);
-    tollgate.end();
+    tallygate.end();
     assert_eq!(get("/").status, 503);
 }

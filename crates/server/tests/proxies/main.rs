@@ -1,4 +1,4 @@
-//! Tollgate beside real proxies, under the configurations that `ops/` ships: what a client gets
+//! Tallygate beside real proxies, under the configurations that `ops/` ships: what a client gets
 //! that knows nothing of either.
 
 // A test that cannot go on may say so by panicking, helpers included.
@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate_testkit::Served;
+use tallygate_testkit::Served;
 
 /// How long anything may take that is waited for.
 const SOON: Duration = Duration::from_secs(60);
@@ -40,17 +40,17 @@ rules:
 ";
 
 /// A server beside a proxy, ended with the test.
-struct Tollgate {
+struct Tallygate {
     served: Served,
     api: SocketAddr,
     admin: SocketAddr,
     folder: std::path::PathBuf,
 }
 
-impl Tollgate {
+impl Tallygate {
     fn start() -> Self {
         let name = format!(
-            "tollgate-proxies-{}-{:?}",
+            "tallygate-proxies-{}-{:?}",
             std::process::id(),
             thread::current().id()
         );
@@ -59,14 +59,14 @@ impl Tollgate {
         let rules = folder.join("rules.yaml");
         fs::write(&rules, RULES).unwrap();
         let served = Served::start(
-            Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            Command::new(env!("CARGO_BIN_EXE_tallygate"))
                 .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
                 .arg("--config")
                 .arg(&rules),
         );
         let addresses: Value = serde_json::from_str(&served.first_line).unwrap();
         let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
-        Tollgate {
+        Tallygate {
             served,
             api: address("api"),
             admin: address("admin"),
@@ -85,7 +85,7 @@ impl Tollgate {
     }
 }
 
-impl Drop for Tollgate {
+impl Drop for Tallygate {
     fn drop(&mut self) {
         self.end();
         let _ = fs::remove_dir_all(&self.folder);

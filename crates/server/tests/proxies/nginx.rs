@@ -3,10 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use tollgate_testkit::program::{self, Program};
-use tollgate_testkit::{poll, ports};
+use tallygate_testkit::program::{self, Program};
+use tallygate_testkit::{poll, ports};
 
-use super::{App, Client, SOON, Tollgate, shipped};
+use super::{App, Client, SOON, Tallygate, shipped};
 
 /// What stands around the shipped file: its own temporary files, no process but one.
 const AROUND: &str = "\
@@ -23,11 +23,11 @@ http {
     fastcgi_temp_path fastcgi;
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
-    include tollgate.conf;
+    include tallygate.conf;
 }
 ";
 
-fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
+fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     let address: SocketAddr = ([127, 0, 0, 1], ports::free()).into();
     let text = shipped(
         "nginx.conf",
@@ -35,7 +35,7 @@ fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
             (
                 "server 127.0.0.1:8080;",
                 1,
-                format!("server {};", tollgate.api),
+                format!("server {};", tallygate.api),
             ),
             (
                 "server 127.0.0.1:3000;",
@@ -47,7 +47,7 @@ fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
     );
     let mut nginx = Program::start(&program::nginx(), |folder| {
         fs::write(folder.join("nginx.conf"), AROUND).unwrap();
-        fs::write(folder.join("tollgate.conf"), text).unwrap();
+        fs::write(folder.join("tallygate.conf"), text).unwrap();
         let folder = folder.to_str().unwrap();
         let args = ["-p", folder, "-c", "nginx.conf", "-e", "stderr"];
         args.map(str::to_owned).to_vec()
@@ -63,8 +63,8 @@ fn start(tollgate: &Tollgate, app: &App) -> (Program, SocketAddr) {
 
 #[test]
 fn refusals_reach_the_client_as_429_with_when_to_come_back() {
-    let (tollgate, app) = (Tollgate::start(), App::start());
-    let (_nginx, address) = start(&tollgate, &app);
+    let (tallygate, app) = (Tallygate::start(), App::start());
+    let (_nginx, address) = start(&tallygate, &app);
     let log_in = |client: u8, headers: &[(&str, &str)]| {
         Client::at(client).ask(address, "POST", "/login?next=/", headers, "name=ann")
     };
@@ -116,8 +116,8 @@ fn refusals_reach_the_client_as_429_with_when_to_come_back() {
 
 #[test]
 fn what_is_no_refusal_by_quota_does_not_look_like_one() {
-    let (mut tollgate, app) = (Tollgate::start(), App::start());
-    let (_nginx, address) = start(&tollgate, &app);
+    let (mut tallygate, app) = (Tallygate::start(), App::start());
+    let (_nginx, address) = start(&tallygate, &app);
     let get = |path: &str| Client::at(1).ask(address, "GET", path, &[], "");
     // On a deny list; without a key; and whatever the application says by itself.
     assert_eq!(
@@ -130,14 +130,14 @@ fn what_is_no_refusal_by_quota_does_not_look_like_one() {
     for status in [401, 403, 404, 500, 503] {
         assert_eq!(get(&format!("/status/{status}")).status, status);
     }
-    tollgate.turn("closed");
+    tallygate.turn("closed");
     let closed = get("/");
     assert_eq!(closed.status, 503);
     assert!(closed.body.contains("unavailable"), "{closed:?}");
-    tollgate.turn("off");
+    tallygate.turn("off");
     assert_eq!(get("/").status, 200);
-    // Without Tollgate requests pass.
-    tollgate.end();
+    // Without Tallygate requests pass.
+    tallygate.end();
     let open = get("/");
     assert_eq!((open.status, open.body.as_str()), (200, "hello"));
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::OnFailure;
-use tollgate_server::rules::{Name, Quotas, QuotasError, Source};
+use tallygate::OnFailure;
+use tallygate_server::rules::{Name, Quotas, QuotasError, Source};
 
 use super::{ask, by, counters, decide, plan, rule, rules, same};
 

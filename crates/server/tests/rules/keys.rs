@@ -1,8 +1,8 @@
 //! Who is limited: what a key is made of, and what is the same client and what is not.
 
 use http::HeaderValue;
-use tollgate::http::{ClientAddress, Why};
-use tollgate_server::rules::{Missing, Part, RuleSet, Rules, Source};
+use tallygate::http::{ClientAddress, Why};
+use tallygate_server::rules::{Missing, Part, RuleSet, Rules, Source};
 
 use super::{about, ask, by, from, header, key_of, only_key, plan, rule, rules, set, with};
 

@@ -1,7 +1,7 @@
 //! Who is on which list, and what holds for single clients instead of a rule.
 
-use tollgate::http::Why;
-use tollgate_server::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
+use tallygate::http::Why;
+use tallygate_server::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
 
 use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
 
@@ -19,7 +19,7 @@ fn overriding(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
     .unwrap()
 }
 
-fn instead(rule: Option<&str>, who: tollgate_server::rules::Entry, instead: Instead) -> Override {
+fn instead(rule: Option<&str>, who: tallygate_server::rules::Entry, instead: Instead) -> Override {
     Override {
         rule: rule.map(|name| name.parse().unwrap()),
         who,
@@ -65,9 +65,14 @@ fn a_network_of_ipv4_addresses_within_ipv6_ones_is_one_of_ipv4_addresses() {
         "::/+0",
         "::/",
     ] {
-        assert!(wrong.parse::<tollgate::http::Network>().is_err(), "{wrong}");
+        assert!(
+            wrong.parse::<tallygate::http::Network>().is_err(),
+            "{wrong}"
+        );
     }
-    let number = "10.0.0.0/x".parse::<tollgate::http::Network>().unwrap_err();
+    let number = "10.0.0.0/x"
+        .parse::<tallygate::http::Network>()
+        .unwrap_err();
     assert!(
         number.to_string().contains("has no number of bits"),
         "{number}"

@@ -14,9 +14,9 @@ mod tiers;
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request};
-use tollgate::http::{Head, Peer, Plan, Policy};
-use tollgate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
-use tollgate_server::rules::{
+use tallygate::http::{Head, Peer, Plan, Policy};
+use tallygate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
+use tallygate_server::rules::{
     Entry, KeyText, Limits, Match, Part, Quotas, Rule, RuleSet, Rules, Source,
 };
 
@@ -142,7 +142,7 @@ fn decide(limiter: &Counters, plan: &Plan) -> Decision {
         charge.limits.iter().map(move |limit| (key, limit))
     });
     let (key, limit) = asked.next().expect("a rule applies");
-    let request = tollgate::Request::new(key, limit);
+    let request = tallygate::Request::new(key, limit);
     let request = asked.try_fold(request, |request, (key, limit)| request.and(key, limit));
     limiter.decide_now(&request.expect("no counter is there twice"))
 }

@@ -1,12 +1,12 @@
 //! Which rules apply, and that the plan and the trace are of one mind.
 
 use http::Method;
-use tollgate::MAX_LIMITS;
-use tollgate::http::{Headers, Why};
-use tollgate_server::rules::{
+use tallygate::MAX_LIMITS;
+use tallygate::http::{Headers, Why};
+use tallygate_server::rules::{
     Answers, Fate, Limits, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
 };
-use tollgate_testkit::any;
+use tallygate_testkit::any;
 
 use super::{about, applied, ask, by, header, key, network, plan, rule, rules, same, with};
 
@@ -298,7 +298,7 @@ fn the_plan_and_the_trace_never_disagree() {
     list[6].key = by(Source::Cookie("c".into()));
     list[6].on_missing = Missing::Refuse;
     let rules = rules(list);
-    tollgate_testkit::with_each_seed(|rng| {
+    tallygate_testkit::with_each_seed(|rng| {
         for _ in 0..2_000 {
             let path = any(rng, &["/a", "/a/1", "/a/2/b", "/b", "/a/%31", "/b?u=1"]);
             let mut request = ask(&format!("GET {path}"));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers};
-use tollgate::{OnFailure, Replicas};
-use tollgate_server::config::load_text;
-use tollgate_server::door::gateway::{Host, Limits as Sizes, Timeouts, Tls};
-use tollgate_server::rules::{
+use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers};
+use tallygate::{OnFailure, Replicas};
+use tallygate_server::config::load_text;
+use tallygate_server::door::gateway::{Host, Limits as Sizes, Timeouts, Tls};
+use tallygate_server::rules::{
     Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
 };
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tollgate_server::config::load;
+use tallygate_server::config::load;
 
 /// A folder of its own for a test.
 pub(crate) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
@@ -58,7 +58,7 @@ fn own_rules_come_first_and_included_ones_in_order() {
     assert_eq!(names, ["main", "z", "deep", "a", "b"]);
     assert_eq!(loaded.files.len(), 5);
     assert_eq!(loaded.rules.overrides.len(), 1);
-    let refuse = tollgate_server::rules::Missing::Refuse;
+    let refuse = tallygate_server::rules::Missing::Refuse;
     assert!(
         loaded
             .rules

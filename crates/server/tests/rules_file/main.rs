@@ -9,7 +9,7 @@ mod malformed;
 mod reload;
 mod warnings;
 
-use tollgate_server::config::{Loaded, Report, load_text};
+use tallygate_server::config::{Loaded, Report, load_text};
 
 /// Loads a text in an empty environment.
 fn load(text: &str) -> Result<Loaded, Report> {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_server::config::{Style, load_text, load_with};
+use tallygate_server::config::{Style, load_text, load_with};
 
 const FOLDER: &str = "tests/malformed_rules";
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use http::{Extensions, HeaderMap, Method, Uri};
-use tollgate::http::{Head, Policy};
-use tollgate_server::config::{Reloaded, Reloader};
+use tallygate::http::{Head, Policy};
+use tallygate_server::config::{Reloaded, Reloader};
 
 use crate::include::folder;
 

@@ -1,6 +1,6 @@
 //! What is allowed and probably not meant: each warning where it is due, and none where it is not.
 
-use tollgate_server::config::Style;
+use tallygate_server::config::Style;
 
 use crate::good;
 

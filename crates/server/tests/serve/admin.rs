@@ -1,7 +1,7 @@
 //! The admin listener: who may ask, what it shows, and changes on the side.
 
 use serde_json::{Value, json};
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 use super::client::ask;
 use super::{Folder, JSON, SOON, Server};
@@ -258,7 +258,7 @@ fn a_rule_is_switched_to_shadow_and_back() {
 #[test]
 fn away_from_this_machine_a_token_is_needed() {
     let token = "0123456789abcdef";
-    let server = Server::start_as(&[], &[("TOLLGATE_ADMIN_TOKEN", token)]);
+    let server = Server::start_as(&[], &[("TALLYGATE_ADMIN_TOKEN", token)]);
     let bearer = format!("Bearer {token}");
     let right = ("authorization", bearer.as_str());
     let wrong = ("authorization", "Bearer 0123456789abcdeX");

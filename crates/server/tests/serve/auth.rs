@@ -109,10 +109,10 @@ fn shaping_holds_the_proxy_back() {
     for _ in 0..4 {
         assert_eq!(auth(&server, "", &mail).status, 200);
     }
-    let series = "tollgate_decisions_total{outcome=\"delayed\",rule=\"mail\"}";
+    let series = "tallygate_decisions_total{outcome=\"delayed\",rule=\"mail\"}";
     assert!(server.metric(series).unwrap() >= 1.0);
     assert_eq!(
-        server.metric("tollgate_queue_depth{rule=\"mail\"}"),
+        server.metric("tallygate_queue_depth{rule=\"mail\"}"),
         Some(0.0)
     );
 }

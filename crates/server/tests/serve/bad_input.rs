@@ -172,7 +172,7 @@ fn every_wrong_request_has_a_code() {
 
 #[test]
 fn a_key_is_in_no_problem_and_no_log() {
-    let server = Server::start_as(&[], &[("TOLLGATE_LOG", "trace")]);
+    let server = Server::start_as(&[], &[("TALLYGATE_LOG", "trace")]);
     for body in [
         r#"{"key":"s3cr3t","quota":"x"}"#,
         r#"{"key":"a","quota":"1/s","cost":"s3cr3t"}"#,

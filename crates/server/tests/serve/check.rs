@@ -192,7 +192,7 @@ fn a_rule_that_watches_refuses_nothing() {
     assert_eq!(second.status, 200);
     assert_eq!(second.json()["allowed"], true);
     assert_eq!(second.json()["shadow_refused"], true);
-    let series = "tollgate_decisions_total{outcome=\"shadow_refused\",rule=\"watched\"}";
+    let series = "tallygate_decisions_total{outcome=\"shadow_refused\",rule=\"watched\"}";
     assert_eq!(server.metric(series), Some(1.0));
 }
 

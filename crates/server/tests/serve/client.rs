@@ -36,7 +36,7 @@ impl Answer {
             Some("application/problem+json")
         );
         assert_eq!(json["status"], self.status, "{self:?}");
-        assert_eq!(json["type"], format!("urn:tollgate:problem:{code}"));
+        assert_eq!(json["type"], format!("urn:tallygate:problem:{code}"));
         code
     }
 }

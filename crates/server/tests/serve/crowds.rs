@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpStream;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 use super::client::ask;
 use super::{JSON, SOON, Server};

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 use super::client::Connection;
 use super::{Folder, JSON, SOON, Server};
@@ -65,7 +65,7 @@ fn a_request_that_is_held_back_is_let_through() {
                 .map(|answer| answer.status)
         };
         let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
-        let series = "tollgate_queue_depth{rule=\"slow\"}";
+        let series = "tallygate_queue_depth{rule=\"slow\"}";
         poll::until(SOON, "one is held back", || {
             server.metric(series) >= Some(1.0)
         });

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
 use serde_json::Value;
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 use super::client::{Answer, ask};
-use super::{Folder, SOON, Server, tollgate};
+use super::{Folder, SOON, Server, tallygate};
 
 /// A service that answers every request alike, for as long as the test runs.
 fn upstream() -> SocketAddr {
@@ -91,11 +91,13 @@ fn requests_go_through_the_rules_to_the_upstream() {
     assert_eq!(refused.header("retry-after"), Some("3600"));
     assert_eq!(gateway.get("bob").status, 200);
     let counted = |outcome: &str| {
-        let series = format!("tollgate_decisions_total{{outcome=\"{outcome}\",rule=\"all\"}}");
+        let series = format!("tallygate_decisions_total{{outcome=\"{outcome}\",rule=\"all\"}}");
         gateway.server.metric(&series).unwrap()
     };
     assert_eq!((counted("admitted"), counted("refused")), (3.0, 1.0));
-    let timed = gateway.server.metric("tollgate_decision_seconds_count");
+    let timed = gateway
+        .server
+        .metric("tallygate_decision_duration_seconds_count");
     assert_eq!(timed, Some(4.0));
     let top = gateway.server.admin("GET", "/admin/top", "").json();
     assert_eq!(top["hottest"][0]["count"], 3);
@@ -115,7 +117,9 @@ rules:
 ",
     );
     let depth = || {
-        let depth = gateway.server.metric("tollgate_queue_depth{rule=\"slow\"}");
+        let depth = gateway
+            .server
+            .metric("tallygate_queue_depth{rule=\"slow\"}");
         depth.unwrap()
     };
     assert_eq!(gateway.get("ann").status, 200);
@@ -147,7 +151,7 @@ fn all_doors_share_counts_and_the_kill_switch() {
     server.admin("PUT", "/admin/kill-switch", r#"{"state":"closed"}"#);
     assert_eq!(gateway.get("bob").status, 503);
     assert_eq!(server.check(body).status, 503);
-    let stopped = r#"tollgate_decisions_total{outcome="refused",rule="(kill-switch)"}"#;
+    let stopped = r#"tallygate_decisions_total{outcome="refused",rule="(kill-switch)"}"#;
     assert_eq!(server.metric(stopped), Some(2.0));
     assert_eq!(server.metric(stopped), Some(2.0), "looking changes nothing");
     server.admin("PUT", "/admin/kill-switch", r#"{"state":"open"}"#);
@@ -260,7 +264,7 @@ rules:
         thread::spawn(move || ask(gateway, "GET", path, &headers, "").status)
     };
     let admitted = |rule: &str| {
-        let series = format!("tollgate_decisions_total{{outcome=\"admitted\",rule=\"{rule}\"}}");
+        let series = format!("tallygate_decisions_total{{outcome=\"admitted\",rule=\"{rule}\"}}");
         server.metric(&series).unwrap_or(0.0)
     };
     let mut asking = Vec::new();
@@ -307,7 +311,7 @@ fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
         (vec!["--upstream", "ftp://a"], "--upstream: "),
     ] {
         for check in [&["--check"][..], &[]] {
-            let ran = tollgate(&[&["serve"], &args[..], check].concat())
+            let ran = tallygate(&[&["serve"], &args[..], check].concat())
                 .output()
                 .unwrap();
             let said = String::from_utf8(ran.stderr).unwrap();

@@ -170,7 +170,7 @@ fn the_page_and_its_files_are_here() {
 
 #[test]
 fn only_those_who_may_look_do_and_not_too_many() {
-    let server = Server::start_as(&[], &[("TOLLGATE_ADMIN_TOKEN", "0123456789abcdef")]);
+    let server = Server::start_as(&[], &[("TALLYGATE_ADMIN_TOKEN", "0123456789abcdef")]);
     let away = ("x-forwarded-for", "192.0.2.1");
     let answer = ask(server.admin, "GET", "/live/events", &[away], "");
     assert_eq!(answer.code(), "token-required");
@@ -181,7 +181,7 @@ fn only_those_who_may_look_do_and_not_too_many() {
     let crowded = server.admin("GET", "/live/events", "");
     assert_eq!(crowded.code(), "too-many-viewers");
     drop(viewers);
-    let again = tollgate_testkit::poll::first(super::SOON, || {
+    let again = tallygate_testkit::poll::first(super::SOON, || {
         let viewer = Viewer::of(server.admin);
         (viewer.status == 200).then_some(viewer)
     });

@@ -1,4 +1,4 @@
-//! `tollgate serve` as a stranger meets it: the real binary, its first line, real sockets.
+//! `tallygate serve` as a stranger meets it: the real binary, its first line, real sockets.
 
 // A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
@@ -34,19 +34,19 @@ use std::time::Duration;
 
 use client::{Answer, ask};
 use serde_json::Value;
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 /// How long anything may take that is waited for.
 const SOON: Duration = Duration::from_secs(30);
 
 /// The binary under test, with nothing of the surroundings.
-fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+fn tallygate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
     command.args(args).stdin(Stdio::null());
     for name in [
-        "TOLLGATE_STORE",
-        "TOLLGATE_ADMIN_TOKEN",
-        "TOLLGATE_LOG",
+        "TALLYGATE_STORE",
+        "TALLYGATE_ADMIN_TOKEN",
+        "TALLYGATE_LOG",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_PROTOCOL",
         "OTEL_TRACES_SAMPLER_ARG",
@@ -74,7 +74,7 @@ impl Server {
     /// Starts on free ports, with variables of the environment.
     fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let mut child = tollgate(&[&ports, args].concat())
+        let mut child = tallygate(&[&ports, args].concat())
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -163,7 +163,7 @@ impl Folder {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tollgate-serve-{}-{number}", std::process::id());
+        let name = format!("tallygate-serve-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Folder(path)

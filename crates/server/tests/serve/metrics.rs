@@ -41,15 +41,15 @@ fn every_name_label_and_outcome_is_there_from_the_start() {
     );
     let samples = samples(&answer.body);
     for name in [
-        "tollgate_decisions_total",
-        "tollgate_decision_seconds",
-        "tollgate_store_seconds",
-        "tollgate_store_errors_total",
-        "tollgate_breaker_state",
-        "tollgate_queue_depth",
-        "tollgate_keys",
-        "tollgate_shared_budgets_total",
-        "tollgate_reloads_total",
+        "tallygate_decisions_total",
+        "tallygate_decision_duration_seconds",
+        "tallygate_store_duration_seconds",
+        "tallygate_store_errors_total",
+        "tallygate_breaker_state",
+        "tallygate_queue_depth",
+        "tallygate_keys",
+        "tallygate_shared_budgets_total",
+        "tallygate_reloads_total",
     ] {
         assert!(samples.contains_key(name), "{name}");
     }
@@ -70,15 +70,15 @@ fn every_name_label_and_outcome_is_there_from_the_start() {
         "degraded_refused",
     ] {
         has(
-            "tollgate_decisions_total",
+            "tallygate_decisions_total",
             &format!("{{outcome=\"{outcome}\",rule=\"login\"}}"),
         );
     }
-    has("tollgate_store_seconds", "store=\"memory\"");
-    has("tollgate_queue_depth", "{rule=\"login\"}");
-    has("tollgate_reloads_total", "{result=\"ok\"}");
-    has("tollgate_reloads_total", "{result=\"error\"}");
-    has("tollgate_store_errors_total", "{kind=\"timeout\"}");
+    has("tallygate_store_duration_seconds", "store=\"memory\"");
+    has("tallygate_queue_depth", "{rule=\"login\"}");
+    has("tallygate_reloads_total", "{result=\"ok\"}");
+    has("tallygate_reloads_total", "{result=\"error\"}");
+    has("tallygate_store_errors_total", "{kind=\"timeout\"}");
 }
 
 #[test]
@@ -101,20 +101,20 @@ fn decisions_are_counted_and_keys_are_no_labels() {
     assert_eq!(text.lines().count(), before);
     assert!(!text.contains("k0"));
     let counted = |outcome: &str, rule: &str| {
-        let series = format!("tollgate_decisions_total{{outcome=\"{outcome}\",rule=\"{rule}\"}}");
+        let series = format!("tallygate_decisions_total{{outcome=\"{outcome}\",rule=\"{rule}\"}}");
         server.metric(&series).unwrap()
     };
     assert_eq!(counted("admitted", "(none)"), 200.0);
     assert_eq!(counted("refused", "(none)"), 1.0);
     assert_eq!(counted("admitted", "login"), 5.0);
     assert_eq!(counted("refused", "login"), 2.0);
-    assert_eq!(server.metric("tollgate_keys"), Some(201.0));
+    assert_eq!(server.metric("tallygate_keys"), Some(201.0));
     assert_eq!(
-        server.metric("tollgate_decision_seconds_count"),
+        server.metric("tallygate_decision_duration_seconds_count"),
         Some(209.0)
     );
     assert_eq!(
-        server.metric("tollgate_store_seconds_count{store=\"memory\"}"),
+        server.metric("tallygate_store_duration_seconds_count{store=\"memory\"}"),
         Some(209.0)
     );
 }

@@ -14,12 +14,12 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tallygate_testkit::certificates::Certificates;
+use tallygate_testkit::poll;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
-use tollgate_testkit::certificates::Certificates;
-use tollgate_testkit::poll;
 
 use super::client::ask;
 use super::{Folder, SOON, Server};
@@ -94,7 +94,7 @@ impl Receiver {
         let request = ExportMetricsServiceRequest::decode(&*last.body).unwrap();
         let resource = &request.resource_metrics[0];
         let said = &resource.resource.as_ref().unwrap().attributes;
-        assert_eq!(text(said, "service.name").as_deref(), Some("tollgate"));
+        assert_eq!(text(said, "service.name").as_deref(), Some("tallygate"));
         let scopes = resource.scope_metrics.iter();
         let metrics = scopes.flat_map(|scope| scope.metrics.clone());
         metrics.map(|one| (one.name.clone(), one)).collect()
@@ -225,14 +225,14 @@ fn metrics_have_the_names_and_values_that_prometheus_reads() {
     }
     server.check(r#"{"key":"k","quota":"1/h"}"#);
     let wanted = scraped(&server);
-    let refused = r#"tollgate_decisions_total{outcome="refused",rule="login"}"#;
+    let refused = r#"tallygate_decisions_total{outcome="refused",rule="login"}"#;
     assert_eq!(wanted[refused], 2.0);
     poll::until(SOON, "the receiver to know as much", || {
         series(&receiver.metrics()) == wanted
     });
     let metrics = receiver.metrics();
-    assert_eq!(metrics["tollgate_store_seconds"].unit, "s");
-    assert!(!metrics["tollgate_keys"].description.is_empty());
+    assert_eq!(metrics["tallygate_store_duration_seconds"].unit, "s");
+    assert!(!metrics["tallygate_keys"].description.is_empty());
     let last = receiver.at("/v1/metrics").pop().unwrap();
     assert_eq!(last.headers["content-type"], "application/x-protobuf");
     assert_eq!(last.headers["x-api-key"], "k k");
@@ -324,7 +324,7 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
         let door = Some(door.to_owned());
         let spans = spans.iter();
         spans
-            .filter(|span| text(&span.attributes, "tollgate.door") == door)
+            .filter(|span| text(&span.attributes, "tallygate.door") == door)
             .collect()
     };
     let at_gateway = of("gateway");
@@ -344,9 +344,9 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
         let found = spans
             .find(|span| span.parent_span_id == parent.span_id)
             .unwrap();
-        assert_eq!(found.name, "tollgate.decision");
+        assert_eq!(found.name, "tallygate.decision");
         let said = |key| text(&found.attributes, key).unwrap();
-        (said("tollgate.rule"), said("tollgate.outcome"))
+        (said("tallygate.rule"), said("tallygate.outcome"))
     };
     let pair = |rule: &str, outcome: &str| (rule.to_owned(), outcome.to_owned());
     assert_eq!(decision(at_gateway[0]), pair("users", "admitted"));
@@ -399,7 +399,7 @@ fn what_is_wrong_with_the_receiver_is_said_before_anything_starts() {
             all.extend(["--otlp", "http://a"]);
         }
         all.extend(args);
-        let output = super::tollgate(&all).output().unwrap();
+        let output = super::tallygate(&all).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(

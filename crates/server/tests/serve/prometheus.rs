@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tollgate_testkit::{poll, ports};
+use tallygate_testkit::{poll, ports};
 
 use super::client::ask;
 use super::{Folder, SOON, Server};
@@ -21,9 +21,9 @@ const UNPACKED: &str = concat!(
     "/../../target/testkit/prometheus/usr/bin"
 );
 
-/// `prometheus` or `promtool`: in `TOLLGATE_PROMETHEUS`, where `./test` puts it, or in the path.
+/// `prometheus` or `promtool`: in `TALLYGATE_PROMETHEUS`, where `./test` puts it, or in the path.
 fn program(name: &str) -> PathBuf {
-    let told = std::env::var_os("TOLLGATE_PROMETHEUS").map(PathBuf::from);
+    let told = std::env::var_os("TALLYGATE_PROMETHEUS").map(PathBuf::from);
     let folders = told.into_iter().chain([UNPACKED.into()]);
     let mut found = folders.map(|folder| folder.join(name));
     found
@@ -52,7 +52,7 @@ impl Prometheus {
         // The example as it is, but for the address, the times and where the rules are.
         let example = fs::read_to_string(format!("{OPS}/prometheus.yaml")).unwrap();
         let config = example
-            .replace("127.0.0.1:9090", &server.admin.to_string())
+            .replace("127.0.0.1:8090", &server.admin.to_string())
             .replace("15s", "1s")
             .replace("- prometheus-", &format!("- {OPS}/prometheus-"));
         assert!(config.contains(&server.admin.to_string()) && config.contains("interval: 1s"));
@@ -200,7 +200,7 @@ fn rules(prometheus: &Prometheus) -> Vec<(String, String)> {
 fn selectors(expression: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = expression;
-    while let Some(at) = rest.find("tollgate_") {
+    while let Some(at) = rest.find("tallygate_") {
         let part_of_a_longer_name = rest[..at].ends_with(':');
         rest = &rest[at..];
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -225,7 +225,7 @@ fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
     let server = Server::start(&["--config", &path]);
     let prometheus = Prometheus::of(&server);
     let scrapes = || {
-        let scraped = prometheus.query("count_over_time(tollgate_breaker_state[1m])");
+        let scraped = prometheus.query("count_over_time(tallygate_breaker_state[1m])");
         let number = scraped.first().map(|one| one["value"][1].clone());
         number.and_then(|number| number.as_str()?.parse::<u64>().ok())
     };
@@ -244,7 +244,7 @@ fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
     scraped_again(3);
     let counted = |outcome: &str, rule: &str| {
         let query =
-            format!(r#"sum(tollgate_decisions_total{{outcome="{outcome}",rule="{rule}"}})"#);
+            format!(r#"sum(tallygate_decisions_total{{outcome="{outcome}",rule="{rule}"}})"#);
         prometheus.query(&query)[0]["value"][1].clone()
     };
     assert_eq!(counted("refused", "login"), "3");
@@ -296,7 +296,7 @@ fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
 
     // A rules file that is wrong is an alert by itself.
     let firing = || {
-        let fired = prometheus.query(r#"ALERTS{alertname="TollgateReloadFailed"}"#);
+        let fired = prometheus.query(r#"ALERTS{alertname="TallygateReloadFailed"}"#);
         fired
             .iter()
             .any(|alert| alert["metric"]["alertstate"] == "firing")

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
 use super::client::Connection;
 use super::{Folder, JSON, SOON, Server};
@@ -23,7 +23,7 @@ fn limit(server: &Server) -> u64 {
 }
 
 fn reloads(server: &Server, result: &str) -> Option<f64> {
-    server.metric(&format!("tollgate_reloads_total{{result=\"{result}\"}}"))
+    server.metric(&format!("tallygate_reloads_total{{result=\"{result}\"}}"))
 }
 
 #[test]

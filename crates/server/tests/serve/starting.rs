@@ -3,12 +3,12 @@
 use std::net::TcpListener;
 use std::process::Output;
 
-use tollgate_testkit::poll;
+use tallygate_testkit::poll;
 
-use super::{Folder, SOON, Server, tollgate};
+use super::{Folder, SOON, Server, tallygate};
 
 fn run(args: &[&str]) -> Output {
-    tollgate(args).output().unwrap()
+    tallygate(args).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -109,8 +109,8 @@ fn check_looks_and_ends() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(output.stdout, b"good: 1 rules\n");
     // A variable that a composer of containers handed on empty is none.
-    let mut checks = tollgate(&["serve", "--check"]);
-    let output = checks.env("TOLLGATE_ADMIN_TOKEN", "").output().unwrap();
+    let mut checks = tallygate(&["serve", "--check"]);
+    let output = checks.env("TALLYGATE_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(output.stdout, b"good: 2 rules\n");
     assert!(output.stderr.is_empty(), "{}", said(&output));
 }

@@ -1,8 +1,8 @@
 //! Counters in Redis: shared by servers, and each policy when it is gone.
 
-use tollgate_testkit::poll;
-use tollgate_testkit::proxy::{Mode, Proxy};
-use tollgate_testkit::redis::Server as Redis;
+use tallygate_testkit::poll;
+use tallygate_testkit::proxy::{Mode, Proxy};
+use tallygate_testkit::redis::Server as Redis;
 
 use super::{Folder, SOON, Server};
 
@@ -53,8 +53,8 @@ fn two_servers_share_one_count() {
     let path = "/admin/keys/ann?quota=sliding-window-log%203/h";
     first.admin("DELETE", path, "");
     assert_eq!(second.check(own).json()["remaining"], 2);
-    assert!(second.metric("tollgate_store_seconds_count{store=\"redis\"}") >= Some(3.0));
-    assert_eq!(second.metric("tollgate_breaker_state"), Some(0.0));
+    assert!(second.metric("tallygate_store_duration_seconds_count{store=\"redis\"}") >= Some(3.0));
+    assert_eq!(second.metric("tallygate_breaker_state{server=\"redis\"}"), Some(0.0));
     let batch = format!("[{own},{own},{own}]");
     let statuses: Vec<_> = second
         .post("/v1/check/batch", &batch)
@@ -102,7 +102,7 @@ fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
         );
         poll::until(SOON, "the breaker", || {
             let _ = ask(&server, "open");
-            server.metric("tollgate_breaker_state") == Some(1.0)
+            server.metric("tallygate_breaker_state{server=\"redis\"}") == Some(1.0)
         });
         // It serves by policy: taking it out of rotation would help nobody.
         assert_eq!(server.admin("GET", "/readyz", "").status, 200);
@@ -118,7 +118,7 @@ fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
     let text = server.admin("GET", "/metrics", "").body;
     let errors: f64 = text
         .lines()
-        .filter(|line| line.starts_with("tollgate_store_errors_total"))
+        .filter(|line| line.starts_with("tallygate_store_errors_total"))
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
         .sum();
     assert!(errors >= 1.0);
@@ -128,7 +128,7 @@ fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
         } else {
             "open"
         };
-        let series = format!("tollgate_decisions_total{{outcome=\"{outcome}\",rule=\"{rule}\"}}");
+        let series = format!("tallygate_decisions_total{{outcome=\"{outcome}\",rule=\"{rule}\"}}");
         assert!(server.metric(&series) >= Some(8.0), "{outcome}");
     }
 }
@@ -181,7 +181,7 @@ fn a_password_is_said_nowhere() {
     let folder = Folder::new();
     let rules = folder.write("rules.yaml", RULES);
     let args = ["--config", rules.as_str()];
-    let server = Server::start_as(&args, &[("REDIS_URL", url), ("TOLLGATE_LOG", "trace")]);
+    let server = Server::start_as(&args, &[("REDIS_URL", url), ("TALLYGATE_LOG", "trace")]);
     poll::until(SOON, "it complains", || server.said().contains("not ready"));
     ask(&server, "closed");
     let shown = server.admin("GET", "/admin/rules", "").body;

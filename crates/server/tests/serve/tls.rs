@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tallygate_testkit::certificates::{Certificates, Pair};
+use tallygate_testkit::poll;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tollgate_testkit::certificates::{Certificates, Pair};
-use tollgate_testkit::poll;
 
 use super::{Folder, SOON, Server};
 
@@ -81,7 +81,7 @@ fn a_chain_of_gateways_speaks_tls_and_a_renewed_certificate_is_shown_without_a_r
     let through = || super::ask(gateway(&before), "GET", "/", &[], "");
     let answer = through();
     assert_eq!(answer.status, 502);
-    assert!(!last.said().contains("tollgate: "), "{}", last.said());
+    assert!(!last.said().contains("tallygate: "), "{}", last.said());
     let (answer, old) = ask(gateway(&last), &authority).unwrap();
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
 

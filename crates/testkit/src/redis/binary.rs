@@ -11,9 +11,9 @@ const VALKEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testkit/
 /// Which program serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// Redis: `TOLLGATE_REDIS_SERVER`, or `redis-server` from the path.
+    /// Redis: `TALLYGATE_REDIS_SERVER`, or `redis-server` from the path.
     Redis,
-    /// Valkey: `TOLLGATE_VALKEY_SERVER`, or what `./test` installed, or `valkey-server` from the
+    /// Valkey: `TALLYGATE_VALKEY_SERVER`, or what `./test` installed, or `valkey-server` from the
     /// path. The one that `./test` installs knows no TLS.
     Valkey,
 }
@@ -29,9 +29,9 @@ impl Flavour {
     #[must_use]
     pub fn program(self) -> PathBuf {
         let (variable, found, name) = match self {
-            Self::Redis => ("TOLLGATE_REDIS_SERVER", None, "redis-server"),
+            Self::Redis => ("TALLYGATE_REDIS_SERVER", None, "redis-server"),
             Self::Valkey => (
-                "TOLLGATE_VALKEY_SERVER",
+                "TALLYGATE_VALKEY_SERVER",
                 installed_valkey(),
                 "valkey-server",
             ),

@@ -229,7 +229,7 @@ impl Server {
     pub(super) fn start_plan(plan: &Plan) -> Self {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new()
-                .prefix("tollgate-redis-")
+                .prefix("tallygate-redis-")
                 .tempdir()
                 .expect("the temporary folder can be written to");
             let port = plan.port();

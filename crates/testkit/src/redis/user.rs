@@ -5,7 +5,7 @@
 pub enum User {
     /// May do everything.
     Admin,
-    /// May do what Tollgate needs on its own keys, and nothing else.
+    /// May do what Tallygate needs on its own keys, and nothing else.
     Limited,
     /// May connect, and read its own keys; lacks the right to run scripts.
     Powerless,
@@ -41,7 +41,7 @@ impl User {
         match self {
             Self::Admin => &["~*", "&*", "+@all"],
             Self::Limited => &[
-                "~tollgate:*",
+                "~tallygate:*",
                 "+eval",
                 "+evalsha",
                 "+time",
@@ -65,7 +65,7 @@ impl User {
                 "+zcard",
                 "+pexpire",
             ],
-            Self::Powerless => &["~tollgate:*", "+@connection", "+info", "+time", "+get"],
+            Self::Powerless => &["~tallygate:*", "+@connection", "+info", "+time", "+get"],
         }
     }
 

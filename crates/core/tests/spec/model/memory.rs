@@ -1,7 +1,7 @@
 //! What the model remembers of one counter: section 4 word by word, in units times the period
 //! where there are fractions.
 
-use tollgate_core::Algorithm;
+use tallygate_core::Algorithm;
 
 use super::{TOP, Terms};
 

@@ -1,10 +1,10 @@
 //! Values that no script has written: never an error, never a key that stays.
 
 use fastrand::Rng;
-use tollgate_core::lua::Ask;
-use tollgate_core::{Quota, Verb};
-use tollgate_testkit::resp::Reply;
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::lua::Ask;
+use tallygate_core::{Quota, Verb};
+use tallygate_testkit::resp::Reply;
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Scripts, any_key};
 use crate::long_traces::{VERBS, any_quota, next_cost};

@@ -1,8 +1,8 @@
 //! On the server's own clock: how long a key lives.
 
-use tollgate_core::lua::Ask;
-use tollgate_core::{Quota, Verb};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::lua::Ask;
+use tallygate_core::{Quota, Verb};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Scripts, any_key};
 use crate::changed_quota::changed;

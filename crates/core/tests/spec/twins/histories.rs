@@ -1,7 +1,7 @@
 //! Every short history over tiny quotas, Lua against Rust.
 
-use tollgate_core::{Quota, State, Verb, apply};
-use tollgate_testkit::resp::Reply;
+use tallygate_core::{Quota, State, Verb, apply};
+use tallygate_testkit::resp::Reply;
 
 use super::{Both, Call, Counter, stored};
 

@@ -1,8 +1,8 @@
 //! Logs that fill, empty, wrap round, widen, shrink and go into debt.
 
 use fastrand::Rng;
-use tollgate_core::{Quota, Verb};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::{Quota, Verb};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter};
 use crate::long_traces::VERBS;

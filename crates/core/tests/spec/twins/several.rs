@@ -1,8 +1,8 @@
 //! Several limits of mixed kinds in one request, and several independent requests in one call.
 
 use fastrand::Rng;
-use tollgate_core::{Quota, Verb};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::{Quota, Verb};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter, Request};
 use crate::changed_quota::changed;

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use tollgate_core::lua::{read_log, read_state};
-use tollgate_core::{Quota, State};
-use tollgate_testkit::resp::Reply;
+use tallygate_core::lua::{read_log, read_state};
+use tallygate_core::{Quota, State};
+use tallygate_testkit::resp::Reply;
 
 /// Whether a stored value is a state. Only what a log holds has to be compared as text.
 pub(super) fn is(value: &Reply, quota: &Quota, state: &State) -> bool {

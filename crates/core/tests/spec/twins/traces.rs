@@ -2,8 +2,8 @@
 //! by side, so that a round trip carries a step of each.
 
 use fastrand::Rng;
-use tollgate_core::{Algorithm, Quota};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::{Algorithm, Quota};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter};
 use crate::changed_quota::changed;

@@ -1,9 +1,9 @@
 //! Taking back what was taken when another slot refused: never more than still weighs.
 
 use fastrand::Rng;
-use tollgate_core::lua::Ask;
-use tollgate_core::{Algorithm, Found, Quota, Verb};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::lua::Ask;
+use tallygate_core::{Algorithm, Found, Quota, Verb};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Scripts, any_key, stored};
 use crate::long_traces::any_quota;

@@ -2,9 +2,9 @@
 //! state, whatever was taken, given back, reset or undone before, wherever the clock has gone.
 
 use fastrand::Rng;
-use tollgate_core::lua::Ask;
-use tollgate_core::{Algorithm, MAX_TIME_US, Quota, undo};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_core::lua::Ask;
+use tallygate_core::{Algorithm, MAX_TIME_US, Quota, undo};
+use tallygate_testkit::{any, with_each_seed};
 
 use super::{Both, Call, Counter, Limit, stored};
 use crate::changed_quota::changed;

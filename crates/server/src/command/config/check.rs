@@ -1,4 +1,4 @@
-//! `tollgate config check`: everything that is wrong with rules files, or questionable.
+//! `tallygate config check`: everything that is wrong with rules files, or questionable.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! `tollgate config diff`: what another rules file would change, and whose counts it would keep.
+//! `tallygate config diff`: what another rules file would change, and whose counts it would keep.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tollgate_core::Quota;
+use tallygate_core::Quota;
 
 use super::{load, words};
 use crate::cli::DiffArgs;

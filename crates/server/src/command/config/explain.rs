@@ -1,4 +1,4 @@
-//! `tollgate config explain`: what the rules make of one request, and what its client would see.
+//! `tallygate config explain`: what the rules make of one request, and what its client would see.
 //! Asks the engine that limits in production, over counters that nobody has used.
 
 mod asked;

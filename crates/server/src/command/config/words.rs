@@ -1,7 +1,7 @@
 //! What rules say, in a few words. Tells no key and no store.
 
-use tollgate::{OnFailure, Replicas};
-use tollgate_core::Quota;
+use tallygate::{OnFailure, Replicas};
+use tallygate_core::Quota;
 
 use crate::rules::{
     Answers, Cost, HeaderTest, Limits, Match, Missing, Part, Quotas, Rule, Statuses, TierBy,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, apply};
+use tallygate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, apply};
 
 use super::traffic::{LIMIT, START_US, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
 use crate::behaviour;

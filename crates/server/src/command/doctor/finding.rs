@@ -1,7 +1,7 @@
 //! One thing that was found, and how bad it is. Knows nothing of stores.
 
 use serde::Serialize;
-use tollgate::RedisError;
+use tallygate::RedisError;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tollgate::{RedisError, RedisServer, Reply};
+use tallygate::{RedisError, RedisServer, Reply};
 
 /// A server and its INFO.
 pub(super) struct Look<'a> {

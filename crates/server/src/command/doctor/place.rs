@@ -1,6 +1,6 @@
 //! Whether the store is where the URL says, and lets us in. Then everything else, in order.
 
-use tollgate::{Arrangement, RedisError, RedisStore};
+use tallygate::{Arrangement, RedisError, RedisStore};
 
 use super::finding::{Finding, Level, together};
 use super::look::Look;

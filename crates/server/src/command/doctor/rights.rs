@@ -1,6 +1,6 @@
 //! Whether the user may do what limits need: every command is tried, on a key that is then deleted.
 
-use tollgate::{Arrangement, RedisServer, RedisStore};
+use tallygate::{Arrangement, RedisServer, RedisStore};
 
 use super::finding::Finding;
 use super::look::is_right_missing;
@@ -15,7 +15,7 @@ pub(super) async fn examine(
     namespace: &str,
 ) -> Vec<Finding> {
     // As scripts run, on a key of the form that counters have.
-    let key = &*format!("tollgate:1:{namespace}:{{rights}}");
+    let key = &*format!("tallygate:1:{namespace}:{{rights}}");
     let mut needed = vec![
         ("eval", vec!["EVAL", "return 1", "0"]),
         ("evalsha", vec!["EVALSHA", NO_SCRIPT, "0"]),
@@ -75,5 +75,5 @@ async fn missing(server: &RedisServer, tries: &[(&'static str, Vec<&str>)]) -> V
 
 fn grant(user: &str, missing: &[&str]) -> String {
     let rights: Vec<String> = missing.iter().map(|right| format!("+{right}")).collect();
-    format!("ACL SETUSER {user} ~tollgate:* {}", rights.join(" "))
+    format!("ACL SETUSER {user} ~tallygate:* {}", rights.join(" "))
 }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tollgate::{Arrangement, RedisServer, Reply};
+use tallygate::{Arrangement, RedisServer, Reply};
 
 use super::finding::Finding;
 use super::look::{Look, fields, is_right_missing};
@@ -247,12 +247,12 @@ fn now_us() -> u64 {
 
 /// Looks for keys of ours that nobody will ever delete.
 async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
-    let our_own = format!("tollgate:1:{namespace}:");
+    let our_own = format!("tallygate:1:{namespace}:");
     let mut cursor = "0".to_owned();
     let mut names = Vec::new();
     let mut everywhere = false;
     for _ in 0..MOST_STEPS {
-        let scan = ["SCAN", &cursor, "MATCH", "tollgate:*", "COUNT", STEP];
+        let scan = ["SCAN", &cursor, "MATCH", "tallygate:*", "COUNT", STEP];
         let Ok(Reply::List(parts)) = server.command(&scan).await else {
             return Finding::unseen("expiry", "SCAN");
         };
@@ -283,14 +283,14 @@ async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
     let looked = match (names.len(), partly) {
         (0, false) => "no counter is stored".to_owned(),
         (0, true) => "no counter among the first keys".to_owned(),
-        (n, false) => format!("all {n} keys tollgate:* looked at"),
-        (n, true) => format!("{n} keys tollgate:* looked at, of more"),
+        (n, false) => format!("all {n} keys tallygate:* looked at"),
+        (n, true) => format!("{n} keys tallygate:* looked at, of more"),
     };
     if lasting > 0 {
         return Finding::warn(
             "expiry",
             format!("{lasting} without an end; {looked}"),
-            "Tollgate writes none such: find who does, or who calls PERSIST, and delete them",
+            "Tallygate writes none such: find who does, or who calls PERSIST, and delete them",
         );
     }
     if names.is_empty() {
@@ -333,7 +333,7 @@ pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
 
 /// How many processes say that they share these counters, where they are counted.
 async fn sharing(server: &RedisServer) -> Option<Finding> {
-    match server.command(&["ZCARD", "tollgate:1:replicas"]).await {
+    match server.command(&["ZCARD", "tallygate:1:replicas"]).await {
         Ok(Reply::Number(n)) if n > 0 => {
             let text = format!("{n} processes say that they share these counters");
             Some(Finding::info("sharing", text))

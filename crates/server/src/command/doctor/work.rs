@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use tollgate::{Limit, Quota, RedisStore, Request, Store, StoreError, Verb};
-use tollgate_core::Algorithm;
+use tallygate::{Limit, Quota, RedisStore, Request, Store, StoreError, Verb};
+use tallygate_core::Algorithm;
 
 use super::finding::Finding;
 use crate::figures::duration;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use tollgate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, apply};
+use tallygate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, apply};
 
 /// What a key costs in the memory store, about.
 const BYTES_A_KEY: u64 = 40;

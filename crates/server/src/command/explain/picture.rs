@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use tollgate_core::{MAX_TIME_US, Quota, State, Verb, apply};
+use tallygate_core::{MAX_TIME_US, Quota, State, Verb, apply};
 
 use crate::behaviour;
 use crate::figures::{count, duration};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollgate_core::{Algorithm, Quota};
+use tallygate_core::{Algorithm, Quota};
 
 use super::facts::{Facts, under};
 use crate::behaviour;

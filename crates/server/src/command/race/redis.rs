@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
-use tollgate::{
+use tallygate::{
     Limit, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply, Request, Store, Verb,
 };
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use super::{Field, Round};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ const LIVES_MS: &str = "60000";
 
 pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Round>, Failure> {
     let scratch = Scratch::connect(builder.clone(), "race")?;
-    let naive = format!("tollgate:{}", scratch.namespace());
+    let naive = format!("tallygate:{}", scratch.namespace());
     let raced = scratch.run(async {
         let mut clients = Vec::new();
         for _ in 0..field.clients {
@@ -40,7 +40,7 @@ pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Roun
 /// The race on a store that is open already: its clients share what connections it has. Leaves
 /// nothing behind that does not expire within the hour.
 pub(super) async fn among(field: &Field, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
-    let naive = format!("tollgate:race-{:016x}", fastrand::u64(..));
+    let naive = format!("tallygate:race-{:016x}", fastrand::u64(..));
     let mut clients = Vec::new();
     for _ in 0..field.clients {
         clients.push(Client::over(Arc::clone(store), &naive).await?);

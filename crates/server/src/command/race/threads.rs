@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
-use tollgate::Limiter;
+use tallygate::Limiter;
 
 use super::{Field, Round};
 

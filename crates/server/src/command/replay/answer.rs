@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollgate_core::{Quota, Verdict};
+use tallygate_core::{Quota, Verdict};
 
 use super::line::Line;
 use crate::answer::{figures, number};

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use tollgate_core::{MAX_TIME_US, Verb};
+use tallygate_core::{MAX_TIME_US, Verb};
 
 use super::json::{Fault, Reader};
 

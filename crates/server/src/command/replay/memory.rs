@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use tollgate_core::{Decision, Quota, State, apply, apply_all};
+use tallygate_core::{Decision, Quota, State, apply, apply_all};
 
 use super::line::Line;
 

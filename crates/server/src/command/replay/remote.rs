@@ -6,8 +6,8 @@ use std::io::Write;
 use std::mem;
 use std::time::Duration;
 
-use tollgate::{Limit, MAX_LIMITS, RedisStoreBuilder, Request};
-use tollgate_core::Quota;
+use tallygate::{Limit, MAX_LIMITS, RedisStoreBuilder, Request};
+use tallygate_core::Quota;
 
 use super::answer::Answers;
 use super::line::Line;

@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use tallygate::tower::Gate;
 use tokio::sync::watch;
-use tollgate::tower::Gate;
 
 use crate::cli::ServeArgs;
 use crate::config::GatewaySetting;

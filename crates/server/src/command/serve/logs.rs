@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless `TOLLGATE_LOG` says otherwise.
+/// What is logged unless `TALLYGATE_LOG` says otherwise.
 const USUAL: &str = "info";
 
 /// Starts to log. What was started before stays.
 pub(super) fn start() {
-    let filter = EnvFilter::try_from_env("TOLLGATE_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
+    let filter = EnvFilter::try_from_env("TALLYGATE_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

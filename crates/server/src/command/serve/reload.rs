@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tallygate::http::Policy;
 use tokio::sync::mpsc;
-use tollgate::http::Policy;
 
 use super::signals::HangUps;
 use crate::config::{Loaded, Style, load};

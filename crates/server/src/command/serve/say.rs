@@ -44,7 +44,7 @@ pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
     };
     let text = format!(
         "
-  Tollgate is up: {rules}
+  Tallygate is up: {rules}
 {gateway}    playground http://{api}/
     check API  http://{api}/v1/check
     live view  http://{admin}/live

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
-use tollgate::http::Headers;
-use tollgate::{OnFailure, Replicas};
+use tallygate::http::Headers;
+use tallygate::{OnFailure, Replicas};
 
 use super::list::Shape;
 use super::settings::missing;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tollgate::RedisStore;
-use tollgate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
+use tallygate::RedisStore;
+use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::Usual;
 use super::{At, Checker, Problem, Text, code, raw};

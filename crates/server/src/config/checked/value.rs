@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::HeaderName;
-use tollgate::http::Network;
-use tollgate_core::Quota;
+use tallygate::http::Network;
+use tallygate_core::Quota;
 
 use super::Checker;
 use crate::config::field::{At, Flag, Text, Whole};

@@ -1,6 +1,6 @@
 //! Limits that can never refuse, or never admit. Knows quotas by their worst cases.
 
-use tollgate_core::Quota;
+use tallygate_core::Quota;
 
 use super::{
     CONTRADICTORY, Checked, Cost, NEVER_BINDS, NEVER_FITS, Problem, Rule, RulePlaces, quotas,
@@ -104,7 +104,7 @@ fn leaves_nothing(strict: &Quota, loose: &Quota) -> bool {
     match (is_bucket(strict), is_bucket(loose)) {
         (_, false) => {
             // An estimate may count what is nearly two periods old.
-            let counted = loose.algorithm() == tollgate_core::Algorithm::default();
+            let counted = loose.algorithm() == tallygate_core::Algorithm::default();
             let span = loose.period_us() * if counted { 2 } else { 1 };
             let same_kind = strict.algorithm() == loose.algorithm()
                 && strict.period_us() == loose.period_us()

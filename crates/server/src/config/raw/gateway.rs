@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::Part;
 use crate::config::field::{At, Flag, OneOrMany, Text, Url, Whole};
 
-/// The gateway of `tollgate serve`.
+/// The gateway of `tallygate serve`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`gateway`", deny_unknown_fields)]
 #[schemars(rename = "Gateway")]

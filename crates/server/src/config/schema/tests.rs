@@ -164,6 +164,6 @@ fn the_schema_in_the_docs_is_the_one_that_is_printed() {
     }
     assert!(
         fs::read_to_string(&path).unwrap_or_default() == text,
-        "docs/rules.schema.json is not what `tollgate config schema` prints; UPDATE_GOLDEN=1"
+        "docs/rules.schema.json is not what `tallygate config schema` prints; UPDATE_GOLDEN=1"
     );
 }

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::Request as Asked;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tollgate::{Decision, Key, Limit, Quota, Request, Verb};
+use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
 
 use super::super::problem::{Code, Problem};
 use super::super::reply;
@@ -43,7 +43,7 @@ impl Admin {
         let parts = key_parts(key)?;
         let mut counters = self.counters(&parts);
         if let Some(quota) = quota {
-            let quota: Quota = quota.parse().map_err(|error: tollgate::QuotaError| {
+            let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
                 Problem::new(Code::BadQuota, error.problem().to_string())
             })?;
             counters.push(Counter {

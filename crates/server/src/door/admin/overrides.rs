@@ -11,9 +11,9 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tallygate::Quota;
+use tallygate::http::Network;
 use tokio::time::Instant;
-use tollgate::Quota;
-use tollgate::http::Network;
 
 use super::super::http::Object;
 use super::super::problem::{Code, Problem};
@@ -165,7 +165,7 @@ impl Written {
 
 fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
     let read = |text: String| {
-        let quota: Quota = text.parse().map_err(|error: tollgate::QuotaError| {
+        let quota: Quota = text.parse().map_err(|error: tallygate::QuotaError| {
             Problem::new(Code::BadQuota, error.problem().to_string())
         })?;
         Ok((None, quota))

@@ -10,7 +10,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::OnFailure;
+use tallygate::OnFailure;
 
 use super::super::http::Object;
 use super::super::problem::{Code, Problem};

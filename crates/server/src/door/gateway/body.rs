@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+use tallygate::tower::FromText;
 use tokio::time::Instant;
-use tollgate::tower::FromText;
 
 use super::early::Upload;
 use super::pool::Lent;

@@ -14,12 +14,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tallygate::Store;
+use tallygate::http::{Peer, Policy};
+use tallygate::tower::Gated;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
-use tollgate::Store;
-use tollgate::http::{Peer, Policy};
-use tollgate::tower::Gated;
 use tower_service::Service;
 
 use super::body::{Held, Reply};

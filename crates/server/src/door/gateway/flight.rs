@@ -20,9 +20,9 @@ use std::task::{Context, Poll};
 
 use http::header::{HeaderMap, HeaderName};
 use http::{Request, Response};
+use tallygate::Key;
+use tallygate::http::Head;
 use tokio::sync::watch;
-use tollgate::Key;
-use tollgate::http::Head;
 use tower_service::Service;
 
 use super::body::Reply;

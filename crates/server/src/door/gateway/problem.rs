@@ -59,13 +59,13 @@ impl Problem {
 
     fn kind(self) -> &'static str {
         match self {
-            Problem::BadRequest(_) => "urn:tollgate:problem:bad-request",
-            Problem::Method => "urn:tollgate:problem:method-not-supported",
-            Problem::HeadTooLarge => "urn:tollgate:problem:head-too-large",
-            Problem::BodyTooLarge => "urn:tollgate:problem:body-too-large",
-            Problem::BodyLate => "urn:tollgate:problem:body-too-slow",
-            Problem::UpstreamFailed => "urn:tollgate:problem:upstream-failed",
-            Problem::UpstreamLate => "urn:tollgate:problem:upstream-too-slow",
+            Problem::BadRequest(_) => "urn:tallygate:problem:bad-request",
+            Problem::Method => "urn:tallygate:problem:method-not-supported",
+            Problem::HeadTooLarge => "urn:tallygate:problem:head-too-large",
+            Problem::BodyTooLarge => "urn:tallygate:problem:body-too-large",
+            Problem::BodyLate => "urn:tallygate:problem:body-too-slow",
+            Problem::UpstreamFailed => "urn:tallygate:problem:upstream-failed",
+            Problem::UpstreamLate => "urn:tallygate:problem:upstream-too-slow",
         }
     }
 

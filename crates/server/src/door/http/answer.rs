@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use tollgate::http::{Headers, Limits};
-use tollgate::{Decision, Limit, Outcome, Verdict};
+use tallygate::http::{Headers, Limits};
+use tallygate::{Decision, Limit, Outcome, Verdict};
 
 use super::super::problem::{Code, Problem};
 use super::super::reply;

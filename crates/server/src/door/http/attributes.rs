@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
-use tollgate::http::Peer;
+use tallygate::http::Peer;
 
 use super::super::problem::{Code, Problem};
 use super::body::{Attributes, Values};
@@ -79,7 +79,7 @@ fn wrong(name: &str, why: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::http::Head;
+    use tallygate::http::Head;
 
     fn read(json: &str) -> Result<Parts, Problem> {
         head(serde_json::from_str(json).unwrap())

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tollgate::http::{Head, Passage, Policy, Refusal};
+use tallygate::http::{Head, Passage, Policy, Refusal};
 
 use super::super::problem::{Code, Problem};
 use super::super::reply;
@@ -201,7 +201,7 @@ mod tests {
             ("x-forwarded-method", "POST"),
             ("x-forwarded-uri", "/login?a=b"),
             ("x-forwarded-host", "example.com"),
-            ("host", "tollgate:8080"),
+            ("host", "tallygate:8080"),
         ];
         let (method, uri, _) = read(&nginx).unwrap();
         assert_eq!((method, uri), (Method::POST, "/login?a=b".parse().unwrap()));

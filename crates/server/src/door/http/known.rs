@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use tollgate::http::Limits;
-use tollgate::{Limit, Quota};
+use tallygate::http::Limits;
+use tallygate::{Limit, Quota};
 
 use super::super::problem::{Code, Problem};
 
@@ -54,7 +54,7 @@ impl Known {
 }
 
 fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
-    let quota: Quota = quota.parse().map_err(|error: tollgate::QuotaError| {
+    let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
         let detail = format!(
             "{}; a correct quota: {}",
             error.problem(),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate::http::{Headers, Limits, Plan, Why};
-use tollgate::{Key, Request, RequestError, Verb};
+use tallygate::http::{Headers, Limits, Plan, Why};
+use tallygate::{Key, Request, RequestError, Verb};
 
 use super::super::problem::{Code, Problem};
 use super::answer::Answer;

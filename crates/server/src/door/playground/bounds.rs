@@ -1,7 +1,7 @@
 //! What visitors may ask for, at most. Knows quotas; knows nothing of who asks.
 
 use serde_json::{Value, json};
-use tollgate::Quota;
+use tallygate::Quota;
 
 use super::super::problem::{Code, Problem};
 

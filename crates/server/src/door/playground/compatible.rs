@@ -11,8 +11,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::http::Limits;
-use tollgate::{Decision, Limit, RetryAfter, Verb};
+use tallygate::http::Limits;
+use tallygate::{Decision, Limit, RetryAfter, Verb};
 
 use super::super::http::Object;
 use super::super::problem::{Code, Problem};

@@ -18,11 +18,11 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tallygate::http::{Headers, Limits};
+use tallygate::{Decision, Limit, Limiter, MemoryStore, Quota};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tollgate::http::{Headers, Limits};
-use tollgate::{Decision, Limit, Limiter, MemoryStore, Quota};
 
 use super::super::http::Object;
 use super::super::problem::{Code, Problem};

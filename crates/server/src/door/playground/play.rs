@@ -10,9 +10,9 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tollgate::http::{Headers, Limits};
-use tollgate::{Decision, RetryAfter, Verb};
-use tollgate_core::{MAX_TIME_US, apply};
+use tallygate::http::{Headers, Limits};
+use tallygate::{Decision, RetryAfter, Verb};
+use tallygate_core::{MAX_TIME_US, apply};
 
 use super::super::http::Object;
 use super::super::problem::{Code, Problem};

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tallygate::http::Limits;
+use tallygate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
 use tokio::time::timeout;
-use tollgate::http::Limits;
-use tollgate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
 
 use super::visitors::Gone;
 use crate::serving::Serving;

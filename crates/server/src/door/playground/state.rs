@@ -1,7 +1,7 @@
 //! A counter's state as a page draws it. Knows views; decides nothing.
 
 use serde_json::{Value, json};
-use tollgate::{Algorithm, Quota, View};
+use tallygate::{Algorithm, Quota, View};
 
 /// The most entries of a log that are shown: the newest.
 const MOST_ENTRIES: usize = 200;

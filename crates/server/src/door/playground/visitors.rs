@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, header};
-use tollgate::Key;
-use tollgate::http::Limits;
-use tollgate_core::State;
+use tallygate::Key;
+use tallygate::http::Limits;
+use tallygate_core::State;
 
 /// The most visitors; the one who has been idle longest is forgotten for another.
 const MOST_VISITORS: usize = 1_000;
@@ -20,7 +20,7 @@ const MOST_LOGS: usize = 8;
 /// When a visitor who does nothing is forgotten, at the next chance.
 const IDLE: Duration = Duration::from_secs(3_600);
 
-const COOKIE: &str = "tollgate_visitor";
+const COOKIE: &str = "tallygate_visitor";
 
 /// What a visitor is known by: nobody can guess another's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -273,7 +273,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate::{Limit, Quota};
+    use tallygate::{Limit, Quota};
 
     use super::*;
 
@@ -297,11 +297,11 @@ mod tests {
         assert!(said(&format!("a=b; {pair}; c=d")) == Some(id));
         for wrong in [
             "",
-            "tollgate_visitor",
-            "tollgate_visitor=",
-            "tollgate_visitor=12",
-            "tollgate_visitor=+0000000000000000000000000000000",
-            "tollgate_visitor=g0000000000000000000000000000000",
+            "tallygate_visitor",
+            "tallygate_visitor=",
+            "tallygate_visitor=12",
+            "tallygate_visitor=+0000000000000000000000000000000",
+            "tallygate_visitor=g0000000000000000000000000000000",
             "other=00000000000000000000000000000000",
         ] {
             assert!(said(wrong).is_none(), "{wrong}");

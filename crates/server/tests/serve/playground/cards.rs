@@ -4,9 +4,9 @@ use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use tollgate_testkit::{any, with_each_seed};
+use tallygate_testkit::{any, with_each_seed};
 
-use super::super::{Server, tollgate};
+use super::super::{Server, tallygate};
 use super::{Visitor, play};
 
 const QUOTAS: [&str; 6] = [
@@ -18,9 +18,9 @@ const QUOTAS: [&str; 6] = [
     "leaky-bucket 10/10s queue 10",
 ];
 
-/// What `tollgate replay` answers to the same.
+/// What `tallygate replay` answers to the same.
 fn replayed(quota: &str, steps: &[Value]) -> Vec<Value> {
-    let mut child = tollgate(&["replay", "--quota", quota])
+    let mut child = tallygate(&["replay", "--quota", quota])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -176,7 +176,7 @@ fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
         assert_eq!(visitor.step("r", &quota, "check")["remaining"], 2);
     }
     // None of it took room of the server's own.
-    assert_eq!(server.metric("tollgate_keys"), Some(0.0));
+    assert_eq!(server.metric("tallygate_keys"), Some(0.0));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! while it is gone.
 
 use serde_json::json;
-use tollgate_testkit::poll;
-use tollgate_testkit::proxy::{Mode, Proxy};
-use tollgate_testkit::redis::Server as Redis;
+use tallygate_testkit::poll;
+use tallygate_testkit::proxy::{Mode, Proxy};
+use tallygate_testkit::redis::Server as Redis;
 
 use super::super::{SOON, Server};
 use super::{Visitor, play};
@@ -57,7 +57,7 @@ fn cards_count_in_redis_under_names_of_their_own_and_expire() {
     let names: Vec<&str> = names.array().iter().map(|name| name.text()).collect();
     assert_eq!(names.len(), 12);
     for name in names {
-        assert!(name.starts_with("tollgate:1:{play|"), "{name}");
+        assert!(name.starts_with("tallygate:1:{play|"), "{name}");
         assert!(!name.contains(secret), "a cookie is no name");
         let lives = redis.command(&["PTTL", name]).integer();
         assert!(lives > 0 && lives <= 7_200_000, "{name} {lives}");

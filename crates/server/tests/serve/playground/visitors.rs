@@ -36,7 +36,7 @@ fn a_visitor_is_known_by_a_cookie_that_no_script_reads() {
     let visitor = Visitor::of(&server);
     let first = visitor.get("/api/play");
     let cookie = first.header("set-cookie").unwrap();
-    assert!(cookie.starts_with("tollgate_visitor="), "{cookie}");
+    assert!(cookie.starts_with("tallygate_visitor="), "{cookie}");
     for part in ["HttpOnly", "SameSite=Lax", "Path=/"] {
         assert!(cookie.contains(part), "{cookie}");
     }

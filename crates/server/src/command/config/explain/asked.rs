@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Uri};
-use tollgate::http::{Head, Peer};
+use tallygate::http::{Head, Peer};
 
 use crate::cli::ConfigExplainArgs;
 use crate::failure::Failure;

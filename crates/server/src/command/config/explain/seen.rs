@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Serialize;
-use tollgate::http::{Charge, Head, Passage, Plan, Why};
-use tollgate::{
+use tallygate::http::{Charge, Head, Passage, Plan, Why};
+use tallygate::{
     Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Verb, Verdict,
 };
 

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tallygate::http::Outcome;
 use tokio::time::Instant;
-use tollgate::http::Outcome;
 
 use super::super::top;
 use super::quantile::Lately;

@@ -9,7 +9,7 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request};
 use http_body::Body;
-use tollgate::Key;
+use tallygate::Key;
 
 use super::super::client::Inbound;
 use super::Alike;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Number;
-use tollgate::{Algorithm, Quota};
+use tallygate::{Algorithm, Quota};
 
 use super::super::super::problem::{Code, Problem};
 use super::super::bounds;
@@ -143,7 +143,7 @@ fn within(name: &str, number: &Number, range: RangeInclusive<u64>) -> Result<u64
     }
 }
 
-fn wrong(error: tollgate::QuotaError) -> Problem {
+fn wrong(error: tallygate::QuotaError) -> Problem {
     Problem::new(Code::BadQuota, error.problem().to_string())
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use tollgate::{Algorithm, Quota, Verb};
-use tollgate_core::{State, apply};
+use tallygate::{Algorithm, Quota, Verb};
+use tallygate_core::{State, apply};
 
 use super::{Measured, failed, within};
 

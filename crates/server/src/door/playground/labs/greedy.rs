@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::{Limiter, ManualClock, MemoryStore, Quota};
+use tallygate::{Limiter, ManualClock, MemoryStore, Quota};
 
 use super::{Measured, failed, within};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
-use tollgate::{
+use tallygate::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, OnFailure, Quota, Replicas, Request,
     Store, StoreError, StoreErrorKind,
 };
+use tokio::time::{sleep, timeout};
 
 use super::{Measured, apart, failed, within};
 

@@ -17,11 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde::Deserialize;
 use serde_json::json;
+use tallygate::Quota;
+use tallygate::http::Rule;
+use tallygate::tower::Gate;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
-use tollgate::Quota;
-use tollgate::http::Rule;
-use tollgate::tower::Gate;
 
 use super::{Measured, apart, failed, within};
 use crate::door::gateway::{self, Gateway, SingleFlight, Upstream};

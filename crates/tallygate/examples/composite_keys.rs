@@ -1,0 +1,33 @@
+//! One request, several limits on several keys: all of them admit it, or none is charged.
+//!
+//! `cargo run -p tallygate --example composite_keys`
+
+use std::error::Error;
+
+use tallygate::{Key, Limit, Limiter, Quota, Request};
+
+#[expect(clippy::print_stdout, reason = "an example shows something")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let per_user = Limit::named("user", "fixed-window 3/min".parse::<Quota>()?);
+    let per_tenant = Limit::named("tenant", "fixed-window 5/min".parse::<Quota>()?);
+    let per_route = Limit::named("route", "token-bucket 100/s".parse::<Quota>()?);
+    let limiter = Limiter::new(per_user.clone());
+
+    for user in ["ann", "ann", "ann", "ann", "bob", "bob", "bob"] {
+        // Parts never run into each other: ("acme", "ann") is no other list of parts.
+        let key = Key::from_parts(["acme", user]);
+        let request = Request::new(&key, &per_user)
+            .and("acme", &per_tenant)?
+            .and(Key::from_parts(["acme", "/search"]), &per_route)?;
+        let decision = limiter.decide_now(&request);
+
+        let binding = request.asked()[decision.binding()].limit.name();
+        let left: Vec<u32> = decision.verdicts().iter().map(|v| v.remaining).collect();
+        if decision.allowed() {
+            println!("{user}: go ahead; left of user, tenant, route: {left:?}");
+        } else {
+            println!("{user}: refused by {binding}; nothing charged: {left:?}");
+        }
+    }
+    Ok(())
+}

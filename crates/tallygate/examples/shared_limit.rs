@@ -1,0 +1,35 @@
+//! One limit for many servers, in Redis: `cargo run --features redis --example shared_limit
+//! redis://127.0.0.1:6379`.
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+
+use tallygate::{Limiter, OnFailure, Quota, RedisStore};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::args().nth(1);
+    let url = url.unwrap_or_else(|| "redis://127.0.0.1:6379".into());
+    let store = match RedisStore::connect(&url).await {
+        Ok(store) => store,
+        Err(error) => {
+            println!("{error}");
+            return Ok(());
+        }
+    };
+
+    // Whoever runs this at the same time takes from the same five.
+    let login = Limiter::over(store, "sliding-window-log 5/min".parse::<Quota>()?)
+        .on_failure(OnFailure::Closed);
+    for attempt in 1..=7 {
+        let decision = login.decide(&login.request("ann")).await;
+        if decision.unavailable() {
+            println!("{attempt}: the store did not answer, so nobody logs in");
+        } else if decision.allowed() {
+            println!("{attempt}: go ahead, {} left", decision.remaining());
+        } else {
+            println!("{attempt}: not now: {:?}", decision.retry_after());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! What a client is told in headers. Knows decisions and limits; knows nothing of who asked.
+
+mod number;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+
+use bytes::Bytes;
+
+use super::Limits;
+use crate::decision::{Decision, RetryAfter};
+use crate::limit::Limit;
+use number::value;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Which headers a client is told by.
+///
+/// ```
+/// use tallygate::http::{Draft, Headers};
+///
+/// let headers = Headers::default().x_ratelimit(false).draft(Some(Draft::Latest));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    retry_after: bool,
+    draft: Option<Draft>,
+    x_ratelimit: bool,
+    jitter: Duration,
+}
+
+/// Which version of the IETF's draft "RateLimit header fields for HTTP" is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Draft {
+    /// The version of this release: `RateLimit-Policy: "name";q=100;w=60` for every limit and
+    /// `RateLimit: "name";r=50;t=30` for the binding one.
+    #[default]
+    Latest,
+    /// Version 07: `RateLimit: limit=100, remaining=50, reset=30` and
+    /// `RateLimit-Policy: 100;w=60`.
+    Seven,
+}
+
+impl Default for Headers {
+    /// All of them, without jitter.
+    fn default() -> Self {
+        Headers {
+            retry_after: true,
+            draft: Some(Draft::Latest),
+            x_ratelimit: true,
+            jitter: Duration::ZERO,
+        }
+    }
+}
+
+impl Headers {
+    /// None at all.
+    pub fn none() -> Self {
+        Headers {
+            retry_after: false,
+            draft: None,
+            x_ratelimit: false,
+            jitter: Duration::ZERO,
+        }
+    }
+
+    /// Sets whether a refusal says when to come back.
+    #[must_use]
+    pub fn retry_after(mut self, on: bool) -> Self {
+        self.retry_after = on;
+        self
+    }
+
+    /// Sets which version of the IETF's fields is spoken, if any.
+    #[must_use]
+    pub fn draft(mut self, draft: Option<Draft>) -> Self {
+        self.draft = draft;
+        self
+    }
+
+    /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are told.
+    #[must_use]
+    pub fn x_ratelimit(mut self, on: bool) -> Self {
+        self.x_ratelimit = on;
+        self
+    }
+
+    /// Adds a random bit of up to this to `Retry-After`, so that those who were refused together
+    /// do not come back together. Never less than the truth.
+    #[must_use]
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// Tells a client all that a decision says, for whoever asks a limiter without a plan: `limits`
+    /// are those of the request, in order, however they are put together. What was decided without
+    /// counting says nothing of counts.
+    pub fn tell<'l>(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+        limits: impl Iterator<Item = &'l Limits> + Clone,
+    ) {
+        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+            self.write_retry_after(headers, wait);
+        }
+        if decision.verdicts().is_empty() {
+            return;
+        }
+        let mut each = limits.clone().flat_map(|limits| {
+            let places = 0..limits.len();
+            places.map(move |i| limits.quoted(i))
+        });
+        if let Some(binding) = each.nth(decision.binding()) {
+            self.write(headers, decision, binding, limits);
+        }
+    }
+
+    /// Whether a request that passes is told anything.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.draft.is_some() || self.x_ratelimit
+    }
+
+    /// Whether these list limits in the same form as those.
+    pub(super) fn lists_like(&self, other: &Headers) -> bool {
+        self.draft.is_some() && self.draft == other.draft
+    }
+
+    /// Writes when to come back; says whether that is told at all.
+    pub(super) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) -> bool {
+        if self.retry_after {
+            headers.insert(RETRY_AFTER, value(self.whole_wait(wait)));
+        }
+        self.retry_after
+    }
+
+    /// Writes what a decision counted: `binding` is the quoted name of the limit that decided,
+    /// `limits` are those that clients may know of, rule by rule.
+    pub(super) fn write<'l>(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+        binding: &str,
+        limits: impl Iterator<Item = &'l Limits>,
+    ) {
+        let (remaining, reset) = (decision.remaining(), seconds(decision.reset_after()));
+        match self.draft {
+            Some(Draft::Latest) => {
+                join(headers, limits.map(|limits| &limits.policy));
+                let (mut r, mut t) = (itoa::Buffer::new(), itoa::Buffer::new());
+                let (r, t) = (r.format(remaining), t.format(reset));
+                // Exactly as long as needed: what is longer would be asked for twice.
+                let parts = [binding, ";r=", r, ";t=", t].map(str::as_bytes);
+                let mut text = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+                parts.iter().for_each(|part| text.extend_from_slice(part));
+                insert(headers, RATELIMIT, text);
+            }
+            Some(Draft::Seven) => {
+                join(headers, limits.map(|limits| &limits.policy_seven));
+                let limit = decision.limit();
+                let text = format!("limit={limit}, remaining={remaining}, reset={reset}");
+                insert(headers, RATELIMIT, text.into_bytes());
+            }
+            None => {}
+        }
+        if self.x_ratelimit {
+            headers.insert(X_LIMIT, value(decision.limit().into()));
+            headers.insert(X_REMAINING, value(remaining.into()));
+            headers.insert(X_RESET, value(reset));
+        }
+    }
+
+    fn whole_wait(&self, wait: Duration) -> u64 {
+        let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        let bit = Duration::from_micros(fastrand::u64(0..=most));
+        seconds(wait.saturating_add(bit)).max(1)
+    }
+}
+
+/// Whether what an answer tells already stands: a gate within has told of less, or has refused.
+pub(super) fn stands(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
+    told(headers).is_some_and(|remaining| {
+        status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
+    })
+}
+
+/// What is left, as whoever answered has told already: a gate within, or the service itself.
+fn told(headers: &HeaderMap) -> Option<u32> {
+    // Nearly always nobody has, and to look at a few names is faster than to look them up.
+    if !headers
+        .keys()
+        .any(|name| *name == X_REMAINING || *name == RATELIMIT)
+    {
+        return None;
+    }
+    let number = |text: &str| text.trim_ascii().parse().ok();
+    if let Some(remaining) = headers.get(X_REMAINING) {
+        return number(remaining.to_str().ok()?);
+    }
+    let text = headers.get(RATELIMIT)?.to_str().ok()?;
+    let (_, rest) = text
+        .split_once(";r=")
+        .or_else(|| text.split_once("remaining="))?;
+    number(rest.split([';', ',']).next()?)
+}
+
+/// Whole seconds, rounded up.
+pub(super) fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// How long a quota's state matters: a window's period, a bucket's full drain; at least 1 s.
+fn window(limit: &Limit) -> u64 {
+    seconds(Duration::from_micros(limit.quota().span_us())).max(1)
+}
+
+/// What `RateLimit-Policy` says of some limits.
+pub(super) fn policy(limits: &[Limit]) -> HeaderValue {
+    list(limits, |limit| {
+        let q = limit.quota().capacity();
+        format!("{};q={q};w={}", quoted(limit.name()), window(limit))
+    })
+}
+
+/// The same in the form of draft 07.
+pub(super) fn policy_seven(limits: &[Limit]) -> HeaderValue {
+    list(limits, |limit| {
+        format!("{};w={}", limit.quota().capacity(), window(limit))
+    })
+}
+
+fn list(limits: &[Limit], each: impl Fn(&Limit) -> String) -> HeaderValue {
+    let texts: Vec<String> = limits.iter().map(each).collect();
+    HeaderValue::try_from(texts.join(", ")).expect("names are quoted, numbers are digits")
+}
+
+/// Writes the policies of several rules as one list.
+fn join<'v>(headers: &mut HeaderMap, mut each: impl Iterator<Item = &'v HeaderValue>) {
+    let Some(first) = each.next() else {
+        return;
+    };
+    let Some(second) = each.next() else {
+        headers.insert(RATELIMIT_POLICY, first.clone());
+        return;
+    };
+    let mut list = first.as_bytes().to_vec();
+    for value in std::iter::once(second).chain(each) {
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(value.as_bytes());
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
+        headers.insert(RATELIMIT_POLICY, value);
+    }
+}
+
+/// A name as a structured field's string, which holds printable ASCII only: the rest is
+/// percent-encoded.
+pub(super) fn quoted(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    text.push('"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => write!(text, "%{byte:02X}").expect("a text takes what is written to it"),
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: Vec<u8>) {
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,82 @@
+//! The golden traces: every figure of every step, as a stranger would see it.
+
+use serde_json::Value;
+use tallygate::{Decision, Limit, Request, RetryAfter, Verb, Verdict};
+
+use super::Decides;
+
+/// Runs every golden trace, each on a store of its own.
+pub(crate) fn golden_traces_are_answered_exactly<D: Decides>(mut fresh: impl FnMut() -> D) {
+    let mut steps = 0;
+    for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
+        let trace: Value = serde_json::from_str(line).unwrap();
+        let limits = limits(&trace);
+        let mut store = fresh();
+        for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
+            let verb = step.get("verb").map_or(Verb::Check, verb);
+            let cost = step.get("cost").map_or(1, |cost| cost.as_u64().unwrap());
+            let request = Request::of("golden", &limits)
+                .unwrap()
+                .verb(verb)
+                .cost(cost.try_into().unwrap());
+            let decision = store.decide(&request, step["t_us"].as_u64().unwrap());
+            let place = format!("{} step {i}", trace["id"]);
+            compare(&top(&decision), step, &place);
+            assert!(!decision.shared(), "{place} was shared");
+            if let Some(expected) = step.get("quotas") {
+                for (k, verdict) in decision.verdicts().iter().enumerate() {
+                    compare(&own(verdict), &expected[k], &format!("{place} quota {k}"));
+                }
+            }
+            steps += 1;
+        }
+    }
+    assert!(steps > 400, "only {steps} steps were read");
+}
+
+fn verb(word: &Value) -> Verb {
+    word.as_str().unwrap().parse().unwrap()
+}
+
+/// Told apart by position, as in replay.
+fn limits(trace: &Value) -> Vec<Limit> {
+    let one = [trace["quota"].clone()];
+    let quotas = trace
+        .get("quotas")
+        .map_or(&one[..], |list| list.as_array().unwrap());
+    let limit = |(i, text): (usize, &Value)| {
+        Limit::named(i.to_string(), text.as_str().unwrap().parse().unwrap())
+    };
+    quotas.iter().enumerate().map(limit).collect()
+}
+
+fn top(decision: &Decision) -> Value {
+    let retry = decision.retry_after().and_then(RetryAfter::duration);
+    serde_json::json!({
+        "allowed": decision.allowed(),
+        "granted": decision.granted(),
+        "limit": decision.limit(),
+        "remaining": decision.remaining(),
+        "retry_after_us": retry.map(|wait| wait.as_micros() as u64),
+        "reset_after_us": decision.reset_after().as_micros() as u64,
+        "delay_us": decision.delay().as_micros() as u64,
+    })
+}
+
+fn own(verdict: &Verdict) -> Value {
+    serde_json::json!({
+        "allowed": verdict.allowed(),
+        "granted": verdict.granted(),
+        "limit": verdict.limit,
+        "remaining": verdict.remaining,
+        "retry_after_us": verdict.retry_after_us(),
+        "reset_after_us": verdict.reset_after_us,
+        "delay_us": verdict.delay_us(),
+    })
+}
+
+fn compare(figures: &Value, expected: &Value, place: &str) {
+    for (name, figure) in figures.as_object().unwrap() {
+        assert_eq!(figure, &expected[name], "{name} of {place}");
+    }
+}

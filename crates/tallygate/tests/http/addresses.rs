@@ -1,0 +1,266 @@
+//! Who a client is: nobody is trusted by default, and never the left end of a list.
+
+use std::sync::Arc;
+
+use tallygate::http::{ClientAddress, ForwardedBy, Missing, Network, Rule};
+use tallygate::tower::Gate;
+use tallygate::{ManualClock, MemoryStore, Quota};
+
+use crate::support::{Asked, call, from, manual, with};
+
+type ByIp = Gate<tallygate::http::Rules, MemoryStore<Arc<ManualClock>>>;
+
+/// One request an hour for each client.
+fn gate(client: ClientAddress) -> ByIp {
+    let (_, store) = manual();
+    Gate::over(store, Rule::new("r", Quota::per_hour(1)).by_ip()).client(client)
+}
+
+fn networks(texts: &[&str]) -> Vec<Network> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+async fn admitted(gate: &ByIp, request: Asked) -> bool {
+    call(gate, request).await.status() == 200
+}
+
+#[tokio::test]
+async fn a_forged_header_changes_nothing_unless_its_writer_is_trusted() {
+    let gate = gate(ClientAddress::peer());
+    assert!(admitted(&gate, from("192.0.2.1")).await);
+    for forged in ["198.51.100.7", "10.0.0.1", "127.0.0.1"] {
+        for name in ["x-forwarded-for", "x-real-ip", "true-client-ip"] {
+            assert!(
+                !admitted(&gate, with(from("192.0.2.1"), name, forged)).await,
+                "{name}"
+            );
+        }
+        let forwarded = format!("for={forged}");
+        assert!(!admitted(&gate, with(from("192.0.2.1"), "forwarded", forwarded)).await);
+    }
+}
+
+#[tokio::test]
+async fn an_untrusted_peer_speaks_only_for_itself() {
+    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    assert!(
+        admitted(
+            &gate,
+            with(from("192.0.2.1"), "x-forwarded-for", "198.51.100.7")
+        )
+        .await
+    );
+    assert!(
+        !admitted(
+            &gate,
+            with(from("192.0.2.1"), "x-forwarded-for", "198.51.100.8")
+        )
+        .await
+    );
+}
+
+#[tokio::test]
+async fn behind_trusted_proxies_the_right_most_stranger_counts() {
+    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8", "fd00::/8"])));
+    let through = |list: &str| with(from("10.0.0.2"), "x-forwarded-for", list);
+    assert!(admitted(&gate, through("198.51.100.7")).await);
+    // What a client wrote itself is left of what the first proxy saw.
+    for forged in [
+        "1.1.1.1, 198.51.100.7",
+        "10.9.9.9, 198.51.100.7",
+        ",,, 198.51.100.7",
+        "198.51.100.8,198.51.100.7, 10.0.0.1",
+        "garbage, 198.51.100.7,10.0.0.1 , fd00::1",
+    ] {
+        assert!(!admitted(&gate, through(forged)).await, "{forged}");
+    }
+    assert!(admitted(&gate, through("198.51.100.7, 198.51.100.8")).await);
+}
+
+#[tokio::test]
+async fn several_lines_are_one_list() {
+    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let request = |first, second| {
+        with(
+            with(from("10.0.0.2"), "x-forwarded-for", first),
+            "x-forwarded-for",
+            second,
+        )
+    };
+    assert!(admitted(&gate, request("1.1.1.1", "198.51.100.7")).await);
+    assert!(!admitted(&gate, request("2.2.2.2", "198.51.100.7")).await);
+}
+
+#[tokio::test]
+async fn a_number_of_proxies_is_counted_from_the_right() {
+    let gate = gate(ClientAddress::behind_hops(2));
+    let through = |list: &str| with(from("203.0.113.9"), "x-forwarded-for", list);
+    assert!(admitted(&gate, through("198.51.100.7, 203.0.113.8")).await);
+    assert!(!admitted(&gate, through("1.1.1.1, 198.51.100.7, 203.0.113.8")).await);
+    // Too short a list did not come by both: the peer counts.
+    assert!(admitted(&gate, through("198.51.100.1")).await);
+    assert!(!admitted(&gate, through("198.51.100.2")).await);
+}
+
+#[tokio::test]
+async fn the_standard_header_is_read_where_proxies_write_it() {
+    let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
+    let gate = gate(client);
+    let through = |list: &str| with(from("10.0.0.2"), "forwarded", list);
+    assert!(admitted(&gate, through("for=198.51.100.7;proto=https")).await);
+    for same in [
+        "For=198.51.100.7",
+        "proto=http;for=\"198.51.100.7:4711\";by=10.0.0.2",
+        "for=1.1.1.1, for=198.51.100.7",
+        "for=\", for=198.51.100.7",
+        "for=\"_hidden, x\", FOR = 198.51.100.7",
+    ] {
+        assert!(!admitted(&gate, through(same)).await, "{same}");
+    }
+    assert!(admitted(&gate, through("for=\"[2001:db8::7]:4711\"")).await);
+    assert!(
+        !admitted(&gate, through("for=\"[2001:db8::8]\"")).await,
+        "one /64"
+    );
+    // The other header is whatever a client sent.
+    let forged = with(
+        through("for=198.51.100.7"),
+        "x-forwarded-for",
+        "198.51.100.99",
+    );
+    assert!(!admitted(&gate, forged).await);
+}
+
+#[test]
+fn what_a_client_says_of_its_host_does_not_name_it() {
+    let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
+    // A proxy writes the Host that a client sent into an element of its own.
+    for line in [
+        r#"for=9.9.9.9;host="x,for=1.1.1.1;y""#,
+        r#"host="x;for=1.1.1.1;y";for=9.9.9.9"#,
+        r#"proto=http;host="a,for=1.1.1.1;b";for=9.9.9.9"#,
+        r#"for=1.1.1.1, host="a\",for=1.1.1.1;b";for=9.9.9.9"#,
+    ] {
+        let mut headers = http::HeaderMap::new();
+        headers.insert("forwarded", line.parse().unwrap());
+        let found = client.of("10.0.0.1".parse().unwrap(), &headers);
+        assert_eq!(found.to_string(), "9.9.9.9", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
+    let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
+    let gate = gate(client);
+    assert!(admitted(&gate, with(from("10.0.0.2"), "forwarded", "for=unknown")).await);
+    for broken in [
+        "for=_secret",
+        "",
+        "for=",
+        "nonsense",
+        "for=999.1.1.1",
+        "\u{ff}",
+    ] {
+        let request = with(from("10.0.0.2"), "forwarded", broken);
+        assert!(!admitted(&gate, request).await, "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_one_ipv6_network_are_one_client() {
+    let one = gate(ClientAddress::peer());
+    assert!(admitted(&one, from("2001:db8:1:2::1")).await);
+    for rotated in [
+        "2001:db8:1:2::2",
+        "2001:db8:1:2:ffff:ffff:ffff:ffff",
+        "2001:db8:1:2:1:2:3:4",
+    ] {
+        assert!(!admitted(&one, from(rotated)).await, "{rotated}");
+    }
+    assert!(admitted(&one, from("2001:db8:1:3::1")).await);
+    let exact = gate(ClientAddress::peer().ipv6_prefix(128));
+    assert!(admitted(&exact, from("2001:db8:1:2::1")).await);
+    assert!(admitted(&exact, from("2001:db8:1:2::2")).await);
+    let wide = gate(ClientAddress::peer().ipv6_prefix(48));
+    assert!(admitted(&wide, from("2001:db8:1:2::1")).await);
+    assert!(!admitted(&wide, from("2001:db8:1:3::1")).await);
+}
+
+#[tokio::test]
+async fn an_ipv4_address_in_ipv6_clothes_is_the_same_client() {
+    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    assert!(admitted(&gate, from("192.0.2.1")).await);
+    assert!(!admitted(&gate, from("::ffff:192.0.2.1")).await);
+    let proxied = with(
+        from("::ffff:10.0.0.1"),
+        "x-forwarded-for",
+        "::ffff:192.0.2.1",
+    );
+    assert!(!admitted(&gate, proxied).await);
+    // Not all of IPv4 is one /64.
+    assert!(admitted(&gate, from("::ffff:192.0.2.2")).await);
+}
+
+#[tokio::test]
+async fn a_list_of_sixty_four_kibibytes_is_read_from_the_right() {
+    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let long = "10.0.0.1,".repeat(7_281) + "198.51.100.7";
+    assert!(admitted(&gate, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
+    assert!(!admitted(&gate, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
+    let trusted_only = "10.0.0.1,".repeat(7_281) + "10.0.0.3";
+    assert!(
+        admitted(
+            &gate,
+            with(from("10.0.0.2"), "x-forwarded-for", &trusted_only)
+        )
+        .await
+    );
+}
+
+#[tokio::test]
+async fn a_request_without_a_peer_is_the_rules_decision_and_never_an_error() {
+    for (missing, statuses) in [
+        (Missing::Shared, [200, 429]),
+        (Missing::Pass, [200, 200]),
+        (Missing::Refuse, [400, 400]),
+    ] {
+        let (_, store) = manual();
+        let rule = Rule::new("r", Quota::per_hour(1)).by_ip().missing(missing);
+        let gate = Gate::over(store, rule);
+        for status in statuses {
+            let nobody = http::Request::new(http_body_util::Full::default());
+            assert_eq!(call(&gate, nobody).await.status(), status, "{missing:?}");
+        }
+        assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    }
+}
+
+#[test]
+fn a_network_says_what_is_wrong_with_it() {
+    for (text, part) in [
+        ("", "is not an address"),
+        ("10.0.0", "is not an address"),
+        ("10.0.0.0/33", "more bits"),
+        ("10.0.0.0/x", "no number of bits"),
+        ("10.0.0.0/+8", "no number of bits"),
+        ("10.0.0.0/", "no number of bits"),
+        ("10.0.0.1/8", "bits beyond"),
+        ("2001:db8::1/32", "bits beyond"),
+    ] {
+        let error = text.parse::<Network>().unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    for text in [
+        "10.0.0.0/8",
+        "0.0.0.0/0",
+        "192.0.2.1/32",
+        "2001:db8::/32",
+        "::/0",
+    ] {
+        assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+    }
+    assert_eq!(
+        "192.0.2.1".parse::<Network>().unwrap().to_string(),
+        "192.0.2.1/32"
+    );
+}

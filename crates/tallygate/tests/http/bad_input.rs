@@ -1,0 +1,249 @@
+//! Requests of every kind of badness: decided, never an error, never a way around.
+
+use http::{HeaderMap, HeaderValue};
+use tallygate::http::{Missing, Rule};
+use tallygate::tower::Gate;
+use tallygate::{Key, Quota};
+
+use crate::support::{call, from, header, manual, with};
+
+#[tokio::test]
+async fn header_values_of_any_bytes_tell_clients_apart() {
+    let (_, store) = manual();
+    let gate = Gate::over(
+        store,
+        Rule::new("r", Quota::per_hour(1)).by_header("x-user"),
+    );
+    let values: [&[u8]; 6] = [
+        b"",
+        b"plain",
+        b"caf\xe9",
+        b"\xff\xfe",
+        b"a,b",
+        b"\"quoted\"",
+    ];
+    for value in values {
+        assert_eq!(
+            call(&gate, with(from("192.0.2.1"), "x-user", value))
+                .await
+                .status(),
+            200
+        );
+        assert_eq!(
+            call(&gate, with(from("192.0.2.1"), "x-user", value))
+                .await
+                .status(),
+            429
+        );
+    }
+    let long = "x".repeat(64 * 1024);
+    let longer = "x".repeat(64 * 1024 + 1);
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+            .await
+            .status(),
+        200
+    );
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+            .await
+            .status(),
+        429
+    );
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", &longer))
+            .await
+            .status(),
+        200
+    );
+}
+
+#[test]
+fn a_line_break_cannot_arrive_in_a_header() {
+    // The type that headers arrive in refuses them: nothing has to look again.
+    for value in ["a\r\nb", "a\nb", "a\rb", "a\0b"] {
+        assert!(HeaderValue::from_str(value).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_says_two_things_names_nobody() {
+    for (missing, status) in [
+        (Missing::Shared, 200),
+        (Missing::Pass, 200),
+        (Missing::Refuse, 400),
+    ] {
+        let (_, store) = manual();
+        let rule = Rule::new("r", Quota::per_hour(1))
+            .by_header("x-user")
+            .missing(missing);
+        let gate = Gate::over(store, rule);
+        let twice = |second: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-user", second);
+        assert_eq!(call(&gate, twice("1")).await.status(), status);
+        if missing != Missing::Refuse {
+            // A second value of one's own choice opens no second budget.
+            assert_eq!(call(&gate, twice("2")).await.status(), 429);
+        }
+        // The same thing twice is one thing.
+        assert_eq!(call(&gate, twice("ann")).await.status(), 200);
+        let ann = with(from("192.0.2.1"), "x-user", "ann");
+        assert_eq!(call(&gate, ann).await.status(), 429);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_header_names_nobody() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1)).by_header("x-user");
+    let gate = Gate::over(store, rule.missing(Missing::Refuse));
+    assert_eq!(
+        call(&gate, with(from("192.0.2.1"), "x-user", ""))
+            .await
+            .status(),
+        400
+    );
+}
+
+#[tokio::test]
+async fn parts_of_a_key_never_run_into_each_other() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1))
+        .by_header("x-a")
+        .by_header("x-b");
+    let gate = Gate::over(store, rule);
+    let request = |a: &str, b: &str| with(with(from("192.0.2.1"), "x-a", a), "x-b", b);
+    for (a, b) in [("ab", "c"), ("a", "bc"), ("a:b", "c"), ("a", "b:c")] {
+        assert_eq!(call(&gate, request(a, b)).await.status(), 200, "{a} {b}");
+        assert_eq!(call(&gate, request(a, b)).await.status(), 429, "{a} {b}");
+    }
+}
+
+#[tokio::test]
+async fn a_function_and_an_address_make_one_key() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1))
+        .by_ip()
+        .by(|head| Some(Key::from_parts(["path", head.uri().path()])));
+    let gate = Gate::over(store, rule);
+    let request = |ip: &str, path: &str| {
+        let mut request = from(ip);
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    for (ip, path) in [
+        ("192.0.2.1", "/a"),
+        ("192.0.2.1", "/b"),
+        ("192.0.2.2", "/a"),
+    ] {
+        assert_eq!(call(&gate, request(ip, path)).await.status(), 200);
+        assert_eq!(call(&gate, request(ip, path)).await.status(), 429);
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_any_size_is_decided() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(10)).cost(|head| {
+        head.headers()
+            .get("x-cost")
+            .and_then(|cost| cost.to_str().ok()?.parse().ok())
+            .unwrap_or(1)
+    });
+    let gate = Gate::over(store, rule);
+    for (cost, status) in [
+        ("0", 200),
+        ("4294967295", 429),
+        ("11", 429),
+        ("10", 200),
+        ("0", 200),
+        ("-1", 429),
+        ("x", 429),
+    ] {
+        let response = call(&gate, with(from("192.0.2.1"), "x-cost", cost)).await;
+        assert_eq!(response.status(), status, "{cost}");
+    }
+}
+
+#[tokio::test]
+async fn fields_that_the_service_sent_too_are_replaced() {
+    use std::convert::Infallible;
+    use tower::{Layer, Service, service_fn};
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(10)));
+    let inner = service_fn(|_: crate::support::Asked| async {
+        let mut response = http::Response::new(http_body_util::Full::<bytes::Bytes>::default());
+        let forged: &mut HeaderMap = response.headers_mut();
+        forged.append("ratelimit", HeaderValue::from_static("\"x\";r=999"));
+        forged.append("ratelimit", HeaderValue::from_static("\"y\";r=999"));
+        Ok::<_, Infallible>(response)
+    });
+    let response = gate.layer(inner).call(from("192.0.2.1")).await.unwrap();
+    let response = response.map(|_| bytes::Bytes::new());
+    assert!(
+        header(&response, "ratelimit")
+            .unwrap()
+            .starts_with("\"r sliding")
+    );
+}
+
+#[tokio::test]
+async fn one_rule_too_many_is_never_passed_over() {
+    let (_, store) = manual();
+    let mut gate = Gate::over(store, Rule::new("0", Quota::per_hour(1_000)));
+    for i in 1..65 {
+        gate = gate.and(Rule::new(i.to_string(), Quota::per_hour(1_000)));
+    }
+    let response = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(response.status(), 503);
+    let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(body["type"], "urn:tallygate:problem:too-many-limits");
+}
+
+#[tokio::test]
+async fn a_spelling_of_bearer_is_no_new_client() {
+    let (_, store) = manual();
+    let rule = Rule::new("r", Quota::per_hour(1)).by_header("authorization");
+    let gate = Gate::over(store, rule);
+    let spellings = ["Bearer tok", "bearer tok", "BEARER  tok ", "bEarer tok"];
+    let mut admitted = 0;
+    for spelling in spellings {
+        let request = with(from("192.0.2.1"), "authorization", spelling);
+        admitted += u32::from(call(&gate, request).await.status() == 200);
+    }
+    assert_eq!(admitted, 1);
+}
+
+#[tokio::test]
+async fn a_content_type_alone_makes_nothing_grpc() {
+    let (_, store) = manual();
+    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(1)));
+    call(&gate, from("192.0.2.1")).await;
+    let request = with(from("192.0.2.1"), "content-type", "application/grpc");
+    assert_eq!(call(&gate, request).await.status(), 429);
+}
+
+#[test]
+fn a_head_shows_no_secret() {
+    let mut request = with(from("192.0.2.1"), "authorization", "Bearer hunter2");
+    *request.uri_mut() = "/a?token=hunter3".parse().unwrap();
+    let shown = format!("{:?}", tallygate::http::Head::from(&request));
+    assert_eq!(shown, "GET /a");
+}
+
+#[test]
+fn names_that_promise_secrets_are_known() {
+    for name in [
+        "authorization",
+        "X-Api-Key",
+        "x-auth",
+        "x-jwt",
+        "cookie",
+        "access_token",
+        "ocp-apim-subscription-key",
+    ] {
+        assert!(tallygate::http::is_secret(name), "{name}");
+    }
+    for name in ["x-user", "x-tenant", "accept", "keyboard"] {
+        assert!(!tallygate::http::is_secret(name), "{name}");
+    }
+}

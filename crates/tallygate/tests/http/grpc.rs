@@ -1,0 +1,76 @@
+//! gRPC: a status that its clients understand, over a real connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tallygate::http::Rule;
+use tallygate::tower::Gate;
+use tallygate::{MemoryStore, Quota};
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt;
+
+async fn serve(rule: Rule) -> HealthClient<Channel> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder()
+        .layer(Gate::over(MemoryStore::new(), rule))
+        .add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Channel::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect_lazy();
+    HealthClient::new(channel)
+}
+
+async fn ask(client: &mut HealthClient<Channel>) -> Result<(), Status> {
+    client.check(HealthCheckRequest::default()).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_refusal_is_resource_exhausted_and_says_when_to_come_back() {
+    let quota: Quota = "fixed-window 1/d".parse().unwrap();
+    let mut client = serve(Rule::new("checks", quota).by_ip()).await;
+    ask(&mut client).await.unwrap();
+    let refused = ask(&mut client).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(
+        refused.message().contains("checks"),
+        "{}",
+        refused.message()
+    );
+    let delay = refused
+        .get_details_retry_info()
+        .unwrap()
+        .retry_delay
+        .unwrap();
+    assert!(
+        delay > Duration::ZERO && delay <= Duration::from_secs(86_400),
+        "{delay:?}"
+    );
+    let told: u64 = refused
+        .metadata()
+        .get("retry-after")
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(
+        Duration::from_secs(told) >= delay,
+        "{told} s is less than {delay:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_never_fits_says_nothing_of_coming_back() {
+    let mut client = serve(Rule::new("checks", Quota::per_hour(1)).cost(|_| 2)).await;
+    let refused = ask(&mut client).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.get_details_retry_info().is_none());
+}

@@ -1,0 +1,90 @@
+//! Retry-After is the truth: whoever waits that long is admitted, whoever waits a second less is not.
+
+use http::StatusCode;
+use tallygate::Quota;
+use tallygate::http::Rule;
+use tallygate::tower::Gate;
+
+use crate::support::{call, from, header, manual, with};
+
+const QUOTAS: [&str; 6] = [
+    "fixed-window 7/10s",
+    "sliding-window-log 7/10s",
+    "sliding-window-counter 7/10s",
+    "token-bucket 7/10s burst 7",
+    "leaky-bucket 7/10s burst 7",
+    "leaky-bucket 7/10s queue 7",
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_as_told_is_admitted() {
+    for quota in QUOTAS {
+        for cost in 1..=7 {
+            let (clock, store) = manual();
+            clock.advance(std::time::Duration::from_micros(1_234_567));
+            let rule = Rule::new("r", quota.parse::<Quota>().unwrap())
+                .by_ip()
+                .cost(|head| head.headers()["x-cost"].to_str().unwrap().parse().unwrap());
+            let gate = Gate::over(store, rule);
+            let request = || with(from("192.0.2.1"), "x-cost", cost.to_string());
+            let mut admitted = 0;
+            let refused = loop {
+                let response = call(&gate, request()).await;
+                if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                    break response;
+                }
+                assert_eq!(header(&response, "retry-after"), None);
+                admitted += 1;
+                assert!(admitted <= 7, "{quota} of cost {cost}");
+            };
+            let seconds: u64 = header(&refused, "retry-after").unwrap().parse().unwrap();
+            assert!(seconds >= 1, "{quota} of cost {cost}");
+            clock.advance(std::time::Duration::from_secs(seconds - 1));
+            let early = call(&gate, request()).await;
+            assert_eq!(
+                early.status(),
+                429,
+                "{quota} of cost {cost} after {seconds} s less one"
+            );
+            assert_eq!(header(&early, "retry-after"), Some("1"));
+            clock.advance(std::time::Duration::from_secs(1));
+            let later = call(&gate, request()).await;
+            assert_eq!(
+                later.status(),
+                200,
+                "{quota} of cost {cost} after {seconds} s"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_fits_is_not_told_to_come_back() {
+    for quota in QUOTAS {
+        let (_, store) = manual();
+        let rule = Rule::new("r", quota.parse::<Quota>().unwrap()).cost(|_| 8);
+        let response = call(&Gate::over(store, rule), from("192.0.2.1")).await;
+        assert_eq!(response.status(), 429, "{quota}");
+        assert_eq!(header(&response, "retry-after"), None, "{quota}");
+        let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(body["type"], "urn:tallygate:problem:never-fits", "{quota}");
+    }
+}
+
+#[tokio::test]
+async fn jitter_only_ever_adds() {
+    let jitter = std::time::Duration::from_secs(5);
+    let headers = tallygate::http::Headers::default().jitter(jitter);
+    let (_, store) = manual();
+    let rule = Rule::new("r", "fixed-window 1/10s".parse::<Quota>().unwrap()).headers(headers);
+    let gate = Gate::over(store, rule);
+    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        let response = call(&gate, from("192.0.2.1")).await;
+        let seconds: u64 = header(&response, "retry-after").unwrap().parse().unwrap();
+        assert!((10..=15).contains(&seconds), "{seconds}");
+        seen.insert(seconds);
+    }
+    assert!(seen.len() > 1, "no jitter at all: {seen:?}");
+}

@@ -1,0 +1,116 @@
+//! axum over real sockets.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tallygate::http::{ClientAddress, Rule};
+use tallygate::tower::Gate;
+use tallygate::{MemoryStore, Quota};
+use tokio::net::TcpListener;
+
+/// Serves an app as axum's users do.
+async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+async fn ask(to: SocketAddr, forwarded: Option<&str>) -> http::Response<Bytes> {
+    let client: Client<HttpConnector, Full<Bytes>> =
+        Client::builder(TokioExecutor::new()).build_http();
+    let mut request = http::Request::post(format!("http://{to}/login"))
+        .body(Full::default())
+        .unwrap();
+    if let Some(forwarded) = forwarded {
+        request
+            .headers_mut()
+            .insert("x-forwarded-for", forwarded.parse().unwrap());
+    }
+    let (parts, body) = client.request(request).await.unwrap().into_parts();
+    http::Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+}
+
+fn app(gate: Gate) -> Router {
+    Router::new()
+        .route("/login", post(|| async { "welcome" }))
+        .layer(gate)
+}
+
+#[tokio::test]
+async fn a_login_is_limited_by_the_sockets_peer() {
+    let quota: Quota = "sliding-window-log 2/d".parse().unwrap();
+    let address = serve(app(Gate::new(Rule::new("login", quota).by_ip()))).await;
+    for left in ["1", "0"] {
+        let response = ask(address, Some("203.0.113.1")).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.body(), "welcome");
+        assert_eq!(response.headers()["x-ratelimit-remaining"], left);
+    }
+    let refused = ask(address, Some("203.0.113.2")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(
+        refused.headers()["content-type"],
+        "application/problem+json"
+    );
+    assert_eq!(
+        refused.headers()["content-length"],
+        refused.body().len().to_string().as_str()
+    );
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_clients_are_told_apart() {
+    let rule = Rule::new("login", "fixed-window 1/d".parse::<Quota>().unwrap()).by_ip();
+    let gate = Gate::over(MemoryStore::new(), rule)
+        .client(ClientAddress::behind(["127.0.0.0/8".parse().unwrap()]));
+    let address = serve(app(gate)).await;
+    assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 200);
+    assert_eq!(ask(address, Some("203.0.113.2")).await.status(), 200);
+    assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 429);
+    assert_eq!(
+        ask(address, Some("9.9.9.9, 203.0.113.1")).await.status(),
+        429
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_comes_slowly_is_counted_once_and_given_back_when_it_should_be() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let quota: Quota = "fixed-window 2/d".parse().unwrap();
+    let rule = Rule::new("login", quota).count_if(|status, _| status != 200);
+    let app = Router::new()
+        .route("/login", post(|body: String| async move { body }))
+        .layer(Gate::new(rule));
+    let address = serve(app).await;
+    // Aborted in the middle: it counts.
+    let mut aborted = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = b"POST /login HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
+    aborted.write_all(head).await.unwrap();
+    let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
+    slow.write_all(head).await.unwrap();
+    // Both are in: there is no room for a third until the slow one is answered.
+    let full = async { while ask(address, None).await.status() != 429 {} };
+    tokio::time::timeout(Duration::from_secs(60), full)
+        .await
+        .unwrap();
+    drop(aborted);
+    slow.write_all(b" done!").await.unwrap();
+    let mut answer = vec![0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+    assert_eq!(
+        ask(address, None).await.status(),
+        200,
+        "the slow one was given back"
+    );
+    assert_eq!(ask(address, None).await.status(), 200, "and so was this");
+}

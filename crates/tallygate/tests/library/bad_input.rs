@@ -1,0 +1,259 @@
+//! Anything goes in: a typed error or a defined decision comes out, never a panic.
+
+use tallygate::{
+    Decision, Key, Limit, Limiter, MAX_LIMITS, Quota, Request, RequestError, RetryAfter, Verb,
+};
+
+use crate::behaviours::{SECOND, Store, T0, each_minute, limiter, store};
+
+fn odd_keys() -> Vec<Key<'static>> {
+    vec![
+        Key::from(""),
+        Key::from("\0"),
+        Key::from("\0\0"),
+        Key::from(vec![0xff, 0xfe, 0x80]),
+        Key::from(vec![b'x'; 1 << 20]),
+        Key::from(vec![b'x'; (1 << 20) + 1]),
+        Key::from_parts([""; 0]),
+        Key::from_parts(["", ""]),
+        Key::from_parts(["\0", ""]),
+        Key::from_parts(["", "\0"]),
+        Key::from_parts(["part"; 1_000]),
+        Key::from("{}"),
+        Key::from("key\r\nwith lines"),
+    ]
+}
+
+#[test]
+fn any_bytes_are_a_key_of_their_own() {
+    for quota in each_minute(2) {
+        let (_, limiter) = limiter(quota);
+        for _ in 0..2 {
+            for key in &odd_keys() {
+                assert!(limiter.check(key).allowed(), "{quota} {key:?}");
+            }
+        }
+        for key in &odd_keys() {
+            assert!(!limiter.check(key).allowed(), "{quota} {key:?}");
+        }
+    }
+}
+
+/// Two keys of every length to 100, alike but for one byte, wherever it is; and one byte repeated.
+#[test]
+fn keys_that_differ_in_a_byte_or_in_length_are_counted_apart() {
+    let (_, limiter) = limiter("fixed-window 1/min".parse().unwrap());
+    for length in 1..=100 {
+        let same = vec![b'x'; length];
+        assert!(limiter.check(&same[..]).allowed(), "{length}");
+        for at in 0..length {
+            let mut other = same.clone();
+            other[at] = b'y';
+            assert!(limiter.check(&other[..]).allowed(), "{at} of {length}");
+        }
+        assert!(!limiter.check(&same[..]).allowed(), "{length}");
+    }
+}
+
+#[test]
+fn a_cost_of_nothing_is_admitted_and_changes_nothing_even_when_nothing_is_left() {
+    for quota in each_minute(1) {
+        let (_, limiter) = limiter(quota);
+        for left in [1, 0] {
+            let before = limiter.peek("a", 1);
+            for decision in [
+                limiter.check_cost("a", 0),
+                limiter.take("a", 0),
+                limiter.charge("a", 0),
+                limiter.refund("a", 0),
+                limiter.peek("a", 0),
+            ] {
+                assert!(decision.allowed(), "{quota}");
+                assert_eq!(decision.granted(), 0, "{quota}");
+                assert_eq!(decision.remaining(), left, "{quota}");
+                assert!(decision.delay().is_zero(), "{quota}");
+            }
+            assert_eq!(limiter.peek("a", 1), before, "{quota}");
+            let _ = limiter.check("a");
+        }
+    }
+}
+
+#[test]
+fn the_largest_cost_never_fits_and_is_a_debt_when_charged() {
+    for quota in each_minute(3) {
+        let (clock, limiter) = limiter(quota);
+        // A debt may last for all the time there is.
+        clock.set(0);
+        for _ in 0..2 {
+            let refused = limiter.check_cost("a", u32::MAX);
+            assert_eq!(refused.retry_after(), Some(RetryAfter::Never), "{quota}");
+            assert_eq!(refused.remaining(), 3, "{quota}");
+            let peeked = limiter.peek("a", u32::MAX);
+            assert_eq!(peeked.retry_after(), Some(RetryAfter::Never), "{quota}");
+        }
+        assert_eq!(limiter.take("a", u32::MAX).granted(), 3, "{quota}");
+        assert_eq!(limiter.refund("a", u32::MAX).remaining(), 3, "{quota}");
+        for _ in 0..3 {
+            let charged = limiter.charge("a", u32::MAX);
+            assert!(charged.allowed() && charged.remaining() == 0, "{quota}");
+        }
+        let refused = limiter.check("a");
+        let Some(RetryAfter::After(wait)) = refused.retry_after() else {
+            panic!("{quota}: {refused:?}");
+        };
+        clock.advance(wait);
+        assert!(limiter.check("a").allowed(), "{quota}");
+    }
+}
+
+const ODD_TIMES: [u64; 12] = [
+    0,
+    1,
+    T0,
+    T0 - 1,
+    T0 - 60 * SECOND,
+    T0 - 60 * SECOND - 1,
+    T0 - 365 * 86_400 * SECOND,
+    T0 + 1,
+    (1 << 52) - 1,
+    1 << 52,
+    (1 << 52) + 1,
+    u64::MAX,
+];
+
+#[test]
+fn no_order_of_odd_times_panics() {
+    for quota in each_minute(2) {
+        let (clock, store) = store(4);
+        let limiter = Limiter::over(store, quota);
+        for first in ODD_TIMES {
+            for second in ODD_TIMES {
+                for (n, verb) in Verb::ALL.into_iter().enumerate() {
+                    let key = (n % 3).to_string();
+                    for now in [first, second] {
+                        clock.set(now);
+                        let request = limiter.request(&key).verb(verb).cost(1);
+                        let decision = limiter.decide_now(&request);
+                        assert!(decision.remaining() <= 2);
+                    }
+                }
+                let _ = limiter.store().live_keys();
+            }
+        }
+    }
+}
+
+/// More keys than places too, where every way to find room is tried.
+#[test]
+fn a_crowded_store_survives_odd_times() {
+    for quota in each_minute(2) {
+        let (_, store) = store(1);
+        let limit = Limit::from(quota);
+        for now in ODD_TIMES {
+            for n in 0..200 {
+                let key = n.to_string();
+                let asked = Request::new(&key, &limit).and("x", &limit).unwrap();
+                let decision = store.decide_at(&asked, now);
+                assert_eq!(decision.verdicts().len(), 2);
+            }
+        }
+    }
+}
+
+fn admitted(store: &Store, key: &str, limit: &Limit, now: u64) -> u32 {
+    let check = Request::new(key, limit);
+    let check = || store.decide_at(&check, now);
+    std::iter::repeat_with(check)
+        .take_while(Decision::allowed)
+        .take(10)
+        .map(|decision| decision.granted())
+        .sum()
+}
+
+/// Times beyond 2^52 us count as that one instant, so that nobody gets more than the limit there.
+#[test]
+fn beyond_the_end_of_time_every_key_still_has_its_limit_and_no_more() {
+    for quota in each_minute(2) {
+        let limit = Limit::from(quota);
+        for end in [1 << 52, (1 << 52) + 600 * SECOND, 1 << 54, u64::MAX] {
+            let (_, store) = store(1_000);
+            let keys: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+            for key in &keys {
+                assert_eq!(admitted(&store, key, &limit, end), 2, "{quota} at {end}");
+            }
+            for key in &keys {
+                assert_eq!(admitted(&store, key, &limit, end), 0, "{quota} at {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_over_several_keys_beyond_the_end_of_time_charges_each() {
+    for quota in each_minute(2) {
+        let limit = Limit::from(quota);
+        let (_, store) = store(100);
+        let keys: Vec<String> = (0..MAX_LIMITS).map(|n| n.to_string()).collect();
+        let mut request = Request::new(&keys[0], &limit);
+        for key in &keys[1..] {
+            request = request.and(key, &limit).unwrap();
+        }
+        assert!(store.decide_at(&request, u64::MAX).allowed());
+        assert!(store.decide_at(&request, u64::MAX).allowed());
+        for key in &keys {
+            assert_eq!(admitted(&store, key, &limit, u64::MAX), 0, "{quota}");
+        }
+    }
+}
+
+#[test]
+fn a_request_takes_64_limits_and_not_65() {
+    let named = |n: usize| Limit::named(n.to_string(), Quota::per_minute(3));
+    let limits: Vec<Limit> = (0..=MAX_LIMITS).map(named).collect();
+    let request = Request::of("a", &limits[..MAX_LIMITS]).unwrap();
+    let (_, store) = store(100);
+    for left in [2, 1, 0] {
+        let decision = store.decide(&request);
+        assert!(decision.allowed());
+        assert_eq!(decision.verdicts().len(), MAX_LIMITS);
+        assert!(decision.verdicts().iter().all(|v| v.remaining == left));
+    }
+    assert!(!store.decide(&request).allowed());
+
+    let one_more = request.and("a", &limits[MAX_LIMITS]);
+    assert_eq!(one_more.unwrap_err(), RequestError::TooManyLimits);
+    let all = Request::of("a", &limits);
+    assert_eq!(all.unwrap_err(), RequestError::TooManyLimits);
+    assert_eq!(Request::of("a", []).unwrap_err(), RequestError::NoLimit);
+
+    let first = Limiter::over(store, limits[0].clone());
+    let full = limits[1..MAX_LIMITS]
+        .iter()
+        .fold(first, |limiter, limit| limiter.and(limit.clone()).unwrap());
+    assert!(!full.check("a").allowed());
+    assert!(full.check("b").allowed());
+    let refused = full.and(limits[MAX_LIMITS].clone());
+    assert_eq!(refused.unwrap_err(), RequestError::TooManyLimits);
+}
+
+#[test]
+fn a_capacity_of_nothing_is_one() {
+    let (_, store) = store(0);
+    assert_eq!(store.capacity(), 1);
+    let limiter = Limiter::over(store, Quota::per_minute(1));
+    assert!(limiter.check("a").allowed());
+    assert!(!limiter.check("a").allowed());
+}
+
+#[test]
+fn any_name_is_a_name() {
+    let (_, store) = store(100);
+    let names = ["", "\0", "a", "a ", &"x".repeat(1 << 20), "\u{1f980}"];
+    for name in names {
+        let limit = Limit::named(name, Quota::per_minute(1));
+        assert_eq!(limit.name(), name);
+        assert!(store.decide(&Request::new("k", &limit)).allowed());
+        assert!(!store.decide(&Request::new("k", &limit)).allowed());
+    }
+}

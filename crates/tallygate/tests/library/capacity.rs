@@ -1,0 +1,242 @@
+//! A capacity of N holds N live keys, each its own, and places are used again once their keys are
+//! as if never seen.
+
+use std::time::Duration;
+
+use tallygate::{Decision, Limit, Limiter, Quota, Request, Verb};
+
+use crate::behaviours::{T0, each_minute, quotas, store};
+use crate::concurrency::race;
+use tallygate_testkit::with_each_seed;
+
+const EACH: u32 = 2;
+
+fn keys(capacity: usize, generation: usize) -> Vec<String> {
+    (0..capacity).map(|n| format!("{generation}:{n}")).collect()
+}
+
+/// Asks every key for one more than its limit, twice around so that all are live together.
+fn each_has_its_own(limiter: &Limiter<crate::behaviours::Store>, keys: &[String]) {
+    let shared = limiter.store().shared_decisions();
+    let quota = limiter.limits()[0].quota();
+    for round in 0..=EACH {
+        for key in keys {
+            let decision = limiter.check(key);
+            let of = keys.len();
+            assert!(
+                !decision.shared(),
+                "{quota}, {of} keys: shared in round {round}"
+            );
+            assert_eq!(decision.allowed(), round < EACH, "{quota}, {of} keys");
+        }
+    }
+    assert_eq!(limiter.store().shared_decisions(), shared);
+    assert_eq!(limiter.store().live_keys(), keys.len(), "{quota}");
+}
+
+#[test]
+fn a_small_store_holds_as_many_keys_as_it_says() {
+    for capacity in [1, 2, 3, 8, 10, 100] {
+        for quota in each_minute(EACH) {
+            // Where keys come to lie is random for each store.
+            for _ in 0..20 {
+                let limiter = Limiter::over(store(capacity).1, quota);
+                each_has_its_own(&limiter, &keys(capacity, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_of_thousands_holds_as_many_keys_as_it_says() {
+    for (capacity, stores) in [(1_000, 8), (10_000, 2)] {
+        for quota in each_minute(EACH) {
+            for _ in 0..stores {
+                let limiter = Limiter::over(store(capacity).1, quota);
+                each_has_its_own(&limiter, &keys(capacity, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_of_a_hundred_thousand_holds_as_many_keys_as_it_says() {
+    for quota in [
+        each_minute(EACH)[1],
+        each_minute(EACH)[3],
+        each_minute(EACH)[3],
+    ] {
+        let limiter = Limiter::over(store(100_000).1, quota);
+        each_has_its_own(&limiter, &keys(100_000, 0));
+    }
+}
+
+#[test]
+fn a_key_with_several_limits_counts_once_for_each() {
+    const KEYS: usize = 500;
+    let (_, store) = store(KEYS * 5);
+    // One of the six has its own table; five share the other.
+    let limits: Vec<Limit> = each_minute(1).into_iter().map(Limit::from).collect();
+    let flat: Vec<&Limit> = limits
+        .iter()
+        .filter(|l| !l.quota().algorithm().logs())
+        .collect();
+    for key in keys(KEYS, 0) {
+        let decision = store.decide(&Request::of(&key, flat.iter().copied()).unwrap());
+        assert!(decision.allowed() && !decision.shared());
+    }
+    assert_eq!(store.live_keys(), KEYS * 5);
+    assert_eq!(store.shared_decisions(), 0);
+}
+
+#[test]
+fn places_of_expired_keys_are_used_again_for_ever() {
+    const CAPACITY: usize = 300;
+    for quota in each_minute(EACH) {
+        let (clock, store) = store(CAPACITY);
+        let limiter = Limiter::over(store, quota);
+        for generation in 0..15 {
+            each_has_its_own(&limiter, &keys(CAPACITY, generation));
+            clock.advance(2 * quota.period());
+            assert_eq!(limiter.store().live_keys(), 0, "{quota}");
+        }
+        assert_eq!(limiter.store().shared_decisions(), 0);
+    }
+}
+
+#[test]
+fn keys_that_come_and_go_one_by_one_never_share() {
+    const CAPACITY: usize = 200;
+    with_each_seed(|rng| {
+        for quota in quotas(1, Duration::from_secs(CAPACITY as u64 / 2)) {
+            let (clock, store) = store(CAPACITY);
+            let limiter = Limiter::over(store, quota);
+            // One new key a second: each lives for one or two periods, so at most 200 are live.
+            for n in 0..1_500 {
+                let decision = limiter.check(n.to_string());
+                assert!(decision.allowed() && !decision.shared(), "{quota} key {n}");
+                clock.advance(Duration::from_micros(rng.u64(1_000_000..1_100_000)));
+            }
+        }
+    });
+}
+
+#[test]
+fn reset_and_refunded_keys_leave_their_places() {
+    const CAPACITY: usize = 400;
+    for quota in each_minute(EACH) {
+        let limiter = Limiter::over(store(CAPACITY).1, quota);
+        for generation in 0..10 {
+            let keys = keys(CAPACITY, generation);
+            each_has_its_own(&limiter, &keys);
+            for (n, key) in keys.iter().enumerate() {
+                let left = if n % 2 == 0 {
+                    limiter.reset(key)
+                } else {
+                    limiter.refund(key, EACH)
+                };
+                assert!(!left.shared() && left.remaining() == EACH, "{quota}");
+            }
+            assert_eq!(limiter.store().live_keys(), 0, "{quota}");
+        }
+    }
+}
+
+#[test]
+fn refused_and_peeking_strangers_take_no_place() {
+    const CAPACITY: usize = 100;
+    for quota in each_minute(EACH) {
+        let limiter = Limiter::over(store(CAPACITY).1, quota);
+        for key in keys(1_000, 0) {
+            let _ = limiter.peek(&key, 1);
+            let _ = limiter.check_cost(&key, EACH + 1);
+            let _ = limiter.check_cost(&key, 0);
+            let _ = limiter.refund(&key, 1);
+            let _ = limiter.reset(&key);
+        }
+        assert_eq!(limiter.store().live_keys(), 0, "{quota}");
+        each_has_its_own(&limiter, &keys(CAPACITY, 1));
+    }
+}
+
+#[test]
+fn threads_that_fill_a_store_together_find_room_for_every_key() {
+    const CAPACITY: usize = 8_000;
+    const THREADS: usize = 4;
+    for quota in [each_minute(EACH)[1], each_minute(EACH)[3]] {
+        for _ in 0..4 {
+            let limiter = Limiter::over(store(CAPACITY).1, quota);
+            let keys = keys(CAPACITY, 0);
+            race(THREADS, |thread| {
+                for key in keys.iter().skip(thread).step_by(THREADS) {
+                    let decision = limiter.check(key);
+                    assert!(decision.allowed() && !decision.shared(), "{quota}");
+                }
+            });
+            assert_eq!(limiter.store().shared_decisions(), 0, "{quota}");
+            assert_eq!(limiter.store().live_keys(), CAPACITY, "{quota}");
+        }
+    }
+}
+
+#[test]
+fn once_a_crowd_has_expired_everybody_has_their_own_again() {
+    const CAPACITY: usize = 1_000;
+    for quota in each_minute(EACH) {
+        let (clock, store) = store(CAPACITY);
+        let limiter = Limiter::over(store, quota);
+        for generation in 0..3 {
+            for key in keys(5 * CAPACITY, generation) {
+                let _ = limiter.check(&key);
+            }
+            clock.advance(2 * quota.period());
+            each_has_its_own(&limiter, &keys(CAPACITY, 10 + generation));
+            clock.advance(2 * quota.period());
+        }
+        assert!(limiter.store().shared_decisions() > 0);
+    }
+}
+
+/// The crowd is gone with the window, a microsecond after it came: what it taught the store about
+/// being full is out of date too.
+#[test]
+fn a_crowd_that_expired_a_moment_ago_leaves_room_for_everybody() {
+    const CAPACITY: usize = 3_000;
+    let quota: Quota = "fixed-window 2/ms".parse().unwrap();
+    for _ in 0..3 {
+        let (clock, store) = store(CAPACITY);
+        let limiter = Limiter::over(store, quota);
+        clock.set(T0 + 999);
+        for key in keys(3 * CAPACITY, 0) {
+            let _ = limiter.check(&key);
+        }
+        clock.set(T0 + 1_000);
+        assert_eq!(limiter.store().live_keys(), 0);
+        each_has_its_own(&limiter, &keys(CAPACITY, 1));
+    }
+}
+
+#[test]
+fn a_moved_counter_is_found_by_every_verb() {
+    const CAPACITY: usize = 2_000;
+    for quota in each_minute(9) {
+        let (_, store) = store(CAPACITY);
+        let limit = Limit::from(quota);
+        let keys = keys(CAPACITY, 0);
+        let ask = |key: &str, verb: Verb, cost: u32| -> Decision {
+            store.decide(&Request::new(key, &limit).verb(verb).cost(cost))
+        };
+        // The last ones in make the first ones move.
+        for key in &keys {
+            assert!(ask(key, Verb::Check, 4).allowed());
+        }
+        for key in &keys {
+            assert_eq!(ask(key, Verb::Peek, 1).remaining(), 5, "{quota}");
+            assert_eq!(ask(key, Verb::Take, 9).granted(), 5, "{quota}");
+            assert_eq!(ask(key, Verb::Refund, 3).remaining(), 3, "{quota}");
+            assert_eq!(ask(key, Verb::Charge, 1).remaining(), 2, "{quota}");
+            assert_eq!(ask(key, Verb::Reset, 0).remaining(), 9, "{quota}");
+            assert_eq!(ask(key, Verb::Check, 1).remaining(), 8, "{quota}");
+        }
+    }
+}

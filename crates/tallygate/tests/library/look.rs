@@ -1,0 +1,75 @@
+//! A look at counters in this process: it shows all, and changes and makes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallygate::{Key, Limit, ManualClock, MemoryStore, Quota, Request, View};
+
+const SECOND: u64 = 1_000_000;
+
+#[test]
+fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
+    let clock = Arc::new(ManualClock::at(100 * SECOND));
+    let store = MemoryStore::builder().clock(Arc::clone(&clock)).build();
+    let key = Key::from("a");
+    for (text, now, later) in [
+        (
+            "fixed-window 9/10s",
+            View::Window {
+                start_us: 100 * SECOND,
+                end_us: 110 * SECOND,
+                used: 4,
+            },
+            View::Window {
+                start_us: 110 * SECOND,
+                end_us: 120 * SECOND,
+                used: 0,
+            },
+        ),
+        (
+            "9/10s",
+            View::Windows {
+                start_us: 100 * SECOND,
+                end_us: 110 * SECOND,
+                previous: 0,
+                current: 4,
+            },
+            View::Windows {
+                start_us: 110 * SECOND,
+                end_us: 120 * SECOND,
+                previous: 4,
+                current: 0,
+            },
+        ),
+        (
+            "sliding-window-log 9/20s",
+            View::Log {
+                entries: vec![(100 * SECOND, 4)],
+            },
+            View::Log {
+                entries: vec![(100 * SECOND, 4)],
+            },
+        ),
+        (
+            "token-bucket 1/4s burst 9",
+            View::Level { used_milli: 4_000 },
+            View::Level { used_milli: 1_500 },
+        ),
+    ] {
+        let limit = Limit::from(text.parse::<Quota>().unwrap());
+        clock.set(100 * SECOND);
+        let keys = store.live_keys();
+        let before = store.look(&key, &limit);
+        assert_eq!(store.live_keys(), keys, "none is made");
+        assert_eq!(before.now_us, 100 * SECOND);
+        let _ = store.decide(&Request::new(&key, &limit).cost(4));
+        assert_eq!(store.look(&key, &limit).view, now, "{text}");
+        assert_eq!(store.look(&key, &limit).view, now, "a look changes nothing");
+        clock.advance(Duration::from_secs(10));
+        let look = store.look(&key, &limit);
+        assert_eq!((look.now_us, look.view), (110 * SECOND, later), "{text}");
+    }
+    let log = Limit::from("sliding-window-log 9/20s".parse::<Quota>().unwrap());
+    let entries = Vec::new();
+    assert_eq!(store.look(&"b".into(), &log).view, View::Log { entries });
+}

@@ -1,0 +1,288 @@
+//! Requests that did not count after all: what is taken back, and what is not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+use tallygate::{
+    Decision, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Store as AnyStore,
+    StoreError, Verb,
+};
+
+use crate::behaviours::{self, MINUTE, Store, T0, each_minute, limiter, store};
+use crate::conformance::{self, Decides, Undoes};
+
+/// The store itself, on supplied time.
+struct Supplied(Arc<Store>);
+
+impl Decides for Supplied {
+    fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
+        self.0.decide_at(request, now_us)
+    }
+}
+
+impl Undoes for Supplied {
+    fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
+        self.0.undo_at(request, decision, now_us);
+    }
+}
+
+/// A limiter on a clock that is set before each question.
+struct Set {
+    clock: Arc<ManualClock>,
+    limiter: Limiter<Store>,
+}
+
+impl Decides for Set {
+    fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
+        self.clock.set(now_us);
+        let mut decisions = self.limiter.decide_many(std::slice::from_ref(request));
+        decisions.pop().unwrap()
+    }
+}
+
+impl Undoes for Set {
+    fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
+        self.clock.set(now_us);
+        self.limiter.undo(request, decision);
+    }
+}
+
+#[test]
+fn the_store_undoes_exactly() {
+    conformance::undone_decisions_leave_what_they_should(|| Supplied(store(1_000).1));
+}
+
+#[test]
+fn a_store_with_no_place_to_spare_undoes_exactly() {
+    conformance::undone_decisions_leave_what_they_should(|| Supplied(store(360).1));
+}
+
+#[test]
+fn a_limiter_on_a_set_clock_undoes_exactly() {
+    conformance::undone_decisions_leave_what_they_should(|| {
+        let (clock, limiter) = limiter(Quota::per_second(1));
+        Set { clock, limiter }
+    });
+}
+
+#[test]
+fn every_plain_call_can_be_undone() {
+    for quota in each_minute(10) {
+        let (_, limiter) = limiter(quota);
+        let request = limiter.request("a");
+        let calls = [
+            (limiter.check("a"), request.clone()),
+            (limiter.check_cost("a", 2), request.clone().cost(2)),
+            (limiter.take("a", 3), request.clone().cost(3)),
+            (limiter.charge("a", 50), request.clone().cost(50)),
+            (
+                limiter.check_many(["a", "b"]).swap_remove(1),
+                limiter.request("b"),
+            ),
+        ];
+        for (decision, request) in &calls {
+            limiter.undo(request, decision);
+        }
+        assert_eq!(limiter.peek("a", 1).remaining(), 10, "{quota}");
+        assert_eq!(limiter.peek("b", 1).remaining(), 10, "{quota}");
+        assert_eq!(limiter.store().live_keys(), 0, "{quota}");
+    }
+}
+
+#[test]
+fn a_take_gives_back_what_it_was_granted() {
+    for quota in each_minute(10) {
+        let (_, limiter) = limiter(quota);
+        assert!(limiter.check_cost("a", 7).allowed());
+        let request = limiter.request("a").verb(Verb::Take).cost(100);
+        let decision = limiter.decide_now(&request);
+        assert_eq!(decision.granted(), 3);
+        limiter.undo(&request, &decision);
+        assert_eq!(limiter.peek("a", 1).remaining(), 3, "{quota}");
+    }
+}
+
+/// What a refund would do: give the window that is there now what an earlier one took.
+#[test]
+fn what_a_later_window_never_took_is_not_given_back_to_it() {
+    for text in ["fixed-window 10/min", "sliding-window-log 10/min", "10/min"] {
+        let (clock, limiter) = limiter(text.parse().unwrap());
+        let request = limiter.request("a").cost(4);
+        let decision = limiter.decide_now(&request);
+        clock.set(T0 + 2 * MINUTE);
+        assert!(limiter.check_cost("a", 9).allowed());
+        limiter.undo(&request, &decision);
+        assert_eq!(limiter.peek("a", 1).remaining(), 1, "{text}");
+    }
+}
+
+#[test]
+fn some_limits_of_a_request_are_undone_and_the_others_count() {
+    let limits = each_minute(10).map(|quota| Limit::named(quota.to_string(), quota));
+    let (_, store) = store(100);
+    let limiter = Limiter::over(store, limits[0].clone());
+    let request = Request::of("a", &limits).unwrap().cost(4);
+    let decision = limiter.decide_now(&request);
+    let some = Request::of("a", limits.iter().skip(1).step_by(2)).unwrap();
+    limiter.undo(&some.cost(4), &decision);
+    let after = limiter.decide_now(&request.verb(Verb::Peek));
+    let left: Vec<u32> = after.verdicts().iter().map(|v| v.remaining).collect();
+    assert_eq!(left, [6, 10, 6, 10, 6, 10]);
+}
+
+#[test]
+fn limits_with_costs_of_their_own_get_those_back() {
+    let requests = Limit::named("requests", Quota::per_minute(60));
+    let tokens = Limit::named("tokens", Quota::per_minute(10_000));
+    let (_, store) = store(100);
+    let limiter = Limiter::over(store, requests.clone());
+    let request = Request::new("a", &requests);
+    let request = request.and_cost("a", &tokens, 1_200).unwrap();
+    let decision = limiter.decide_now(&request);
+    assert_eq!(limiter.with(tokens.clone()).peek("a", 1).remaining(), 8_800);
+    limiter.undo(&request, &decision);
+    assert_eq!(limiter.peek("a", 1).remaining(), 60);
+    assert_eq!(
+        limiter.with(tokens.clone()).peek("a", 1).remaining(),
+        10_000
+    );
+}
+
+#[test]
+fn no_more_is_given_back_than_was_taken() {
+    for quota in each_minute(10) {
+        let (_, limiter) = limiter(quota);
+        assert!(limiter.check_cost("a", 5).allowed());
+        let decision = limiter.check_cost("a", 2);
+        limiter.undo(&limiter.request("a").cost(9), &decision);
+        assert_eq!(limiter.peek("a", 1).remaining(), 5, "{quota}");
+    }
+}
+
+#[test]
+fn what_took_nothing_gives_nothing_back() {
+    for quota in each_minute(10) {
+        let (_, limiter) = limiter(quota);
+        assert!(limiter.check_cost("a", 8).allowed());
+        let request = limiter.request("a").cost(5);
+        for verb in [Verb::Check, Verb::Peek, Verb::Refund, Verb::Reset] {
+            if verb == Verb::Refund {
+                assert!(limiter.check_cost("a", 2).allowed());
+            }
+            let request = request.clone().verb(verb);
+            let decision = limiter.decide_now(&request);
+            let left = limiter.peek("a", 1).remaining();
+            limiter.undo(&request, &decision);
+            assert_eq!(limiter.peek("a", 1).remaining(), left, "{quota} {verb}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_undone_on_a_shared_budget() {
+    for quota in each_minute(10) {
+        let (_, store) = store(1);
+        let limiter = Limiter::over(store, quota);
+        let keys: Vec<String> = (0..2_000).map(|key| key.to_string()).collect();
+        let decisions: Vec<Decision> = keys.iter().map(|key| limiter.check(key)).collect();
+        let left = |key: &String| limiter.peek(key, 1).remaining();
+        let mut shared = 0;
+        for (key, decision) in keys.iter().zip(&decisions) {
+            let before = left(key);
+            limiter.undo(&limiter.request(key), decision);
+            let after = left(key);
+            if decision.shared() {
+                shared += 1;
+                assert_eq!(after, before, "{quota}");
+            } else {
+                assert!(after <= 10, "{quota}");
+            }
+        }
+        assert!(shared > 100, "{quota}: only {shared} were shared");
+    }
+}
+
+/// Threads take from two limits at once and give it back: nothing is lost, nothing left over.
+#[test]
+fn undoing_is_atomic_over_all_limits() {
+    const THREADS: u32 = 4;
+    let log: Quota = "sliding-window-log 8/min".parse().unwrap();
+    let bucket: Quota = "token-bucket 8/min".parse().unwrap();
+    let (_, store) = store(100);
+    let limiter = Limiter::over(store, log).and(bucket).unwrap();
+    let kept = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for i in 0..2_000 {
+                    let request = limiter.request("a").cost(2);
+                    let decision = limiter.decide_now(&request);
+                    let peek = limiter.decide_now(&request.clone().verb(Verb::Peek));
+                    let left: Vec<u32> = peek.verdicts().iter().map(|v| v.remaining).collect();
+                    assert_eq!(left[0], left[1]);
+                    if decision.allowed() && i == 1_000 && kept.fetch_add(1, Relaxed) < 2 {
+                        continue;
+                    }
+                    limiter.undo(&request, &decision);
+                }
+            });
+        }
+    });
+    let kept = kept.into_inner().min(2);
+    assert_eq!(limiter.peek("a", 1).remaining(), 8 - 2 * kept);
+}
+
+/// A store that fails, and tells how often it was asked to undo.
+#[derive(Default)]
+struct Failing(AtomicU32);
+
+impl AnyStore for Failing {
+    async fn decide(&self, _: &Request<'_>) -> Result<Decision, StoreError> {
+        Err(StoreError::new("down"))
+    }
+
+    fn carry_out(self: &Arc<Self>, _: &Request<'_>) {}
+
+    fn undo(self: &Arc<Self>, _: &Request<'_>, _: &Decision) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn what_the_store_did_not_decide_is_not_undone() {
+    use tallygate::{OnFailure, Replicas};
+    let fixed = Replicas::Fixed(1.try_into().unwrap());
+    for policy in [OnFailure::Open, OnFailure::Closed, OnFailure::Local(fixed)] {
+        let limiter = Limiter::over(Failing::default(), Quota::per_minute(10));
+        let limiter = limiter.on_failure(policy);
+        let request = limiter.request("a");
+        let decision = limiter.decide(&request).await;
+        assert!(decision.degraded());
+        limiter.undo(&request, &decision);
+        assert_eq!(limiter.store().0.load(Relaxed), 0, "{policy:?}");
+    }
+}
+
+/// Thirty-two bits of cost, keys that are nobody's, decisions of another store: no harm done.
+#[test]
+fn strange_undos_do_no_harm() {
+    for quota in each_minute(10) {
+        let (_, limiter) = limiter(quota);
+        let (_, other) = behaviours::limiter(quota);
+        assert!(limiter.check_cost("a", 3).allowed());
+        let request = limiter.request("a").cost(u32::MAX);
+        limiter.undo(&limiter.request("b"), &other.check("b"));
+        limiter.undo(&request, &Decision::from(Vec::new()));
+        let forged = other.check("a");
+        let forged = Decision::from(forged.verdicts().to_vec());
+        limiter.undo(&request, &forged);
+        assert_eq!(limiter.peek("a", 1).remaining(), 7, "{quota}");
+        assert_eq!(limiter.peek("b", 1).remaining(), 10, "{quota}");
+        assert_eq!(limiter.store().live_keys(), 1, "{quota}");
+    }
+    let empty = Arc::new(MemoryStore::new());
+    let limit = Limit::from(Quota::per_minute(1));
+    let taken = MemoryStore::new().decide(&Request::new("a", &limit));
+    empty.undo(&Request::new("a", &limit), &taken);
+}

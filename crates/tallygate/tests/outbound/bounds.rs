@@ -1,0 +1,77 @@
+//! Lines and pauses are bounded, and what happens beyond is what is said.
+
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
+use tallygate::AcquireError;
+use tallygate::outbound::{Outbound, OutboundError};
+
+use crate::remote::{Calls, Outcome, limiter, settle};
+
+const MOST_WAITING: usize = 100_000;
+const MOST_PAUSED: u64 = 10_000;
+
+#[tokio::test(start_paused = true)]
+async fn one_too_many_in_line_is_turned_away() {
+    let calls = Calls::under("token-bucket 9/s burst 9");
+    calls.call("a?429&retry-after=3600").await;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<Pin<Box<dyn Future<Output = Outcome> + Send>>> = Vec::new();
+    for _ in 0..MOST_WAITING {
+        let mut call = Box::pin(calls.calling("b"));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        waiting.push(call);
+    }
+    let error = calls.calling("c").await.unwrap_err();
+    assert!(
+        matches!(error, OutboundError::Limit(AcquireError::Crowded)),
+        "{error:?}"
+    );
+    // Whoever leaves makes room.
+    waiting.pop();
+    let last = calls.call("d").await;
+    assert!(!last.is_finished());
+    drop(waiting);
+    assert_eq!(calls.lines(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_pauses_the_one_that_is_over_soonest_is_forgotten() {
+    let gate = Outbound::new(limiter("token-bucket 9/s burst 9"));
+    let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
+    for n in 0..MOST_PAUSED {
+        // The 77th is over first.
+        let wait = if n == 77 { 60 } else { 600 + n % 10 };
+        let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
+        assert_eq!(outcome.unwrap(), 429);
+    }
+    let soonest = calls.call("77").await;
+    assert!(!soonest.is_finished());
+    let outcome = calls.calling("one-more?429&retry-after=700").await;
+    assert_eq!(outcome.unwrap(), 429);
+    settle().await;
+    // Whoever waited for that one goes on.
+    assert_eq!(soonest.await.unwrap().unwrap(), 200);
+    assert_eq!(calls.lines(), (0, 10_000));
+    let held = calls.call("78").await;
+    let new = calls.call("one-more").await;
+    assert!(!held.is_finished() && !new.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_that_are_over_make_room_by_themselves() {
+    let gate = Outbound::new(limiter("token-bucket 9/s burst 9"));
+    let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
+    for n in 0..MOST_PAUSED {
+        let wait = if n < 100 { 3_600 } else { 10 };
+        let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
+        assert_eq!(outcome.unwrap(), 429);
+    }
+    assert_eq!(calls.lines(), (0, 10_000));
+    calls.remote.until_ms(20_000).await;
+    let outcome = calls.calling("one-more?429&retry-after=1").await;
+    assert_eq!(outcome.unwrap(), 429);
+    assert_eq!(calls.lines(), (0, 101));
+    let held = calls.call("1").await;
+    assert!(!held.is_finished());
+}

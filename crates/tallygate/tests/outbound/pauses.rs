@@ -1,0 +1,271 @@
+//! The remote's word is kept: by those who come, and by those who wait already.
+
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tallygate::Verb;
+use tallygate::outbound::Outbound;
+
+use crate::remote::{Calls, hang_up, limiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn nothing_leaves_before_the_remote_wants_it() {
+    for answer in [
+        "429&retry-after=5",
+        "503&retry-after=5",
+        "200&ratelimit=a;r=0;t=5",
+        "200&ratelimit=remaining=0,reset=5",
+        "404&x-ratelimit-remaining=0&x-ratelimit-reset=5",
+    ] {
+        let calls = Calls::under("token-bucket 100/s burst 100");
+        calls.call(&format!("a?{answer}")).await;
+        calls.remote.until_ms(1_000).await;
+        calls.call("b").await;
+        calls.call("c").await;
+        calls.remote.until_ms(4_000).await;
+        calls.call("d").await;
+        calls.remote.until_ms(4_999).await;
+        calls.remote.assert_arrived(&[("a", 0)]);
+        assert_eq!(calls.lines(), (3, 1), "{answer}");
+        calls.remote.until_ms(9_000).await;
+        let right = [("a", 0), ("b", 5_000), ("c", 5_000), ("d", 5_000)];
+        calls.remote.assert_arrived(&right);
+        assert_eq!(calls.lines(), (0, 0), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_other_answer_changes_nothing() {
+    for answer in [
+        "200&retry-after=5",
+        "429",
+        "503",
+        "429&retry-after=0",
+        "429&retry-after=soon",
+        "429&retry-after=-5",
+        "429&ratelimit=a;r=1;t=5",
+        "200&x-ratelimit-remaining=0",
+        "200&x-ratelimit-remaining=1&x-ratelimit-reset=5",
+        "200&x-ratelimit-remaining=0&x-ratelimit-reset=1500000000",
+    ] {
+        let calls = Calls::under("token-bucket 100/s burst 100");
+        calls.call(&format!("a?{answer}")).await;
+        calls.call("b").await;
+        calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
+        assert_eq!(calls.lines(), (0, 0), "{answer}");
+    }
+}
+
+/// They stand in a shaping queue when the pause comes, and are spaced as before when it is over.
+#[tokio::test(start_paused = true)]
+async fn those_who_waited_do_not_rush_when_a_pause_is_over() {
+    let calls = Calls::under("leaky-bucket 10/s queue 100");
+    calls.call("0").await;
+    calls.call("1?429&retry-after=2").await;
+    for n in 2..10 {
+        calls.call(&n.to_string()).await;
+    }
+    calls.remote.until_ms(1_000).await;
+    // Who comes during the pause comes last.
+    calls.call("10").await;
+    calls.remote.until_ms(9_000).await;
+    let mut right = vec![("0".to_owned(), 0), ("1".to_owned(), 100)];
+    right.extend((2..11).map(|n| (n.to_string(), 2_100 + 100 * (n - 2))));
+    assert_eq!(calls.remote.arrived(), right);
+    assert_eq!(calls.lines(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_and_quota_hold_across_pauses_whatever_the_quota() {
+    let pauses = [
+        "3?429&retry-after=2",
+        "9?429&retry-after=1",
+        "10?503&retry-after=1",
+    ];
+    for quota in [
+        "fixed-window 2/s",
+        "sliding-window-log 2/s",
+        "sliding-window-counter 2/s",
+        "token-bucket 2/s burst 2",
+        "leaky-bucket 2/s burst 2",
+        "leaky-bucket 2/s queue 9",
+    ] {
+        let calls = Calls::under(quota);
+        for n in 0..30 {
+            let name = n.to_string();
+            let pause = pauses
+                .iter()
+                .find(|pause| pause.starts_with(&format!("{n}?")));
+            calls.call(pause.unwrap_or(&&*name)).await;
+            if n % 7 == 0 {
+                calls.remote.until_ms(n * 150).await;
+            }
+        }
+        calls.remote.until_ms(100_000).await;
+        let arrived = calls.remote.arrived();
+        let names: Vec<String> = arrived.iter().map(|(name, _)| name.clone()).collect();
+        let right: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+        assert_eq!(names, right, "{quota}");
+        let times: Vec<u64> = arrived.iter().map(|(_, at)| *at).collect();
+        assert!(times[4] >= times[3] + 2_000, "{quota}: {times:?}");
+        assert!(times[11] >= times[10] + 1_000, "{quota}: {times:?}");
+        // Two a second, and around a window's boundary or a full bucket's twice that.
+        for five in times.windows(5) {
+            assert!(five[4] - five[0] >= 1_000, "{quota}: {times:?}");
+        }
+        assert_eq!(calls.lines(), (0, 0), "{quota}");
+    }
+}
+
+/// What a pause calls back has taken nothing in the end.
+#[tokio::test(start_paused = true)]
+async fn a_pause_costs_nobody_anything() {
+    for quota in [
+        "fixed-window 4/h",
+        "token-bucket 4/h",
+        "sliding-window-log 4/h",
+        "leaky-bucket 1/h queue 9",
+    ] {
+        let limiter = limiter(quota);
+        let calls = Calls::through(&Outbound::new(limiter.clone()));
+        let before = limiter.peek("", 1).remaining();
+        let first = calls.call("a?429&after=500&retry-after=60").await;
+        let mut others = Vec::new();
+        for n in 0..8 {
+            others.push(calls.call(&n.to_string()).await);
+        }
+        calls.remote.until_ms(1_000).await;
+        assert_eq!(first.await.unwrap().unwrap(), 429);
+        let went = calls.remote.arrived().len();
+        let peek = limiter.request("").verb(Verb::Peek);
+        let left = limiter.decide_now(&peek).remaining() as usize;
+        assert_eq!(before as usize - left, went, "{quota}");
+        for other in others {
+            if !other.is_finished() {
+                hang_up(other).await;
+            }
+        }
+        assert_eq!(calls.lines(), (0, 1), "{quota}");
+        assert_eq!(limiter.peek("", 1).remaining() as usize, left, "{quota}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_lengthened_and_never_shortened() {
+    let calls = Calls::under("token-bucket 100/s burst 100");
+    calls.call("a?429&after=1000&retry-after=5").await;
+    calls.call("b?429&after=2000&retry-after=1").await;
+    calls.call("c?200&after=2500").await;
+    calls.call("d?429&after=5000&retry-after=7").await;
+    calls.remote.until_ms(4_000).await;
+    calls.call("e").await;
+    calls.call("f").await;
+    calls.remote.until_ms(50_000).await;
+    let right = ["a", "b", "c", "d"].map(|name| (name, 0));
+    let right = [&right[..], &[("e", 12_000), ("f", 12_000)]].concat();
+    calls.remote.assert_arrived(&right);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hangs_up_during_a_pause_holds_nobody_up() {
+    let calls = Calls::under("leaky-bucket 1/s queue 10");
+    calls.call("a?429&retry-after=5").await;
+    let b = calls.call("b").await;
+    let c = calls.call("c").await;
+    calls.call("d").await;
+    calls.call("e").await;
+    calls.remote.until_ms(1_000).await;
+    hang_up(b).await;
+    calls.remote.until_ms(2_000).await;
+    hang_up(c).await;
+    calls.remote.until_ms(50_000).await;
+    let right = [("a", 0), ("d", 5_000), ("e", 6_000)];
+    calls.remote.assert_arrived(&right);
+    assert_eq!(calls.lines(), (0, 0));
+}
+
+/// Its turn came, but nobody looked before the pause did: it stays, and keeps what it took.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_comes_together_with_a_pause_is_kept_for_later() {
+    let limiter = limiter("leaky-bucket 1/s queue 10");
+    let calls = Calls::through(&Outbound::new(limiter.clone()));
+    calls.call("a?429&after=1200&retry-after=5").await;
+    let mut b = Box::pin(calls.calling("b"));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(b.as_mut().poll(&mut context).is_pending());
+    calls.remote.until_ms(1_300).await;
+    let b = tokio::spawn(b);
+    calls.remote.until_ms(6_199).await;
+    calls.remote.assert_arrived(&[("a", 0)]);
+    let before = limiter.peek("", 1);
+    assert_eq!(b.await.unwrap().unwrap(), 200);
+    calls.remote.assert_arrived(&[("a", 0), ("b", 6_200)]);
+    assert_eq!(limiter.peek("", 1).remaining(), before.remaining());
+    assert_eq!(calls.lines(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn absurd_pauses_are_believed_up_to_a_bound() {
+    // A few days, a number without end, the year 3000.
+    for wait in ["999999", "99999999999999999999999999", "32503680000"] {
+        let target = format!("a?429&retry-after={wait}");
+        for (bound, due) in [(None, 3_600_000), (Some(10 * SECOND), 10_000)] {
+            let mut gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
+            if let Some(bound) = bound {
+                gate = gate.believe_at_most(bound);
+            }
+            let calls = Calls::through(&gate);
+            calls.call(&target).await;
+            calls.call("b").await;
+            calls.remote.until_ms(10_000_000).await;
+            calls.remote.assert_arrived(&[("a", 0), ("b", due)]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_believes_nothing_never_pauses() {
+    let gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
+    let calls = Calls::through(&gate.believe_at_most(Duration::ZERO));
+    calls.call("a?429&retry-after=5").await;
+    calls.call("b").await;
+    calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bounds_beyond_the_end_of_time_are_bounded() {
+    let gate = Outbound::new(limiter("token-bucket 100/s burst 100"))
+        .believe_at_most(Duration::MAX)
+        .at_most(Duration::MAX)
+        .jitter(Duration::MAX);
+    let calls = Calls::through(&gate);
+    calls.call("a?429&retry-after=999999999").await;
+    calls.call("b").await;
+    calls.remote.until_ms(366 * 24 * 3_600_000 - 1).await;
+    calls.remote.assert_arrived(&[("a", 0)]);
+    calls.remote.until_ms(2 * 366 * 24 * 3_600_000 + 1).await;
+    assert_eq!(calls.remote.arrived().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_adds_a_bounded_bit_to_a_pause() {
+    let mut seen = Vec::new();
+    for _ in 0..40 {
+        let gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
+        let calls = Calls::through(&gate.jitter(SECOND / 5));
+        calls.call("a?429&retry-after=1").await;
+        calls.call("b").await;
+        calls.call("c").await;
+        calls.remote.until_ms(5_000).await;
+        let arrived = calls.remote.arrived();
+        let at = arrived[1].1;
+        assert!((1_000..=1_201).contains(&at), "{at}");
+        // It moves the pause's end, for all that wait for it.
+        assert_eq!(arrived[2].1, at);
+        seen.push(at);
+    }
+    seen.dedup();
+    assert!(seen.len() > 5, "always {seen:?}");
+}

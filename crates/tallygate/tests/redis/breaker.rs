@@ -1,0 +1,149 @@
+//! The store is left alone when it does not answer, and that is said once.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tallygate::{Key, Limiter, RedisStore};
+use tallygate_testkit::redis::Server;
+use tokio::runtime::Builder;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber, span};
+
+use crate::ground::{PATIENCE, namespace, quota};
+use crate::load::PLENTY;
+
+/// Every line that is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tallygate")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut Line(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Runs a test on one thread, and gives what was logged there.
+fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
+    let log = Log::default();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    tracing::subscriber::with_default(log.clone(), || runtime.block_on(test(log.clone())));
+    log.lines()
+}
+
+/// Asks until the answer comes with or without the store.
+async fn until(limiter: &Limiter<RedisStore>, key: &Key<'_>, degraded: bool) {
+    let began = Instant::now();
+    while limiter.decide(&limiter.request(key)).await.degraded() != degraded {
+        assert!(began.elapsed() < PATIENCE, "never degraded: {degraded}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Asks for a while, without the store. Nobody probes it between the last answer and the end.
+async fn go_on_without(limiter: &Limiter<RedisStore>, key: &Key<'_>) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1_200) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let asked = (0..16).map(|_| async { limiter.decide(&limiter.request(key)).await });
+        for decision in futures_util::future::join_all(asked).await {
+            assert!(decision.degraded());
+        }
+    }
+}
+
+/// Breaks a server twice and mends it; gives what was logged.
+fn broken_twice(server: &Server, breaks: impl Fn(), mends: impl Fn()) -> Vec<String> {
+    logged(|log| async move {
+        let builder = RedisStore::builder(&server.url()).namespace(&namespace());
+        let store = builder.connect().await.unwrap();
+        let limiter = Limiter::over(store, quota(PLENTY));
+        let key = Key::from("hunter2").and_secret("hunter3");
+        for times in 1..=2 {
+            until(&limiter, &key, false).await;
+            breaks();
+            until(&limiter, &key, true).await;
+            go_on_without(&limiter, &key).await;
+            assert!(limiter.store_is_down());
+            assert_eq!(log.lines().len(), 2 * times - 1, "{:?}", log.lines());
+            mends();
+            until(&limiter, &key, false).await;
+        }
+    })
+}
+
+#[track_caller]
+fn each_change_is_said_once(lines: &[String], word: &str) {
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    for (lost, found) in [(&lines[0], &lines[1]), (&lines[2], &lines[3])] {
+        assert!(lost.starts_with("WARN") && lost.contains(word), "{lost}");
+        assert!(found.starts_with("INFO"), "{found}");
+    }
+    let all = lines.join("\n");
+    assert!(!all.contains("hunter"), "a key is logged: {all}");
+}
+
+#[test]
+fn a_server_that_goes_and_comes_is_said_so_once_each() {
+    let server = Server::start();
+    let lines = broken_twice(&server, || server.kill(), || server.restart());
+    each_change_is_said_once(&lines, "unreachable");
+    let lines = broken_twice(&server, || server.stop(), || server.resume());
+    each_change_is_said_once(&lines, "timeout");
+}
+
+#[test]
+fn a_server_that_lives_but_refuses_is_said_so_once_each() {
+    let server = Server::start();
+    let memory = |bytes: &str| {
+        let reply = server.command(&["CONFIG", "SET", "maxmemory", bytes]);
+        assert_eq!(reply.text(), "OK");
+    };
+    let lines = broken_twice(&server, || memory("1"), || memory("0"));
+    each_change_is_said_once(&lines, "OOM");
+}
+
+#[test]
+fn a_right_withdrawn_is_said_so_once_each() {
+    // A probe may run a script, but the scripts may not write.
+    let server = Server::start();
+    let right = |rule: &str| {
+        let reply = server.command(&["ACL", "SETUSER", "default", rule]);
+        assert_eq!(reply.text(), "OK");
+    };
+    let lines = broken_twice(&server, || right("-setrange"), || right("+setrange"));
+    each_change_is_said_once(&lines, "NOPERM");
+}
