@@ -13,7 +13,7 @@ mod serve;
 use std::io;
 
 use crate::cli::Command;
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Runs one command on the process's own standard input and output.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {

@@ -5,28 +5,36 @@
 //! and fuzzers can reach the readers of replay lines and rules files. To limit rates in a program, use the
 //! `tallygate` crate.
 
-mod answer;
-mod behaviour;
+mod active_rules;
+mod admin;
+mod api;
+mod assets;
+mod auth;
 mod cli;
 mod command;
 #[doc(hidden)]
 pub mod config;
-mod counters;
+mod describe;
+mod error;
+mod format;
 #[doc(hidden)]
-pub mod door;
-mod failure;
-mod figures;
-mod force;
-mod mask;
+pub mod gateway;
+mod listener;
+mod malformed;
 mod metrics;
 mod otlp;
-mod place;
+mod playground;
+mod problem;
+mod redact;
+mod response;
 #[doc(hidden)]
 pub mod rules;
-mod scratch;
-mod serving;
-mod token;
-mod top;
+mod state;
+mod store;
+mod store_url;
+mod temp_store;
+mod top_keys;
+mod verdict_json;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -23,7 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use self::post::Receiver;
 pub(crate) use self::settings::Settings;
 pub(crate) use self::traces::{Door, Traces, note};
-use crate::serving::Serving;
+use crate::state::Serving;
 
 /// The most spans that travel together, and how long the first waits for others.
 const MOST_SPANS: usize = 512;

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::CommandFactory;
 
 use crate::cli::{Cli, CompletionsArgs};
-use crate::failure::Failure;
+use crate::error::Failure;
 
 pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
     // The generator panics where a write fails; memory does not fail.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::cli::ConfigCommand;
 use crate::config::{self, Loaded, Report, Style};
-use crate::failure::Failure;
+use crate::error::Failure;
 
 pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), Failure> {
     match command {

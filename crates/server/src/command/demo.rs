@@ -12,10 +12,10 @@ use tallygate_core::Algorithm;
 use self::ink::Ink;
 use self::lane::Lane;
 use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
-use crate::behaviour;
 use crate::cli::DemoArgs;
-use crate::failure::Failure;
-use crate::figures::{duration, wrap};
+use crate::describe;
+use crate::error::Failure;
+use crate::format::{duration, wrap};
 
 /// The margin in which rows are named.
 const MARGIN: usize = 14;
@@ -53,7 +53,7 @@ fn page(lanes: &[Lane], ink: Ink, out: &mut impl Write) -> io::Result<()> {
     row(out, "traffic", &TRAFFIC, |digit| ink.strong(digit))?;
 
     for lane in lanes {
-        let part = behaviour::part(lane.quota.algorithm());
+        let part = describe::part(lane.quota.algorithm());
         let name = lane.quota.to_string();
         writeln!(out, "\n{}: {}", ink.strong(&name), part.effect)?;
         row(out, "let in", &lane.let_in, |digit| ink.good(digit))?;

@@ -15,10 +15,10 @@ use tallygate::Arrangement;
 
 use self::finding::{Finding, Level};
 use crate::cli::DoctorArgs;
-use crate::failure::Failure;
-use crate::figures::wrap;
-use crate::place::Place;
-use crate::scratch::Scratch;
+use crate::error::Failure;
+use crate::format::wrap;
+use crate::store_url::Place;
+use crate::temp_store::Scratch;
 
 /// How wide the page is.
 const WIDTH: usize = 80;

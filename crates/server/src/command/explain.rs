@@ -10,10 +10,10 @@ use std::io::{self, Write};
 use tallygate_core::Quota;
 
 use self::facts::Facts;
-use crate::behaviour;
 use crate::cli::ExplainArgs;
-use crate::failure::Failure;
-use crate::figures::{bytes, count, duration, wrap};
+use crate::describe;
+use crate::error::Failure;
+use crate::format::{bytes, count, duration, wrap};
 
 /// How wide a paragraph runs; the page is 80 columns.
 const WIDTH: usize = 76;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failur
 fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let facts = Facts::of(quota);
     writeln!(out, "{quota}\n")?;
-    for line in wrap(&behaviour::summary(quota), WIDTH) {
+    for line in wrap(&describe::summary(quota), WIDTH) {
         writeln!(out, "  {line}")?;
     }
     writeln!(out)?;
@@ -54,7 +54,7 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
     let capacity = count(quota.capacity().into());
     let period_us = quota.period_us();
 
-    let mut sustained = behaviour::rate(quota);
+    let mut sustained = describe::rate(quota);
     if limit > 1 && limit <= period_us {
         let nearest = (2 * period_us + limit) / (2 * limit);
         let every = duration(nearest);
@@ -65,10 +65,10 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
     let worst = format!(
         "{} in any {}, {} in any {}\n{}",
         count(facts.worst_case.one_period),
-        behaviour::period(quota),
+        describe::period(quota),
         count(facts.worst_case.ten_periods),
         duration(10 * period_us),
-        behaviour::worst_case_formula(quota.algorithm()),
+        describe::worst_case_formula(quota.algorithm()),
     );
     let one = duration(facts.after_refusal.one_fits_after_us);
     let refusal = if quota.capacity() == 1 {

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::CommandFactory;
 
 use crate::cli::{Cli, ManArgs};
-use crate::failure::Failure;
+use crate::error::Failure;
 
 pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> Result<(), Failure> {
     match &args.dir {

@@ -11,10 +11,10 @@ use tallygate::Quota;
 use tallygate_core::Algorithm;
 
 use crate::cli::RaceArgs;
-use crate::counters::Counters;
-use crate::failure::Failure;
-use crate::figures::wrap;
-use crate::place::Place;
+use crate::error::Failure;
+use crate::format::wrap;
+use crate::store::Counters;
+use crate::store_url::Place;
 
 /// How wide a paragraph runs; the page is 80 columns.
 const WIDTH: usize = 76;

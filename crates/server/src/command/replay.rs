@@ -20,8 +20,8 @@ use self::lines::{Lines, LinesError};
 use self::memory::Memory;
 use self::remote::Remote;
 use crate::cli::ReplayArgs;
-use crate::failure::Failure;
-use crate::place::Place;
+use crate::error::Failure;
+use crate::store_url::Place;
 
 pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure> {
     let quotas = args

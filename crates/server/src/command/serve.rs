@@ -20,18 +20,19 @@ use tallygate::{MemoryStore, OnFailure, Store};
 use tokio::sync::watch;
 
 use self::signals::Signals;
+use crate::active_rules::Force;
+use crate::auth::Token;
 use crate::cli::{Failing, ServeArgs};
 use crate::config::{self, Loaded, Report, Style};
-use crate::counters::Counters;
-use crate::door::gateway::Settings;
-use crate::door::{self, Bound};
-use crate::failure::Failure;
-use crate::force::Force;
+use crate::error::Failure;
+use crate::gateway::Settings;
+use crate::listener::{self, Bound};
 use crate::metrics::Metrics;
 use crate::otlp::Otlp;
-use crate::place::Place;
-use crate::serving::Serving;
-use crate::token::Token;
+use crate::state::Serving;
+use crate::store::Counters;
+use crate::store_url::Place;
+use crate::{admin, api};
 
 /// Rules to try it out with, where no file is given.
 const SAMPLE: &str = include_str!("serve/sample.yaml");
@@ -155,12 +156,12 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     say::banner(args.config.as_deref(), &addresses);
     let gateway = gateway.map(tokio::spawn);
     let api = tokio::spawn(api.serve(
-        Arc::new(door::http::Api::new(Arc::clone(&serving))),
+        Arc::new(api::Api::new(Arc::clone(&serving))),
         stopping,
         DRAIN,
     ));
     let admin = tokio::spawn(admin.serve(
-        Arc::new(door::admin::Admin::new(
+        Arc::new(admin::Admin::new(
             Arc::clone(&serving),
             stopping_admin.clone(),
         )),
@@ -200,7 +201,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<Bound, Failure> {
-    door::bind(address).await.map_err(|error| {
+    listener::bind(address).await.map_err(|error| {
         let help = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 format!("; something else listens there: give another address with {flag}")

@@ -1,7 +1,7 @@
 //! Which headers reach the upstream and which come back.
 
 use http::{Request, Response};
-use tallygate_server::door::gateway::{Host, Trusted};
+use tallygate_server::gateway::{Host, Trusted};
 
 use super::*;
 

@@ -33,7 +33,7 @@ use hyper_util::server::conn::auto;
 use tallygate::Quota;
 use tallygate::http::Rule;
 use tallygate::tower::Gate;
-use tallygate_server::door::gateway::{Drained, Gateway, Settings};
+use tallygate_server::gateway::{Drained, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

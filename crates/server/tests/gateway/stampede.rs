@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use http::header::HeaderName;
 use http::{Request, Response};
-use tallygate_server::door::gateway::SingleFlight;
+use tallygate_server::gateway::SingleFlight;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use http::{Request, Response};
 use tokio::io::AsyncWriteExt;
 
-use tallygate_server::door::gateway::{SettingsError, Tls};
+use tallygate_server::gateway::{SettingsError, Tls};
 use tallygate_testkit::certificates::Certificates;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;

@@ -54,7 +54,10 @@ fn two_servers_share_one_count() {
     first.admin("DELETE", path, "");
     assert_eq!(second.check(own).json()["remaining"], 2);
     assert!(second.metric("tallygate_store_duration_seconds_count{store=\"redis\"}") >= Some(3.0));
-    assert_eq!(second.metric("tallygate_breaker_state{server=\"redis\"}"), Some(0.0));
+    assert_eq!(
+        second.metric("tallygate_breaker_state{server=\"redis\"}"),
+        Some(0.0)
+    );
     let batch = format!("[{own},{own},{own}]");
     let statuses: Vec<_> = second
         .post("/v1/check/batch", &batch)

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::CheckArgs;
 use crate::config::{self, ProblemJson, Report, Style};
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::rules::{Limits, RuleSet};
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {

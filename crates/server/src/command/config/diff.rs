@@ -9,7 +9,7 @@ use tallygate_core::Quota;
 use super::{load, words};
 use crate::cli::DiffArgs;
 use crate::config::Loaded;
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::rules::Rule;
 
 pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> {

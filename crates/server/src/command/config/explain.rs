@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::seen::Seen;
 use super::{load, words};
 use crate::cli::ConfigExplainArgs;
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::rules::{By, Fate, Mismatch, Rule, Rules, Sight, Step};
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {

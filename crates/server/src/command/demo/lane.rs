@@ -6,7 +6,7 @@ use std::time::Duration;
 use tallygate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, apply};
 
 use super::traffic::{LIMIT, START_US, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
-use crate::behaviour;
+use crate::describe;
 
 /// What happened in one lane, by column.
 pub(super) struct Lane {
@@ -24,7 +24,7 @@ pub(super) struct Lane {
 impl Lane {
     /// Sends all the traffic through one behaviour.
     pub(super) fn drive(algorithm: Algorithm) -> Self {
-        let capacity = behaviour::part(algorithm).capacity.unwrap_or(LIMIT);
+        let capacity = describe::part(algorithm).capacity.unwrap_or(LIMIT);
         let period = Duration::from_micros(TICK_US * TICKS_A_PERIOD);
         let quota = Quota::with_capacity(algorithm, LIMIT, period, capacity)
             .expect("the demo's limits are within every bound");

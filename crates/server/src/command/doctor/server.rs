@@ -6,7 +6,7 @@ use tallygate::{Arrangement, RedisServer, Reply};
 
 use super::finding::Finding;
 use super::look::{Look, fields, is_right_missing};
-use crate::figures::{bytes, duration};
+use crate::format::{bytes, duration};
 
 /// The oldest version that can be used.
 const OLDEST: (u32, u32) = (6, 2);

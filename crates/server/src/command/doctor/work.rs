@@ -7,7 +7,7 @@ use tallygate::{Limit, Quota, RedisStore, Request, Store, StoreError, Verb};
 use tallygate_core::Algorithm;
 
 use super::finding::Finding;
-use crate::figures::duration;
+use crate::format::duration;
 
 /// How many checks are timed.
 const TIMED: u64 = 100;

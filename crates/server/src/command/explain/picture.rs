@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use tallygate_core::{MAX_TIME_US, Quota, State, Verb, apply};
 
-use crate::behaviour;
-use crate::figures::{count, duration};
+use crate::describe;
+use crate::format::{count, duration};
 
 /// Columns for each span: the period of a window or log, a full drain of a bucket.
 const COLUMNS_A_SPAN: u64 = 20;
@@ -50,7 +50,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     // A picture shorter than a period has nothing to say of one.
     if SPANS * span_us(quota) >= quota.period_us() {
         let most = count(busiest(&columns, quota.period_us()));
-        let period = behaviour::period(quota);
+        let period = describe::period(quota);
         write!(out, "; {most} of them in the busiest {period}")?;
     }
     writeln!(out, ".")

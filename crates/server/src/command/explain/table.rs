@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use tallygate_core::{Algorithm, Quota};
 
 use super::facts::{Facts, under};
-use crate::behaviour;
-use crate::figures::{bytes, count, duration, wrap};
+use crate::describe;
+use crate::format::{bytes, count, duration, wrap};
 
 pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let span = |us: u64, otherwise: &str| {
@@ -17,7 +17,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
             otherwise.to_owned()
         }
     };
-    let rate = behaviour::rate(quota);
+    let rate = describe::rate(quota);
     writeln!(out, "  The same limit, {rate}, under every behaviour\n")?;
     writeln!(
         out,
@@ -63,7 +63,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
          client tries. What leaves the shaping queue is steadier than what enters it: requests of \
          cost 1 leave one by one, at most {} in any {}.",
         count(u64::from(quota.limit()) + 1),
-        behaviour::period(quota)
+        describe::period(quota)
     );
     for line in wrap(&notes, super::WIDTH) {
         writeln!(out, "  {line}")?;

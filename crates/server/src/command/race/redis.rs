@@ -10,8 +10,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::{Field, Round};
-use crate::failure::Failure;
-use crate::scratch::Scratch;
+use crate::error::Failure;
+use crate::temp_store::Scratch;
 
 /// How long a count lives at most, should nobody delete it.
 const LIVES_MS: &str = "60000";

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tallygate_core::{Quota, Verdict};
 
 use super::line::Line;
-use crate::answer::{figures, number};
+use crate::verdict_json::{figures, number};
 
 /// How much is gathered before it is written.
 const CHUNK: usize = 64 << 10;

@@ -11,8 +11,8 @@ use tallygate_core::Quota;
 
 use super::answer::Answers;
 use super::line::Line;
-use crate::failure::Failure;
-use crate::scratch::Scratch;
+use crate::error::Failure;
+use crate::temp_store::Scratch;
 
 /// How many lines are decided together, and how many bytes their keys may have.
 const MOST_LINES: usize = 1_000;

@@ -3,7 +3,7 @@
 
 use super::reload::{LOOKED_AT, look};
 use super::signals::HangUps;
-use crate::door::gateway::Certificate;
+use crate::gateway::Certificate;
 
 /// Reads a certificate and its key again when their files change or somebody says so, for as long
 /// as it is polled. Files that cannot be used leave the certificate as it was.

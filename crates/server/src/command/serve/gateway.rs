@@ -7,15 +7,15 @@ use std::sync::Arc;
 use tallygate::tower::Gate;
 use tokio::sync::watch;
 
+use crate::active_rules::Force;
 use crate::cli::ServeArgs;
 use crate::config::GatewaySetting;
-use crate::counters::Counters;
-use crate::door::Bound;
-use crate::door::gateway::{Alike, Gateway, Settings, SingleFlight, Tls, Trusted, Upstream};
-use crate::failure::Failure;
-use crate::force::Force;
+use crate::error::Failure;
+use crate::gateway::{Alike, Gateway, Settings, SingleFlight, Tls, Trusted, Upstream};
+use crate::listener::Bound;
 use crate::rules::Identical;
-use crate::serving::Serving;
+use crate::state::Serving;
+use crate::store::Counters;
 
 /// Where it listens unless told otherwise.
 const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8_000);

@@ -3,8 +3,8 @@
 
 use crate::cli::{ServeArgs, StoreArgs};
 use crate::config::StoreSetting;
-use crate::failure::Failure;
-use crate::place::Place;
+use crate::error::Failure;
+use crate::store_url::Place;
 
 /// The place that counts.
 pub(super) fn of(args: &ServeArgs, setting: &StoreSetting) -> Result<Place, Failure> {

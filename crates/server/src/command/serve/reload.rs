@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::signals::HangUps;
 use crate::config::{Loaded, Style, load};
-use crate::serving::Serving;
+use crate::state::Serving;
 
 /// How long a change has to be over before the files are read: editors write in several steps.
 const SETTLED: Duration = Duration::from_millis(100);

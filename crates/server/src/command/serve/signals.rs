@@ -1,6 +1,6 @@
 //! The signals of the system. Knows which mean to stop and which to read the rules again.
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Signals as they come, from when it is made on.
 #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! Whom a server tells what it does, besides those who ask: from the arguments and the environment.
 
 use crate::cli::ServeArgs;
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::otlp::{Otlp, Settings};
 
 /// What tells them; none where nobody is named.

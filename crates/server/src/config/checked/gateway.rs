@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{At, Checker, Problem, Text, code, raw};
 use crate::config::field::{OneOrMany, Url, Whole};
-use crate::door::gateway::{Host, Limits, Timeouts, Tls, Upstream};
+use crate::gateway::{Host, Limits, Timeouts, Tls, Upstream};
 use crate::rules::{Match, SharedBy};
 
 /// The most upstreams.

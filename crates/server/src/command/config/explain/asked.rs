@@ -7,7 +7,7 @@ use http::{Extensions, Method, Uri};
 use tallygate::http::{Head, Peer};
 
 use crate::cli::ConfigExplainArgs;
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// An address that belongs to nobody (RFC 5737).
 const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));

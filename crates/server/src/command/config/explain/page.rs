@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Explained, Told};
-use crate::figures::wrap;
+use crate::format::wrap;
 
 const WIDTH: usize = 80;
 const INDENT: usize = 4;

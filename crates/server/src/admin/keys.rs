@@ -1,0 +1,126 @@
+//! `/admin/keys/{key}`: where one key stands before every rule, and forgetting it. A key of several
+//! parts is written with `,` between them, percent-encoded within.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::Request as Asked;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
+
+use super::Admin;
+use crate::problem::{Code, Problem};
+use crate::response;
+use crate::rules::KeyText;
+
+/// One counter of a key.
+struct Counter {
+    /// The rule; none for a quota that was named in the question.
+    rule: Option<String>,
+    key: Key<'static>,
+    /// How many parts of the key people know of.
+    parts: usize,
+    limit: Limit,
+}
+
+impl Admin {
+    pub(super) async fn key(
+        &self,
+        key: &str,
+        request: Asked<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let verb = match *request.method() {
+            Method::GET => Verb::Peek,
+            Method::DELETE => Verb::Reset,
+            _ => return Ok(response::other_method(&[Method::GET, Method::DELETE])),
+        };
+        let [quota, name] = response::query(request.uri().query(), ["quota", "name"])?;
+        let whole = response::decoded(key)?;
+        let parts = key_parts(key)?;
+        let mut counters = self.counters(&parts);
+        if let Some(quota) = quota {
+            let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
+                Problem::new(Code::BadQuota, error.problem().to_string())
+            })?;
+            counters.push(Counter {
+                rule: None,
+                key: Key::from(whole),
+                parts: usize::MAX,
+                limit: name.map_or(Limit::from(quota), |name| Limit::named(name, quota)),
+            });
+        }
+        let mut shown = Vec::with_capacity(counters.len());
+        for counter in &counters {
+            let request = Request::new(&counter.key, &counter.limit).verb(verb);
+            let decision = self.serving.limiter.decide(&request).await;
+            if decision.degraded() {
+                let detail = "the store did not answer, so nothing is known of the key";
+                return Err(Problem::new(Code::StoreUnavailable, detail));
+            }
+            let mut state = state(counter, &decision);
+            // As the lists of the hottest show it, whatever way it was asked for.
+            state["key"] = self.serving.top.shown(&counter.key, counter.parts).into();
+            shown.push(state);
+        }
+        let hash = self.audit.hash(parts.iter().map(String::as_str));
+        if verb == Verb::Reset {
+            self.audit.reset(peer, &hash, counters.len());
+        }
+        let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": shown});
+        Ok(response::value(StatusCode::OK, &body))
+    }
+
+    fn counters(&self, parts: &[String]) -> Vec<Counter> {
+        let rules = self.serving.force.rules();
+        let standings = rules.standings(&KeyText::new(parts));
+        let mut counters = Vec::new();
+        for standing in standings {
+            for limit in standing.limits {
+                counters.push(Counter {
+                    rule: Some(standing.rule.name.to_string()),
+                    key: standing.key.clone(),
+                    parts: standing.rule.key.len(),
+                    limit: limit.clone(),
+                });
+            }
+        }
+        counters
+    }
+}
+
+/// The parts of a key as it is written in a path: `,` stands between them.
+fn key_parts(text: &str) -> Result<Vec<String>, Problem> {
+    text.split(',').map(response::decoded).collect()
+}
+
+fn state(counter: &Counter, decision: &Decision) -> Value {
+    let verdict = decision.verdict();
+    json!({
+        "rule": counter.rule,
+        "limit_name": counter.limit.name(),
+        "quota": counter.limit.quota().to_string(),
+        "allowed": verdict.allowed(),
+        "limit": verdict.limit,
+        "remaining": verdict.remaining,
+        "retry_after_us": verdict.retry_after_us(),
+        "reset_after_us": verdict.reset_after_us,
+        "shared": decision.shared(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_within_a_part_is_encoded() {
+        assert_eq!(key_parts("a").unwrap(), ["a"]);
+        assert_eq!(key_parts("a,b%2Cc").unwrap(), ["a", "b,c"]);
+        assert_eq!(key_parts("10.0.0.1").unwrap(), ["10.0.0.1"]);
+        assert!(key_parts("%").is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! `/admin/overrides`: what holds for one client instead of a rule, for a while. Keys are shown as
+//! hashes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tallygate::Quota;
+use tallygate::http::Network;
+use tokio::time::Instant;
+
+use super::Admin;
+use crate::active_rules::{Temporary, Unfit};
+use crate::api::Object;
+use crate::problem::{Code, Problem};
+use crate::response;
+use crate::rules::{Entry, Instead, KeyText, Override, Quotas};
+
+/// The longest that an override lasts: 30 days. What is meant to last belongs into the file.
+const LONGEST_SECONDS: u64 = 30 * 24 * 3_600;
+
+/// An override as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    key: Option<OneOrMany>,
+    network: Option<String>,
+    rule: Option<String>,
+    limits: Option<OneOrMany>,
+    #[serde(default)]
+    allow: bool,
+    #[serde(default)]
+    deny: bool,
+    seconds: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn list(self) -> Vec<String> {
+        match self {
+            OneOrMany::One(one) => vec![one],
+            OneOrMany::Many(many) => many,
+        }
+    }
+}
+
+impl Admin {
+    pub(super) async fn overrides(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        match *request.method() {
+            Method::GET => {
+                let all = self.serving.force.overrides();
+                let all: Vec<Value> = all.iter().map(|one| self.shown(one)).collect();
+                Ok(response::value(StatusCode::OK, &json!({"overrides": all})))
+            }
+            Method::POST => {
+                let Object(written) = self.body::<Object<Written>>(request).await?;
+                let seconds = written.seconds;
+                let what = written.checked()?;
+                let until = Instant::now() + Duration::from_secs(seconds);
+                let id = self.serving.force.add(what.clone(), until).map_err(unfit)?;
+                let one = Temporary { id, what, until };
+                let who = self.who(&one.what.who);
+                self.audit.overridden(peer, id, &who, one.action(), seconds);
+                Ok(response::value(StatusCode::CREATED, &self.shown(&one)))
+            }
+            _ => Ok(response::other_method(&[Method::GET, Method::POST])),
+        }
+    }
+
+    pub(super) fn one_override(
+        &self,
+        id: &str,
+        method: &Method,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        if method != Method::DELETE {
+            return Ok(response::other_method(&[Method::DELETE]));
+        }
+        let known = id.parse().is_ok_and(|id| {
+            let removed = self.serving.force.remove(id);
+            if removed {
+                self.audit.ended(peer, id);
+            }
+            removed
+        });
+        if !known {
+            let detail = "there is no override of that number, or it has ended";
+            return Err(Problem::new(Code::UnknownOverride, detail));
+        }
+        Ok(response::value(StatusCode::OK, &json!({"ended": true})))
+    }
+
+    fn who(&self, who: &Entry) -> String {
+        match who {
+            Entry::Network(network) => network.to_string(),
+            Entry::Key(key) => self.audit.hash(key.texts()),
+        }
+    }
+
+    fn shown(&self, one: &Temporary) -> Value {
+        let limits = match &one.what.instead {
+            Instead::Limits(quotas) => {
+                let quotas = quotas.iter().map(|(_, quota)| quota.to_string());
+                json!(quotas.collect::<Vec<_>>())
+            }
+            Instead::Allow | Instead::Deny => Value::Null,
+        };
+        let left = one.until.saturating_duration_since(Instant::now());
+        json!({
+            "id": one.id,
+            "who": self.who(&one.what.who),
+            "rule": one.what.rule.as_ref().map(|name| name.as_str()),
+            "action": one.action(),
+            "limits": limits,
+            "seconds_left": left.as_secs(),
+        })
+    }
+}
+
+impl Written {
+    fn checked(self) -> Result<Override, Problem> {
+        let wrong = |detail: String| Problem::new(Code::BadField, detail);
+        if !(1..=LONGEST_SECONDS).contains(&self.seconds) {
+            let detail = format!("`seconds` is outside 1 to {LONGEST_SECONDS}");
+            return Err(wrong(detail));
+        }
+        let who = match (self.key, self.network) {
+            (Some(key), None) => Entry::Key(KeyText::new(key.list())),
+            (None, Some(network)) => {
+                let network: Result<Network, _> = network.parse();
+                Entry::Network(network.map_err(|_| wrong("`network` is no network".into()))?)
+            }
+            _ => return Err(wrong("an override is for a `key` or a `network`".into())),
+        };
+        let rule = self.rule.map(|name| name.parse()).transpose();
+        let rule = rule.map_err(|_| unfit(Unfit::NoRule))?;
+        let instead = match (self.limits, self.allow, self.deny) {
+            (Some(limits), false, false) => Instead::Limits(quotas(limits.list())?),
+            (None, true, false) => Instead::Allow,
+            (None, false, true) => Instead::Deny,
+            _ => {
+                let detail = "an override is one of `limits`, `allow: true` and `deny: true`";
+                return Err(wrong(detail.into()));
+            }
+        };
+        Ok(Override { rule, who, instead })
+    }
+}
+
+fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
+    let read = |text: String| {
+        let quota: Quota = text.parse().map_err(|error: tallygate::QuotaError| {
+            Problem::new(Code::BadQuota, error.problem().to_string())
+        })?;
+        Ok((None, quota))
+    };
+    let quotas = texts
+        .into_iter()
+        .map(read)
+        .collect::<Result<_, Problem>>()?;
+    Quotas::new(quotas).map_err(|error| Problem::new(Code::BadQuota, error.to_string()))
+}
+
+fn unfit(unfit: Unfit) -> Problem {
+    let code = match unfit {
+        Unfit::NoRule => Code::UnknownRule,
+        Unfit::Parts | Unfit::Mixed => Code::BadField,
+        Unfit::Full => Code::TooManyOverrides,
+    };
+    Problem::new(code, unfit.to_string())
+}

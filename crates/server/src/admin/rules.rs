@@ -1,0 +1,128 @@
+//! `/admin/rules`: the rules in force, where they come from and what was changed on the side, and
+//! the switch between enforcing and watching.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tallygate::OnFailure;
+
+use super::Admin;
+use crate::api::Object;
+use crate::problem::{Code, Problem};
+use crate::response;
+use crate::rules::{Limits, Missing, Name, Quotas, Rule};
+
+/// The body of a change of a rule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// None: as its file says.
+    shadow: Option<bool>,
+}
+
+impl Admin {
+    pub(super) fn rules(&self, method: &Method) -> Result<Response<Full<Bytes>>, Problem> {
+        if method != Method::GET {
+            return Ok(response::other_method(&[Method::GET]));
+        }
+        let view = self.serving.force.view();
+        let rules = view.set.rules.iter();
+        let rules: Vec<Value> = rules
+            .map(|rule| shown(rule, view.switched.contains(&rule.name)))
+            .collect();
+        let body = json!({
+            "origin": view.origin,
+            "store": self.serving.limiter.store().kind(),
+            "kill_switch": self.serving.force.switch().name(),
+            "overrides": view.set.overrides.len(),
+            "temporary_overrides": self.serving.force.overrides().len(),
+            "rules": rules,
+        });
+        Ok(response::value(StatusCode::OK, &body))
+    }
+
+    pub(super) async fn rule(
+        &self,
+        name: &str,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let unknown = || Problem::new(Code::UnknownRule, "there is no rule of that name in force");
+        let name: Name = name.parse().map_err(|_| unknown())?;
+        match *request.method() {
+            Method::GET => {}
+            Method::PUT | Method::PATCH => {
+                let Object(change) = self.body::<Object<Change>>(request).await?;
+                let shaded = self.serving.force.shadow(&name, change.shadow);
+                shaded.map_err(|_| unknown())?;
+                self.audit.shaded(peer, &name, change.shadow);
+            }
+            _ => {
+                let allowed = [Method::GET, Method::PUT, Method::PATCH];
+                return Ok(response::other_method(&allowed));
+            }
+        }
+        let view = self.serving.force.view();
+        let mut rules = view.set.rules.iter();
+        let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
+        let body = shown(rule, view.switched.contains(&name));
+        Ok(response::value(StatusCode::OK, &body))
+    }
+}
+
+/// A rule and its settings. Lists are counted, not shown: they hold keys.
+fn shown(rule: &Rule, switched: bool) -> Value {
+    let texts = |quotas: &Quotas| -> Vec<Value> {
+        let each = quotas.iter();
+        each.map(|(name, quota)| match name {
+            None => json!(quota.to_string()),
+            Some(name) => json!({"name": name.as_str(), "quota": quota.to_string()}),
+        })
+        .collect()
+    };
+    let limits = match &rule.limits {
+        Limits::Same(quotas) => json!(texts(quotas)),
+        Limits::Tiered(tiered) => {
+            let tiers = tiered.tiers().iter();
+            let tiers: serde_json::Map<String, Value> = tiers
+                .map(|(name, quotas)| (name.to_string(), json!(texts(quotas))))
+                .collect();
+            json!({"default": tiered.default_tier().as_str(), "tiers": tiers})
+        }
+    };
+    let methods: Vec<&str> = rule.when.methods.iter().map(Method::as_str).collect();
+    let paths: Vec<&str> = rule.when.paths.iter().map(|path| path.as_str()).collect();
+    let key: Vec<Vec<String>> = rule
+        .key
+        .iter()
+        .map(|part| part.sources().map(ToString::to_string).collect())
+        .collect();
+    json!({
+        "name": rule.name.as_str(),
+        "enabled": rule.enabled,
+        "shadow": rule.shadow,
+        "shadow_switched": switched,
+        "match": {"methods": methods, "paths": paths, "every_request": rule.when.is_all()},
+        "key": key,
+        "limits": limits,
+        "on_missing": match rule.on_missing {
+            Missing::Refuse => "refuse",
+            Missing::Pass => "pass",
+            Missing::Shared => "shared",
+        },
+        "on_failure": match rule.on_failure {
+            OnFailure::Open => "open",
+            OnFailure::Closed => "closed",
+            OnFailure::Local(_) => "local",
+        },
+        "stop": rule.stop,
+        "allow": rule.allow.len(),
+        "deny": rule.deny.len(),
+    })
+}

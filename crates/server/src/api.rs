@@ -1,0 +1,170 @@
+//! The check API: questions and answers in JSON, and forward-auth for proxies, beside the
+//! playground. Knows the paths and their bounds; leaves what is asked to the files below.
+
+mod answer;
+mod attributes;
+mod auth;
+mod body;
+mod known;
+mod question;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde_json::value::RawValue;
+
+use self::body::Body;
+pub(crate) use self::body::Object;
+pub(crate) use self::known::Known;
+use self::question::Asking;
+use crate::auth::may_change;
+use crate::listener::Door;
+use crate::otlp;
+use crate::playground::Playground;
+use crate::problem::{Code, Problem};
+use crate::response;
+use crate::state::Serving;
+
+/// The most bytes of one question.
+const LARGEST: usize = 64 << 10;
+/// The most bytes of a batch.
+const LARGEST_BATCH: usize = 1 << 20;
+/// The most questions in a batch.
+const MOST_ITEMS: usize = 1_000;
+
+/// The check API.
+pub(crate) struct Api {
+    serving: Arc<Serving>,
+    known: Known,
+    playground: Playground,
+}
+
+impl Api {
+    pub(crate) fn new(serving: Arc<Serving>) -> Self {
+        let known = Known::default();
+        let playground = Playground::new(&serving);
+        Api {
+            serving,
+            known,
+            playground,
+        }
+    }
+
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        match request.uri().path() {
+            "/v1/check" if request.method() == Method::POST => self.check(request, peer).await,
+            "/v1/check/batch" if request.method() == Method::POST => {
+                self.batch(request, peer).await
+            }
+            "/v1/check" | "/v1/check/batch" => Ok(response::other_method(&[Method::POST])),
+            // Proxies ask with whatever method they were asked with.
+            path if path == auth::PATH || path.starts_with("/v1/auth/") => {
+                self.auth(request, peer).await
+            }
+            path if Playground::has(path) => self.playground.answer(request).await,
+            _ => {
+                let detail = "there is /v1/check, /v1/check/batch, /v1/auth, and a page at /";
+                Err(Problem::new(Code::NotFound, detail))
+            }
+        }
+    }
+
+    async fn check(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let (head, body) = request.into_parts();
+        let [status] = response::query(head.uri.query(), ["status"])?;
+        let always_ok = match status.as_deref() {
+            None => false,
+            Some("200") => true,
+            Some(_) => {
+                let detail = "`status` is not 200, the one status that can be asked for";
+                return Err(Problem::new(Code::BadQuery, detail));
+            }
+        };
+        let json = response::read(&head.headers, body, LARGEST).await?;
+        let asking = Asking {
+            serving: &self.serving,
+            known: &self.known,
+            may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
+        };
+        let answer = asking
+            .ask(response::parse::<Object<Body>>(&json)?.0)
+            .await?;
+        Ok(answer.response(always_ok))
+    }
+
+    async fn batch(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let (head, body) = request.into_parts();
+        let [] = response::query(head.uri.query(), [])?;
+        let json = response::read(&head.headers, body, LARGEST_BATCH).await?;
+        let items: Vec<&RawValue> = serde_json::from_slice(&json).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            let detail =
+                format!("the body is not an array of questions (line {line} column {column})");
+            Problem::new(Code::MalformedJson, detail)
+        })?;
+        if items.len() > MOST_ITEMS {
+            let number = items.len();
+            let detail = format!("{number} questions are above {MOST_ITEMS}");
+            return Err(Problem::new(Code::TooManyItems, detail));
+        }
+        let asking = Asking {
+            serving: &self.serving,
+            known: &self.known,
+            may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
+        };
+        let ask = async |item: &RawValue| -> Vec<u8> {
+            let body = response::parse::<Object<Body>>(item.get().as_bytes());
+            let answer = match body {
+                Ok(Object(body)) => asking.ask(body).await,
+                Err(problem) => Err(problem),
+            };
+            match answer {
+                Ok(answer) => answer.item(),
+                Err(problem) => problem.json(),
+            }
+        };
+        let answers = join_all(items.into_iter().map(ask)).await;
+        let mut json = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum());
+        json.push(b'[');
+        json.extend(answers.join(&b','));
+        json.extend(b"]\n");
+        Ok(response::json(StatusCode::OK, json))
+    }
+}
+
+impl Door for Api {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let traces = self.serving.traces.as_ref();
+        let traced = traces
+            .and_then(|traces| traces.begin(otlp::Door::Api, request.method(), request.headers()));
+        let answer = async {
+            let routed = self.route(request, peer).await;
+            routed.unwrap_or_else(|problem| problem.response())
+        };
+        match traced {
+            None => answer.await,
+            // Few are: the others' answers need not have room for it.
+            Some(traced) => Box::pin(traced.around(answer, Response::status)).await,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Forward-auth: a proxy asks before it lets a request through, and tells in headers what it is.
+//! Knows what nginx, Traefik, Caddy and Envoy write; knows nothing of how rules decide.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tallygate::http::{Head, Passage, Policy, Refusal};
+
+use super::Api;
+use crate::problem::{Code, Problem};
+use crate::response;
+
+/// Where proxies write the method and the target of the request that they got.
+const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
+const TARGETS: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
+const HOSTS: [&str; 1] = ["x-forwarded-host"];
+
+/// Where proxies ask. Envoy asks with the method that it got, and writes the target after the path.
+pub(super) const PATH: &str = "/v1/auth";
+
+impl Api {
+    /// Answers a proxy: 200 to let the request through, 429 or what is asked for instead.
+    pub(super) async fn auth(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        // The body is the proxy's copy of somebody else's; it is not looked at.
+        let (mut parts, _) = request.into_parts();
+        let follows = follows(&parts.uri);
+        let query = match follows {
+            // The query belongs to the target.
+            Some(_) => None,
+            None => parts.uri.query(),
+        };
+        let [deny] = response::query(query, ["deny"])?;
+        let deny = match deny.as_deref() {
+            None | Some("429") => StatusCode::TOO_MANY_REQUESTS,
+            Some("403") => StatusCode::FORBIDDEN,
+            Some("401") => StatusCode::UNAUTHORIZED,
+            Some(_) => {
+                let detail = "`deny` is not 401, 403 or 429";
+                return Err(Problem::new(Code::BadQuery, detail));
+            }
+        };
+        let rules = self.serving.force.rules();
+        if !rules.client().trusts(peer.ip()) {
+            let detail = "only a proxy may ask here; list its address in trusted_proxies";
+            return Err(Problem::new(Code::UntrustedPeer, detail));
+        }
+        original(&mut parts, follows)?;
+        let plan = self.serving.force.plan(&Head::from(&parts));
+        let passage = self.serving.pass(plan).await;
+        Ok(answer(&passage, &Head::from(&parts), deny))
+    }
+}
+
+fn answer(passage: &Passage, asked: &Head<'_>, deny: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = match passage.refusal() {
+        None => Response::new(Full::default()),
+        Some(refusal) => {
+            let mut response = refusal.response(asked).map(Full::from);
+            // A quota's refusal alone: a lost store is not made to look like one.
+            if let Refusal::Quota { .. } | Refusal::NeverFits { .. } = refusal
+                && response.status() == StatusCode::TOO_MANY_REQUESTS
+            {
+                *response.status_mut() = deny;
+            }
+            response
+        }
+    };
+    passage.tell(response.headers_mut());
+    response
+}
+
+/// The target that follows the path, if one does.
+fn follows(uri: &Uri) -> Option<HeaderValue> {
+    let target = uri.path_and_query()?.as_str().strip_prefix(PATH)?;
+    let follows = target.starts_with('/');
+    follows
+        .then(|| HeaderValue::from_str(target).ok())
+        .flatten()
+}
+
+/// Puts what the proxy got in the place of what it asks. Where the target `follows` the path, the
+/// method is the one that it asks with, and headers must not say otherwise.
+fn original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(), Problem> {
+    let Parts {
+        method,
+        uri,
+        headers,
+        ..
+    } = parts;
+    let missing = |names: [&str; 2]| {
+        let detail = format!("neither {} nor {} is there", names[0], names[1]);
+        Problem::new(Code::MissingOriginal, detail)
+    };
+    let wrong = |what: &str| {
+        let detail = format!("the original {what} cannot be read");
+        Problem::new(Code::BadAttribute, detail)
+    };
+    let asked = HeaderValue::from_str(method.as_str()).ok();
+    let asked = asked.filter(|_| follows.is_some());
+    let said = taken(headers, METHODS, asked)?.ok_or_else(|| missing(METHODS))?;
+    *method = Method::from_bytes(said.as_bytes()).map_err(|_| wrong("method"))?;
+    let said = taken(headers, TARGETS, follows)?.ok_or_else(|| missing(TARGETS))?;
+    let target = PathAndQuery::try_from(said.as_bytes()).map_err(|_| wrong("target"))?;
+    if !said.as_bytes().starts_with(b"/") && said != "*" {
+        return Err(wrong("target"));
+    }
+    *uri = Uri::from(target);
+    if let Some(host) = taken(headers, HOSTS, None)? {
+        headers.insert(header::HOST, host);
+    }
+    Ok(())
+}
+
+/// The one value of headers that mean the same, taken out; or what is known without them. A proxy
+/// overwrites its own; one that says something else was written by the client.
+fn taken<const N: usize>(
+    headers: &mut HeaderMap,
+    names: [&'static str; N],
+    known: Option<HeaderValue>,
+) -> Result<Option<HeaderValue>, Problem> {
+    let mut found = known;
+    for name in names.map(HeaderName::from_static) {
+        for value in headers.get_all(&name) {
+            if found.as_ref().is_some_and(|found| found != value) {
+                let detail = format!("{} say different things", names.join(" and "));
+                return Err(Problem::new(Code::AmbiguousOriginal, detail));
+            }
+            found = Some(value.clone());
+        }
+        headers.remove(&name);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&'static str, &str)]) -> Result<(Method, Uri, HeaderMap), Code> {
+        read_at("/v1/auth", pairs)
+    }
+
+    fn read_at(
+        target: &str,
+        pairs: &[(&'static str, &str)],
+    ) -> Result<(Method, Uri, HeaderMap), Code> {
+        let mut request = Request::put(target);
+        for (name, value) in pairs {
+            request = request.header(*name, *value);
+        }
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let follows = follows(&parts.uri);
+        match original(&mut parts, follows) {
+            Ok(()) => Ok((parts.method, parts.uri, parts.headers)),
+            Err(problem) => Err(problem.code),
+        }
+    }
+
+    #[test]
+    fn envoy_writes_the_target_after_the_path() {
+        for (asked, wanted) in [
+            ("/v1/auth/", "/"),
+            ("/v1/auth/login?deny=403", "/login?deny=403"),
+            ("/v1/auth//login", "//login"),
+            ("/v1/auth/%2e%2e/x", "/%2e%2e/x"),
+        ] {
+            let (method, uri, _) = read_at(asked, &[]).unwrap();
+            assert_eq!((method, uri), (Method::PUT, wanted.parse().unwrap()));
+        }
+        for header in [
+            ("x-original-uri", "/other"),
+            ("x-forwarded-uri", "/other"),
+            ("x-original-method", "GET"),
+        ] {
+            let read = read_at("/v1/auth/login", &[header]);
+            assert_eq!(read.unwrap_err(), Code::AmbiguousOriginal);
+        }
+        assert_eq!(
+            read_at("/v1/auth?x", &[]).unwrap_err(),
+            Code::MissingOriginal
+        );
+    }
+
+    #[test]
+    fn each_proxy_is_understood() {
+        let nginx = [
+            ("x-original-method", "POST"),
+            ("x-original-uri", "/login?a=b"),
+        ];
+        let traefik = [
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-uri", "/login?a=b"),
+            ("x-forwarded-host", "example.com"),
+            ("host", "tallygate:8080"),
+        ];
+        let (method, uri, _) = read(&nginx).unwrap();
+        assert_eq!((method, uri), (Method::POST, "/login?a=b".parse().unwrap()));
+        let (method, uri, headers) = read(&traefik).unwrap();
+        assert_eq!((method, uri), (Method::POST, "/login?a=b".parse().unwrap()));
+        assert_eq!(headers["host"], "example.com");
+        assert_eq!(headers.len(), 1);
+    }
+
+    #[test]
+    fn who_says_two_things_says_nothing() {
+        let both = |uri| {
+            read(&[
+                ("x-original-method", "GET"),
+                ("x-original-uri", "/a"),
+                ("x-forwarded-uri", uri),
+            ])
+        };
+        assert!(both("/a").is_ok());
+        assert_eq!(both("/b").unwrap_err(), Code::AmbiguousOriginal);
+        let twice = [("x-original-method", "GET"), ("x-original-method", "PUT")];
+        assert_eq!(read(&twice).unwrap_err(), Code::AmbiguousOriginal);
+        assert_eq!(read(&[]).unwrap_err(), Code::MissingOriginal);
+        let method = [("x-original-method", "GET")];
+        assert_eq!(read(&method).unwrap_err(), Code::MissingOriginal);
+        for target in ["", "a", "http://x/", "/a b"] {
+            let pairs = [("x-original-method", "GET"), ("x-original-uri", target)];
+            assert_eq!(read(&pairs).unwrap_err(), Code::BadAttribute, "{target}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A question as it is written: three forms in one body, read strictly. Knows field names; knows
+//! nothing of what they come to. Never prints: keys are in it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// One question.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Body {
+    #[serde(default, deserialize_with = "given")]
+    pub(super) key: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) quota: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) name: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) limits: Option<Vec<Object<OneLimit>>>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) rule: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) attributes: Option<Object<Attributes>>,
+    #[serde(default, deserialize_with = "whole")]
+    pub(super) cost: Option<u32>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) verb: Option<String>,
+}
+
+/// One of several limits.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OneLimit {
+    pub(super) key: String,
+    pub(super) quota: String,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) name: Option<String>,
+}
+
+/// A request that somebody else got, as far as they tell.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Attributes {
+    #[serde(default, deserialize_with = "given")]
+    pub(super) ip: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) method: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) path: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) query: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) host: Option<String>,
+    #[serde(default)]
+    pub(super) headers: Pairs,
+}
+
+/// An object of JSON. Serde alone would also take an array, its values in the order of the fields.
+pub(crate) struct Object<T>(pub(crate) T);
+
+/// Names and values in their order, also where a name is there twice.
+#[derive(Default)]
+pub(super) struct Pairs(pub(super) Vec<(String, Values)>);
+
+/// The value of a header, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Values {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A field that is there has a value: `null` is none.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+/// A whole number, however it is written: JSON has one kind of number, and `5.0` is 5.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = u32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number from 0 to 4294967295")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
+            let wrong = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+            u32::try_from(number).map_err(wrong)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<u32, E> {
+            let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+            match fits {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "it is whole and in range"
+                )]
+                true => Ok(number as u32),
+                false => Err(E::invalid_value(Unexpected::Float(number), &self)),
+            }
+        }
+    }
+
+    from.deserialize_u32(Whole).map(Some)
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Only<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Only<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Object<T>, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Only(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Pairs, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        from.deserialize_map(All)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Object;
+    use crate::problem::Code;
+    use crate::response::parse;
+
+    type Body = Object<super::Body>;
+
+    #[test]
+    fn what_is_not_a_body_is_said_to_be_none() {
+        for (json, code) in [
+            ("", Code::MalformedJson),
+            ("{", Code::MalformedJson),
+            ("{}x", Code::MalformedJson),
+            ("nul", Code::MalformedJson),
+            ("[]", Code::BadField),
+            ("null", Code::BadField),
+            ("\"\"", Code::BadField),
+            (r#"{"key":1}"#, Code::BadField),
+            (r#"{"key":null}"#, Code::BadField),
+            (r#"{"key":"a","key":"a"}"#, Code::BadField),
+            (r#"{"kye":"a"}"#, Code::BadField),
+            (r#"{"cost":-1}"#, Code::BadField),
+            (r#"{"cost":1.5}"#, Code::BadField),
+            (r#"{"cost":-1.0}"#, Code::BadField),
+            (r#"{"cost":4294967296.0}"#, Code::BadField),
+            (r#"{"cost":1e300}"#, Code::BadField),
+            (r#"{"cost":null}"#, Code::BadField),
+            (r#"{"cost":"1"}"#, Code::BadField),
+            (r#"{"cost":4294967296}"#, Code::BadField),
+            (r#"{"limits":{}}"#, Code::BadField),
+            (r#"{"limits":[{"key":"a"}]}"#, Code::BadField),
+            (
+                r#"{"limits":[{"key":"a","quota":"1/s","cost":1}]}"#,
+                Code::BadField,
+            ),
+            (r#"{"attributes":{"ip":1}}"#, Code::BadField),
+            (r#"{"attributes":{"port":"1"}}"#, Code::BadField),
+            (r#"{"attributes":{"headers":{"a":1}}}"#, Code::BadField),
+            ("\"\u{1}\"", Code::MalformedJson),
+        ] {
+            let problem = parse::<Body>(json.as_bytes()).err();
+            assert_eq!(problem.map(|problem| problem.code), Some(code), "{json}");
+        }
+        assert!(parse::<Body>(b"{\"key\":\"\xff\"}").is_err());
+        assert!(parse::<Body>(&b"[".repeat(10_000)).is_err());
+    }
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        for (json, cost) in [
+            (r#"{"cost":7}"#, 7),
+            (r#"{"cost":7.0}"#, 7),
+            (r#"{"cost":7e0}"#, 7),
+            (r#"{"cost":-0.0}"#, 0),
+            (r#"{"cost":4294967295.0}"#, u32::MAX),
+        ] {
+            let body = parse::<Body>(json.as_bytes());
+            assert_eq!(body.ok().and_then(|body| body.0.cost), Some(cost), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_body_either() {
+        // Serde would take a list of values in the order of the fields.
+        assert!(parse::<Body>(br#"["a","1/s"]"#).is_err());
+    }
+}

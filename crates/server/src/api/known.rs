@@ -1,0 +1,109 @@
+//! Limits that were asked for before, so that a quota's text is read once. Knows texts and limits;
+//! knows nothing of keys.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use tallygate::http::Limits;
+use tallygate::{Limit, Quota};
+
+use crate::problem::{Code, Problem};
+
+/// The most that are remembered; when there are more, all are forgotten.
+const MOST: usize = 4_096;
+/// The longest text that is remembered.
+const LONGEST: usize = 256;
+/// The most characters of a name.
+const LONGEST_NAME: usize = 64;
+
+/// Limits by the text of their quota, and their name.
+#[derive(Default)]
+pub(crate) struct Known(RwLock<HashMap<String, Arc<Limits>>>);
+
+impl Known {
+    /// The limit of a quota, under its own name or the one given.
+    pub(crate) fn limit(&self, quota: &str, name: Option<&str>) -> Result<Arc<Limits>, Problem> {
+        let named;
+        let text = match name {
+            None => quota,
+            Some(name) => {
+                // No quota and no name has a 0 in it.
+                named = format!("{name}\0{quota}");
+                &named
+            }
+        };
+        let known = self.0.read().unwrap_or_else(|held| held.into_inner());
+        if let Some(limits) = known.get(text) {
+            return Ok(Arc::clone(limits));
+        }
+        drop(known);
+        let limits = Arc::new(read(quota, name)?);
+        if text.len() <= LONGEST {
+            let mut known = self.0.write().unwrap_or_else(|held| held.into_inner());
+            if known.len() >= MOST {
+                known.clear();
+            }
+            known.insert(text.to_owned(), Arc::clone(&limits));
+        }
+        Ok(limits)
+    }
+}
+
+fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
+    let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
+        let detail = format!(
+            "{}; a correct quota: {}",
+            error.problem(),
+            error.example_text()
+        );
+        Problem::new(Code::BadQuota, detail)
+    })?;
+    let limit = match name {
+        None => Limit::from(quota),
+        Some(name) => {
+            if name.is_empty()
+                || name.len() > LONGEST_NAME
+                || !name.bytes().all(|b| b.is_ascii_graphic())
+            {
+                let detail = format!(
+                    "a limit's name is not 1 to {LONGEST_NAME} visible ASCII characters without spaces"
+                );
+                return Err(Problem::new(Code::BadField, detail));
+            }
+            Limit::named(name, quota)
+        }
+    };
+    Ok(Limits::new([limit]).expect("one limit goes together with itself"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_has_a_bound_and_is_right() {
+        let known = Known::default();
+        for limit in 1..=2 * MOST {
+            let limits = known.limit(&format!("{limit}/s"), None).unwrap();
+            assert_eq!(u64::from(limits[0].quota().limit()), limit as u64);
+        }
+        assert!(known.0.read().unwrap().len() <= MOST);
+        let plain = known.limit("5/s", None).unwrap();
+        let named = known.limit("5/s", Some("user")).unwrap();
+        assert_eq!(plain[0].name(), "sliding-window-counter/s");
+        assert_eq!(named[0].name(), "user");
+        assert!(Arc::ptr_eq(
+            &named,
+            &known.limit("5/s", Some("user")).unwrap()
+        ));
+    }
+
+    #[test]
+    fn a_name_cannot_be_that_of_a_rules_counter() {
+        let known = Known::default();
+        for name in ["", "a b", "a\0b", "é", &"x".repeat(65)] {
+            let problem = known.limit("1/s", Some(name)).unwrap_err();
+            assert_eq!(problem.code, Code::BadField);
+        }
+    }
+}
