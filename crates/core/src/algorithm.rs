@@ -4,25 +4,25 @@
 //! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*. And
 //! one that is seldom asked: *undo* n that were taken at some moment.
 
-mod any;
 mod bucket;
+mod dispatch;
 mod entries;
-mod few;
 mod fixed_window;
+mod inline_entries;
 #[cfg(feature = "lua")]
-mod glimpse;
+mod log_summary;
 mod ring;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod whole_bucket;
 
-pub(crate) use any::AnyLevel;
 pub(crate) use bucket::Bucket;
 #[cfg(feature = "lua")]
 pub(crate) use bucket::saturated;
+pub(crate) use dispatch::AnyLevel;
 pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]
-pub(crate) use glimpse::Glimpse;
+pub(crate) use log_summary::Glimpse;
 pub(crate) use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;

@@ -32,21 +32,21 @@ mod decision;
 pub mod lua;
 mod math;
 mod quota;
+mod snapshot;
 mod verb;
-mod view;
 
 pub use algorithm::{Algorithm, Log, Packed, State, WholeBucket};
 pub use decision::{Decision, Outcome, Retry, Verdict};
 pub use quota::{
     MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError, Whole,
 };
+pub use snapshot::View;
 pub use verb::{
     Change, Decided, UnknownVerb, Verb, apply, apply_all, apply_log, apply_packed, apply_whole,
     check_log, undo,
 };
 #[cfg(feature = "lua")]
 pub use verb::{Found, decide_found};
-pub use view::View;
 
 /// The latest time and the longest wait that can be told: 2^52 microseconds, 142 years.
 pub const MAX_TIME_US: u64 = 1 << 52;

@@ -5,7 +5,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
-use crate::view::View;
+use crate::snapshot::View;
 
 /// A level, as the time it takes to drain, and when it was last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! What is in place has no room for when the newest one came: whoever keeps it knows, and says so.
 
-use super::few::{Few, without};
+use super::inline_entries::{Few, without};
 use super::ring::{Coming, Entry, Ring};
 
 /// The entries, oldest first.

@@ -4,7 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::view::View;
+use crate::snapshot::View;
 
 /// One window's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::{div, mul_div, narrow};
 use crate::quota::Quota;
-use crate::view::View;
+use crate::snapshot::View;
 
 /// Two windows' counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

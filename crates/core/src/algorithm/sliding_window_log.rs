@@ -9,7 +9,7 @@ use super::{Level, moment};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::view::View;
+use crate::snapshot::View;
 
 /// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
 /// into the later one: nothing fits earlier than it should, and no log grows for ever.

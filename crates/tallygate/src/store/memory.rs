@@ -1,14 +1,14 @@
 //! Counters in this process. Knows quotas and a clock; knows nothing of HTTP or Redis.
 
+mod batch;
 mod bucket;
-mod flat;
-mod hint;
+mod inspect;
 mod logs;
-mod look;
-mod many;
-mod shared;
+mod multi;
+mod overflow;
+mod prefetch;
+mod slots;
 mod table;
-mod together;
 mod undo;
 
 use std::future::{Future, ready};
@@ -21,11 +21,11 @@ use smallvec::SmallVec;
 use tallygate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
 use self::bucket::Bucket;
-use self::flat::FlatBucket;
 use self::logs::LogBucket;
-use self::shared::Shared;
+use self::multi::Wanted;
+use self::overflow::Shared;
+use self::slots::FlatBucket;
 use self::table::{Id, Table};
-use self::together::Wanted;
 use super::{Store, StoreError};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;

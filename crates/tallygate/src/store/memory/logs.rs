@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tallygate_core::{Log, Quota, State, Verb, apply_log, check_log};
 
 use super::bucket::{Bucket, CLAIMED, Slots, find};
-use super::hint::prefetch;
+use super::prefetch::prefetch;
 use super::{Answer, Ask, Counter};
 
 const LEN: usize = 5;

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use tallygate_core::{Quota, State};
 
 use super::bucket::{Bucket, Slots};
-use super::hint::large_pages;
-use super::shared::Shared;
+use super::overflow::Shared;
+use super::prefetch::large_pages;
 use super::{Answer, Ask, Counter};
 
 /// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
@@ -350,7 +350,7 @@ impl<'t, B: Bucket> Held<'t, B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flat::FlatBucket;
+    use super::super::slots::FlatBucket;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 use tallygate_core::{Outcome, Retry, State, Verb, Verdict, apply, apply_all};
 
-use super::shared::{HeldStripes, Offer};
+use super::overflow::{HeldStripes, Offer};
 use super::table::Claim;
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;

@@ -4,7 +4,7 @@
 use super::Glimpse;
 use super::{Bucket, Counter, Level, LogAt, State, Window};
 use crate::quota::Quota;
-use crate::view::View;
+use crate::snapshot::View;
 
 /// A level of whichever algorithm.
 pub(crate) enum AnyLevel<'a> {

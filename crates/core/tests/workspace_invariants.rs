@@ -54,19 +54,11 @@ fn modules_are_never_called_mod() {
 }
 
 #[test]
-fn no_file_holds_two_things() {
-    for (path, text) in everything() {
-        let lines = text.lines().count();
-        assert!(lines <= 500, "{path} has {lines} lines; 500 are enough");
-    }
-}
-
-#[test]
 fn only_the_algorithms_file_tells_algorithms_apart() {
     // Words for people differ too; they have one file of their own.
     let allowed = [
         "crates/core/src/algorithm.rs",
-        "crates/server/src/behaviour.rs",
+        "crates/server/src/describe.rs",
     ];
     for (path, text) in sources("crates") {
         if path.contains("/tests/") || path.contains("/bench/") || allowed.contains(&path.as_str())
@@ -108,9 +100,9 @@ fn only_hints_about_memory_are_unsafe() {
     for (path, text) in sources("crates") {
         let found = code(&text).lines().filter(|line| uses(line)).count();
         let due = match path.as_str() {
-            "crates/tallygate/src/store/memory/hint.rs" => 4,
+            "crates/tallygate/src/store/memory/prefetch.rs" => 4,
             // It names the word.
-            "crates/core/tests/tidy.rs" => found,
+            "crates/core/tests/workspace_invariants.rs" => found,
             _ => 0,
         };
         assert_eq!(found, due, "{path}");
@@ -118,13 +110,14 @@ fn only_hints_about_memory_are_unsafe() {
 }
 
 #[test]
-fn the_shape_of_the_rules_file_is_in_one_place() {
+fn only_the_schema_of_the_rules_file_derives_deserialize() {
+    let schema = ["raw.rs", "raw/", "schema.rs", "schema/"];
     for (path, text) in sources("crates/server/src/config") {
         let derives = |line: &str| line.contains("derive(") && line.contains("Deserialize");
         let found = code(&text).lines().any(derives);
-        let rest = path.strip_prefix("crates/server/src/config/raw");
-        let raw = rest.is_some_and(|rest| rest.starts_with(['.', '/']));
-        assert_eq!(found, raw, "{path}");
+        let rest = path.strip_prefix("crates/server/src/config/").unwrap_or("");
+        let expected = schema.iter().any(|start| rest.starts_with(start));
+        assert_eq!(found, expected, "{path}");
     }
 }
 

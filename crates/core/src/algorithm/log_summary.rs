@@ -6,7 +6,7 @@ use super::Level;
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::view::View;
+use crate::snapshot::View;
 
 /// A log in a few numbers, as at the moment of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

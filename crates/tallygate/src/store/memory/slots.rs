@@ -11,7 +11,7 @@ use std::thread::yield_now;
 use tallygate_core::{Change, Packed, Quota, State, Whole, WholeBucket, apply_packed, apply_whole};
 
 use super::bucket::{Bucket, CLAIMED, Slots, find};
-use super::hint::prefetch;
+use super::prefetch::prefetch;
 use super::{Answer, Ask, Counter};
 
 /// How often to look for a lock to be free before letting another thread run: a decision under

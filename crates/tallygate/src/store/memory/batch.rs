@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use tallygate_core::{MAX_TIME_US, Verb};
 
 use super::bucket::Bucket;
+use super::multi::Wanted;
 use super::table::{Id, Table};
-use super::together::Wanted;
 use super::{Ask, Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::Decision;
