@@ -12,7 +12,7 @@ use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
 use tallygate_bench::options::Options;
 use tallygate_bench::redis::client;
-use tallygate_bench::redis::flight::{self, Flight, Lane, Load};
+use tallygate_bench::redis::concurrency::{self, Flight, Lane, Load};
 use tallygate_bench::redis::scenario::Plan;
 use tallygate_bench::redis::script;
 use tallygate_bench::redis::server::Server;
@@ -98,11 +98,11 @@ fn on_the_server(plan: &Plan, options: &Options, server: &mut Server, table: &mu
 
 /// What is told of many decisions in flight.
 const FIGURES: [&str; 5] = [
-    flight::RATE,
-    flight::P50,
-    flight::P99,
-    flight::SERVER,
-    flight::CLIENT,
+    concurrency::RATE,
+    concurrency::P50,
+    concurrency::P99,
+    concurrency::SERVER,
+    concurrency::CLIENT,
 ];
 
 /// One round of many decisions in flight.

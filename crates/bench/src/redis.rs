@@ -4,8 +4,8 @@
 //! both have one small file per contender. Everything else knows contenders only by their traits.
 
 pub mod client;
-pub mod flight;
-pub mod question;
+pub mod concurrency;
+pub mod memory;
 pub mod scenario;
 pub mod script;
 pub mod server;

@@ -111,10 +111,10 @@
 //! ```
 
 mod error;
-mod host;
-mod line;
+mod queue;
+mod response_hints;
 mod service;
-mod word;
+mod target;
 
 use std::fmt;
 use std::pin::pin;
@@ -124,9 +124,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use error::OutboundError;
-use line::{LineId, Lines};
+use queue::{LineId, Lines};
+pub use response_hints::asked_to_wait;
 pub use service::{Call, OutboundService};
-pub use word::asked_to_wait;
 
 use crate::http::Head;
 use crate::key::Key;
@@ -177,7 +177,7 @@ impl<S> Outbound<S> {
     /// They come from the request's target, or from its `Host` field where the target names none.
     #[must_use]
     pub fn by_host(self) -> Self {
-        self.by(host::host_key)
+        self.by(target::host_key)
     }
 
     /// The same gate with a line and a count for each key.

@@ -23,7 +23,7 @@ pub mod redis;
 #[cfg(feature = "servers")]
 pub mod resp;
 mod seeds;
-mod served;
+mod server_process;
 
 pub use seeds::{any, with_each_seed};
-pub use served::Served;
+pub use server_process::Served;

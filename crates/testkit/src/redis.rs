@@ -12,25 +12,25 @@
 //! with [`Server::command`] go through the Unix socket there, so that they reach this server and no
 //! other, whatever its port speaks. A wait that fails panics with the tail of the server's log.
 
-mod binary;
 mod cluster;
-mod plan;
-mod secured;
+mod config;
+mod flavour;
 mod sentinel;
 mod server;
+mod tls_server;
 mod user;
 
-pub use binary::{Flavour, Version};
 pub use cluster::{Cluster, Move};
-pub use secured::{ClientCertificate, Secured};
+pub use flavour::{Flavour, Version};
 pub use sentinel::Sentinel;
 pub use server::Server;
+pub use tls_server::{ClientCertificate, Secured};
 pub use user::User;
 
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use self::plan::Plan;
+use self::config::Plan;
 
 /// How long anything may take before a test is given up: for a busy machine, not for this code.
 const PATIENCE: Duration = Duration::from_secs(30);

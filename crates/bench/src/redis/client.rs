@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::flight::Lane;
+use super::concurrency::Lane;
 use super::script::{self, TALLYGATE};
 use crate::keys::Key;
 use crate::setting::{Behaviour, Setting};
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::keys;
-    use crate::redis::flight::Load;
+    use crate::redis::concurrency::Load;
     use crate::redis::server::Server;
 
     #[test]

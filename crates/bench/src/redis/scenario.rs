@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use redis::Pipeline;
 
-use super::flight::Flight;
-use super::question::Question;
+use super::concurrency::Flight;
+use super::memory::Question;
 use super::script::{BATCH, Entry, SEVERAL, Script, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key, Spread};

@@ -1,8 +1,8 @@
 //! What the Redis store sets out for.
 
 use super::client::{BY_HAND, LIMITADOR, UNBATCHED};
-use super::flight::{Flight, RATE};
-use super::question::Question;
+use super::concurrency::{Flight, RATE};
+use super::memory::Question;
 use super::scenario::{Plan, Scenario, Shape};
 use super::script::{ARTICLES, TALLYGATE};
 use crate::setting::Behaviour;

@@ -1,12 +1,12 @@
 //! `tallygate doctor`: what is wrong with a store and what to do. Puts the findings on the page;
 //! knows nothing of how they are found.
 
+mod decisions;
+mod diagnose;
 mod finding;
-mod look;
-mod place;
-mod rights;
+mod permissions;
 mod server;
-mod work;
+mod server_info;
 
 use std::io::{self, Write};
 
@@ -29,12 +29,12 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     let report = match Place::of(&args.store)? {
         Place::Memory => Report {
             store: "memory",
-            findings: place::memory(),
+            findings: diagnose::memory(),
         },
         Place::Redis(builder) => match Scratch::open(builder, "doctor")? {
             Err(error) => Report {
                 store: "unknown",
-                findings: vec![place::bad_url(&error)],
+                findings: vec![diagnose::bad_url(&error)],
             },
             Ok(scratch) => examine(&scratch),
         },
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
 
 fn examine(scratch: &Scratch) -> Report {
     let store = scratch.store();
-    let findings = scratch.run(place::examine(store, scratch.namespace()));
+    let findings = scratch.run(diagnose::examine(store, scratch.namespace()));
     Report {
         store: match store.arrangement() {
             Arrangement::Single => "single",

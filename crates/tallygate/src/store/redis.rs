@@ -1,21 +1,21 @@
 //! Counters in Redis or Valkey, shared by any number of servers. Knows keys, quotas and where the
 //! servers are; knows nothing of HTTP, and shows no type of the client it uses.
 
-mod address;
-mod call;
-mod check;
 mod cluster;
+mod command;
+mod compatibility;
+mod connection;
+mod connector;
+mod cross_slot;
 mod error;
-mod inspect;
-mod lane;
-mod link;
-mod look;
-mod name;
+mod keys;
+mod reconnect;
 mod replicas;
 mod script;
-mod settings;
-mod split;
+mod server;
+mod snapshot;
 mod undo;
+mod url;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,18 +27,18 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use tallygate_core::{MAX_TIME_US, Verb};
 use tokio::runtime::Handle;
 
-use self::address::{Address, Servers};
-use self::call::{Answer, Call};
 use self::cluster::Cluster;
+use self::command::{Answer, Call};
+use self::connection::Lane;
+use self::connector::{CONNECT_WITHIN, Settings};
 pub use self::error::RedisError;
 use self::error::Trouble;
-pub use self::inspect::{Arrangement, RedisServer, Reply};
-use self::lane::Lane;
-use self::link::{Goal, Link};
-use self::name::Names;
-pub(crate) use self::name::suffix;
+use self::keys::Names;
+pub(crate) use self::keys::suffix;
+use self::reconnect::{Goal, Link};
 use self::replicas::Replicas;
-use self::settings::{CONNECT_WITHIN, Settings};
+pub use self::server::{Arrangement, RedisServer, Reply};
+use self::url::{Address, Servers};
 use super::{Store, StoreError};
 use crate::decision::Decision;
 use crate::request::Request;
@@ -371,13 +371,13 @@ impl Inner {
 
     async fn answer(self: &Arc<Self>, call: Arc<Call>, verb: Verb) -> Result<Decision, Trouble> {
         if matches!(self.servers, Reached::Many(_)) && call.is_scattered() {
-            return split::decide(self, call, verb, split::Apart::Slots).await;
+            return cross_slot::decide(self, call, verb, cross_slot::Apart::Slots).await;
         }
         match self.send(Arc::clone(&call)).await {
             Ok(answer) => Ok(call.decision(verb, answer)),
             // On its way from one server to another: each counter is at one of them.
             Err(Trouble::TryAgain) if call.len() > 1 => {
-                split::decide(self, call, verb, split::Apart::Limits).await
+                cross_slot::decide(self, call, verb, cross_slot::Apart::Limits).await
             }
             Err(trouble) => Err(trouble),
         }

@@ -6,7 +6,6 @@
 mod bounds;
 mod contract;
 mod errors;
-mod hosts;
 mod order;
 mod pauses;
 mod remote;
@@ -15,3 +14,4 @@ mod server;
 #[cfg(feature = "redis")]
 mod shared;
 mod sockets;
+mod targets;

@@ -6,7 +6,7 @@ use tallygate_testkit::ports;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{ClientCertificate, Cluster, Secured, Sentinel, Server, User};
 
-use crate::ground::{UNHARMED, wait};
+use crate::fixtures::{UNHARMED, wait};
 
 use StoreErrorKind::{Misconfigured, Unreachable};
 
@@ -196,7 +196,7 @@ fn missing_rights_are_said() {
     command.extend(rules.split_whitespace());
     assert_eq!(server.command(&command).text(), "OK");
     let store = std::sync::Arc::new(wait(at(&url).connect()).unwrap());
-    crate::ground::limits_are_exact(&store);
+    crate::fixtures::limits_are_exact(&store);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-use crate::ground::{PATIENCE, namespace, quota};
-use crate::load::PLENTY;
+use crate::fixtures::{PATIENCE, namespace, quota};
+use crate::traffic::PLENTY;
 
 /// Every line that is logged.
 #[derive(Clone, Default)]

@@ -8,12 +8,12 @@ mod breaker;
 #[path = "../conformance/suite.rs"]
 mod conformance;
 mod faults;
-mod ground;
-mod load;
-mod look;
+mod fixtures;
 mod processes;
 mod queue;
 mod runtimes;
 mod secrets;
+mod snapshot;
 mod stores;
+mod traffic;
 mod undo;

@@ -9,7 +9,7 @@ use tallygate::{Limiter, OnFailure, RedisStore, Replicas, Store};
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::User;
 
-use crate::ground::{
+use crate::fixtures::{
     LONG, PATIENCE, UNHARMED, connected, every_key_expires, namespace, patient, quota, runtime,
     used, wait,
 };

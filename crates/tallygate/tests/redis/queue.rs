@@ -8,8 +8,10 @@ use tallygate::{Limit, Request, Store, StoreErrorKind};
 use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 
-use crate::ground::{PATIENCE, UNHARMED, builder, connected, patient, quota, runtime, used, wait};
-use crate::load::PLENTY;
+use crate::fixtures::{
+    PATIENCE, UNHARMED, builder, connected, patient, quota, runtime, used, wait,
+};
+use crate::traffic::PLENTY;
 
 /// How many may be under way while others wait: two calls of so many.
 const UNDER_WAY: u64 = 2 * 128;

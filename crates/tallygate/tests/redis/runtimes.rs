@@ -9,10 +9,10 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::ground::{
+use crate::fixtures::{
     PATIENCE, UNHARMED, builder, connected, limiter, limits_are_exact, quota, wait,
 };
-use crate::load::PLENTY;
+use crate::traffic::PLENTY;
 
 fn another() -> Runtime {
     let mut builder = Builder::new_multi_thread();

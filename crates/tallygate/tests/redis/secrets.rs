@@ -6,7 +6,7 @@ use tallygate::{Key, Limit, Limiter, Request, Store};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::Reply;
 
-use crate::ground::{builder, connected, keys, quota, runtime, wait};
+use crate::fixtures::{builder, connected, keys, quota, runtime, wait};
 
 const SECRET: &str = "hunter2";
 const PASSWORD: &str = "pass-phrase";

@@ -10,7 +10,7 @@ use tallygate_testkit::redis::{
 
 use crate::conformance::oracle::{Oracle, difference};
 use crate::conformance::{self, Decides, Undoes};
-use crate::ground::{LONG, UNHARMED, builder, connected, wait};
+use crate::fixtures::{LONG, UNHARMED, builder, connected, wait};
 
 /// A store on supplied time.
 struct Supplied {
@@ -187,7 +187,7 @@ fn tls_with_a_client_certificate_is_enough_for_a_limited_user() {
             .root_certificate(ca)
             .client_certificate(read(client.certificate), read(client.key)),
     );
-    crate::ground::limits_are_exact(&store);
+    crate::fixtures::limits_are_exact(&store);
     wait(store.clear()).unwrap();
 }
 
@@ -202,7 +202,7 @@ fn a_limited_user_is_enough_for_sentinel_and_cluster() {
     let account = format!("//{}:{}@", user.name(), user.password());
     for url in [group.url(), cluster.url()] {
         let store = connected(builder(&url.replace("//", &account)).answer_within(LONG));
-        crate::ground::limits_are_exact(&store);
+        crate::fixtures::limits_are_exact(&store);
         wait(store.clear()).unwrap();
     }
 }

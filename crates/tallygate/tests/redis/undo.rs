@@ -7,7 +7,7 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Cluster;
 
-use crate::ground::{
+use crate::fixtures::{
     LONG, PATIENCE, UNHARMED, builder, connected, namespace, patient, runtime, store, used, wait,
 };
 

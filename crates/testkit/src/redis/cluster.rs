@@ -1,15 +1,15 @@
 //! A cluster of three masters and three replicas, whose slots move. Knows nothing of the client
 //! under test.
 
-mod moving;
-mod view;
+mod migration;
+mod nodes;
 
-pub use moving::Move;
+pub use migration::Move;
 
 use std::ops::RangeInclusive;
 
-use self::view::{Member, is_ok, knows, view};
-use super::plan::{Plan, Role};
+use self::nodes::{Member, is_ok, knows, view};
+use super::config::{Plan, Role};
 use super::{Flavour, PATIENCE, Server, start_all};
 use crate::poll;
 use crate::ports::BUS_OFFSET;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::plan::{Plan, Role};
+use super::config::{Plan, Role};
 use super::{Flavour, PATIENCE, Server, start_all};
 use crate::poll;
 use crate::resp::Reply;

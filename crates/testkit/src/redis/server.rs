@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-use super::plan::{Plan, Role};
+use super::config::{Plan, Role};
 use super::{Flavour, PATIENCE, User};
 use crate::poll;
 use crate::process::Process;

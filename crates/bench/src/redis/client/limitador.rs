@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::Client;
 use crate::keys::Key;
-use crate::redis::flight::{Lane, lane};
+use crate::redis::concurrency::{Lane, lane};
 use crate::setting::Setting;
 
 struct Limitador {

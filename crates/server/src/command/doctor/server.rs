@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tallygate::{Arrangement, RedisServer, Reply};
 
 use super::finding::Finding;
-use super::look::{Look, fields, is_right_missing};
+use super::server_info::{Look, fields, is_right_missing};
 use crate::format::{bytes, duration};
 
 /// The oldest version that can be used.

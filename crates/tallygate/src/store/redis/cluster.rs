@@ -11,12 +11,12 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::address::{Host, Servers};
-use super::call::{Answer, Call};
+use super::command::{Answer, Call};
+use super::connection::Lane;
+use super::connector::Settings;
 use super::error::Trouble;
-use super::lane::Lane;
-use super::link::{Goal, Link};
-use super::settings::Settings;
+use super::reconnect::{Goal, Link};
+use super::url::{Host, Servers};
 
 const SLOTS: usize = 16_384;
 /// How long a call that did not run is tried again. Whoever asked may well give up earlier.

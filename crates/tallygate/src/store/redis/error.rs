@@ -6,7 +6,7 @@ use std::fmt;
 
 use redis::{ErrorKind, ServerErrorKind};
 
-use super::address::Host;
+use super::url::Host;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// Why a Redis store cannot be had.

@@ -9,7 +9,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 
 use super::error::Trouble;
-use super::{Inner, Reached, name};
+use super::{Inner, Reached, keys};
 
 /// How often a process says that it is there.
 const EVERY: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ impl Inner {
         command.arg(who).arg(GONE_AFTER_MS);
         let lane = match &self.servers {
             Reached::One(link) => link.lane().await?,
-            Reached::Many(cluster) => cluster.lane(name::slot(&key)).await?,
+            Reached::Many(cluster) => cluster.lane(keys::slot(&key)).await?,
         };
         match lane.command(&command).await? {
             Value::Int(count) => u32::try_from(count).map_err(|_| Trouble::Garbled),

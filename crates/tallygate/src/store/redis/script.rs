@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use redis::{Cmd, Script};
 use tallygate_core::lua::{self, Kinds};
 
-use super::call::Call;
+use super::command::Call;
 
 /// A script for each mixture of algorithms, made when it is first wanted.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use tallygate_core::MAX_TIME_US;
 use tallygate_core::lua::Ask;
 
-use super::call::{self, Call};
+use super::command::{self, Call};
 use super::error::Trouble;
-use super::{Inner, Reached, RedisStore, name};
+use super::{Inner, Reached, RedisStore, keys};
 use crate::decision::Decision;
 use crate::request::Request;
 use crate::store::StoreError;
@@ -47,11 +47,11 @@ impl Inner {
             let units = decision.took(asked);
             let name = self.names.counter(&asked.key, asked.limit);
             if units > 0
-                && let Some(taken_us) = decision.taken_from_us(|| call::mark(&name))
+                && let Some(taken_us) = decision.taken_from_us(|| command::mark(&name))
             {
                 let slot = match self.servers {
                     Reached::One(_) => 0,
-                    Reached::Many(_) => name::slot(&name),
+                    Reached::Many(_) => keys::slot(&name),
                 };
                 let group = groups.entry((slot, taken_us)).or_default();
                 group.push((name, *asked.limit.quota(), units));

@@ -5,15 +5,15 @@ use std::time::Duration;
 use tallygate_testkit::poll;
 use tallygate_testkit::resp::Reply;
 
-use crate::ground::{PATIENCE, UNHARMED, builder, connected, namespace, patient, wait};
-use crate::load::PLENTY;
+use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, namespace, patient, wait};
+use crate::traffic::PLENTY;
 
 #[test]
 fn no_time_of_the_application_is_sent() {
     // With nothing sent that depends on it, an application's clock may show what it likes.
     let store = connected(builder(&UNHARMED.url()));
     let limiter = patient(&store, PLENTY)
-        .and(crate::ground::quota("9/min"))
+        .and(crate::fixtures::quota("9/min"))
         .unwrap();
     let mut monitor = UNHARMED.connect().unwrap();
     assert_eq!(monitor.command(&["MONITOR"]).unwrap().text(), "OK");

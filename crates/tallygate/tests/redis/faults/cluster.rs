@@ -9,11 +9,11 @@ use tallygate_testkit::poll;
 use tallygate_testkit::redis::{Cluster, Flavour};
 use tokio::task::JoinHandle;
 
-use crate::ground::{
+use crate::fixtures::{
     LONG, PATIENCE, builder, connected, every_key_expires, limiter, namespace, patient, quota,
     runtime, store, wait,
 };
-use crate::load::{Data, Load, PLENTY, SHORT};
+use crate::traffic::{Data, Load, PLENTY, SHORT};
 
 /// Keys in slots of different masters: in order, of each of the three.
 const SPREAD: [&str; 3] = ["b", "c", "d"];
@@ -227,7 +227,7 @@ fn slots_that_move_admit_nobody_above_the_limit() {
     let admitted: u32 = tasks.into_iter().map(|task| wait(task).unwrap()).sum();
     assert_eq!(admitted, LIMIT);
     for limit in limiter.limits() {
-        let used = crate::ground::used(&limiter.with(limit.clone()), "b");
+        let used = crate::fixtures::used(&limiter.with(limit.clone()), "b");
         assert_eq!(
             used,
             u64::from(LIMIT),

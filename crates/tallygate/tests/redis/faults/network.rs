@@ -8,8 +8,8 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 
-use crate::ground::{PATIENCE, UNHARMED, builder, connected, every_key_expires, runtime};
-use crate::load::{Data, Load, SHORT};
+use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, every_key_expires, runtime};
+use crate::traffic::{Data, Load, SHORT};
 
 /// How many connections an outage of some seconds may cost: a few, however many calls fail.
 const FEW: u64 = 25;

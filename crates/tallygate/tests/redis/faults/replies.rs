@@ -7,8 +7,8 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 
-use crate::ground::{PATIENCE, UNHARMED, builder, connected, patient, store, used, wait};
-use crate::load::PLENTY;
+use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, patient, store, used, wait};
+use crate::traffic::PLENTY;
 
 /// Sends calls one after another, one of which meets a fault; gives how many of them the store
 /// answered, and how many it counted.

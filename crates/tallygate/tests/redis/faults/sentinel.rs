@@ -5,8 +5,8 @@ use std::time::Duration;
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::{Flavour, Sentinel};
 
-use crate::ground::{PATIENCE, builder, connected, every_key_expires};
-use crate::load::{Data, Load, SHORT};
+use crate::fixtures::{PATIENCE, builder, connected, every_key_expires};
+use crate::traffic::{Data, Load, SHORT};
 
 #[test]
 fn a_fail_over_is_followed() {

@@ -8,8 +8,8 @@ use tallygate::RedisStore;
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::{Flavour, Server};
 
-use crate::ground::{LONG, PATIENCE, builder, connected, every_key_expires, store};
-use crate::load::{Data, Load, SHORT};
+use crate::fixtures::{LONG, PATIENCE, builder, connected, every_key_expires, store};
+use crate::traffic::{Data, Load, SHORT};
 
 fn impatient(server: &Server) -> Arc<RedisStore> {
     connected(builder(&server.url()).answer_within(Duration::from_secs(1)))

@@ -9,9 +9,9 @@ use tallygate_core::lua::Ask;
 use tallygate_core::{Found, Verb, Verdict, decide_found};
 
 use super::Inner;
-use super::call::{Answer, Call};
+use super::command::{Answer, Call};
 use super::error::Trouble;
-use super::name;
+use super::keys;
 use crate::decision::Decision;
 
 /// What the parts are.
@@ -126,7 +126,7 @@ fn parts(call: &Call, apart: Apart) -> Vec<Part> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     for (i, limit) in call.limits().iter().enumerate() {
         let group = match apart {
-            Apart::Slots => name::slot(&limit.name).into(),
+            Apart::Slots => keys::slot(&limit.name).into(),
             Apart::Limits => i,
         };
         match groups.iter_mut().find(|(of, _)| *of == group) {

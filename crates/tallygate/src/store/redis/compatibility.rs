@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use redis::{InfoDict, Value};
 
+use super::connection::Lane;
 use super::error::{RedisError, Trouble};
-use super::lane::Lane;
-use super::link::takes_writes;
+use super::reconnect::takes_writes;
 use super::{Reached, RedisStore};
 use crate::limit::Limit;
 use crate::request::Request;

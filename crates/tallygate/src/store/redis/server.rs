@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::check::no_cluster;
+use super::compatibility::no_cluster;
 use super::error::{RedisError, Trouble};
-use super::link::Link;
+use super::reconnect::Link;
 use super::{Reached, RedisStore};
 
 /// How the servers of a store are arranged, as its URL says.
@@ -77,7 +77,7 @@ impl RedisStore {
             }
             Reached::Many(cluster) => {
                 let holders = cluster.holders().await.map_err(no_cluster)?;
-                let server = |(host, link): (super::address::Host, _)| RedisServer {
+                let server = |(host, link): (super::url::Host, _)| RedisServer {
                     address: host.to_string(),
                     link,
                 };

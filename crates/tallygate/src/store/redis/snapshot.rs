@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::Value;
 use tallygate_core::{Quota, State, Verb, lua};
 
-use super::call::Call;
+use super::command::Call;
 use super::error::Trouble;
 use super::{Inner, Reached, RedisStore};
 use crate::key::Key;

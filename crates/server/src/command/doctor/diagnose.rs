@@ -3,8 +3,8 @@
 use tallygate::{Arrangement, RedisError, RedisStore};
 
 use super::finding::{Finding, Level, together};
-use super::look::Look;
-use super::{rights, server, work};
+use super::server_info::Look;
+use super::{decisions, permissions, server};
 
 /// What there is to say of counters in this process.
 pub(super) fn memory() -> Vec<Finding> {
@@ -58,7 +58,7 @@ pub(super) async fn examine(store: &RedisStore, namespace: &str) -> Vec<Finding>
     let mut each = Vec::new();
     for look in &looks {
         let mut found = server::basics(look, store.arrangement()).await;
-        found.extend(rights::examine(look.server, store, namespace).await);
+        found.extend(permissions::examine(look.server, store, namespace).await);
         each.push((look.server.address().to_owned(), found));
     }
     findings.extend(together(each));
@@ -67,8 +67,8 @@ pub(super) async fn examine(store: &RedisStore, namespace: &str) -> Vec<Finding>
     }
     // Whatever is wrong by now would only be said again.
     if findings.iter().all(|finding| finding.level != Level::Fail) {
-        findings.push(work::scripts(store).await);
-        findings.push(work::latency(store).await);
+        findings.push(decisions::scripts(store).await);
+        findings.push(decisions::latency(store).await);
     }
     let mut each = Vec::new();
     for look in &looks {

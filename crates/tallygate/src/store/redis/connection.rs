@@ -15,10 +15,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-use super::call::{Answer, Call, read_time};
+use super::command::{Answer, Call, read_time};
+use super::connector::Settings;
 use super::error::Trouble;
 use super::script::{By, Scripts};
-use super::settings::Settings;
 
 /// How many script calls may be under way before requests gather.
 const MOST_SENDING: usize = 2;

@@ -10,7 +10,7 @@ use tallygate::{Decision, Limit, Limiter, OnFailure, RedisStore, Replicas, Reque
 use tallygate_testkit::poll;
 use tokio::task::JoinHandle;
 
-use crate::ground::{PATIENCE, limiter, limits_are_exact, runtime, used, wait};
+use crate::fixtures::{PATIENCE, limiter, limits_are_exact, runtime, used, wait};
 
 /// So much that nobody is ever refused by it, and next to nothing comes back during a test.
 pub(crate) const PLENTY: &str = "token-bucket 1/d burst 50000";

@@ -1,6 +1,6 @@
 //! A server that speaks TLS only, to users only. Knows nothing of the client under test.
 
-use super::plan::{Plan, Role};
+use super::config::{Plan, Role};
 use super::{Flavour, Server, User};
 use crate::certificates::{Certificates, Pair};
 

@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::address::Address;
 use super::error::{self, RedisError, Trouble};
 use super::script::Scripts;
+use super::url::Address;
 
 /// How long connecting may take, signing in included, unless told otherwise.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use tallygate::{Arrangement, RedisServer, RedisStore};
 
 use super::finding::Finding;
-use super::look::is_right_missing;
+use super::server_info::is_right_missing;
 
 /// A script that nobody has.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tallygate_core::lua::{self, Ask, Kinds};
 use tallygate_core::{Found, Quota, State, Verb, decide_found};
 
-use super::name::{self, Names};
+use super::keys::{self, Names};
 use crate::decision::{Decision, Taken};
 use crate::request::Request;
 
@@ -87,7 +87,7 @@ impl Call {
 
     /// Whether its counters live in different slots of a cluster.
     pub(super) fn is_scattered(&self) -> bool {
-        let mut slots = self.names().map(name::slot);
+        let mut slots = self.names().map(keys::slot);
         let first = slots.next();
         slots.any(|slot| Some(slot) != first)
     }
@@ -138,7 +138,7 @@ impl Call {
 
     /// Where in a cluster its counters live; they all share one slot.
     pub(super) fn slot(&self) -> u16 {
-        self.names().next().map_or(0, name::slot)
+        self.names().next().map_or(0, keys::slot)
     }
 
     /// Reads this call's states off the front of a script's answer.

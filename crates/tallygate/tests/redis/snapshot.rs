@@ -9,7 +9,7 @@ use tallygate::{
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Cluster;
 
-use crate::ground::{LONG, UNHARMED, builder, connected, store, wait};
+use crate::fixtures::{LONG, UNHARMED, builder, connected, store, wait};
 
 const DAY_US: u64 = 86_400_000_000;
 

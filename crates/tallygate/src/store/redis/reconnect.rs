@@ -8,10 +8,10 @@ use redis::{ConnectionInfo, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::address::{Host, Servers};
+use super::connection::Lane;
+use super::connector::Settings;
 use super::error::Trouble;
-use super::lane::Lane;
-use super::settings::Settings;
+use super::url::{Host, Servers};
 
 /// The pause after a first failure to connect, doubled with each, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
