@@ -1,12 +1,11 @@
 //! What is counted and timed while serving, as Prometheus reads it. Knows rules by name only; no
 //! key is ever a label, so that the number of series has a bound: that of the rules.
 
-mod looks;
-
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use prometheus::core::Metric as _;
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -14,8 +13,6 @@ use prometheus::{
 };
 use tallygate::StoreErrorKind;
 use tallygate::http::Outcome;
-
-pub(crate) use looks::Times;
 
 /// What decisions that no rule made are counted under. No rule can be called so.
 pub(crate) const NO_RULE: &str = "(none)";
@@ -78,6 +75,9 @@ pub(crate) struct Readings {
     pub(crate) keys: usize,
     pub(crate) shared: u64,
 }
+
+/// How many answers took at most how many seconds, in order; the last bound is infinite.
+pub(crate) type Times = Vec<(f64, u64)>;
 
 impl Metrics {
     /// Everything at 0, for a store of that kind.
@@ -272,6 +272,47 @@ impl Metrics {
             family.set_metric(kept.filter(|metric| stale(metric).is_none()).collect());
         }
         families
+    }
+
+    /// How often a rule came to each outcome, in their order. One that has no series has nothing.
+    pub(crate) fn decisions_of(&self, rule: &str) -> [u64; Outcome::ALL.len()] {
+        if !self.known().contains(rule) {
+            return [0; _];
+        }
+        Outcome::ALL.map(|outcome| {
+            let counted = self.decisions.with_label_values(&[rule, outcome.name()]);
+            counted.get()
+        })
+    }
+
+    /// How many requests a rule holds back at the moment.
+    pub(crate) fn queue_of(&self, rule: &str) -> i64 {
+        match self.known().contains(rule) {
+            true => self.queue.with_label_values(&[rule]).get(),
+            false => 0,
+        }
+    }
+
+    /// How many answers the store took how long for.
+    pub(crate) fn store_times(&self) -> Times {
+        let metric = self.store_seconds.metric();
+        let histogram = metric.get_histogram();
+        let buckets = histogram.get_bucket().iter();
+        let buckets = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        let all = (f64::INFINITY, histogram.get_sample_count());
+        buckets.chain([all]).collect()
+    }
+
+    /// How many answers the store did not give.
+    pub(crate) fn store_errors(&self) -> u64 {
+        let counted = |kind: &StoreErrorKind| self.store_errors.with_label_values(&[kind.name()]);
+        KINDS.iter().map(|kind| counted(kind).get()).sum()
+    }
+
+    /// How often the rules file was read again well, and how often it was wrong.
+    pub(crate) fn reloads(&self) -> (u64, u64) {
+        let [ok, error] = ["ok", "error"].map(|result| self.reloads.with_label_values(&[result]));
+        (ok.get(), error.get())
     }
 }
 

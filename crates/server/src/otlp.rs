@@ -1,11 +1,11 @@
 //! Export to OpenTelemetry receivers (OTLP over HTTP): the metrics that Prometheus reads, and spans
 //! of some requests. Off unless a receiver is named. Knows what is told; knows nothing of doors.
 
-mod convert;
-mod parent;
-mod post;
+mod client;
+mod metrics;
 mod settings;
-mod traces;
+mod spans;
+mod traceparent;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +20,9 @@ use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::post::Receiver;
+use self::client::Receiver;
 pub(crate) use self::settings::Settings;
-pub(crate) use self::traces::{Door, Traces, note};
+pub(crate) use self::spans::{Door, Traces, note};
 use crate::state::Serving;
 
 /// The most spans that travel together, and how long the first waits for others.
@@ -50,7 +50,7 @@ impl Otlp {
         let (traces, spans) = Traces::new(settings.ratio);
         Ok(Otlp {
             receiver: Receiver::new(&settings)?,
-            resource: convert::resource(&settings.service),
+            resource: metrics::resource(&settings.service),
             settings,
             began: SystemTime::now(),
             spans,
@@ -131,8 +131,8 @@ impl Metrics {
             resource_metrics: vec![ResourceMetrics {
                 resource: Some(self.resource.clone()),
                 scope_metrics: vec![ScopeMetrics {
-                    scope: Some(convert::scope()),
-                    metrics: convert::metrics(&families, self.began, SystemTime::now()),
+                    scope: Some(metrics::scope()),
+                    metrics: metrics::metrics(&families, self.began, SystemTime::now()),
                     ..ScopeMetrics::default()
                 }],
                 ..ResourceMetrics::default()
@@ -188,7 +188,7 @@ async fn send_spans(
         resource_spans: vec![ResourceSpans {
             resource: Some(resource.clone()),
             scope_spans: vec![ScopeSpans {
-                scope: Some(convert::scope()),
+                scope: Some(metrics::scope()),
                 spans: std::mem::take(batch),
                 ..ScopeSpans::default()
             }],

@@ -1,7 +1,7 @@
 //! The keys that are asked for most and refused most, of the last minutes, in bounded memory. Knows
 //! keys and rules by name; knows nothing of who looks at it.
 
-mod table;
+mod space_saving;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use foldhash::quality::RandomState;
 use tallygate::Key;
 use tallygate::http::Outcome;
 
-use self::table::Table;
+use self::space_saving::Table;
 use crate::redact::Mask;
 
 /// How far back it goes.

@@ -1,9 +1,9 @@
 //! `/live/events`: what the server does, told once a second to whoever looks. One look serves all
 //! viewers, and nobody looks while there are none. Knows the running server; knows nothing of pages.
 
-mod events;
-mod figures;
-mod quantile;
+mod body;
+mod event;
+mod latency;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub(super) use self::events::Events;
-use self::figures::Figures;
+pub(super) use self::body::Events;
+use self::event::Figures;
 use crate::state::Serving;
 
 /// The most viewers at a time.

@@ -14,7 +14,7 @@ use tallygate::http::Outcome;
 use tokio::time::Instant;
 
 use super::super::top;
-use super::quantile::Lately;
+use super::latency::Lately;
 use crate::metrics::NO_RULE;
 use crate::rules::{Limits, Quotas, Rule};
 use crate::state::Serving;

@@ -14,8 +14,8 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use tallygate::http::Outcome;
 use tokio::sync::mpsc;
 
-use super::convert::{nanoseconds, text, whole};
-use super::parent::Parent;
+use super::metrics::{nanoseconds, text, whole};
+use super::traceparent::Parent;
 
 const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
