@@ -6,23 +6,24 @@
 //! piece by piece, trailers, upgraded connections.
 
 mod body;
-mod check;
 mod client;
+mod client_io;
+mod coalesce;
 mod connection;
-mod early;
-mod flight;
+mod connection_state;
+mod error;
 mod forward;
+mod framing_scanner;
 mod headers;
+mod idle_timeout;
 mod pool;
-mod problem;
-mod scan;
+mod read_ahead;
+mod replay_body;
 mod settings;
-mod timer;
+mod smuggling;
 mod tls;
 mod tunnel;
 mod upstreams;
-mod watch;
-mod wire;
 
 use std::fmt;
 use std::future::Future;
@@ -40,12 +41,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tower_layer::Layer;
 
+use coalesce::Flights;
 use connection::Serving;
-use flight::Flights;
+use connection_state::ConnectionState;
 use forward::Forward;
-use watch::Watch;
 
-pub use flight::{Alike, SingleFlight};
+pub use coalesce::{Alike, SingleFlight};
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, Trusted, Upstream};
 pub use tls::{Certificate, Tls};
 
@@ -185,7 +186,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         place: OwnedSemaphorePermit,
         stage: tokio::sync::watch::Receiver<Stage>,
     ) {
-        let watch = Arc::new(Watch::new(place, &self.serving.settings.limits));
+        let watch = Arc::new(ConnectionState::new(place, &self.serving.settings.limits));
         // Answers leave at once; where that cannot be had they leave a little later.
         let _ = stream.set_nodelay(true);
         let serving = Arc::clone(&self.serving);

@@ -1,14 +1,14 @@
 //! `tallygate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
 //! Knows what goes where; leaves each to the files below.
 
-mod certificate;
+mod certificate_reload;
 mod gateway;
-mod logs;
-mod place;
+mod logging;
+mod otlp;
 mod reload;
-mod say;
 mod signals;
-mod telemetry;
+mod startup;
+mod store;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -42,16 +42,16 @@ const DRAIN: Duration = Duration::from_secs(20);
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let otlp = telemetry::asked(args)?;
+    let otlp = otlp::from_args(args)?;
     let seen = args.config.as_deref().map(reload::Seen::of);
     let loaded = rules(args.config.as_deref())?;
     let token = token(args)?;
-    let place = place::of(args, &loaded.store)?;
+    let place = store::url(args, &loaded.store)?;
     let gateway = gateway::asked(args, loaded.gateway.as_ref())?;
     if args.check {
-        return say::checked(&loaded, out).map_err(Failure::writing);
+        return startup::checked(&loaded, out).map_err(Failure::writing);
     }
-    logs::start();
+    logging::init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -136,7 +136,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     // The admin door stays open while the others drain: somebody wants to see that they do.
     let (stop_admin, stopping_admin) = watch::channel(false);
     let telling_stops = stopping_admin.clone();
-    let addresses = say::Addresses {
+    let addresses = startup::Addresses {
         api: api.address,
         gateway: gateway.as_ref().map(|(bound, _)| bound.address),
         admin: admin.address,
@@ -146,14 +146,14 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
             let gateway = gateway::new(settings, &serving)?;
             if let Some(certificate) = gateway.certificate() {
                 let hang_ups = signals.more_hang_ups()?;
-                tokio::spawn(certificate::keep(certificate.clone(), hang_ups));
+                tokio::spawn(certificate_reload::run(certificate.clone(), hang_ups));
             }
             Some(gateway::serve(bound, gateway, stopping.clone()))
         }
         None => None,
     };
-    say::bound(&addresses, out).map_err(Failure::writing)?;
-    say::banner(args.config.as_deref(), &addresses);
+    startup::bound(&addresses, out).map_err(Failure::writing)?;
+    startup::banner(args.config.as_deref(), &addresses);
     let gateway = gateway.map(tokio::spawn);
     let api = tokio::spawn(api.serve(
         Arc::new(api::Api::new(Arc::clone(&serving))),

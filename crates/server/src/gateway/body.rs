@@ -1,8 +1,6 @@
 //! Bodies on their way through, piece by piece, never kept: bounded in size going up, in time both
 //! ways. Knows nothing of heads.
 
-mod again;
-
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,13 +15,12 @@ use pin_project_lite::pin_project;
 use tallygate::tower::FromText;
 use tokio::time::Instant;
 
-use super::early::Upload;
+use super::connection_state::InFlight;
+use super::error::Problem;
+use super::idle_timeout::Timer;
 use super::pool::Lent;
-use super::problem::Problem;
-use super::timer::Timer;
-use super::watch::InFlight;
-
-pub(super) use again::Again;
+use super::read_ahead::Upload;
+use super::replay_body::Again;
 
 /// A request's body on its way to an upstream.
 // Small: it is moved from hand to hand with its request. Most have none.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::header::HeaderValue;
 
-use super::early::Upload;
+use super::read_ahead::Upload;
 use super::tunnel::Tunnels;
 
 /// The connection that a request came on.

@@ -23,15 +23,15 @@ use tokio::time::sleep_until;
 use tower_service::Service;
 
 use super::body::{Held, Reply};
-use super::check::check;
 use super::client::Client;
-use super::early;
-use super::flight::Flights;
+use super::client_io::Wire;
+use super::coalesce::Flights;
+use super::connection_state::{ConnectionState, Look};
+use super::error::Problem;
 use super::forward::Forward;
-use super::problem::Problem;
+use super::read_ahead;
+use super::smuggling::validate;
 use super::tunnel::Tunnels;
-use super::watch::{Look, Watch};
-use super::wire::Wire;
 use super::{Limits, Settings, Stage};
 use crate::otlp;
 
@@ -74,7 +74,7 @@ pub(super) async fn serve<P: Policy, S: Store, T>(
     serving: Arc<Serving<P, S>>,
     io: T,
     (peer, by): (SocketAddr, &'static str),
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionState>,
     mut stage: watch::Receiver<Stage>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -153,7 +153,7 @@ fn answer<P: Policy, S: Store>(
     let watch = &client.tunnels.watch;
     let version = request.version();
     let mut in_flight = watch.begin(version);
-    let checked = check(&request, watch.had_two_lengths(), &serving.settings.limits);
+    let checked = validate(&request, watch.had_two_lengths(), &serving.settings.limits);
     let answered = match (checked, &serving.settings.traces) {
         (Ok(()), None) => Answered::Gated(gated(serving, Arc::clone(client), request)),
         (Ok(()), Some(_)) => {
@@ -214,7 +214,7 @@ fn gated<P: Policy, S: Store>(
     client: Arc<Client>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Response<Reply>> + use<P, S> {
-    let (request, leaves) = early::watched(request, client);
+    let (request, leaves) = read_ahead::watched(request, client);
     let answered = serving.gated.clone().call(request);
     async move {
         match leaves {

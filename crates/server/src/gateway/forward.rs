@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use super::body::{Asked, Coming, Progress, Reply};
 use super::client::{Client, Inbound};
-use super::problem::Problem;
+use super::error::Problem;
 use super::settings::Speaks;
 use super::upstreams::{Answer, Outcome, Turn, Unanswered, Upstreams};
 use super::{Host, Settings, SettingsError, headers, tunnel};

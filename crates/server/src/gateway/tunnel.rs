@@ -15,12 +15,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Stage;
-use super::watch::Watch;
+use super::connection_state::ConnectionState;
 
 /// What a tunnel needs to know of its connection, whose place it keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Tunnels {
-    pub(super) watch: Arc<Watch>,
+    pub(super) watch: Arc<ConnectionState>,
     pub(super) stage: watch::Receiver<Stage>,
 }
 

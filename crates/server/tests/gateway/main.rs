@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod bounds;
-mod crowd;
+mod coalesce;
+mod connection_limits;
+mod connection_reuse;
 mod drain;
-mod gate;
+mod forwarding;
 mod headers;
-mod kept;
-mod passing;
+mod rate_limits;
 mod smuggling;
-mod stampede;
 mod tls;
 mod upstreams;
 

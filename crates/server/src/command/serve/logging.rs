@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 const USUAL: &str = "info";
 
 /// Starts to log. What was started before stays.
-pub(super) fn start() {
+pub(super) fn init() {
     let filter = EnvFilter::try_from_env("TALLYGATE_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

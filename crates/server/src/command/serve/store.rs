@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::store_url::Place;
 
 /// The place that counts.
-pub(super) fn of(args: &ServeArgs, setting: &StoreSetting) -> Result<Place, Failure> {
+pub(super) fn url(args: &ServeArgs, setting: &StoreSetting) -> Result<Place, Failure> {
     let certificates = (&args.ca_cert, &args.client_cert, &args.client_key);
     let named = match (&args.store, certificates) {
         (Some(url), (ca_cert, client_cert, client_key)) => StoreArgs {

@@ -21,7 +21,7 @@ fn alone(test: &str, files: u32) {
 
 #[test]
 fn a_gateway_that_runs_out_of_files_goes_on_once_it_has_some() {
-    alone("crowd::out_of_files", 96);
+    alone("connection_limits::out_of_files", 96);
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ fn most_files() -> u32 {
 #[test]
 fn ten_thousand_idle_connections_do_no_harm() {
     // Both ends of every connection are in one process: the soft limit is raised to the hard one.
-    alone("crowd::ten_thousand_idle", most_files());
+    alone("connection_limits::ten_thousand_idle", most_files());
 }
 
 #[tokio::test]

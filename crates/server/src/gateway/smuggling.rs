@@ -6,13 +6,13 @@ use http::uri::Authority;
 use http::{Method, Request, Version};
 
 use super::Limits;
-use super::problem::Problem;
+use super::error::Problem;
 
 /// Refuses what has more than one meaning, or none.
 ///
 /// # Errors
 /// With what to answer.
-pub(super) fn check<B>(
+pub(super) fn validate<B>(
     request: &Request<B>,
     two_lengths: bool,
     limits: &Limits,

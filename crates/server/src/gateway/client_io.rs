@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::scan::Scan;
-use super::timer::Timer;
-use super::watch::Watch;
+use super::connection_state::ConnectionState;
+use super::framing_scanner::Scan;
+use super::idle_timeout::Timer;
 use crate::malformed::{Instead, only};
 
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Wire<T> {
     inner: T,
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionState>,
     scan: Scan,
     full: Timer,
     instead: Instead,
 }
 
 impl<T> Wire<T> {
-    pub(super) fn new(inner: T, watch: Arc<Watch>, write: Duration) -> Self {
+    pub(super) fn new(inner: T, watch: Arc<ConnectionState>, write: Duration) -> Self {
         Wire {
             inner,
             watch,

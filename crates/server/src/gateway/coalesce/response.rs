@@ -10,8 +10,9 @@ use http::response::Parts;
 use http::{Response, StatusCode};
 use http_body::Body;
 
-use super::super::body::{Again, Reply};
-use super::super::problem::Problem;
+use super::super::body::Reply;
+use super::super::error::Problem;
+use super::super::replay_body::Again;
 
 /// An answer that several can have.
 #[derive(Debug)]

@@ -7,22 +7,18 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{Reply, Stopped};
+use super::body::{Reply, Stopped};
 
 /// A body that was kept, and what comes after it.
 #[derive(Debug)]
-pub(in super::super) struct Again {
+pub(super) struct Again {
     body: Bytes,
     trailers: Option<HeaderMap>,
     rest: Option<Box<Reply>>,
 }
 
 impl Again {
-    pub(in super::super) fn new(
-        body: Bytes,
-        trailers: Option<HeaderMap>,
-        rest: Option<Box<Reply>>,
-    ) -> Self {
+    pub(super) fn new(body: Bytes, trailers: Option<HeaderMap>, rest: Option<Box<Reply>>) -> Self {
         Again {
             body,
             trailers,

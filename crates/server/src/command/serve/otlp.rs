@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::otlp::{Otlp, Settings};
 
 /// What tells them; none where nobody is named.
-pub(super) fn asked(args: &ServeArgs) -> Result<Option<Otlp>, Failure> {
+pub(super) fn from_args(args: &ServeArgs) -> Result<Option<Otlp>, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let off = variable("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let endpoint = args.otlp.as_deref().filter(|_| !off);

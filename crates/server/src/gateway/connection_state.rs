@@ -14,7 +14,7 @@ use super::{Limits, Timeouts};
 
 /// What is known of one connection. Whoever holds it keeps the connection's place taken.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ConnectionState {
     started: Instant,
     in_flight: AtomicUsize,
     asked: AtomicU64,
@@ -49,9 +49,9 @@ pub(super) enum Look {
     Stuck,
 }
 
-impl Watch {
+impl ConnectionState {
     pub(super) fn new(place: OwnedSemaphorePermit, limits: &Limits) -> Self {
-        Watch {
+        ConnectionState {
             started: Instant::now(),
             in_flight: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
@@ -170,7 +170,7 @@ impl Watch {
 /// A request in flight, until its answer is sent or given up.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionState>,
     number: u64,
     answered: bool,
 }

@@ -7,7 +7,7 @@ use crate::gateway::Certificate;
 
 /// Reads a certificate and its key again when their files change or somebody says so, for as long
 /// as it is polled. Files that cannot be used leave the certificate as it was.
-pub(super) async fn keep(certificate: Certificate, mut hang_ups: HangUps) {
+pub(super) async fn run(certificate: Certificate, mut hang_ups: HangUps) {
     let files = || {
         let tls = certificate.tls();
         (look(&tls.certificate), look(&tls.key))

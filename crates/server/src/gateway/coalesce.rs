@@ -7,8 +7,8 @@
 //! be stored, varies by something that differs, is an event stream or is too large to keep. Then
 //! those who followed ask for themselves. If the leader's client leaves, a follower leads.
 
-mod answer;
-mod likeness;
+mod key;
+mod response;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,8 +27,8 @@ use tower_service::Service;
 
 use super::body::Reply;
 use super::client::Inbound;
-use answer::{Kept, keep};
-use likeness::{Likeness, is_safe};
+use key::{Likeness, is_safe};
+use response::{Kept, keep};
 
 /// Which requests share one call to an upstream, and what makes them identical.
 #[derive(Clone)]
