@@ -5,5 +5,5 @@
 //! broken. `fuzz/run` builds and runs them all.
 
 pub mod counter;
-pub mod lines;
+pub mod replay_reference;
 pub mod script;

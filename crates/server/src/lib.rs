@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[doc(hidden)]
-pub use command::replay::line;
+pub use command::replay::request as replay_request;
 
 /// Reads the command line, does what it asks and tells the exit code: 0 done, 1 something outside
 /// failed, 2 the input is wrong.

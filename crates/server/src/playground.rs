@@ -2,13 +2,13 @@
 //! what is asked to the files below. Visitors have counters of their own, within bounds, and reach
 //! nobody else's.
 
-mod bounds;
-mod compatible;
+mod card_store;
+mod demo_api;
 mod labs;
-mod play;
-mod real;
-mod state;
-mod visitors;
+mod sessions;
+mod snapshot_json;
+mod steps;
+mod validate;
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::json;
 
+use self::card_store::Real;
 use self::labs::Labs;
-use self::real::Real;
-use self::visitors::{Id, Visitors};
+use self::sessions::{Id, Visitors};
 use crate::api::Known;
 use crate::assets::File;
 use crate::problem::{Code, Problem};
@@ -124,7 +124,7 @@ impl Playground {
             "store": self.real.kind(),
             "reachable": self.real.reachable().await,
             "version": env!("CARGO_PKG_VERSION"),
-            "bounds": bounds::told(),
+            "bounds": validate::told(),
         });
         response::value(StatusCode::OK, &body)
     }

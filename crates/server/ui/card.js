@@ -2,9 +2,9 @@
 // stage it stands on; knows nothing of the other cards.
 
 import { countdown, duration, h, say } from './dom.js';
-import { Journal, verdict } from './journal.js';
-import { PICTURES } from './pictures.js';
-import { Settings } from './settings.js';
+import { Journal, verdict } from './response-log.js';
+import { PICTURES } from './diagrams.js';
+import { Settings } from './quota-editor.js';
 import { advance } from './state.js';
 import { tabs } from './tabs.js';
 

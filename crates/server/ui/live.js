@@ -1,10 +1,10 @@
 // The live view: what the running server does, told once a second. Read-only.
 
-import { KINDS, SECONDS, bands, kinds } from './bands.js';
+import { KINDS, SECONDS, bands, kinds } from './stacked-bars.js';
 import { h, say } from './dom.js';
-import { keyFinder } from './keyfinder.js';
-import { NO_RULE, RuleList, count, rate } from './rulelist.js';
-import { follow } from './stream.js';
+import { keyFinder } from './key-lookup.js';
+import { NO_RULE, RuleList, count, rate } from './rules-table.js';
+import { follow } from './events.js';
 
 const find = (id) => document.getElementById(id);
 const past = [];

@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use tallygate::{Limit, MemoryStore, Request};
 use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
 use tallygate_fuzz::counter::{Ask, Counter};
-use tallygate_fuzz::lines::{self, SECRET};
-use tallygate_server::line::{self, Line};
+use tallygate_fuzz::replay_reference::{self, SECRET};
+use tallygate_server::replay_request::{self, Line};
 
 /// The most lines that are replayed of one input.
 const MOST_LINES: usize = 32;
@@ -48,8 +48,8 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// Reads a line with both readers, which must agree.
 fn read(line: &[u8]) -> Option<Line<'_>> {
-    let expected = lines::read(line);
-    let got = line::parse(line);
+    let expected = replay_reference::read(line);
+    let got = replay_request::parse(line);
     match &got {
         Ok(read) => assert!(
             expected.as_ref() == Some(read),
@@ -60,8 +60,8 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
             check_error(line, error);
         }
     }
-    if let Some(marked) = lines::with_secret_keys(line)
-        && let Err(error) = line::parse(&marked)
+    if let Some(marked) = replay_reference::with_secret_keys(line)
+        && let Err(error) = replay_request::parse(&marked)
     {
         let said = format!("{error} {error:?}");
         assert!(!said.contains(SECRET), "a key in an error: {said}");
@@ -69,7 +69,7 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
     got.ok()
 }
 
-fn check_error(line: &[u8], error: &line::LineError) {
+fn check_error(line: &[u8], error: &replay_request::LineError) {
     let message = error.to_string();
     assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
     assert!(!message.chars().any(char::is_control), "{message:?}");

@@ -1,16 +1,16 @@
 //! `tallygate demo`: the same bursty traffic through every behaviour, on supplied time. Draws what
 //! the lanes measured; decides nothing.
 
-mod ink;
-mod lane;
+mod simulation;
+mod style;
 mod traffic;
 
 use std::io::{self, Write};
 
 use tallygate_core::Algorithm;
 
-use self::ink::Ink;
-use self::lane::Lane;
+use self::simulation::Lane;
+use self::style::Ink;
 use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
 use crate::cli::DemoArgs;
 use crate::describe;

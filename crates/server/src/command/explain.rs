@@ -1,9 +1,9 @@
 //! `tallygate explain`: what a quota allows, in words, a picture and a comparison. Puts the parts
 //! on the page; knows no formula.
 
+mod chart;
+mod comparison;
 mod facts;
-mod picture;
-mod table;
 
 use std::io::{self, Write};
 
@@ -43,9 +43,9 @@ fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         }
     }
     writeln!(out)?;
-    picture::draw(quota, out)?;
+    chart::draw(quota, out)?;
     writeln!(out)?;
-    table::draw(quota, out)
+    comparison::draw(quota, out)
 }
 
 /// What there is to know, by name.

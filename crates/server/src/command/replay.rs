@@ -1,12 +1,12 @@
 //! `tallygate replay`: recorded requests answered on their own time. Knows lines, where counters are
 //! kept, and answers; knows nothing of how a decision is reached.
 
-mod answer;
 mod json;
-pub mod line;
-mod lines;
+mod line_reader;
 mod memory;
-mod remote;
+mod output;
+mod redis;
+pub mod request;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,11 +14,11 @@ use std::path::Path;
 
 use tallygate_core::Quota;
 
-use self::answer::Answers;
-use self::line::Line;
-use self::lines::{Lines, LinesError};
+use self::line_reader::{Lines, LinesError};
 use self::memory::Memory;
-use self::remote::Remote;
+use self::output::Answers;
+use self::redis::Remote;
+use self::request::Line;
 use crate::cli::ReplayArgs;
 use crate::error::Failure;
 use crate::store_url::Place;
@@ -133,7 +133,7 @@ fn next<R: Read>(lines: &mut Lines<R>) -> Result<Next<'_>, Failure> {
     if json::is_blank(text) {
         return Ok(Next::Blank);
     }
-    let line = line::parse(text);
+    let line = request::parse(text);
     let line = line.map_err(|error| Failure::Input(format!("line {number}: {error}")))?;
     Ok(Next::Request(line))
 }

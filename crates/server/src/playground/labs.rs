@@ -25,7 +25,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Playground;
-use super::visitors::Id;
+use super::sessions::Id;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { browser, serve, visit } from './world.mjs';
+import { browser, serve, visit } from './harness.mjs';
 
 let server;
 let chrome;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { browser, says, serve, visit } from './world.mjs';
+import { browser, says, serve, visit } from './harness.mjs';
 
 let chrome;
 before(async () => { chrome = await browser(); });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { axeSource, browser, serve, visit } from './world.mjs';
+import { axeSource, browser, serve, visit } from './harness.mjs';
 
 const MOST_BYTES = 150 * 1024;
 

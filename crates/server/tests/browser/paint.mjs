@@ -1,6 +1,6 @@
 // How soon the pages are seen, and what they weigh: the median of ten visits, each with a new profile.
 
-import { browser, serve } from './world.mjs';
+import { browser, serve } from './harness.mjs';
 
 const VISITS = 10;
 const server = await serve();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { browser, replay, says, serve, visit } from './world.mjs';
+import { browser, replay, says, serve, visit } from './harness.mjs';
 
 let server;
 let chrome;

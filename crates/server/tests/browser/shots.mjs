@@ -4,7 +4,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { browser, serve, visit } from './world.mjs';
+import { browser, serve, visit } from './harness.mjs';
 
 const images = path.join(path.dirname(fileURLToPath(import.meta.url)), '../../../../docs/images');
 mkdirSync(images, { recursive: true });

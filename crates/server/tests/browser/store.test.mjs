@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { browser, redis, says, serve, visit } from './world.mjs';
+import { browser, redis, says, serve, visit } from './harness.mjs';
 
 test('the page says when the store is lost, and goes on when it is back', async () => {
   const store = await redis();

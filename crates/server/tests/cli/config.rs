@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::pages::golden;
+use crate::golden::golden;
 use crate::{Ran, ran, run, tallygate};
 
 const EXAMPLE: &str = "tests/good_rules/example.yaml";

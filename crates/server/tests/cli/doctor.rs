@@ -5,7 +5,7 @@ use tallygate_testkit::redis::{
     ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
 };
 
-use crate::pages::golden;
+use crate::golden::golden;
 use crate::{Ran, run};
 
 fn doctor(url: &str, more: &[&str]) -> Ran {

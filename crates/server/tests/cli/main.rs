@@ -9,8 +9,8 @@
 mod bad_stores;
 mod config;
 mod doctor;
+mod golden;
 mod malformed;
-mod pages;
 mod race;
 mod replay;
 mod replay_stores;

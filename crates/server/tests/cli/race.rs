@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tallygate_testkit::redis::{Cluster, Server};
 
-use crate::pages::golden;
+use crate::golden::golden;
 use crate::run;
 
 /// Races and checks the figures: reading, checking and writing lets in at least what is allowed.

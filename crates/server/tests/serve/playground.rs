@@ -1,10 +1,10 @@
 //! The playground as a browser meets it: its files, its visitors, and what they may not do.
 
 mod cards;
-mod compatible;
+mod demo_api;
 mod labs;
+mod sessions;
 mod stores;
-mod visitors;
 
 use std::cell::RefCell;
 
@@ -103,7 +103,7 @@ fn the_page_is_in_the_binary_and_may_only_talk_to_its_own_server() {
         ("GET", "/ui/../Cargo.toml", 404),
         ("GET", "/ui/", 404),
         ("POST", "/", 405),
-        ("DELETE", "/ui/app.js", 405),
+        ("DELETE", "/ui/playground.js", 405),
         ("GET", "/api/", 404),
         ("GET", "/api/none", 404),
         ("PUT", "/api/play", 405),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tallygate_core::{Decision, Quota, State, apply, apply_all};
 
-use super::line::Line;
+use super::request::Line;
 
 /// Counters in this process, kept for the whole run: a plain map that never evicts.
 // The map's hasher is the standard library's, keyed at random: a trace may be hostile.

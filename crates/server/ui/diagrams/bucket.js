@@ -1,7 +1,7 @@
 // The two buckets: one full of tokens that drip in, one that requests pour into and that drains.
 
 import { countdown, each, figure, s, say, set } from '../dom.js';
-import { label, lane, sheet, shortSpan } from './parts.js';
+import { label, lane, sheet, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 24, 94];
 const TEXT = 186;

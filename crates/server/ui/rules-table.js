@@ -1,6 +1,6 @@
 // The table of rules: rates, settings, origin, and a small picture each. Shows events; asks nobody.
 
-import { KINDS, SECONDS, bands, kinds } from './bands.js';
+import { KINDS, SECONDS, bands, kinds } from './stacked-bars.js';
 import { h, say } from './dom.js';
 
 /** What decisions without a rule are counted under. */

@@ -8,7 +8,7 @@ use tallygate::http::Limits;
 use tallygate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
 use tokio::time::timeout;
 
-use super::visitors::Gone;
+use super::sessions::Gone;
 use crate::state::Serving;
 
 /// Room for every card of every visitor.

@@ -2,7 +2,7 @@
 // the last window counts.
 
 import { each, s, say, set } from '../dom.js';
-import { FLOOR, label, lane, sheet } from './parts.js';
+import { FLOOR, label, lane, sheet } from './shared.js';
 
 const [LEFT, MIDDLE, RIGHT, TOP] = [16, 180, 344, 22];
 const TALL = FLOOR - TOP;

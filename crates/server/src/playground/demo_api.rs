@@ -15,7 +15,7 @@ use tallygate::http::Limits;
 use tallygate::{Decision, Limit, RetryAfter, Verb};
 
 use super::Playground;
-use super::visitors::{Id, Visitor};
+use super::sessions::{Id, Visitor};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;

@@ -3,7 +3,7 @@
 
 import { SPEEDS } from './clock.js';
 import { countdown, h, say } from './dom.js';
-import { drawing } from './draw.js';
+import { drawing } from './pattern-editor.js';
 import { SOURCES } from './traffic.js';
 
 const TIMES = { real: 'Real', slow: 'Slowed', step: 'By hand' };

@@ -1,7 +1,7 @@
 // Sliding log: every remembered request, sliding out of sight one period after it came.
 
 import { countdown, each, plural, s, say, set } from '../dom.js';
-import { FLOOR, label, lane, sheet, shortSpan } from './parts.js';
+import { FLOOR, label, lane, sheet, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP] = [34, 330, 22];
 const TALL = FLOOR - TOP;

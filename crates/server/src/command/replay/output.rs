@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tallygate_core::{Quota, Verdict};
 
-use super::line::Line;
+use super::request::Line;
 use crate::verdict_json::{figures, number};
 
 /// How much is gathered before it is written.

@@ -1,15 +1,15 @@
 // The playground: puts clock, cards, desk, chart and labs together, and keeps the link in step.
 
 import { Line } from './api.js';
-import { Badge } from './badge.js';
-import { BEHAVIOURS } from './behaviours.js';
+import { Badge } from './store-status.js';
+import { BEHAVIOURS } from './algorithms.js';
 import { Card } from './card.js';
 import { Chart } from './chart.js';
 import { Clock } from './clock.js';
-import { Desk } from './desk.js';
+import { Desk } from './controls.js';
 import { say } from './dom.js';
 import { labs } from './labs.js';
-import { DEFAULTS, read, write } from './share.js';
+import { DEFAULTS, read, write } from './permalink.js';
 import { Traffic } from './traffic.js';
 
 const find = (id) => document.getElementById(id);

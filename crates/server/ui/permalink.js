@@ -1,7 +1,7 @@
 // The whole setting as a link, and back. What is as it comes is left out. Knows which settings there
 // are; knows nothing of how they are shown.
 
-import { BEHAVIOURS } from './behaviours.js';
+import { BEHAVIOURS } from './algorithms.js';
 import { MODES, SPEEDS } from './clock.js';
 import { BARS, OPTIONS, SOURCES } from './traffic.js';
 

@@ -1,7 +1,7 @@
 // Shaping: a queue whose head leaves at an even pace, and what has left, evenly spaced.
 
 import { countdown, each, s, say, set } from '../dom.js';
-import { FLOOR, WIDTH, label, lane, sheet, shortSpan } from './parts.js';
+import { FLOOR, WIDTH, label, lane, sheet, shortSpan } from './shared.js';
 
 const [LEFT, GATE, AXIS] = [8, 270, 62];
 const REACH = WIDTH - GATE;

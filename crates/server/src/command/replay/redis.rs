@@ -9,8 +9,8 @@ use std::time::Duration;
 use tallygate::{Limit, MAX_LIMITS, RedisStoreBuilder, Request};
 use tallygate_core::Quota;
 
-use super::answer::Answers;
-use super::line::Line;
+use super::output::Answers;
+use super::request::Line;
 use crate::error::Failure;
 use crate::temp_store::Scratch;
 

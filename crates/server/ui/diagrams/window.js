@@ -1,7 +1,7 @@
 // Fixed window: one count that fills, and is gone when the next window begins.
 
 import { countdown, each, s, say, set } from '../dom.js';
-import { FLOOR, HEIGHT, WIDTH, label, lane, sheet, shortSpan } from './parts.js';
+import { FLOOR, HEIGHT, WIDTH, label, lane, sheet, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP] = [62, 298, 22];
 const TALL = FLOOR - TOP;

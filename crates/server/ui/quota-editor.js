@@ -2,7 +2,7 @@
 // shown beside the field. Knows quotas; knows nothing of traffic.
 
 import { Problem, judge } from './api.js';
-import { matches } from './behaviours.js';
+import { matches } from './algorithms.js';
 import { h, say } from './dom.js';
 import { format, parse } from './quota.js';
 

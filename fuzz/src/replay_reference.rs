@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use tallygate_core::{MAX_TIME_US, Verb};
-use tallygate_server::line::Line;
+use tallygate_server::replay_request::Line;
 
 /// Serde refuses unknown and repeated fields, and for a `u64` everything but digits.
 #[derive(Deserialize)]

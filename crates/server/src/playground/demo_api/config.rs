@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Number;
 use tallygate::{Algorithm, Quota};
 
-use super::super::bounds;
+use super::super::validate;
 use super::seconds;
 use crate::problem::{Code, Problem};
 
@@ -69,7 +69,7 @@ impl Config {
         };
         let (limit, period) = fraction(rate);
         let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(wrong)?;
-        bounds::drains(&quota)?;
+        validate::drains(&quota)?;
         Ok(quota)
     }
 
@@ -120,7 +120,7 @@ fn millionths(number: &Number) -> Option<u64> {
 }
 
 fn whole(name: &str, number: &Number) -> Result<u32, Problem> {
-    let most = u64::from(bounds::MOST);
+    let most = u64::from(validate::MOST);
     let value = within(name, number, MILLION..=most * MILLION)?;
     match u32::try_from(value / MILLION) {
         Ok(whole) if value.is_multiple_of(MILLION) => Ok(whole),

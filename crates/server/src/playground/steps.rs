@@ -14,9 +14,9 @@ use tallygate::http::{Headers, Limits};
 use tallygate::{Decision, RetryAfter, Verb};
 use tallygate_core::{MAX_TIME_US, apply};
 
-use super::state::state;
-use super::visitors::{Clock, Id, Visitor};
-use super::{Playground, bounds};
+use super::sessions::{Clock, Id, Visitor};
+use super::snapshot_json::state;
+use super::{Playground, validate};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
@@ -92,7 +92,7 @@ impl Playground {
         let Object(Text { quota }) = response::parse::<Object<Text>>(json)?;
         let judged = self.known.limit(&quota, None).and_then(|limits| {
             let quota = limits[0].quota();
-            bounds::quota(quota).map(|()| quota.to_string())
+            validate::quota(quota).map(|()| quota.to_string())
         });
         let body = match judged {
             Ok(quota) => json!({"quota": quota, "problem": null}),
@@ -104,16 +104,16 @@ impl Playground {
     /// Checks every step before the first is taken.
     fn checked(&self, clock: Clock, steps: Vec<Object<Step>>) -> Result<Vec<Checked>, Problem> {
         let number = steps.len();
-        if number == 0 || number > bounds::MOST_STEPS {
-            let detail = format!("{number} steps are not 1 to {}", bounds::MOST_STEPS);
+        if number == 0 || number > validate::MOST_STEPS {
+            let detail = format!("{number} steps are not 1 to {}", validate::MOST_STEPS);
             return Err(Problem::new(Code::TooManyItems, detail));
         }
         let each = steps.into_iter().map(|Object(step)| {
-            bounds::name(&step.card)?;
+            validate::name(&step.card)?;
             let limits = self.known.limit(&step.quota, None)?;
-            bounds::quota(limits[0].quota())?;
+            validate::quota(limits[0].quota())?;
             let cost = step.cost.unwrap_or(1);
-            bounds::cost(cost)?;
+            validate::cost(cost)?;
             let verb = step.verb.as_deref().map_or(Ok(Verb::Check), str::parse);
             let verb = verb.map_err(|_| {
                 let detail = "`verb` is not check, peek, take, charge, refund or reset";
@@ -153,7 +153,7 @@ impl Playground {
             if step.verb == Verb::Charge {
                 let seen = self.real.decide(&key, limits, Verb::Peek, 0).await;
                 let owed = seen.verdict().reset_after_us;
-                bounds::charge(limits[0].quota(), *cost, owed)?;
+                validate::charge(limits[0].quota(), *cost, owed)?;
             }
             let decision = self.real.decide(&key, limits, step.verb, *cost).await;
             decided.push(Instant::now());
