@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{KILL_SWITCH, Metrics};
-use crate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};
+use tallygate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};
 
 /// The most overrides on the side.
 pub(crate) const MOST_OVERRIDES: usize = 1_000;

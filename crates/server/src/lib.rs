@@ -27,8 +27,6 @@ mod playground;
 mod problem;
 mod redact;
 mod response;
-#[doc(hidden)]
-pub mod rules;
 mod state;
 mod store;
 mod store_url;

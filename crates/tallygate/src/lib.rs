@@ -96,6 +96,8 @@ mod limiter;
 #[cfg(feature = "tower")]
 pub mod outbound;
 mod request;
+#[cfg(feature = "rules")]
+pub mod rules;
 mod store;
 #[cfg(feature = "tower")]
 pub mod tower;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tallygate_server::rules::{Path, PathPattern};
+use tallygate::rules::{Path, PathPattern};
 
 /// The most characters an error may have, however long the text: 60 of it, each escaped, and our
 /// own.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use http::{HeaderName, HeaderValue, Request, Uri};
 use libfuzzer_sys::fuzz_target;
 use tallygate::http::{ClientAddress, Head, Peer, Policy};
-use tallygate_server::rules::{
+use tallygate::rules::{
     Cost, Entry, KeyText, Limits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
 };
 

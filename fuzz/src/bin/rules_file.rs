@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tallygate_server::config::{Style, load_text};
-use tallygate_server::rules::Rules;
+use tallygate::rules::Rules;
 
 fuzz_target!(|bytes: &[u8]| {
     // No field, word or hint has such characters.

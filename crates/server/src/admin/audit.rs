@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::active_rules::Switch;
 use crate::redact::Mask;
-use crate::rules::Name;
+use tallygate::rules::Name;
 
 /// Writes the lines.
 pub(super) struct Audit {

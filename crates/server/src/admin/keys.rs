@@ -14,7 +14,7 @@ use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
 use super::Admin;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::rules::KeyText;
+use tallygate::rules::KeyText;
 
 /// One counter of a key.
 struct Counter {

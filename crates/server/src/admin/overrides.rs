@@ -20,7 +20,7 @@ use crate::active_rules::{Temporary, Unfit};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::rules::{Entry, Instead, KeyText, Override, Quotas};
+use tallygate::rules::{Entry, Instead, KeyText, Override, Quotas};
 
 /// The longest that an override lasts: 30 days. What is meant to last belongs into the file.
 const LONGEST_SECONDS: u64 = 30 * 24 * 3_600;

@@ -16,7 +16,7 @@ use super::Admin;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::rules::{Limits, Missing, Name, Quotas, Rule};
+use tallygate::rules::{Limits, Missing, Name, Quotas, Rule};
 
 /// The body of a change of a rule.
 #[derive(Deserialize)]

@@ -17,7 +17,7 @@ use super::problem::{self, Problem, code};
 use super::raw;
 use super::read::Meant;
 use super::source::{Sources, Span};
-use crate::rules::{Fault, Name, RuleSet};
+use tallygate::rules::{Fault, Name, RuleSet};
 
 pub use gateway::GatewaySetting;
 pub(super) use rule::RulePlaces;

@@ -10,7 +10,7 @@ use tallygate::MAX_LIMITS;
 use super::checked::{Checked, RulePlaces};
 use super::problem::Problem;
 use super::source::Span;
-use crate::rules::{Cost, Limits, Quotas, Rule};
+use tallygate::rules::{Cost, Limits, Quotas, Rule};
 
 pub(super) const INCLUDES_NOTHING: &str = "rules::includes-nothing";
 pub(super) const UNUSUAL_METHOD: &str = "rules::unusual-method";

@@ -13,7 +13,7 @@ use super::report::Report;
 use super::source::{Sources, Span};
 use super::variable::{self, Environment};
 use super::{lint, raw, tree};
-use crate::rules::RuleSet;
+use tallygate::rules::RuleSet;
 
 /// How deep files may include one another.
 const DEEPEST: usize = 8;

@@ -8,7 +8,7 @@ use tallygate::Limit;
 
 use super::load::{Loaded, load};
 use super::report::Report;
-use crate::rules::{Live, RuleSet, Rules};
+use tallygate::rules::{Live, RuleSet, Rules};
 
 /// Rules in force, and the file they come from.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers};
+use tallygate::rules::{
+    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
+};
 use tallygate::{OnFailure, Replicas};
 use tallygate_server::config::load_text;
 use tallygate_server::gateway::{Host, Limits as Sizes, Timeouts, Tls};
-use tallygate_server::rules::{
-    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
-};
 
 use crate::{good, load};
 

@@ -58,7 +58,7 @@ fn own_rules_come_first_and_included_ones_in_order() {
     assert_eq!(names, ["main", "z", "deep", "a", "b"]);
     assert_eq!(loaded.files.len(), 5);
     assert_eq!(loaded.rules.overrides.len(), 1);
-    let refuse = tallygate_server::rules::Missing::Refuse;
+    let refuse = tallygate::rules::Missing::Refuse;
     assert!(
         loaded
             .rules

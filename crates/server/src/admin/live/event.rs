@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::super::top;
 use super::latency::Lately;
 use crate::metrics::NO_RULE;
-use crate::rules::{Limits, Quotas, Rule};
 use crate::state::Serving;
+use tallygate::rules::{Limits, Quotas, Rule};
 
 /// The most rules in an event; of more, the busiest are told.
 const MOST_RULES: usize = 200;

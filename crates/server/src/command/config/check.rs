@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::CheckArgs;
 use crate::config::{self, ProblemJson, Report, Style};
 use crate::error::Failure;
-use crate::rules::{Limits, RuleSet};
+use tallygate::rules::{Limits, RuleSet};
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
     let checked: Vec<Checked<'_>> = args.files.iter().map(|path| Checked::of(path)).collect();

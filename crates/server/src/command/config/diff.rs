@@ -10,7 +10,7 @@ use super::{load, words};
 use crate::cli::DiffArgs;
 use crate::config::Loaded;
 use crate::error::Failure;
-use crate::rules::Rule;
+use tallygate::rules::Rule;
 
 pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (old, new) = (load(&args.old)?, load(&args.new)?);

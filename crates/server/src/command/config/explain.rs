@@ -13,7 +13,7 @@ use self::seen::Seen;
 use super::{load, words};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
-use crate::rules::{By, Fate, Mismatch, Rule, Rules, Sight, Step};
+use tallygate::rules::{By, Fate, Mismatch, Rule, Rules, Sight, Step};
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let loaded = load(&args.file)?;

@@ -3,7 +3,7 @@
 use tallygate::{OnFailure, Replicas};
 use tallygate_core::Quota;
 
-use crate::rules::{
+use tallygate::rules::{
     Answers, Cost, HeaderTest, Limits, Match, Missing, Part, Quotas, Rule, Statuses, TierBy,
 };
 

@@ -13,9 +13,9 @@ use crate::config::GatewaySetting;
 use crate::error::Failure;
 use crate::gateway::{Alike, Gateway, Settings, SingleFlight, Tls, Trusted, Upstream};
 use crate::listener::Bound;
-use crate::rules::Identical;
 use crate::state::Serving;
 use crate::store::Counters;
+use tallygate::rules::Identical;
 
 /// Where it listens unless told otherwise.
 const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8_000);

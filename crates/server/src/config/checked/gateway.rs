@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{At, Checker, Problem, Text, code, raw};
 use crate::config::field::{OneOrMany, Url, Whole};
 use crate::gateway::{Host, Limits, Timeouts, Tls, Upstream};
-use crate::rules::{Match, SharedBy};
+use tallygate::rules::{Match, SharedBy};
 
 /// The most upstreams.
 const MOST_UPSTREAMS: usize = 256;

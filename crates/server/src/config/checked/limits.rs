@@ -4,7 +4,7 @@ use super::list::Shape;
 use super::{At, Checker, Problem, Span, code, raw};
 use crate::config::field::{OneOrMany, Table};
 use crate::config::problem::did_you_mean;
-use crate::rules::{KeyText, Limits, Name, Quotas, QuotasError, TierBy, Tiers};
+use tallygate::rules::{KeyText, Limits, Name, Quotas, QuotasError, TierBy, Tiers};
 
 /// Where quotas stand.
 type Places = Vec<Span>;

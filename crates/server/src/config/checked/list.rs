@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{At, Checker, Names, Problem, Span, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
-use crate::rules::{Entry, Instead, KeyText, Kinds, Override, Part, Rule, Source};
+use tallygate::rules::{Entry, Instead, KeyText, Kinds, Override, Part, Rule, Source};
 
 /// A rule's key, as lists go by it.
 #[derive(Clone, Copy)]

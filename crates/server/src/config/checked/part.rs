@@ -3,7 +3,7 @@
 use super::{At, Checker, Problem, Span, Text, code, raw};
 use crate::config::field::OneOrMany;
 use crate::config::problem::did_you_mean;
-use crate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
+use tallygate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
 
 /// The words that are a part of a key by themselves.
 const WORDS: [&str; 4] = ["ip", "route", "method", "host"];

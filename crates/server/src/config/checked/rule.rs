@@ -11,7 +11,7 @@ use super::list::Shape;
 use super::settings::missing;
 use super::{At, Checker, Problem, Span, code, raw};
 use crate::config::field::{OneOrMany, Table, Text, Whole};
-use crate::rules::{Answers, Cost, Match, Missing, Rule, Statuses};
+use tallygate::rules::{Answers, Cost, Match, Missing, Rule, Statuses};
 
 /// The most processes that may share a limit.
 const MOST_REPLICAS: u64 = 1_000_000;

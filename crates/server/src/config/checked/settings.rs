@@ -10,7 +10,7 @@ use super::rule::Usual;
 use super::{At, Checker, Problem, Text, code, raw};
 use crate::config::field::{Url, Whole};
 use crate::config::lint;
-use crate::rules::Missing;
+use tallygate::rules::Missing;
 
 /// The version of the format that this release reads.
 const VERSION: u64 = 1;

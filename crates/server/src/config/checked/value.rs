@@ -12,7 +12,7 @@ use super::Checker;
 use crate::config::field::{At, Flag, Text, Whole};
 use crate::config::problem::{Problem, code};
 use crate::config::source::Span;
-use crate::rules::TextError;
+use tallygate::rules::TextError;
 
 impl Checker<'_> {
     /// A whole number within bounds.

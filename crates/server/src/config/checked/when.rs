@@ -6,7 +6,7 @@ use super::{At, Checker, Problem, Span, Text, code, raw};
 use crate::config::field::{OneOrMany, Table};
 use crate::config::lint;
 use crate::config::problem::nearest;
-use crate::rules::{Glob, HeaderMatch, HeaderTest, Match};
+use tallygate::rules::{Glob, HeaderMatch, HeaderTest, Match};
 
 /// Methods that are usual, near which another one is probably a slip.
 const USUAL: [&str; 9] = [

@@ -5,7 +5,7 @@ use tallygate_core::Quota;
 use super::{
     CONTRADICTORY, Checked, Cost, NEVER_BINDS, NEVER_FITS, Problem, Rule, RulePlaces, quotas,
 };
-use crate::rules::Limits;
+use tallygate::rules::Limits;
 
 /// The most rules that are compared with one another.
 const MOST_COMPARED: usize = 1_000;

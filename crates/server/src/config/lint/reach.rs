@@ -1,7 +1,7 @@
 //! Rules that no request can come to. Knows which matches cover others.
 
 use super::{Checked, NEVER_REACHED, Problem};
-use crate::rules::{Instead, Missing, Override, Rule};
+use tallygate::rules::{Instead, Missing, Override, Rule};
 
 /// Rules behind one that says `stop` and is about all their requests.
 pub(super) fn never_reached(checked: &Checked, problems: &mut Vec<Problem>) {

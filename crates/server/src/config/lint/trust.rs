@@ -3,7 +3,7 @@
 
 use super::{Checked, Problem, RulePlaces, SPOOFABLE_KEY, SPOOFABLE_STOP, UNTRUSTED_PROXY};
 use crate::config::source::Span;
-use crate::rules::{HeaderTest, Limits, Rule, Source, TierBy};
+use tallygate::rules::{HeaderTest, Limits, Rule, Source, TierBy};
 
 /// Lists that every client may begin as it likes, whoever is in front.
 const LISTS: [&str; 2] = ["x-forwarded-for", "forwarded"];

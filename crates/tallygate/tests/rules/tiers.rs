@@ -1,7 +1,7 @@
 //! How much a client may take, by tier; and how much a request takes.
 
 use http::Method;
-use tallygate_server::rules::{Cost, Fate, KeyText, Limits, Rules, TierBy, Tiers, TiersError};
+use tallygate::rules::{Cost, Fate, KeyText, Limits, Rules, TierBy, Tiers, TiersError};
 
 use super::{ask, by, header, plan, quotas, rule, rules, with};
 

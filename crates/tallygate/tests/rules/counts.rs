@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tallygate::OnFailure;
-use tallygate_server::rules::{Name, Quotas, QuotasError, Source};
+use tallygate::rules::{Name, Quotas, QuotasError, Source};
 
 use super::{ask, by, counters, decide, plan, rule, rules, same};
 

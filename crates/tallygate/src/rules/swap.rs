@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::Limit;
+use crate::http::{Head, Plan, Policy};
 use arc_swap::ArcSwap;
-use tallygate::Limit;
-use tallygate::http::{Head, Plan, Policy};
 
 use super::Rules;
 
@@ -24,7 +24,7 @@ impl Live {
 
     /// Puts other rules in force and gives back those that were.
     ///
-    /// Whoever asks a limiter with its plans has to [prepare](tallygate::Limiter::prepare) each of
+    /// Whoever asks a limiter with its plans has to [prepare](crate::Limiter::prepare) each of
     /// the new [limits](Rules::limits) first, or their replicas are not counted.
     pub fn swap(&self, rules: impl Into<Arc<Rules>>) -> Arc<Rules> {
         self.0.swap(rules.into())

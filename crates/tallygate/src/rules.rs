@@ -3,55 +3,54 @@
 //!
 //! All enabled rules that match a request apply, in order, until one says `stop`.
 
-mod answers;
-mod asked;
-mod compiled;
+mod client_list;
+mod coalesce;
+mod compile;
 mod cost;
-mod draw;
-mod fault;
-mod find;
-mod flight;
+mod evaluate;
+mod extract;
 mod glob;
 mod grpc;
-mod list;
-mod live;
-mod meet;
+mod key_part;
+mod matcher;
 mod name;
-mod part;
+mod overlap;
+mod overrides;
 mod path;
+mod path_variants;
 mod quotas;
-mod reading;
-mod text;
-mod tier;
+mod request_view;
+mod status_filter;
+mod swap;
+mod text_error;
+mod tiers;
 mod trace;
-mod walk;
-mod when;
-mod who;
+mod validate;
 
 use std::time::Duration;
 
-use tallygate::OnFailure;
-use tallygate::http::{ClientAddress, Headers};
+use crate::OnFailure;
+use crate::http::{ClientAddress, Headers};
 
-pub use answers::{Answers, Statuses};
+pub use crate::http::Missing;
+pub use coalesce::{Identical, SharedBy};
 pub use cost::Cost;
-pub(crate) use fault::Kinds;
-pub use fault::{Fault, List};
-pub use flight::{Identical, SharedBy};
+pub use evaluate::{By, Rules, Standing};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
-pub use list::{Entry, Instead, KeyText, Override};
-pub use live::Live;
+pub use key_part::{MAX_PARTS, Part, Source};
+pub use matcher::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
 pub use name::Name;
-pub use part::{MAX_PARTS, Part, Source};
+pub use overrides::{Entry, Instead, KeyText, Override};
 pub use path::{Path, PathPattern};
 pub use quotas::{Quotas, QuotasError};
-pub use tallygate::http::Missing;
-pub use text::TextError;
-pub use tier::{Limits, TierBy, Tiers, TiersError};
+pub use status_filter::{Answers, Statuses};
+pub use swap::Live;
+pub use text_error::TextError;
+pub use tiers::{Limits, TierBy, Tiers, TiersError};
 pub use trace::{Fate, Looked, Sight, Step, Trace};
-pub use walk::{By, Rules, Standing};
-pub use when::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
+pub use validate::Kinds;
+pub use validate::{Fault, List};
 
 /// Rules as they were written, checked.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use http::Method;
 use tallygate::MAX_LIMITS;
 use tallygate::http::{Headers, Why};
-use tallygate_server::rules::{
+use tallygate::rules::{
     Answers, Fate, Limits, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
 };
 use tallygate_testkit::any;

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use tallygate::http::Plan;
-use tallygate::{Key, Limit};
+use crate::http::Plan;
+use crate::{Key, Limit};
 
-use super::compiled::Compiled;
-use super::draw::{Lack, Place};
-use super::find::Found;
-use super::walk::{By, Ear, Outcome, Planner};
-use super::when::Mismatch;
+use super::compile::Compiled;
+use super::evaluate::{By, Ear, Outcome, Planner};
+use super::extract::Found;
+use super::extract::{Lack, Place};
+use super::matcher::Mismatch;
 use super::{Name, Rule, Source};
 
 /// The most characters of a value that are shown.

@@ -1,22 +1,21 @@
 //! Finds what a part of a key says in a request. Knows where clients write things and in how many
 //! ways; knows nothing of limits.
 
-mod claim;
-
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use crate::http::canonical;
 use http::header::{COOKIE, HeaderName};
-use tallygate::http::canonical;
 
-use super::Source;
-use super::asked::Asked;
-use super::path::decoded;
-use super::when::Route;
+use super::super::Source;
+use super::super::matcher::Route;
+use super::super::path::decoded;
+use super::super::request_view::Asked;
+use super::claim;
 
 /// What was found.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found<'a> {
+pub(in crate::rules) enum Found<'a> {
     Value(Cow<'a, [u8]>),
     /// Nothing, or nothing but empty values.
     Absent,
@@ -71,7 +70,7 @@ fn address(ip: IpAddr) -> Vec<u8> {
 }
 
 /// A header's value.
-pub(super) fn header<'a>(name: &HeaderName, asked: &'a Asked<'_>) -> Found<'a> {
+pub(in crate::rules) fn header<'a>(name: &HeaderName, asked: &'a Asked<'_>) -> Found<'a> {
     let values = asked.headers().get_all(name).iter();
     one(values.map(|value| canonical(name, value.as_bytes())))
 }

@@ -1,17 +1,22 @@
 //! Draws a rule's key out of a request. Knows parts and where they are found; knows nothing of
 //! limits and lists.
 
+mod claim;
+mod source;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use crate::Key;
+use crate::http::canonical;
 use smallvec::SmallVec;
-use tallygate::Key;
-use tallygate::http::canonical;
 
-use super::asked::{Asked, Client, host_name};
-use super::find::{Found, find};
-use super::when::Route;
+use super::request_view::{Asked, Client, host_name};
+pub(super) use source::{Found, header};
+
+use super::matcher::Route;
 use super::{KeyText, Part, Source};
+use source::find;
 
 /// How a rule's key is drawn.
 #[derive(Debug)]

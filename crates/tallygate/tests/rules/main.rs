@@ -15,10 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request};
 use tallygate::http::{Head, Peer, Plan, Policy};
+use tallygate::rules::{Entry, KeyText, Limits, Match, Part, Quotas, Rule, RuleSet, Rules, Source};
 use tallygate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
-use tallygate_server::rules::{
-    Entry, KeyText, Limits, Match, Part, Quotas, Rule, RuleSet, Rules, Source,
-};
 
 /// A rule about every request, keyed by nothing, of 10 a minute.
 fn rule(name: &str) -> Rule {

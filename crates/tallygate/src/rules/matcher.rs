@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, Method};
 
-use super::asked::Asked;
+use super::request_view::Asked;
 use super::{Glob, GrpcPattern, Path, PathPattern, TextError};
 
 /// Which requests a rule is about: all that is given must hold, and of a list any one; nothing

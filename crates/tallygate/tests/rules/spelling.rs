@@ -2,7 +2,7 @@
 //! leads around a rule or to a fresh budget.
 
 use http::Request;
-use tallygate_server::rules::{Fate, Mismatch, Source};
+use tallygate::rules::{Fate, Mismatch, Source};
 
 use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
 
@@ -250,7 +250,7 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
 
 #[test]
 fn a_trace_names_what_did_not_match() {
-    use tallygate_server::rules::{HeaderMatch, HeaderTest};
+    use tallygate::rules::{HeaderMatch, HeaderTest};
     let mut narrow = rule("narrow");
     narrow.when = about("/a/*");
     narrow.when.methods = vec![http::Method::POST];

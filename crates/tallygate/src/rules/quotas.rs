@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tallygate::{MAX_LIMITS, Quota};
+use crate::{MAX_LIMITS, Quota};
 
 use super::Name;
 

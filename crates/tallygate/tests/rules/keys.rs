@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 use tallygate::http::{ClientAddress, Why};
-use tallygate_server::rules::{Missing, Part, RuleSet, Rules, Source};
+use tallygate::rules::{Missing, Part, RuleSet, Rules, Source};
 
 use super::{about, ask, by, from, header, key_of, only_key, plan, rule, rules, set, with};
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tallygate::http::Network;
+use crate::http::Network;
 
 use super::{Name, Quotas};
 
@@ -59,7 +59,8 @@ impl KeyText {
         self.0.len()
     }
 
-    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+    /// The text of each part, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 }

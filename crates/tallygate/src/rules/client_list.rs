@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use tallygate::Key;
-use tallygate::http::Network;
+use crate::Key;
+use crate::http::Network;
 
-use super::asked::{Asked, Client};
-use super::draw::{Drawing, Drawn};
+use super::extract::{Drawing, Drawn};
+use super::request_view::{Asked, Client};
 use super::{Entry, KeyText};
 
 /// A list of clients, each with a number.

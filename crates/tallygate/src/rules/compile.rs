@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
+use crate::http::Terms;
+use crate::{Limit, OnFailure};
 use http::HeaderName;
-use tallygate::http::Terms;
-use tallygate::{Limit, OnFailure};
 
-use super::asked::{Asked, Client};
-use super::draw::{Drawing, Drawn};
-use super::find::{Found, header};
-use super::who::Who;
+use super::client_list::Who;
+use super::extract::{Drawing, Drawn};
+use super::extract::{Found, header};
+use super::request_view::{Asked, Client};
 use super::{Answers, Entry, Instead, Limits, Name, Override, Quotas, Rule, SharedBy, TierBy};
 
 /// Limits that a key is held to.
-pub(super) type Held = Arc<tallygate::http::Limits>;
+pub(super) type Held = Arc<crate::http::Limits>;
 
 /// A rule made ready.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ fn limits(quotas: &Quotas, rule: &Rule) -> Held {
             None => limit,
         }
     });
-    let limits = tallygate::http::Limits::new(limits);
+    let limits = crate::http::Limits::new(limits);
     Arc::new(limits.expect("quotas are checked when they are put together"))
 }
 

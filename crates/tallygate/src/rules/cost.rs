@@ -2,7 +2,7 @@
 
 use http::{HeaderName, Method};
 
-use super::asked::Asked;
+use super::request_view::Asked;
 
 /// How much a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

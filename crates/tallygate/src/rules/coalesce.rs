@@ -1,14 +1,14 @@
 //! Which requests may share one call to an upstream, and what makes them identical. Knows rules;
 //! knows nothing of upstreams.
 
-use tallygate::Key;
-use tallygate::http::Head;
+use crate::Key;
+use crate::http::Head;
 
-use super::asked::Asked;
-use super::compiled::Compiled;
-use super::draw::Place;
-use super::find::Found;
-use super::walk::{Ear, Outcome};
+use super::compile::Compiled;
+use super::evaluate::{Ear, Outcome};
+use super::extract::Found;
+use super::extract::Place;
+use super::request_view::Asked;
 use super::{Part, Rules};
 
 /// What makes requests identical, besides method, host, path and query.

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use tallygate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
-use tallygate::{Key, Limit, MAX_LIMITS};
+use crate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
+use crate::{Key, Limit, MAX_LIMITS};
 
-use super::asked::{Asked, Client};
-use super::compiled::{Compiled, Held, Ready};
-use super::draw::{Lack, Place};
-use super::find::Found;
+use super::compile::{Compiled, Held, Ready};
+use super::extract::Found;
+use super::extract::{Lack, Place};
+use super::matcher::{Fit, Mismatch, Route};
+use super::request_view::{Asked, Client};
 use super::trace::Trace;
-use super::when::{Fit, Mismatch, Route};
 use super::{Fault, KeyText, Missing, Name, Rule, RuleSet};
 
 /// Rules in force: turns requests into plans.

@@ -1,7 +1,7 @@
 //! Who is on which list, and what holds for single clients instead of a rule.
 
 use tallygate::http::Why;
-use tallygate_server::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
+use tallygate::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
 
 use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
 
@@ -19,7 +19,7 @@ fn overriding(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
     .unwrap()
 }
 
-fn instead(rule: Option<&str>, who: tallygate_server::rules::Entry, instead: Instead) -> Override {
+fn instead(rule: Option<&str>, who: tallygate::rules::Entry, instead: Instead) -> Override {
     Override {
         rule: rule.map(|name| name.parse().unwrap()),
         who,

@@ -1,6 +1,6 @@
 //! What rules cannot be, though each of their parts is right.
 
-use tallygate_server::rules::{
+use tallygate::rules::{
     Cost, Fault, Instead, KeyText, Limits, List, MAX_PARTS, Override, Part, Rule, RuleSet, Rules,
     Source, TierBy, Tiers,
 };

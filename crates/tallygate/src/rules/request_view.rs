@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
+use crate::http::{ClientAddress, Head};
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
-use tallygate::http::{ClientAddress, Head};
 
-use super::reading::Readings;
+use super::path_variants::Readings;
 
 /// A request before rules.
 pub(super) struct Asked<'h> {

@@ -1,7 +1,7 @@
 //! Rules that are bound to meet in one request, and whether it has room for their limits. Knows
 //! which matches cover others; knows nothing of requests.
 
-use tallygate::MAX_LIMITS;
+use crate::MAX_LIMITS;
 
 use super::{Limits, Match, Quotas, Rule, RuleSet};
 
@@ -17,7 +17,7 @@ impl RuleSet {
 
     /// The first rule that a request may have no room for, if clients are in the tiers with the
     /// most limits.
-    pub(crate) fn short_of_room(&self) -> Option<usize> {
+    pub fn short_of_room(&self) -> Option<usize> {
         self.crowded(|limits| sizes(limits).max().unwrap_or(0))
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use tallygate::http::{Head, Policy};
-use tallygate_server::rules::{Instead, Limits, Live, Override, Rules, Source, TierBy, Tiers};
+use tallygate::rules::{Instead, Limits, Live, Override, Rules, Source, TierBy, Tiers};
 
 use super::{ask, by, counters, decide, header, key, quotas, rule, rules, same, set};
 
@@ -27,7 +27,7 @@ fn generation(odd: bool) -> Rules {
     }
 }
 
-fn rule_of(name: &str) -> tallygate_server::rules::Rule {
+fn rule_of(name: &str) -> tallygate::rules::Rule {
     let mut new = rule(name);
     new.limits = same(&["1000000/h"]);
     new

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use tallygate::MAX_LIMITS;
+use crate::MAX_LIMITS;
 
 use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Part, Rule, RuleSet, Source, TierBy};
 
@@ -124,10 +124,11 @@ impl RuleSet {
 }
 
 /// Rules by how many parts their keys have, and whether these are of one kind.
-pub(crate) struct Kinds<'a>(HashMap<usize, (&'a Rule, Option<&'a Rule>)>);
+pub struct Kinds<'a>(HashMap<usize, (&'a Rule, Option<&'a Rule>)>);
 
 impl<'a> Kinds<'a> {
-    pub(crate) fn of(rules: &'a [Rule]) -> Self {
+    /// Groups rules by the number of parts of their keys.
+    pub fn of(rules: &'a [Rule]) -> Self {
         let mut kinds = HashMap::new();
         for rule in rules {
             let (first, unlike) = kinds.entry(rule.key.len()).or_insert((rule, None));
@@ -139,7 +140,7 @@ impl<'a> Kinds<'a> {
     }
 
     /// The first rule whose key has so many parts, and the first that finds them elsewhere.
-    pub(crate) fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
+    pub fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
         self.0.get(&parts).copied()
     }
 }
@@ -147,7 +148,7 @@ impl<'a> Kinds<'a> {
 impl Rule {
     /// Whether a listed key stands for the same clients as with another rule: the address that one
     /// has is what anybody can write into another's header.
-    pub(crate) fn lists_as(&self, other: &Rule) -> bool {
+    pub fn lists_as(&self, other: &Rule) -> bool {
         // What is found in place of a part is never meant by a listed key.
         fn firsts(rule: &Rule) -> impl Iterator<Item = &Source> {
             rule.key.iter().filter_map(|part| part.sources().next())

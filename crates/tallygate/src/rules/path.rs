@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::reading::Habits;
+use super::path_variants::Habits;
 use super::{Glob, TextError};
 
 const EXAMPLE: &str = "/users/{id}/files/**";

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use crate::http::{Network, is_secret};
 use http::HeaderName;
-use tallygate::http::{Network, is_secret};
 
 use super::TextError;
 
@@ -72,7 +72,7 @@ impl Part {
 
     /// What is wrong with a text in a list that no client can have in the first place, if so, as it
     /// goes after the text: `is empty`.
-    pub(crate) fn never_says(&self, text: &str) -> Option<&'static str> {
+    pub fn never_says(&self, text: &str) -> Option<&'static str> {
         match &self.first {
             Source::Ip if text.parse::<IpAddr>().is_ok() => None,
             Source::Ip if text.parse::<Network>().is_ok() => Some("is a network, and no address"),
