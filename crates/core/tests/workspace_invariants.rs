@@ -116,8 +116,8 @@ fn only_the_schema_of_the_rules_file_derives_deserialize() {
         let derives = |line: &str| line.contains("derive(") && line.contains("Deserialize");
         let found = code(&text).lines().any(derives);
         let rest = path.strip_prefix("crates/server/src/config/").unwrap_or("");
-        let expected = schema.iter().any(|start| rest.starts_with(start));
-        assert_eq!(found, expected, "{path}");
+        let allowed = schema.iter().any(|start| rest.starts_with(start));
+        assert!(!found || allowed, "{path}");
     }
 }
 
