@@ -4,7 +4,7 @@
 use std::fmt;
 
 use tallygate_core::{
-    Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, apply, apply_packed,
+    Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, evaluate, evaluate_packed,
     check_log,
 };
 
@@ -44,7 +44,7 @@ impl Counter {
     pub fn ask(&mut self, ask: Ask) -> Verdict {
         let before = self.clone();
         let Ask { verb, cost, t_us } = ask;
-        let verdict = apply(&self.quota, &mut self.state, verb, cost, t_us);
+        let verdict = evaluate(&self.quota, &mut self.state, verb, cost, t_us);
         let told = Told {
             before,
             ask,
@@ -60,7 +60,7 @@ impl Counter {
 
     /// What a request would be told, without changing anything.
     fn would(&self, verb: Verb, cost: u32, t_us: u64) -> Verdict {
-        apply(&self.quota, &mut self.state.clone(), verb, cost, t_us)
+        evaluate(&self.quota, &mut self.state.clone(), verb, cost, t_us)
     }
 
     /// At `reset_after` the key is as new, and not one microsecond earlier.
@@ -103,7 +103,7 @@ impl Counter {
 
     /// The packed twin answers alike, loses nothing and keeps within its bits.
     fn check_packed(&mut self, told: &Told) {
-        if self.quota.algorithm().logs() {
+        if self.quota.algorithm().is_log() {
             self.check_simple(told);
             return;
         }
@@ -111,7 +111,7 @@ impl Counter {
         let packed = match self.packed {
             None => self.state.pack(&self.quota),
             Some(before) => {
-                let decided = apply_packed(&self.quota, before, verb, cost, t_us)
+                let decided = evaluate_packed(&self.quota, before, verb, cost, t_us)
                     .expect("only logs cannot be packed");
                 assert_eq!(decided.verdict, told.verdict, "packed, {told}");
                 match decided.change {
@@ -122,8 +122,8 @@ impl Counter {
             }
         };
         assert_eq!(packed, self.state.pack(&self.quota), "packed, {told}");
-        if let Some(Packed { forget_at_us, a, b }) = packed {
-            let within = forget_at_us < 1 << 54 && a < 1 << 53 && b < 1 << 60;
+        if let Some(Packed { expires_at_us, a, b }) = packed {
+            let within = expires_at_us < 1 << 54 && a < 1 << 53 && b < 1 << 60;
             assert!(within, "{packed:?} is beyond its bits, {told}");
         }
         self.packed = packed;
@@ -163,7 +163,7 @@ impl Told {
             } => {
                 assert!(wanted <= available, "admitted what does not fit, {self}");
                 assert_eq!(got, granted, "granted, {self}");
-                let shapes = self.before.quota.algorithm().shapes();
+                let shapes = self.before.quota.algorithm().is_shaping();
                 let takes = cost > 0 && !matches!(verb, Verb::Refund | Verb::Reset);
                 assert!(delay_us == 0 || (shapes && takes), "delayed, {self}");
             }

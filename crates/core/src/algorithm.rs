@@ -22,7 +22,7 @@ pub(crate) use bucket::saturated;
 pub(crate) use dispatch::AnyLevel;
 pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]
-pub(crate) use log_summary::Glimpse;
+pub(crate) use log_summary::LogSummary;
 pub(crate) use sliding_window_counter::Counter;
 pub use sliding_window_log::Log;
 use sliding_window_log::LogAt;
@@ -100,7 +100,7 @@ impl Algorithm {
 
     /// What a bucket calls its capacity; windows and logs have none but their limit.
     #[inline]
-    pub fn capacity_word(self) -> Option<&'static str> {
+    pub fn capacity_keyword(self) -> Option<&'static str> {
         match self {
             Algorithm::FixedWindow
             | Algorithm::SlidingWindowLog
@@ -112,7 +112,7 @@ impl Algorithm {
 
     /// Whether admitted requests may be delayed.
     #[inline]
-    pub fn shapes(self) -> bool {
+    pub fn is_shaping(self) -> bool {
         match self {
             Algorithm::LeakyShaping => true,
             Algorithm::FixedWindow
@@ -126,7 +126,7 @@ impl Algorithm {
     /// Whether a state remembers single requests, so that its size grows with the limit; every
     /// other state has a fixed size and can be [packed](State::pack).
     #[inline]
-    pub fn logs(self) -> bool {
+    pub fn is_log(self) -> bool {
         match self {
             Algorithm::SlidingWindowLog => true,
             Algorithm::FixedWindow
@@ -158,7 +158,7 @@ impl Algorithm {
 
     /// The largest limit.
     pub fn max_limit(self) -> u32 {
-        if self.logs() {
+        if self.is_log() {
             MAX_LOG_LIMIT
         } else {
             MAX_CAPACITY
@@ -189,14 +189,14 @@ pub enum State {
     /// What a script told of single requests.
     #[cfg(feature = "lua")]
     #[doc(hidden)]
-    Glimpse(Glimpse),
+    LogSummary(LogSummary),
 }
 
 /// A state of fixed size in three numbers, for stores that count bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// From this time on the key may be forgotten; below 2^54.
-    pub forget_at_us: u64,
+    pub expires_at_us: u64,
     /// Below 2^53.
     pub a: u64,
     /// Below 2^60.
@@ -330,13 +330,13 @@ impl State {
                 Opened::flat(stored, quota, t).into_any(AnyLevel::Bucket)
             }
             #[cfg(feature = "lua")]
-            Algorithm::SlidingWindowLog if matches!(self, State::Glimpse(_)) => {
-                let State::Glimpse(glimpse) = *self else {
+            Algorithm::SlidingWindowLog if matches!(self, State::LogSummary(_)) => {
+                let State::LogSummary(glimpse) = *self else {
                     unreachable!("it was seen to be a glimpse just now")
                 };
                 let now = t.max(glimpse.newest);
                 Opened {
-                    level: AnyLevel::Glimpse(glimpse),
+                    level: AnyLevel::LogSummary(glimpse),
                     now,
                     behind: now - t,
                 }
@@ -354,16 +354,16 @@ impl State {
 
     /// The moment that a request at `now_us` is decided as at, and takes at: later than that if the
     /// clock has stepped back.
-    pub fn moment_us(&self, quota: &Quota, now_us: u64) -> u64 {
+    pub fn effective_time_us(&self, quota: &Quota, now_us: u64) -> u64 {
         let t = now_us.min(MAX_TIME_US);
         let mark = match self {
             State::New => None,
             State::Window(window) => Some(window.mark()),
             State::Counter(counter) => Some(counter.mark()),
             State::Bucket(bucket) => Some(bucket.mark()),
-            State::Log(log) => return log.moment_us(quota, t),
+            State::Log(log) => return log.effective_time_us(quota, t),
             #[cfg(feature = "lua")]
-            State::Glimpse(glimpse) => return t.max(glimpse.newest),
+            State::LogSummary(glimpse) => return t.max(glimpse.newest),
         };
         mark.and_then(|mark| moment(mark, quota, t)).unwrap_or(t)
     }
@@ -391,7 +391,7 @@ impl State {
         match self {
             State::New | State::Log(_) => None,
             #[cfg(feature = "lua")]
-            State::Glimpse(_) => None,
+            State::LogSummary(_) => None,
             State::Window(state) => Some(state.pack(quota)),
             State::Counter(state) => Some(state.pack(quota)),
             State::Bucket(state) => Some(state.pack(quota)),

@@ -130,7 +130,7 @@ struct Several {
 impl Decision {
     /// Decides over one limit.
     #[inline]
-    pub fn one(verdict: Verdict) -> Self {
+    pub fn from_verdict(verdict: Verdict) -> Self {
         Decision {
             verdict,
             several: None,
@@ -141,7 +141,7 @@ impl Decision {
     /// refused, the refusing one with the longest retry; when admitted, the one with the smallest
     /// remaining; ties go to the first. Granted is what the least of those granted that were
     /// charged at all. No verdicts at all admit.
-    pub fn all(verdicts: Vec<Verdict>) -> Self {
+    pub fn from_verdicts(verdicts: Vec<Verdict>) -> Self {
         let mut binding = 0;
         let mut delay = 0;
         let mut least = None;
@@ -165,7 +165,7 @@ impl Decision {
             }
         }
         let Some(&(mut verdict)) = verdicts.get(binding) else {
-            return Decision::one(Verdict {
+            return Decision::from_verdict(Verdict {
                 outcome: Outcome::Admitted {
                     granted: 0,
                     delay_us: 0,

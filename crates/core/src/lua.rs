@@ -2,7 +2,7 @@
 //! texts and their formats; knows nothing of who runs them.
 //!
 //! A script decides any number of requests in one atomic step and answers the states it decided
-//! on; [`decide_found`](crate::decide_found) derives the decision from those with the arithmetic
+//! on; [`evaluate_found`](crate::evaluate_found) derives the decision from those with the arithmetic
 //! of this crate. Both compute the same function, so nothing else has to come back.
 
 use alloc::string::String;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{Bucket, Counter, Glimpse, Log, State, Window, saturated};
+use crate::algorithm::{Bucket, Counter, Log, LogSummary, State, Window, saturated};
 use crate::math::narrow;
 use crate::quota::Quota;
 use crate::verb::Verb;
@@ -68,13 +68,13 @@ impl Kinds {
     pub const COUNT: usize = 1 << TWINS.len();
 
     /// The kind of a quota.
-    pub fn of(quota: &Quota) -> Self {
+    pub fn from_quota(quota: &Quota) -> Self {
         Kinds(1 << (quota.algorithm().twin() as u8 - 1))
     }
 
     /// These and those.
     #[must_use]
-    pub fn and(self, more: Kinds) -> Self {
+    pub fn union(self, more: Kinds) -> Self {
         Kinds(self.0 | more.0)
     }
 
@@ -169,29 +169,29 @@ fn uncommented(text: &str) -> String {
 
 /// What a script is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum Operation {
     /// A verb.
     Verb(Verb),
     /// Takes back what a check or take took at that time, as far as it still weighs: never more,
     /// so that a refund that comes late admits nobody above the limit.
     Undo {
-        /// When it was taken, as the decision [says](crate::Found::moment_us).
+        /// When it was taken, as the decision [says](crate::FoundState::effective_time_us).
         taken_us: u64,
     },
 }
 
 /// Appends one limit's argument; `more` says that the next one belongs to the same request.
-pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, more: bool) {
+pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Operation, cost: u32, more: bool) {
     let verb: u8 = match ask {
-        Ask::Verb(Verb::Reset) => 5,
-        Ask::Verb(Verb::Peek) => 0,
-        Ask::Verb(_) if cost == 0 => 0,
-        Ask::Verb(Verb::Check) => 1,
-        Ask::Verb(Verb::Take) => 2,
-        Ask::Verb(Verb::Charge) => 3,
-        Ask::Verb(Verb::Refund) => 4,
-        Ask::Undo { .. } if cost == 0 => 0,
-        Ask::Undo { .. } => 6,
+        Operation::Verb(Verb::Reset) => 5,
+        Operation::Verb(Verb::Peek) => 0,
+        Operation::Verb(_) if cost == 0 => 0,
+        Operation::Verb(Verb::Check) => 1,
+        Operation::Verb(Verb::Take) => 2,
+        Operation::Verb(Verb::Charge) => 3,
+        Operation::Verb(Verb::Refund) => 4,
+        Operation::Undo { .. } if cost == 0 => 0,
+        Operation::Undo { .. } => 6,
     };
     let twin = quota.algorithm().twin();
     out.extend_from_slice(&1_u16.to_be_bytes());
@@ -201,9 +201,9 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
     write_seven(out, quota.period_us());
     if twin == Twin::Bucket {
         let drains = match ask {
-            Ask::Verb(_) => quota.drain(cost),
+            Operation::Verb(_) => quota.drain(cost),
             // No more was taken.
-            Ask::Undo { .. } => saturated(quota.drain(cost)),
+            Operation::Undo { .. } => saturated(quota.drain(cost)),
         };
         for drain in [quota.full(), drains] {
             // Nothing takes longer: what would never fits, or saturates.
@@ -211,7 +211,7 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Ask, cost: u32, mor
             out.extend_from_slice(&drain.part.to_be_bytes());
         }
     }
-    if let Ask::Undo { taken_us } = ask {
+    if let Operation::Undo { taken_us } = ask {
         write_seven(out, taken_us.min(MAX_TIME_US));
     }
 }
@@ -267,7 +267,7 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
             narrow(number(&state[15..19])),
             narrow(number(&state[19..23])),
         )),
-        Twin::Log => State::Glimpse(Glimpse {
+        Twin::Log => State::LogSummary(LogSummary {
             newest: seven(0),
             used: seven(1),
             frees: if kind == LOG_FULL { seven(2) } else { 0 },
@@ -346,7 +346,13 @@ mod tests {
     fn argument(cost: u32, more: bool) -> Vec<u8> {
         let mut argument = Vec::new();
         let quota = Quota::per_minute(10);
-        write_argument(&mut argument, &quota, Ask::Verb(Verb::Check), cost, more);
+        write_argument(
+            &mut argument,
+            &quota,
+            Operation::Verb(Verb::Check),
+            cost,
+            more,
+        );
         argument
     }
 

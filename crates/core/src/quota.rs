@@ -120,7 +120,7 @@ impl Quota {
         period_us: u64,
         capacity: u64,
     ) -> Result<Self, QuotaError> {
-        let word = algorithm.capacity_word();
+        let word = algorithm.capacity_keyword();
         let limit = bounded("limit", limit, algorithm.max_limit())?;
         let capacity = bounded(word.unwrap_or("limit"), capacity, MAX_CAPACITY)?;
         if word.is_none() && capacity != limit {
@@ -241,7 +241,7 @@ impl Quota {
     /// drain of a bucket, rounded up.
     #[inline]
     pub fn span_us(&self) -> u64 {
-        match self.algorithm.capacity_word() {
+        match self.algorithm.capacity_keyword() {
             Some(_) => self.full.ceil(),
             None => self.period_us,
         }
@@ -277,7 +277,7 @@ impl Quota {
         } else {
             self.period_us
         };
-        let capacity = match self.algorithm.capacity_word() {
+        let capacity = match self.algorithm.capacity_keyword() {
             // A rate rounded down may drain too slowly for its share of the burst.
             Some(_) => (self.capacity / replicas)
                 .min(narrow(mul_div(MAX_TIME_US, limit.into(), period_us).0))

@@ -11,7 +11,7 @@ use crate::quota::Quota;
 /// decided on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum View {
+pub enum CounterState {
     /// One window, aligned to the Unix epoch.
     Window {
         /// When it began.
@@ -49,15 +49,15 @@ impl State {
     /// What the state shows at a moment, under the quota it was made under.
     ///
     /// ```
-    /// use tallygate_core::{Quota, State, Verb, View, apply};
+    /// use tallygate_core::{Quota, State, Verb, CounterState, evaluate};
     ///
     /// let quota: Quota = "token-bucket 10/s burst 50".parse()?;
     /// let mut state = State::New;
-    /// apply(&quota, &mut state, Verb::Check, 5, 0);
-    /// assert_eq!(state.view(&quota, 250_000), View::Level { used_milli: 2_500 });
+    /// evaluate(&quota, &mut state, Verb::Check, 5, 0);
+    /// assert_eq!(state.inspect(&quota, 250_000), CounterState::Level { used_milli: 2_500 });
     /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
-    pub fn view(&self, quota: &Quota, now_us: u64) -> View {
+    pub fn inspect(&self, quota: &Quota, now_us: u64) -> CounterState {
         // A copy: opening a log that is new makes it an empty one.
         let mut state = self.clone();
         let opened = state.open(quota, now_us.min(MAX_TIME_US));
@@ -70,18 +70,18 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::{Verb, apply};
+    use crate::{Verb, evaluate};
 
     const SECOND: u64 = 1_000_000;
 
-    fn seen(text: &str, taken: &[(u64, u32)], at: u64) -> View {
+    fn seen(text: &str, taken: &[(u64, u32)], at: u64) -> CounterState {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         for &(at, cost) in taken {
-            apply(&quota, &mut state, Verb::Charge, cost, at);
+            evaluate(&quota, &mut state, Verb::Charge, cost, at);
         }
         let before = state.clone();
-        let view = state.view(&quota, at);
+        let view = state.inspect(&quota, at);
         assert_eq!(state, before, "a look changes nothing");
         view
     }
@@ -91,7 +91,7 @@ mod tests {
         let text = "fixed-window 10/10s";
         let taken = [(12 * SECOND, 3)];
         let (start_us, end_us) = (10 * SECOND, 20 * SECOND);
-        let window = |start_us, end_us, used| View::Window {
+        let window = |start_us, end_us, used| CounterState::Window {
             start_us,
             end_us,
             used,
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_window_before_is_shown_without_its_weight() {
         let view = seen("10/10s", &[(SECOND, 4), (11 * SECOND, 2)], 19 * SECOND);
-        let expected = View::Windows {
+        let expected = CounterState::Windows {
             start_us: 10 * SECOND,
             end_us: 20 * SECOND,
             previous: 4,
@@ -119,14 +119,20 @@ mod tests {
         let text = "sliding-window-log 10/10s";
         let taken = [(SECOND, 1), (2 * SECOND, 3), (2 * SECOND, 1)];
         let both = vec![(SECOND, 1), (2 * SECOND, 4)];
-        assert_eq!(seen(text, &taken, 3 * SECOND), View::Log { entries: both });
+        assert_eq!(
+            seen(text, &taken, 3 * SECOND),
+            CounterState::Log { entries: both }
+        );
         let later = vec![(2 * SECOND, 4)];
         let at = 11 * SECOND;
-        assert_eq!(seen(text, &taken, at), View::Log { entries: later });
+        assert_eq!(seen(text, &taken, at), CounterState::Log { entries: later });
         let entries = Vec::new();
-        assert_eq!(seen(text, &taken, 12 * SECOND), View::Log { entries });
+        assert_eq!(
+            seen(text, &taken, 12 * SECOND),
+            CounterState::Log { entries }
+        );
         let entries = Vec::new();
-        assert_eq!(seen(text, &[], 0), View::Log { entries });
+        assert_eq!(seen(text, &[], 0), CounterState::Log { entries });
     }
 
     #[test]
@@ -136,7 +142,7 @@ mod tests {
             "leaky-bucket 3/s burst 10",
             "leaky-bucket 3/s queue 10",
         ] {
-            let level = |used_milli| View::Level { used_milli };
+            let level = |used_milli| CounterState::Level { used_milli };
             assert_eq!(seen(text, &[], 0), level(0));
             assert_eq!(seen(text, &[(0, 2)], 0), level(2_000));
             // A third of a second is a unit, a microsecond less is not quite.

@@ -87,7 +87,7 @@ impl FromStr for Verb {
 
 /// Decides one request against one counter at time `now_us`, changing `state` only if something
 /// was taken, given back or forgotten. Times beyond [`MAX_TIME_US`] count as that.
-pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u64) -> Verdict {
+pub fn evaluate(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u64) -> Verdict {
     let opened = state.open(quota, now_us.min(MAX_TIME_US));
     let mut turn = Turn::new(quota, opened, verb, cost);
     let (verdict, change) = turn.decide();
@@ -96,8 +96,8 @@ pub fn apply(quota: &Quota, state: &mut State, verb: Verb, cost: u32, now_us: u6
     verdict
 }
 
-/// Decides one request against one log, as [`apply`] does on a state: the quota must be one that
-/// [logs](crate::Algorithm::logs), of the period that the log was made under.
+/// Decides one request against one log, as [`evaluate`] does on a state: the quota must be one that
+/// [logs](crate::Algorithm::is_log), of the period that the log was made under.
 pub fn apply_log(quota: &Quota, log: &mut Log, verb: Verb, cost: u32, now_us: u64) -> Verdict {
     let opened = Opened::log(log, quota, now_us.min(MAX_TIME_US));
     let (verdict, change) = Turn::new(quota, opened, verb, cost).decide();
@@ -145,14 +145,14 @@ pub struct Decided {
     pub verdict: Verdict,
     /// What becomes of the state.
     pub change: Change<Packed>,
-    /// The [moment](State::moment_us) it was decided as at.
-    pub moment_us: u64,
+    /// The [moment](State::effective_time_us) it was decided as at.
+    pub effective_time_us: u64,
 }
 
 /// Decides one request against one counter that is [packed](State::pack); none under a quota that
-/// [logs](crate::Algorithm::logs), as a log cannot be packed.
+/// [logs](crate::Algorithm::is_log), as a log cannot be packed.
 #[inline(always)]
-pub fn apply_packed(
+pub fn evaluate_packed(
     quota: &Quota,
     packed: Packed,
     verb: Verb,
@@ -179,7 +179,7 @@ pub fn apply_packed(
             Decided {
                 verdict,
                 change,
-                moment_us: turn.now,
+                effective_time_us: turn.now,
             }
         }
     }
@@ -187,7 +187,7 @@ pub fn apply_packed(
     with_packed(quota, packed, now_us.min(MAX_TIME_US), decide)
 }
 
-/// Decides one request against one [whole bucket](WholeBucket), as [`apply_packed`] does against any
+/// Decides one request against one [whole bucket](WholeBucket), as [`evaluate_packed`] does against any
 /// counter, as at `now_us`. None if the clock has stepped back.
 #[inline(always)]
 pub fn apply_whole(
@@ -219,7 +219,7 @@ pub fn apply_whole(
 /// Decides one request against several counters at once, each with a cost of its own: if any
 /// refuses, none is charged. A take grants the same to each whose cost is not 0: the least that
 /// any of them would grant.
-pub fn apply_all(limits: &mut [(&Quota, &mut State, u32)], verb: Verb, now_us: u64) -> Decision {
+pub fn evaluate_all(limits: &mut [(&Quota, &mut State, u32)], verb: Verb, now_us: u64) -> Decision {
     let t = now_us.min(MAX_TIME_US);
     let mut turns: Vec<Turn<'_, AnyLevel<'_>>> = limits
         .iter_mut()
@@ -235,7 +235,7 @@ pub fn apply_all(limits: &mut [(&Quota, &mut State, u32)], verb: Verb, now_us: u
         change.write(state, next);
         verdicts.push(verdict);
     }
-    Decision::all(verdicts)
+    Decision::from_verdicts(verdicts)
 }
 
 /// Refuses or settles every turn of one request.
@@ -264,7 +264,7 @@ fn settle_all<L: Level>(turns: &mut [Turn<'_, L>]) -> Vec<(Verdict, Change<()>)>
 /// One counter as a script found it.
 #[cfg(feature = "lua")]
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct FoundState<'a> {
     /// Under what quota.
     pub quota: &'a Quota,
     /// What was there.
@@ -276,17 +276,17 @@ pub struct Found<'a> {
 }
 
 #[cfg(feature = "lua")]
-impl Found<'_> {
+impl FoundState<'_> {
     /// The moment it was decided as at: later than `now_us` if the clock had stepped back.
-    pub fn moment_us(&self) -> u64 {
-        self.state.moment_us(self.quota, self.now_us)
+    pub fn effective_time_us(&self) -> u64 {
+        self.state.effective_time_us(self.quota, self.now_us)
     }
 }
 
 /// Derives the decision that scripts came to from what they found; each counter may have been
 /// looked at in a script of its own.
 #[cfg(feature = "lua")]
-pub fn decide_found(found: &mut [Found<'_>], verb: Verb) -> Decision {
+pub fn evaluate_found(found: &mut [FoundState<'_>], verb: Verb) -> Decision {
     let mut turns = found.iter_mut().map(|found| {
         let opened = found.state.open(found.quota, found.now_us.min(MAX_TIME_US));
         Turn::new(found.quota, opened, verb, found.cost)
@@ -294,10 +294,10 @@ pub fn decide_found(found: &mut [Found<'_>], verb: Verb) -> Decision {
     if turns.len() == 1
         && let Some(mut turn) = turns.next()
     {
-        return Decision::one(turn.decide().0);
+        return Decision::from_verdict(turn.decide().0);
     }
     let settled = settle_all(&mut turns.collect::<Vec<Turn<'_, AnyLevel<'_>>>>());
-    Decision::all(settled.into_iter().map(|(verdict, _)| verdict).collect())
+    Decision::from_verdicts(settled.into_iter().map(|(verdict, _)| verdict).collect())
 }
 
 impl Change<()> {
@@ -434,7 +434,7 @@ impl<'a, L: Level> Turn<'a, L> {
     /// The shaping delay of a request that takes something: until the queue ahead has drained.
     #[inline(always)]
     fn delay(&self, takes: u32) -> u64 {
-        if takes == 0 || !self.quota.algorithm().shapes() {
+        if takes == 0 || !self.quota.algorithm().is_shaping() {
             return 0;
         }
         self.since_call(self.level.until_new(self.quota, self.now))

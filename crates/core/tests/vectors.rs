@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
-use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
 
 #[test]
 fn every_step_of_every_golden_trace_is_answered_exactly() {
@@ -49,7 +49,7 @@ fn decide(quotas: &[Quota], states: &mut [State], step: &Value) -> Decision {
     let cost = cost.try_into().unwrap();
     let each = quotas.iter().zip(states);
     let mut limits: Vec<_> = each.map(|(quota, state)| (quota, state, cost)).collect();
-    apply_all(&mut limits, verb, step["t_us"].as_u64().unwrap())
+    evaluate_all(&mut limits, verb, step["t_us"].as_u64().unwrap())
 }
 
 fn compare(verdict: &Verdict, expected: &Value, place: &str) {

@@ -148,7 +148,7 @@ impl Serving {
     pub(crate) fn held_back(&self, plan: &Plan) -> HeldBack {
         let shapes = |charge: &&Charge| {
             let mut limits = charge.limits.iter();
-            limits.any(|limit| limit.quota().algorithm().shapes())
+            limits.any(|limit| limit.quota().algorithm().is_shaping())
         };
         let shaping = plan.charges().iter().filter(shapes);
         self.metrics

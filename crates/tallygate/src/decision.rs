@@ -58,16 +58,19 @@ impl From<Vec<Verdict>> for Decision {
     /// only be undone if it is told [when](Decision::taken_at_us).
     fn from(verdicts: Vec<Verdict>) -> Self {
         // So long ago that nothing of it is left.
-        Decision::new(tallygate_core::Decision::all(verdicts), Taken::At(0))
+        Decision::new(
+            tallygate_core::Decision::from_verdicts(verdicts),
+            Taken::At(0),
+        )
     }
 }
 
 impl Decision {
     /// Decides over one limit, on a counter of its own.
     #[inline]
-    pub(crate) fn one(verdict: Verdict, moment_us: u64) -> Self {
-        let inner = tallygate_core::Decision::one(verdict);
-        Decision::new(inner, Taken::At(moment_us))
+    pub(crate) fn one(verdict: Verdict, effective_time_us: u64) -> Self {
+        let inner = tallygate_core::Decision::from_verdict(verdict);
+        Decision::new(inner, Taken::At(effective_time_us))
     }
 
     /// Decides on counters of its own.
@@ -114,7 +117,7 @@ impl Decision {
             remaining: 0,
             reset_after_us: 0,
         };
-        let inner = tallygate_core::Decision::one(verdict);
+        let inner = tallygate_core::Decision::from_verdict(verdict);
         Decision { inner, how }
     }
 
@@ -135,7 +138,7 @@ impl Decision {
             *granted = least(uncounted.iter().copied().chain([*granted]));
         }
         Decision {
-            inner: tallygate_core::Decision::one(verdict),
+            inner: tallygate_core::Decision::from_verdict(verdict),
             how: How::Partly { at: narrow(at) },
         }
     }
@@ -155,7 +158,7 @@ impl Decision {
             }
             verdict
         });
-        let inner = tallygate_core::Decision::all(verdicts.collect());
+        let inner = tallygate_core::Decision::from_verdicts(verdicts.collect());
         let how = self.how.clone();
         Some(Decision { inner, how })
     }

@@ -114,7 +114,9 @@ pub use request::{Asked, MAX_LIMITS, Request, RequestError};
 #[cfg(feature = "redis")]
 pub use store::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
 pub use store::{Look, MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
-pub use tallygate_core::{Algorithm, Outcome, Quota, QuotaError, Retry, Verb, Verdict, View};
+pub use tallygate_core::{
+    Algorithm, CounterState, Outcome, Quota, QuotaError, Retry, Verb, Verdict,
+};
 
 /// The README's examples are tested too.
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]

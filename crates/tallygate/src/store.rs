@@ -14,7 +14,7 @@ pub use memory::{MemoryStore, MemoryStoreBuilder};
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
 pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
-use tallygate_core::View;
+use tallygate_core::CounterState;
 
 use crate::decision::Decision;
 use crate::key::Key;
@@ -97,7 +97,7 @@ pub struct Look {
     /// When it was looked at, in microseconds since the Unix epoch.
     pub now_us: u64,
     /// What it showed.
-    pub view: View,
+    pub view: CounterState,
 }
 
 /// Counters that could not be reached.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use tallygate::{Limit, MemoryStore, Request};
-use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply_all};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
 use tallygate_fuzz::counter::{Ask, Counter};
 use tallygate_fuzz::replay_reference::{self, SECRET};
 use tallygate_server::replay_request::{self, Line};
@@ -125,7 +125,7 @@ fn all_together(lines: &[Line<'_>]) {
             .zip(states.iter_mut())
             .map(|(quota, state)| (quota, state, line.cost))
             .collect();
-        let decision = apply_all(&mut limits, line.verb, line.t_us);
+        let decision = evaluate_all(&mut limits, line.verb, line.t_us);
         check_decision(line, &decision, *states == before);
 
         let request = Request::of(&*line.key, LIMITS.iter())

@@ -5,7 +5,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// A level, as the time it takes to drain, and when it was last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Flat for Bucket {
     #[inline]
     fn pack(&self, _: &Quota) -> Packed {
         Packed {
-            forget_at_us: self.changed + self.level.ceil(),
+            expires_at_us: self.changed + self.level.ceil(),
             a: self.changed,
             b: u64::from(self.level.part) << 30 | u64::from(self.limit),
         }
@@ -74,7 +74,7 @@ impl Flat for Bucket {
     #[inline]
     fn unpack(_: &Quota, packed: Packed) -> Self {
         let part = narrow(packed.b >> 30);
-        let drained = packed.forget_at_us.saturating_sub(u64::from(part > 0));
+        let drained = packed.expires_at_us.saturating_sub(u64::from(part > 0));
         Bucket {
             changed: packed.a,
             level: Drain {
@@ -155,11 +155,11 @@ impl Bucket {
     }
 
     /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> View {
+    pub(super) fn view(&self, quota: &Quota) -> CounterState {
         let parts = u128::from(self.level.us) * u128::from(quota.limit());
         let milli = (parts + u128::from(self.level.part)) * 1_000;
         let used = milli.div_ceil(u128::from(quota.period_us()));
-        View::Level {
+        CounterState::Level {
             used_milli: u64::try_from(used).unwrap_or(u64::MAX),
         }
     }

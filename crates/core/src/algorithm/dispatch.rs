@@ -1,10 +1,10 @@
 //! A level of whichever algorithm, asked in their place. Knows none of their answers.
 
 #[cfg(feature = "lua")]
-use super::Glimpse;
+use super::LogSummary;
 use super::{Bucket, Counter, Level, LogAt, State, Window};
 use crate::quota::Quota;
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// A level of whichever algorithm.
 pub(crate) enum AnyLevel<'a> {
@@ -13,7 +13,7 @@ pub(crate) enum AnyLevel<'a> {
     Bucket(Bucket),
     Log(LogAt<'a>),
     #[cfg(feature = "lua")]
-    Glimpse(Glimpse),
+    LogSummary(LogSummary),
 }
 
 macro_rules! ask {
@@ -24,7 +24,7 @@ macro_rules! ask {
             AnyLevel::Bucket($level) => $answer,
             AnyLevel::Log($level) => $answer,
             #[cfg(feature = "lua")]
-            AnyLevel::Glimpse($level) => $answer,
+            AnyLevel::LogSummary($level) => $answer,
         }
     };
 }
@@ -58,7 +58,7 @@ impl AnyLevel<'_> {
     }
 
     /// What there is to see of it.
-    pub(crate) fn view(&self, quota: &Quota) -> View {
+    pub(crate) fn view(&self, quota: &Quota) -> CounterState {
         ask!(self, level => level.view(quota))
     }
 
@@ -70,7 +70,7 @@ impl AnyLevel<'_> {
             AnyLevel::Bucket(state) => Some(State::Bucket(state)),
             AnyLevel::Log(_) => None,
             #[cfg(feature = "lua")]
-            AnyLevel::Glimpse(state) => Some(State::Glimpse(state)),
+            AnyLevel::LogSummary(state) => Some(State::LogSummary(state)),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// One window's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Flat for Window {
     #[inline]
     fn pack(&self, quota: &Quota) -> Packed {
         Packed {
-            forget_at_us: self.start + quota.period_us(),
+            expires_at_us: self.start + quota.period_us(),
             a: self.count,
             b: 0,
         }
@@ -56,7 +56,7 @@ impl Flat for Window {
     #[inline]
     fn unpack(quota: &Quota, packed: Packed) -> Self {
         Window {
-            start: packed.forget_at_us.saturating_sub(quota.period_us()),
+            start: packed.expires_at_us.saturating_sub(quota.period_us()),
             count: packed.a,
         }
     }
@@ -102,8 +102,8 @@ impl Window {
     }
 
     /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> View {
-        View::Window {
+    pub(super) fn view(&self, quota: &Quota) -> CounterState {
+        CounterState::Window {
             start_us: self.start,
             end_us: self.start + quota.period_us(),
             used: self.count,

@@ -6,11 +6,11 @@ use super::Level;
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// A log in a few numbers, as at the moment of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct LogSummary {
     /// The newest instant.
     pub(crate) newest: u64,
     /// The units that count.
@@ -19,7 +19,7 @@ pub struct Glimpse {
     pub(crate) frees: u64,
 }
 
-impl Level for Glimpse {
+impl Level for LogSummary {
     fn available(&self, quota: &Quota, _: u64) -> u32 {
         narrow(u64::from(quota.limit()).saturating_sub(self.used))
     }
@@ -44,17 +44,17 @@ impl Level for Glimpse {
     fn give_back(&mut self, _: &Quota, _: u32, _: u64) {}
 }
 
-impl Glimpse {
+impl LogSummary {
     /// As above.
     #[expect(clippy::unused_self, reason = "the other levels are asked the same")]
     pub(super) fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) {}
 
     /// What there is to see of it: its entries count as one, at the newest of them.
-    pub(super) fn view(&self, _: &Quota) -> View {
+    pub(super) fn view(&self, _: &Quota) -> CounterState {
         let entries = match self.used {
             0 => vec![],
             used => vec![(self.newest, used)],
         };
-        View::Log { entries }
+        CounterState::Log { entries }
     }
 }

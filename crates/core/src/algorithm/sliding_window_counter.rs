@@ -4,7 +4,7 @@ use super::{Flat, Level, Packed};
 use crate::MAX_UNITS;
 use crate::math::{div, mul_div, narrow};
 use crate::quota::Quota;
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// Two windows' counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Flat for Counter {
     #[inline]
     fn pack(&self, quota: &Quota) -> Packed {
         Packed {
-            forget_at_us: self.start + windows(self.current) * quota.period_us(),
+            expires_at_us: self.start + windows(self.current) * quota.period_us(),
             a: self.current,
             b: self.previous,
         }
@@ -71,7 +71,7 @@ impl Flat for Counter {
     fn unpack(quota: &Quota, packed: Packed) -> Self {
         let lived = windows(packed.a) * quota.period_us();
         Counter {
-            start: packed.forget_at_us.saturating_sub(lived),
+            start: packed.expires_at_us.saturating_sub(lived),
             previous: packed.b,
             current: packed.a,
         }
@@ -141,8 +141,8 @@ impl Counter {
     }
 
     /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> View {
-        View::Windows {
+    pub(super) fn view(&self, quota: &Quota) -> CounterState {
+        CounterState::Windows {
             start_us: self.start,
             end_us: self.start + quota.period_us(),
             previous: self.previous,

@@ -9,7 +9,7 @@ use super::{Level, moment};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
-use crate::snapshot::View;
+use crate::snapshot::CounterState;
 
 /// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
 /// into the later one: nothing fits earlier than it should, and no log grows for ever.
@@ -20,7 +20,7 @@ const INSTANTS_IN_DEBT: usize = 1_000;
 // that was.
 #[derive(Clone, Default)]
 pub struct Log {
-    forget_at_us: u64,
+    expires_at_us: u64,
     entries: Entries,
 }
 
@@ -36,7 +36,7 @@ impl Log {
     /// When the newest entry came, if there is any.
     #[inline(always)]
     fn newest_us(&self, quota: &Quota) -> u64 {
-        self.forget_at_us.saturating_sub(quota.period_us())
+        self.expires_at_us.saturating_sub(quota.period_us())
     }
 
     /// The newest entry, if there is any.
@@ -68,7 +68,7 @@ impl Log {
             most: quota.limit(),
         };
         let used = self.entries.append(self.newest_us(quota), coming)?;
-        self.forget_at_us = now + quota.period_us();
+        self.expires_at_us = now + quota.period_us();
         Some(narrow(u64::from(quota.limit()) - used))
     }
 
@@ -123,7 +123,7 @@ impl LogAt<'_> {
     #[inline]
     fn set_newest(&mut self, quota: &Quota, newest: Option<Entry>) {
         self.newest = newest;
-        self.log.forget_at_us = newest.map_or(0, |newest| newest.time + quota.period_us());
+        self.log.expires_at_us = newest.map_or(0, |newest| newest.time + quota.period_us());
     }
 }
 
@@ -210,9 +210,9 @@ impl LogAt<'_> {
     }
 
     /// What there is to see of it.
-    pub(super) fn view(&self, _: &Quota) -> View {
+    pub(super) fn view(&self, _: &Quota) -> CounterState {
         let entries = self.log.units(self.newest_us()).skip(self.first);
-        View::Log {
+        CounterState::Log {
             entries: entries.collect(),
         }
     }
@@ -227,17 +227,17 @@ impl Log {
     }
 
     /// A log without entries that is not to be forgotten until then, in the place of one to come.
-    pub fn awaited(forget_at_us: u64) -> Self {
+    pub fn awaited(expires_at_us: u64) -> Self {
         Log {
-            forget_at_us,
+            expires_at_us,
             entries: Entries::default(),
         }
     }
 
     /// From this time on the log may be forgotten.
     #[inline]
-    pub fn forget_at_us(&self) -> u64 {
-        self.forget_at_us
+    pub fn expires_at_us(&self) -> u64 {
+        self.expires_at_us
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -245,7 +245,7 @@ impl Log {
     }
 
     /// The moment that a request is decided as at.
-    pub(super) fn moment_us(&self, quota: &Quota, t: u64) -> u64 {
+    pub(super) fn effective_time_us(&self, quota: &Quota, t: u64) -> u64 {
         let newest = self.newest(quota);
         newest
             .and_then(|newest| moment(newest.time, quota, t))
@@ -263,7 +263,7 @@ impl Log {
                 let likely = log.entries.len() + 1;
                 let newest_us = log.newest_us(quota);
                 log.entries.push(Entry { time, sum }, newest_us, likely);
-                log.forget_at_us = time + quota.period_us();
+                log.expires_at_us = time + quota.period_us();
             }
         }
         log
@@ -291,7 +291,7 @@ impl Log {
 
 impl PartialEq for Log {
     fn eq(&self, other: &Self) -> bool {
-        self.forget_at_us == other.forget_at_us && self.ages().eq(other.ages())
+        self.expires_at_us == other.expires_at_us && self.ages().eq(other.ages())
     }
 }
 
@@ -299,7 +299,7 @@ impl Eq for Log {}
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "until {} ", self.forget_at_us)?;
+        write!(f, "until {} ", self.expires_at_us)?;
         f.debug_map().entries(self.ages()).finish()
     }
 }

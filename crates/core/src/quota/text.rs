@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
         };
         let word = extra.map(|extra| if extra.queue { "queue" } else { "burst" });
         let fits =
-            |a: &&Algorithm| a.name() == name && (word.is_none() || a.capacity_word() == word);
+            |a: &&Algorithm| a.name() == name && (word.is_none() || a.capacity_keyword() == word);
         if let Some(&algorithm) = Algorithm::ALL.iter().find(fits) {
             return Ok(algorithm);
         }
@@ -344,7 +344,7 @@ impl fmt::Display for Quota {
             self.limit,
             Period(self.period_us)
         )?;
-        match self.algorithm.capacity_word() {
+        match self.algorithm.capacity_keyword() {
             Some(word) => write!(f, " {word} {}", self.capacity),
             None => Ok(()),
         }

@@ -11,22 +11,22 @@ use crate::verb::Verb;
 /// weigh at `now_us`: never more, so that an undo that comes late admits nobody above the limit.
 /// At once, it is as if they had never been taken.
 ///
-/// `taken_us` is the [moment](State::moment_us) of the decision, and the quota the one it was made
+/// `taken_us` is the [moment](State::effective_time_us) of the decision, and the quota the one it was made
 /// under. A refund knows no such moment: it gives back to whoever is there now. What was reset or
 /// refunded in between is taken back once more, and so is what is undone twice.
 ///
 /// ```
-/// use tallygate_core::{apply, undo, Quota, State, Verb};
+/// use tallygate_core::{evaluate, undo, Quota, State, Verb};
 ///
 /// let quota: Quota = "fixed-window 10/min".parse()?;
 /// let mut state = State::New;
 /// let minute = 60_000_000;
-/// let taken_us = state.moment_us(&quota, 28 * minute);
-/// apply(&quota, &mut state, Verb::Check, 4, taken_us);
+/// let taken_us = state.effective_time_us(&quota, 28 * minute);
+/// evaluate(&quota, &mut state, Verb::Check, 4, taken_us);
 /// assert_eq!(undo(&quota, &mut state, taken_us, 4, taken_us + 1).remaining, 10);
 ///
-/// apply(&quota, &mut state, Verb::Check, 4, taken_us);
-/// apply(&quota, &mut state, Verb::Check, 9, 29 * minute);
+/// evaluate(&quota, &mut state, Verb::Check, 4, taken_us);
+/// evaluate(&quota, &mut state, Verb::Check, 9, 29 * minute);
 /// assert_eq!(undo(&quota, &mut state, taken_us, 4, 29 * minute).remaining, 1); // long forgotten
 /// # Ok::<(), tallygate_core::QuotaError>(())
 /// ```

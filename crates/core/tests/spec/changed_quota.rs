@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tallygate_core::{Algorithm, Quota, State, Verb, apply};
+use tallygate_core::{Algorithm, Quota, State, Verb, evaluate};
 
 use crate::long_traces::{Last, VERBS, any_quota, next_cost, next_time};
 use crate::side_by_side::{Pair, Step};
@@ -20,7 +20,7 @@ pub(crate) fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
             _ => n,
         };
         let limit = near(rng, quota.limit());
-        let capacity = match quota.algorithm().capacity_word() {
+        let capacity = match quota.algorithm().capacity_keyword() {
             Some(_) => near(rng, quota.capacity()),
             None => limit,
         };
@@ -72,9 +72,9 @@ fn a_lowered_limit_keeps_the_count_of_windows_and_logs() {
     ] {
         let quota = |limit| Quota::new(algorithm, limit, Duration::from_secs(60)).unwrap();
         let mut state = State::New;
-        apply(&quota(10), &mut state, Verb::Check, 8, 600_000_000);
+        evaluate(&quota(10), &mut state, Verb::Check, 8, 600_000_000);
         for (limit, remaining) in [(5, 0), (8, 0), (9, 1), (20, 12)] {
-            let peek = apply(&quota(limit), &mut state, Verb::Peek, 1, 600_000_000);
+            let peek = evaluate(&quota(limit), &mut state, Verb::Peek, 1, 600_000_000);
             assert_eq!(peek.remaining, remaining, "{algorithm:?} {limit}");
         }
     }
@@ -85,12 +85,12 @@ fn a_changed_limit_keeps_a_buckets_used_units_rounded_up() {
     let slow: Quota = "token-bucket 1/s burst 10".parse().unwrap();
     let fast: Quota = "token-bucket 2/s burst 10".parse().unwrap();
     let mut state = State::New;
-    apply(&slow, &mut state, Verb::Check, 4, 1_000_000);
+    evaluate(&slow, &mut state, Verb::Check, 4, 1_000_000);
     // 4 - 0.5 + 1 = 4.5 units used at 1.5 s; 5 in whole units.
-    apply(&slow, &mut state, Verb::Check, 1, 1_500_000);
-    let peek = apply(&fast, &mut state, Verb::Peek, 1, 1_500_000);
+    evaluate(&slow, &mut state, Verb::Check, 1, 1_500_000);
+    let peek = evaluate(&fast, &mut state, Verb::Peek, 1, 1_500_000);
     assert_eq!((peek.remaining, peek.reset_after_us), (5, 2_500_000));
-    let same = apply(&slow, &mut state, Verb::Peek, 1, 1_500_000);
+    let same = evaluate(&slow, &mut state, Verb::Peek, 1, 1_500_000);
     assert_eq!((same.remaining, same.reset_after_us), (5, 4_500_000));
 }
 
@@ -99,8 +99,8 @@ fn a_changed_burst_alone_keeps_the_level_exactly() {
     let small: Quota = "token-bucket 1/s burst 10".parse().unwrap();
     let large: Quota = "token-bucket 1/s burst 20".parse().unwrap();
     let mut state = State::New;
-    apply(&small, &mut state, Verb::Check, 4, 1_000_000);
-    apply(&small, &mut state, Verb::Check, 1, 1_500_000);
-    let peek = apply(&large, &mut state, Verb::Peek, 1, 1_500_000);
+    evaluate(&small, &mut state, Verb::Check, 4, 1_000_000);
+    evaluate(&small, &mut state, Verb::Check, 1, 1_500_000);
+    let peek = evaluate(&large, &mut state, Verb::Peek, 1, 1_500_000);
     assert_eq!((peek.remaining, peek.reset_after_us), (15, 4_500_000));
 }

@@ -1,6 +1,6 @@
 //! Debt: how deep it goes, and that a log in debt stays small and never admits early.
 
-use tallygate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, apply};
+use tallygate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, evaluate};
 
 use crate::model::{Memory, Terms, decide};
 use crate::side_by_side::{Pair, Step};
@@ -15,9 +15,9 @@ fn a_charge_on_top_of_a_used_bucket_saturates() {
     ] {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
-        apply(&quota, &mut state, Verb::Check, 1, 5);
+        evaluate(&quota, &mut state, Verb::Check, 1, 5);
         for _ in 0..3 {
-            let charged = apply(&quota, &mut state, Verb::Charge, u32::MAX, 5);
+            let charged = evaluate(&quota, &mut state, Verb::Charge, u32::MAX, 5);
             assert_eq!(charged.granted(), u32::MAX);
             assert_eq!(charged.reset_after_us, MAX_TIME_US, "{quota}");
         }
@@ -30,16 +30,16 @@ fn a_saturated_bucket_drains_from_exactly_there() {
     let mut state = State::New;
     let mut deepest = 0;
     for _ in 0..200 {
-        let charged = apply(&quota, &mut state, Verb::Charge, 400_000_000, 5);
+        let charged = evaluate(&quota, &mut state, Verb::Charge, 400_000_000, 5);
         assert!(charged.reset_after_us >= deepest);
         deepest = charged.reset_after_us;
     }
     assert_eq!(deepest, MAX_TIME_US);
-    let later = apply(&quota, &mut state, Verb::Peek, 1, 1_000_005);
+    let later = evaluate(&quota, &mut state, Verb::Peek, 1, 1_000_005);
     assert_eq!(later.reset_after_us, MAX_TIME_US - 1_000_000);
-    apply(&quota, &mut state, Verb::Refund, 7, 1_000_005);
+    evaluate(&quota, &mut state, Verb::Refund, 7, 1_000_005);
     let day = 86_400_000_000;
-    let given = apply(&quota, &mut state, Verb::Peek, 1, 1_000_005);
+    let given = evaluate(&quota, &mut state, Verb::Peek, 1, 1_000_005);
     assert_eq!(given.reset_after_us, MAX_TIME_US - 1_000_000 - day);
 }
 
@@ -55,12 +55,12 @@ fn windows_and_logs_saturate_at_two_to_the_fifty_two_units() {
         let t = 86_400_000_000 * 1_000;
         let most = u64::from(u32::MAX);
         for _ in 0..=MAX_UNITS / most + 1 {
-            apply(&quota, &mut state, Verb::Charge, u32::MAX, t);
+            evaluate(&quota, &mut state, Verb::Charge, u32::MAX, t);
         }
         let mut units = MAX_UNITS;
         while units > 1 {
             let back = u32::try_from(most.min(units - 1)).unwrap();
-            let refund = apply(&quota, &mut state, Verb::Refund, back, t);
+            let refund = evaluate(&quota, &mut state, Verb::Refund, back, t);
             units -= u64::from(back);
             let left = 5_u64.saturating_sub(units);
             assert_eq!(
@@ -69,7 +69,7 @@ fn windows_and_logs_saturate_at_two_to_the_fifty_two_units() {
                 "{quota} with {units} left"
             );
         }
-        let last = apply(&quota, &mut state, Verb::Refund, 1, t);
+        let last = evaluate(&quota, &mut state, Verb::Refund, 1, t);
         assert_eq!((last.remaining, last.reset_after_us), (5, 0), "{quota}");
         assert_eq!(state, State::New);
     }
@@ -88,19 +88,19 @@ fn a_log_in_debt_stays_bounded() {
     let mut state = State::New;
     let most = quota.limit() as usize + INSTANTS_IN_DEBT;
     for t in 0..5_000 {
-        apply(&quota, &mut state, Verb::Charge, 2, 1_000_000 + t);
+        evaluate(&quota, &mut state, Verb::Charge, 2, 1_000_000 + t);
         if t % 500 == 0 {
             assert!(instants(&state) <= most);
         }
     }
     assert_eq!(instants(&state), most);
     // Every unit is still owed.
-    apply(&quota, &mut state, Verb::Refund, 9_999, 1_005_000);
+    evaluate(&quota, &mut state, Verb::Refund, 9_999, 1_005_000);
     assert_eq!(
-        apply(&quota, &mut state, Verb::Peek, 1, 1_005_000).remaining,
+        evaluate(&quota, &mut state, Verb::Peek, 1, 1_005_000).remaining,
         2
     );
-    apply(&quota, &mut state, Verb::Refund, 1, 1_005_000);
+    evaluate(&quota, &mut state, Verb::Refund, 1, 1_005_000);
     assert_eq!(state, State::New);
 }
 
@@ -113,12 +113,12 @@ fn a_log_in_debt_never_admits_early() {
     let mut memory = Memory::Log(times.clone().map(|t| (t.into(), 1)).collect());
     let mut state = State::New;
     for t in times {
-        apply(&quota, &mut state, Verb::Charge, 1, t);
+        evaluate(&quota, &mut state, Verb::Charge, 1, t);
     }
     let last = begin + 24_990;
     for i in 0..60 {
         let t = begin + 3_600_000_000 + i * 420;
-        let peek: Verdict = apply(&quota, &mut state, Verb::Peek, 2, t);
+        let peek: Verdict = evaluate(&quota, &mut state, Verb::Peek, 2, t);
         let exact = decide(&mut [(terms, &mut memory, 2)], Verb::Peek, t)[0];
         assert!(
             !peek.allowed() || exact.retry.is_none(),
@@ -145,7 +145,7 @@ fn a_log_with_a_debt_beyond_two_to_the_forty_eight_keeps_every_instant() {
     };
     for t in times {
         for _ in 0..4_000 {
-            apply(&quota, &mut pair.state, Verb::Charge, u32::MAX, t);
+            evaluate(&quota, &mut pair.state, Verb::Charge, u32::MAX, t);
         }
     }
     let mut t = begin + 20 * 60_000_000;

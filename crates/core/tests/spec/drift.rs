@@ -1,6 +1,6 @@
 //! Years of traffic add up to the formula: no rate is ever rounded.
 
-use tallygate_core::{Quota, State, Verb, apply};
+use tallygate_core::{Quota, State, Verb, evaluate};
 
 const YEAR: u64 = 365 * 86_400 * 1_000_000;
 
@@ -11,7 +11,7 @@ fn taken(quota: &Quota, step: u64, end: u64) -> u64 {
     let mut taken = 0;
     let mut t = 0;
     while t <= end {
-        let verdict = apply(quota, &mut state, Verb::Take, u32::MAX, begin + t);
+        let verdict = evaluate(quota, &mut state, Verb::Take, u32::MAX, begin + t);
         taken += u64::from(verdict.granted());
         t += step;
     }
@@ -55,7 +55,7 @@ fn a_month_of_single_requests_at_the_earliest_moment_is_evenly_spaced() {
     let (mut t, mut admitted) = (0, 0_u64);
     let end = 30 * 86_400_000_000;
     while t <= end {
-        let verdict = apply(&quota, &mut state, Verb::Check, 1, t);
+        let verdict = evaluate(&quota, &mut state, Verb::Check, 1, t);
         match verdict.retry_after_us() {
             Some(wait) => t += wait,
             None => admitted += 1,

@@ -211,7 +211,7 @@ pub(crate) fn any_quota(rng: &mut Rng) -> Quota {
         let limit = number(rng);
         let bits = rng.u32(1..=35);
         let period_ms = rng.u64(1..=1 << bits);
-        let capacity = match algorithm.capacity_word() {
+        let capacity = match algorithm.capacity_keyword() {
             Some(_) => number(rng),
             None => limit,
         };

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 
 use tallygate_core::{
-    Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, Verdict, WholeBucket, apply, apply_log,
-    apply_packed, apply_whole, check_log,
+    Change, Log, MAX_TIME_US, Packed, Quota, State, Verb, Verdict, WholeBucket, apply_log,
+    apply_whole, check_log, evaluate, evaluate_packed,
 };
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
@@ -24,7 +24,7 @@ fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let cost = cost.min(quota.capacity().saturating_mul(3));
                 let before = state.clone();
-                let verdict = apply(quota, &mut state, verb, cost, t);
+                let verdict = evaluate(quota, &mut state, verb, cost, t);
                 last.answered(t, &verdict);
                 if state != before && state != State::New {
                     test(quota, &state, t, verdict.reset_after_us);
@@ -38,7 +38,7 @@ fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
 fn a_packed_state_unpacks_to_itself() {
     for_every_write(|quota, state, _, _| {
         let packed = state.pack(quota);
-        assert_eq!(packed.is_none(), quota.algorithm().logs());
+        assert_eq!(packed.is_none(), quota.algorithm().is_log());
         if let Some(packed) = packed {
             assert_eq!(&State::unpack(quota, packed), state, "{quota}");
         }
@@ -49,7 +49,7 @@ fn a_packed_state_unpacks_to_itself() {
 fn packed_numbers_stay_within_their_bits() {
     for_every_write(|quota, state, _, _| {
         if let Some(packed) = state.pack(quota) {
-            assert!(packed.forget_at_us < 1 << 54, "{quota} {packed:?}");
+            assert!(packed.expires_at_us < 1 << 54, "{quota} {packed:?}");
             assert!(packed.a < 1 << 53, "{quota} {packed:?}");
             assert!(packed.b < 1 << 60, "{quota} {packed:?}");
         }
@@ -68,18 +68,18 @@ fn the_deepest_debt_at_the_end_of_time_packs_too() {
     for text in AWKWARD {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
-        apply(&quota, &mut state, Verb::Charge, u32::MAX, u64::MAX);
+        evaluate(&quota, &mut state, Verb::Charge, u32::MAX, u64::MAX);
         if let Some(packed) = state.pack(&quota) {
             assert_eq!(State::unpack(&quota, packed), state, "{quota}");
-            assert!(packed.forget_at_us < 1 << 54);
+            assert!(packed.expires_at_us < 1 << 54);
         }
     }
 }
 
 fn forget_at(quota: &Quota, state: &State) -> u64 {
     match state {
-        State::Log(log) => log.forget_at_us(),
-        other => other.pack(quota).unwrap().forget_at_us,
+        State::Log(log) => log.expires_at_us(),
+        other => other.pack(quota).unwrap().expires_at_us,
     }
 }
 
@@ -130,7 +130,7 @@ fn for_every_packed(test: impl Fn(Asked<'_>)) {
     with_each_seed(|rng| {
         let awkward = AWKWARD.map(|text| text.parse().unwrap());
         let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
-        let flat = |quota: &&Quota| !quota.algorithm().logs();
+        let flat = |quota: &&Quota| !quota.algorithm().is_log();
         for quota in awkward.iter().chain(&random).filter(flat) {
             let mut state = State::New;
             let mut last = Last::begin(rng);
@@ -138,8 +138,8 @@ fn for_every_packed(test: impl Fn(Asked<'_>)) {
                 let t = next_time(rng, quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let before = state.pack(quota);
-                let moment = state.moment_us(quota, t);
-                let verdict = apply(quota, &mut state, verb, cost, t);
+                let moment = state.effective_time_us(quota, t);
+                let verdict = evaluate(quota, &mut state, verb, cost, t);
                 last.answered(t, &verdict);
                 if let Some(before) = before {
                     test(Asked {
@@ -162,14 +162,14 @@ fn for_every_packed(test: impl Fn(Asked<'_>)) {
 fn a_packed_counter_is_answered_and_written_as_an_unpacked_one() {
     for_every_packed(|asked| {
         let Asked { before, verb, .. } = asked;
-        let decided = apply_packed(asked.quota, before, verb, asked.cost, asked.t).unwrap();
+        let decided = evaluate_packed(asked.quota, before, verb, asked.cost, asked.t).unwrap();
         let after = match decided.change {
             Change::Nothing => Some(before),
             Change::Keep(packed) => Some(packed),
             Change::Forget => None,
         };
         assert_eq!(decided.verdict, asked.verdict, "{asked}");
-        assert_eq!(decided.moment_us, asked.moment, "{asked}");
+        assert_eq!(decided.effective_time_us, asked.moment, "{asked}");
         assert_eq!(after, asked.after, "{asked}");
     });
 }
@@ -185,7 +185,7 @@ fn a_whole_bucket_is_answered_and_written_as_any_other() {
         assert_eq!(before.b, u64::from(whole.quota().limit()), "{asked}");
         let bucket = WholeBucket {
             changed_us: before.a,
-            drained_us: before.forget_at_us,
+            drained_us: before.expires_at_us,
         };
         let Some((verdict, change)) = apply_whole(whole, bucket, verb, asked.cost, asked.t) else {
             assert!(asked.t < before.a, "{asked}");
@@ -195,7 +195,7 @@ fn a_whole_bucket_is_answered_and_written_as_any_other() {
         let after = match change {
             Change::Nothing => Some(before),
             Change::Keep(next) => Some(Packed {
-                forget_at_us: next.drained_us,
+                expires_at_us: next.drained_us,
                 a: next.changed_us,
                 ..before
             }),
@@ -212,14 +212,14 @@ fn a_log_by_itself_is_answered_and_changed_as_in_a_state() {
     with_each_seed(|rng| {
         let awkward = AWKWARD.map(|text| text.parse().unwrap());
         let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
-        let logs = |quota: &&Quota| quota.algorithm().logs();
+        let logs = |quota: &&Quota| quota.algorithm().is_log();
         for quota in awkward.iter().chain(&random).filter(logs) {
             let (mut state, mut log) = (State::New, Log::default());
             let mut last = Last::begin(rng);
             for _ in 0..100 {
                 let t = next_time(rng, quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
-                let verdict = apply(quota, &mut state, verb, cost, t);
+                let verdict = evaluate(quota, &mut state, verb, cost, t);
                 let asked = format!("{quota}: {verb} {cost} at {t}");
                 let at_once = match verb {
                     Verb::Check => checked_at_once(quota, &mut log, cost, t, &asked),
@@ -289,7 +289,7 @@ fn checked_at_once(
     let before = log.clone();
     let verdict = check_log(quota, log, cost, t);
     match verdict {
-        Some(_) => assert_eq!(log.forget_at_us(), t + quota.period_us(), "{asked}"),
+        Some(_) => assert_eq!(log.expires_at_us(), t + quota.period_us(), "{asked}"),
         None => assert_eq!(*log, before, "{asked}"),
     }
     verdict

@@ -1,6 +1,6 @@
 //! What must leave no trace: a refusal, a peek, a cost of 0.
 
-use tallygate_core::{Quota, Retry, State, Verb, apply};
+use tallygate_core::{Quota, Retry, State, Verb, evaluate};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
@@ -18,7 +18,7 @@ fn a_refusal_a_peek_and_a_cost_of_0_change_nothing() {
                 // Two full charges in a row are `debt`'s business.
                 let cost = cost.min(quota.capacity().saturating_mul(2));
                 let before = state.clone();
-                let verdict = apply(&quota, &mut state, verb, cost, t);
+                let verdict = evaluate(&quota, &mut state, verb, cost, t);
                 let idle = verb == Verb::Peek || (cost == 0 && verb != Verb::Reset);
                 if idle || !verdict.allowed() {
                     assert_eq!(state, before, "{quota}: {verb} {cost} at {t}");
@@ -35,7 +35,7 @@ fn a_cost_of_0_is_admitted_in_the_deepest_debt() {
     for text in AWKWARD {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
-        apply(&quota, &mut state, Verb::Charge, u32::MAX, 5);
+        evaluate(&quota, &mut state, Verb::Charge, u32::MAX, 5);
         for verb in [
             Verb::Check,
             Verb::Peek,
@@ -43,7 +43,7 @@ fn a_cost_of_0_is_admitted_in_the_deepest_debt() {
             Verb::Charge,
             Verb::Refund,
         ] {
-            let verdict = apply(&quota, &mut state, verb, 0, 5);
+            let verdict = evaluate(&quota, &mut state, verb, 0, 5);
             assert!(verdict.allowed(), "{quota} {verb}");
             let figures = (verdict.granted(), verdict.remaining, verdict.delay_us());
             assert_eq!(figures, (0, 0, 0), "{quota} {verb}");
@@ -57,12 +57,12 @@ fn a_cost_above_the_capacity_never_fits_but_can_be_taken_in_part() {
         let quota: Quota = text.parse().unwrap();
         let more = quota.capacity() + 1;
         for verb in [Verb::Check, Verb::Peek] {
-            let verdict = apply(&quota, &mut State::New, verb, more, 5);
+            let verdict = evaluate(&quota, &mut State::New, verb, more, 5);
             assert_eq!(verdict.retry(), Some(Retry::Never), "{quota} {verb}");
             assert_eq!(verdict.retry_after_us(), None);
             assert_eq!(verdict.remaining, quota.capacity());
         }
-        let taken = apply(&quota, &mut State::New, Verb::Take, more, 5);
+        let taken = evaluate(&quota, &mut State::New, Verb::Take, more, 5);
         assert_eq!(taken.granted(), quota.capacity(), "{quota}");
     }
 }

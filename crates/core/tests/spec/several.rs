@@ -1,6 +1,6 @@
 //! Several limits in one request: all or nothing, and which one binds.
 
-use tallygate_core::{Quota, State, Verb, apply, apply_all};
+use tallygate_core::{Quota, State, Verb, evaluate, evaluate_all};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
 use crate::side_by_side::{Pair, step_all};
@@ -88,8 +88,8 @@ fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
             for _ in 0..100 {
                 let t = next_time(rng, &quota, &last);
                 let (verb, cost) = (any(rng, &Verb::ALL), next_cost(rng, &quota));
-                let verdict = apply(&quota, &mut alone, verb, cost, t);
-                let decision = apply_all(&mut [(&quota, &mut listed, cost)], verb, t);
+                let verdict = evaluate(&quota, &mut alone, verb, cost, t);
+                let decision = evaluate_all(&mut [(&quota, &mut listed, cost)], verb, t);
                 assert_eq!(decision.verdict(), &verdict, "{quota} {verb} {cost} at {t}");
                 assert_eq!(decision.verdicts(), [verdict]);
                 assert_eq!(alone, listed);
@@ -101,7 +101,7 @@ fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
 
 #[test]
 fn no_limits_at_all_admit() {
-    let decision = apply_all(&mut [], Verb::Check, 0);
+    let decision = evaluate_all(&mut [], Verb::Check, 0);
     assert!(decision.verdict().allowed());
     assert_eq!(decision.binding(), 0);
 }
@@ -112,7 +112,7 @@ fn a_refusal_by_the_last_limit_leaves_every_state_as_it_was() {
     let narrow: Quota = "token-bucket 1/s burst 1".parse().unwrap();
     let (mut a, mut b) = (State::New, State::New);
     let mut both = |cost| {
-        let decision = apply_all(
+        let decision = evaluate_all(
             &mut [(&wide, &mut a, cost), (&narrow, &mut b, cost)],
             Verb::Check,
             5_000_000,
@@ -133,7 +133,7 @@ fn two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
     let narrow: Quota = "token-bucket 1/s burst 3".parse().unwrap();
     let (mut a, mut b) = (State::New, State::New);
     let mut limits = [(&wide, &mut a, costs[0]), (&narrow, &mut b, costs[1])];
-    let decision = apply_all(&mut limits, verb, 5_000_000);
+    let decision = evaluate_all(&mut limits, verb, 5_000_000);
     let remaining = decision.verdicts().iter().map(|v| v.remaining).collect();
     (remaining, decision.verdict().granted(), [a, b])
 }

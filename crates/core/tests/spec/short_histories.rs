@@ -1,6 +1,6 @@
 //! Every short history over tiny quotas, core against model.
 
-use tallygate_core::{Quota, State, Verb, apply};
+use tallygate_core::{Quota, State, Verb, evaluate};
 
 use crate::model::{Memory, Terms, decide};
 use crate::side_by_side::{Pair, Step};
@@ -185,10 +185,10 @@ fn the_models_waits_are_those_of_trying_every_microsecond() {
                 BEGIN + 977,
             );
             let mut state = State::New;
-            apply(&quota, &mut state, Verb::Charge, charged, BEGIN + 300);
-            apply(&quota, &mut state, Verb::Charge, again, BEGIN + 977);
+            evaluate(&quota, &mut state, Verb::Charge, charged, BEGIN + 300);
+            evaluate(&quota, &mut state, Verb::Charge, again, BEGIN + 977);
             for cost in 1..=2 {
-                let verdict = apply(&quota, &mut state, Verb::Peek, cost, BEGIN + 977);
+                let verdict = evaluate(&quota, &mut state, Verb::Peek, cost, BEGIN + 977);
                 let fits = |d: &u64| {
                     let t = BEGIN + 977 + d;
                     let peek = decide(&mut [(terms, &mut memory.clone(), cost)], Verb::Peek, t);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::Value;
-use tallygate_core::{Decision, Quota, State, Verb, Verdict, apply, apply_all};
+use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate, evaluate_all};
 
 use crate::model::{Answer, Memory, Terms, bind, decide};
 
@@ -39,7 +39,7 @@ impl Pair {
     /// Asks both and compares.
     pub(crate) fn step(&mut self, quota: &Quota, step: Step) -> Result<Verdict, String> {
         let Step { t, verb, cost } = step;
-        let verdict = apply(quota, &mut self.state, verb, cost, t);
+        let verdict = evaluate(quota, &mut self.state, verb, cost, t);
         let answers = decide(&mut [(Terms::from(quota), &mut self.memory, cost)], verb, t);
         same(&verdict, &answers[0])?;
         self.both_new_or_neither()?;
@@ -75,7 +75,7 @@ pub(crate) fn step_all(
         states.push((quota, &mut pair.state, cost));
         memories.push((Terms::from(quota), &mut pair.memory, cost));
     }
-    let decision = apply_all(&mut states, verb, t);
+    let decision = evaluate_all(&mut states, verb, t);
     let answers = decide(&mut memories, verb, t);
     for (i, (verdict, answer)) in decision.verdicts().iter().zip(&answers).enumerate() {
         same(verdict, answer).map_err(|e| format!("limit {i}: {e}"))?;

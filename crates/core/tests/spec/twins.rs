@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tallygate_core::lua::{Ask, Kinds, join_arguments, read_state, script, write_argument};
-use tallygate_core::{Decision, Found, Quota, State, Verb, apply_all, decide_found};
+use tallygate_core::lua::{Kinds, Operation, join_arguments, read_state, script, write_argument};
+use tallygate_core::{Decision, FoundState, Quota, State, Verb, evaluate_all, evaluate_found};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 
@@ -46,7 +46,7 @@ struct Answer {
 struct Limit<'a> {
     key: &'a [u8],
     quota: &'a Quota,
-    ask: Ask,
+    ask: Operation,
     cost: u32,
     more: bool,
 }
@@ -82,8 +82,8 @@ impl Scripts {
 
     /// Sends a call at a time, or at the server's own.
     fn send(&mut self, limits: &[Limit<'_>], t: Option<u64>) {
-        let kinds = limits.iter().map(|limit| Kinds::of(limit.quota));
-        let name = self.name(kinds.fold(Kinds::default(), Kinds::and));
+        let kinds = limits.iter().map(|limit| Kinds::from_quota(limit.quota));
+        let name = self.name(kinds.fold(Kinds::default(), Kinds::union));
         let mut args = vec![b"EVALSHA".to_vec(), name, limits.len().to_string().into()];
         args.extend(limits.iter().map(|limit| limit.key.to_vec()));
         let arguments = limits.iter().map(|limit| {
@@ -126,7 +126,14 @@ impl Scripts {
     }
 
     /// Asks about one limit alone.
-    fn ask(&mut self, key: &[u8], quota: &Quota, ask: Ask, cost: u32, t: Option<u64>) -> Answer {
+    fn ask(
+        &mut self,
+        key: &[u8],
+        quota: &Quota,
+        ask: Operation,
+        cost: u32,
+        t: Option<u64>,
+    ) -> Answer {
         let limit = Limit {
             key,
             quota,
@@ -141,14 +148,14 @@ impl Scripts {
     /// Decides about one limit alone.
     fn decide(&mut self, key: &[u8], quota: &Quota, step: (Verb, u32), t: Option<u64>) -> Decision {
         let (verb, cost) = step;
-        let mut answer = self.ask(key, quota, Ask::Verb(verb), cost, t);
-        let found = Found {
+        let mut answer = self.ask(key, quota, Operation::Verb(verb), cost, t);
+        let found = FoundState {
             quota,
             state: answer.states.remove(0),
             cost,
             now_us: answer.t,
         };
-        decide_found(&mut [found], verb)
+        evaluate_found(&mut [found], verb)
     }
 }
 
@@ -246,7 +253,7 @@ impl Both {
                 limits.push(Limit {
                     key: &self.counters[i].key,
                     quota: &self.counters[i].quota,
-                    ask: Ask::Verb(request.verb),
+                    ask: Operation::Verb(request.verb),
                     cost: request.costs[n],
                     more: n + 1 < request.counters.len(),
                 });
@@ -296,14 +303,14 @@ impl Both {
             .map(|&i| self.counters[i].quota)
             .collect();
         let found = found.into_iter().zip(&quotas).zip(&request.costs);
-        let found = found.map(|((state, quota), &cost)| Found {
+        let found = found.map(|((state, quota), &cost)| FoundState {
             quota,
             state,
             cost,
             now_us: t,
         });
-        let mut found: Vec<Found<'_>> = found.collect();
-        let given = decide_found(&mut found, verb);
+        let mut found: Vec<FoundState<'_>> = found.collect();
+        let given = evaluate_found(&mut found, verb);
         let mut states: Vec<State> = request
             .counters
             .iter()
@@ -313,7 +320,7 @@ impl Both {
         let mut limits: Vec<_> = each
             .map(|((quota, state), &cost)| (quota, state, cost))
             .collect();
-        let right = apply_all(&mut limits, verb, t);
+        let right = evaluate_all(&mut limits, verb, t);
         for (&i, state) in request.counters.iter().zip(states) {
             self.counters[i].state = state;
         }

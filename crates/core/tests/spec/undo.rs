@@ -1,7 +1,7 @@
 //! An undone request against one that was never made: two counters, of which one saw it.
 
 use fastrand::Rng;
-use tallygate_core::{Quota, State, Verb, Verdict, apply, undo};
+use tallygate_core::{Quota, State, Verb, Verdict, evaluate, undo};
 
 use crate::long_traces::{AWKWARD, any_quota};
 use tallygate_testkit::{any, with_each_seed};
@@ -55,8 +55,8 @@ impl Story {
 
     /// Takes from the one what it will give back.
     fn take(&mut self, verb: Verb, cost: u32, t: u64) {
-        let moment = self.with.moment_us(&self.quota, t);
-        let granted = apply(&self.quota, &mut self.with, verb, cost, t).granted();
+        let moment = self.with.effective_time_us(&self.quota, t);
+        let granted = evaluate(&self.quota, &mut self.with, verb, cost, t).granted();
         if granted > 0 {
             self.open.push((moment, granted));
         }
@@ -64,8 +64,8 @@ impl Story {
 
     /// Others take, in both the same.
     fn others(&mut self, verb: Verb, cost: u32, t: u64) {
-        let granted = apply(&self.quota, &mut self.with, verb, cost, t).granted();
-        apply(&self.quota, &mut self.without, Verb::Charge, granted, t);
+        let granted = evaluate(&self.quota, &mut self.with, verb, cost, t).granted();
+        evaluate(&self.quota, &mut self.without, Verb::Charge, granted, t);
     }
 
     fn undo_all(&mut self, t: u64) {
@@ -78,7 +78,7 @@ impl Story {
     /// What each would answer, changing nothing.
     fn peek(&self, cost: u32, t: u64) -> [Verdict; 2] {
         [&self.with, &self.without]
-            .map(|state| apply(&self.quota, &mut state.clone(), Verb::Peek, cost, t))
+            .map(|state| evaluate(&self.quota, &mut state.clone(), Verb::Peek, cost, t))
     }
 }
 
@@ -190,7 +190,7 @@ fn nor_when_the_clock_steps_back_so_far_that_all_is_new() {
 #[test]
 fn an_undone_request_leaves_windows_and_logs_as_if_never_made() {
     with_each_seed(|rng| {
-        let drains = |quota: &Quota| quota.algorithm().capacity_word().is_some();
+        let drains = |quota: &Quota| quota.algorithm().capacity_keyword().is_some();
         for quota in quotas(rng).into_iter().filter(|quota| !drains(quota)) {
             for _ in 0..30 {
                 let mut story = Story::new(rng, quota);
@@ -225,8 +225,8 @@ fn a_request_undone_at_once_is_as_if_never_made() {
                     let (cost, t) = (story.cost(rng), story.later(rng));
                     let verb = any(rng, &Verb::ALL);
                     let Story { with, without, .. } = &mut story;
-                    let with = apply(&quota, with, verb, cost, t);
-                    let without = apply(&quota, without, verb, cost, t);
+                    let with = evaluate(&quota, with, verb, cost, t);
+                    let without = evaluate(&quota, without, verb, cost, t);
                     assert_eq!(with, without, "{quota} at {t}");
                 }
             }
@@ -243,9 +243,9 @@ fn a_late_undo_of_a_bucket_gives_back_what_has_not_drained() {
     ] {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
-        apply(&quota, &mut state, Verb::Check, 10, BEGIN);
+        evaluate(&quota, &mut state, Verb::Check, 10, BEGIN);
         let half_later = BEGIN + 500_000;
-        apply(&quota, &mut state, Verb::Check, 10, half_later);
+        evaluate(&quota, &mut state, Verb::Check, 10, half_later);
         // Of the first ten five have drained, whether or not those of others were before them.
         let undone = undo(&quota, &mut state, BEGIN, 10, half_later);
         assert_eq!(undone.remaining, 10, "{quota}");
@@ -266,7 +266,10 @@ fn undoing_nothing_changes_nothing() {
             let later = story.later(rng);
             let undone = undo(&quota, &mut story.with, t, 0, later);
             assert_eq!(story.with, before, "{quota}");
-            assert_eq!(undone, apply(&quota, &mut story.with, Verb::Peek, 0, later));
+            assert_eq!(
+                undone,
+                evaluate(&quota, &mut story.with, Verb::Peek, 0, later)
+            );
             let mut new = State::New;
             undo(&quota, &mut new, t, cost, later);
             assert_eq!(new, State::New, "{quota}");
@@ -282,8 +285,8 @@ fn absurd_undos_do_no_harm() {
         for t in [0, 1, BEGIN, u64::MAX] {
             for taken_us in [0, 1, t, u64::MAX] {
                 let mut state = State::New;
-                apply(&quota, &mut state, Verb::Charge, u32::MAX, t);
-                apply(&quota, &mut state, Verb::Charge, u32::MAX, t);
+                evaluate(&quota, &mut state, Verb::Charge, u32::MAX, t);
+                evaluate(&quota, &mut state, Verb::Charge, u32::MAX, t);
                 let undone = undo(&quota, &mut state, taken_us, u32::MAX, t);
                 assert!(undone.allowed() && undone.remaining <= quota.capacity());
                 undo(&quota, &mut state, taken_us, u32::MAX, t);

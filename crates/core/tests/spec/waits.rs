@@ -2,7 +2,7 @@
 //! forgotten then is not missed.
 
 use fastrand::Rng;
-use tallygate_core::{MAX_TIME_US, Quota, Retry, State, Verb, apply};
+use tallygate_core::{MAX_TIME_US, Quota, Retry, State, Verb, evaluate};
 
 use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
@@ -21,7 +21,7 @@ fn for_many_states(test: impl Fn(&mut Rng, &Quota, &State, u64)) {
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 // A debt of a century would end beyond the end of time.
                 let cost = cost.min(quota.capacity().saturating_mul(2));
-                let verdict = apply(quota, &mut state, verb, cost, t);
+                let verdict = evaluate(quota, &mut state, verb, cost, t);
                 last.answered(t, &verdict);
                 if verdict.reset_after_us < MAX_TIME_US / 2 {
                     test(rng, quota, &state, t);
@@ -33,7 +33,7 @@ fn for_many_states(test: impl Fn(&mut Rng, &Quota, &State, u64)) {
 
 /// What a key in this state would be told, without changing it.
 fn ask(quota: &Quota, state: &State, verb: Verb, cost: u32, t: u64) -> tallygate_core::Verdict {
-    apply(quota, &mut state.clone(), verb, cost, t)
+    evaluate(quota, &mut state.clone(), verb, cost, t)
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_key_forgotten_at_its_reset_is_not_missed() {
         let mut now = t + d;
         for _ in 0..6 {
             let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
-            let a = apply(quota, &mut kept, verb, cost, now);
-            let b = apply(quota, &mut forgotten, verb, cost, now);
+            let a = evaluate(quota, &mut kept, verb, cost, now);
+            let b = evaluate(quota, &mut forgotten, verb, cost, now);
             assert_eq!(a, b, "{quota} {state:?}: {verb} {cost} at {now}");
             let wait = a.retry_after_us().unwrap_or(a.delay_us());
             now += any(rng, &[0, 1, wait, a.reset_after_us / 2, quota.period_us()]);
@@ -114,9 +114,9 @@ fn a_shaping_delay_is_when_the_queue_ahead_has_drained() {
     let mut state = State::New;
     // One unit takes 142857 1/7 microseconds; the fraction is kept and the delay rounded up.
     for delay in [0, 142_858, 285_715, 428_572] {
-        let verdict = apply(&quota, &mut state, Verb::Check, 1, 1_000_000);
+        let verdict = evaluate(&quota, &mut state, Verb::Check, 1, 1_000_000);
         assert_eq!(verdict.delay_us(), delay);
     }
-    let refused = apply(&quota, &mut state, Verb::Check, 1, 1_000_000);
+    let refused = evaluate(&quota, &mut state, Verb::Check, 1, 1_000_000);
     assert_eq!(refused.retry_after_us(), Some(142_858));
 }

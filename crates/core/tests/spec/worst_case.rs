@@ -1,7 +1,7 @@
 //! Nobody gets more than the worst case that each algorithm admits to, over any span.
 
 use fastrand::Rng;
-use tallygate_core::{Algorithm, Quota, State, Verb, apply};
+use tallygate_core::{Algorithm, Quota, State, Verb, evaluate};
 
 use tallygate_testkit::{any, with_each_seed};
 
@@ -53,7 +53,7 @@ fn admissions(
     for _ in 0..400 {
         let (dt, verb, cost) = next(t, wait);
         t += dt;
-        let verdict = apply(quota, &mut state, verb, cost, t);
+        let verdict = evaluate(quota, &mut state, verb, cost, t);
         wait = verdict.retry_after_us();
         if verdict.granted() > 0 {
             admitted.push((t, u64::from(verdict.granted()), t + verdict.delay_us()));

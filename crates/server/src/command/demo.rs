@@ -57,7 +57,7 @@ fn page(lanes: &[Lane], ink: Ink, out: &mut impl Write) -> io::Result<()> {
         let name = lane.quota.to_string();
         writeln!(out, "\n{}: {}", ink.strong(&name), part.effect)?;
         row(out, "let in", &lane.let_in, |digit| ink.good(digit))?;
-        if lane.quota.algorithm().shapes() {
+        if lane.quota.algorithm().is_shaping() {
             row(out, "leaves", &lane.leaves, |digit| ink.late(digit))?;
         }
         row(out, "refused", &lane.refused, |digit| ink.bad(digit))?;

@@ -92,12 +92,12 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
         ("Worst case", worst),
         ("After a refusal", refusal),
     ];
-    if quota.algorithm().shapes() {
+    if quota.algorithm().is_shaping() {
         let longest = duration(facts.longest_delay_us);
         let text = format!("at most {longest} for a request of cost 1");
         entries.push(("Waiting", text));
     }
-    let memory = if quota.algorithm().logs() {
+    let memory = if quota.algorithm().is_log() {
         format!(
             "about {} bytes, and 8 to {} more per instant remembered:\nup to {} in all",
             facts.memory.bytes_a_key,

@@ -225,7 +225,7 @@ impl Cards {
             card.used = used;
             return (at, None);
         }
-        let logs = |card: &Card| card.limits[0].quota().algorithm().logs();
+        let logs = |card: &Card| card.limits[0].quota().algorithm().is_log();
         let card = Card {
             name: name.to_owned(),
             limits: Arc::clone(limits),

@@ -1,25 +1,25 @@
 //! A counter's state as a page draws it. Knows views; decides nothing.
 
 use serde_json::{Value, json};
-use tallygate::{Algorithm, Quota, View};
+use tallygate::{Algorithm, CounterState, Quota};
 
 /// The most entries of a log that are shown: the newest.
 const MOST_ENTRIES: usize = 200;
 
 /// The state of one card.
-pub(super) fn state(quota: &Quota, view: &View) -> Value {
+pub(super) fn state(quota: &Quota, view: &CounterState) -> Value {
     let algorithm = quota.algorithm();
-    let kind = match algorithm.shapes() {
+    let kind = match algorithm.is_shaping() {
         true => algorithm.behaviour(),
         false => algorithm.name(),
     };
     match view {
-        View::Window {
+        CounterState::Window {
             start_us,
             end_us,
             used,
         } => json!({"kind": kind, "start_us": start_us, "end_us": end_us, "used": used}),
-        View::Windows {
+        CounterState::Windows {
             start_us,
             end_us,
             previous,
@@ -31,14 +31,14 @@ pub(super) fn state(quota: &Quota, view: &View) -> Value {
             "previous": previous,
             "current": current,
         }),
-        View::Log { entries } => {
+        CounterState::Log { entries } => {
             let used: u64 = entries.iter().map(|(_, units)| units).sum();
             let older = entries.len().saturating_sub(MOST_ENTRIES);
             let entry = |(t_us, units): &(u64, u64)| json!({"t_us": t_us, "units": units});
             let shown: Vec<Value> = entries[older..].iter().map(entry).collect();
             json!({"kind": kind, "entries": shown, "used": used})
         }
-        View::Level { used_milli } => {
+        CounterState::Level { used_milli } => {
             let capacity = quota.capacity();
             let level = match algorithm == Algorithm::TokenBucket {
                 // What is not used; below 0 in debt.
@@ -61,7 +61,7 @@ mod tests {
     fn a_token_bucket_shows_what_is_left_and_the_others_what_is_used() {
         let level = |text: &str, used_milli| {
             let quota: Quota = text.parse().unwrap();
-            let shown = state(&quota, &View::Level { used_milli });
+            let shown = state(&quota, &CounterState::Level { used_milli });
             (
                 shown["kind"].as_str().unwrap().to_owned(),
                 shown["level_milli"].as_i64(),
@@ -81,7 +81,7 @@ mod tests {
     fn of_a_long_log_the_newest_are_shown_and_all_are_counted() {
         let quota: Quota = "sliding-window-log 1000/min".parse().unwrap();
         let entries: Vec<(u64, u64)> = (0..1_000).map(|at| (at, 2)).collect();
-        let shown = state(&quota, &View::Log { entries });
+        let shown = state(&quota, &CounterState::Log { entries });
         assert_eq!(shown["used"], 2_000);
         assert_eq!(shown["entries"].as_array().unwrap().len(), MOST_ENTRIES);
         assert_eq!(shown["entries"][0]["t_us"], 800);

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tallygate::http::{Headers, Limits};
 use tallygate::{Decision, RetryAfter, Verb};
-use tallygate_core::{MAX_TIME_US, apply};
+use tallygate_core::{MAX_TIME_US, evaluate};
 
 use super::sessions::{Clock, Id, Visitor};
 use super::snapshot_json::state;
@@ -188,8 +188,8 @@ impl Playground {
             let quota = step.limits[0].quota();
             let (kept, left) = cards.state(visitor.id, &step.card, &step.limits);
             gone.extend(left);
-            let verdict = apply(quota, kept, step.verb, step.cost, step.t_us);
-            let view = step.last.then(|| kept.view(quota, step.t_us));
+            let verdict = evaluate(quota, kept, step.verb, step.cost, step.t_us);
+            let view = step.last.then(|| kept.inspect(quota, step.t_us));
             let shown = view.map(|view| state(quota, &view));
             let decision = Decision::from(vec![verdict]);
             let mut answer = answer(&decision, &step.limits, shown);

@@ -44,7 +44,7 @@ pub(super) fn quota(quota: &Quota) -> Result<(), Problem> {
         return wrong("limit", quota.limit().into(), most);
     }
     if u64::from(quota.capacity()) > most {
-        let word = quota.algorithm().capacity_word().unwrap_or("limit");
+        let word = quota.algorithm().capacity_keyword().unwrap_or("limit");
         return wrong(word, quota.capacity().into(), most);
     }
     let longest = LONGEST_PERIOD_S * SECOND_US;
@@ -69,7 +69,7 @@ pub(super) fn drains(quota: &Quota) -> Result<(), Problem> {
 
 /// Whether a counter can be charged this much more without living for too long.
 pub(super) fn charge(quota: &Quota, cost: u32, reset_after_us: u64) -> Result<(), Problem> {
-    let adds = match quota.algorithm().capacity_word() {
+    let adds = match quota.algorithm().capacity_keyword() {
         Some(_) => {
             let drain = u128::from(cost) * u128::from(quota.period_us());
             drain / u128::from(quota.limit())

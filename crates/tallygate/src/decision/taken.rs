@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn each_counter_has_its_own_moment_and_a_stranger_the_earliest() {
-        let inner = || tallygate_core::Decision::all(vec![admitted(3), admitted(3)]);
+        let inner = || tallygate_core::Decision::from_verdicts(vec![admitted(3), admitted(3)]);
         let apart = Decision::new(inner(), Taken::of(&[9, 8], |i| 100 + i as u64));
         let of = |mark| apart.taken_from_us(|| mark);
         assert_eq!([of(100), of(101), of(7)], [Some(9), Some(8), Some(8)]);
@@ -161,7 +161,7 @@ mod tests {
             Decision::one(admitted(1), 5).counted_here().taken_us(),
             None
         );
-        let inner = tallygate_core::Decision::one(admitted(1));
+        let inner = tallygate_core::Decision::from_verdict(admitted(1));
         assert_eq!(Decision::on_shared(inner).taken_us(), None);
         let told = Decision::from(vec![admitted(1)]).taken_at_us(5);
         assert_eq!(told.taken_us(), Some(5));

@@ -49,7 +49,7 @@ impl<'p> Consulted<'p> {
 impl<'p> Lone<'p> {
     /// Whether a rule with these terms and limits can be lent.
     pub(super) fn can_be(terms: &Terms, limits: &Limits) -> bool {
-        !terms.shadow && matches!(&**limits, [limit] if !limit.quota().algorithm().shapes())
+        !terms.shadow && matches!(&**limits, [limit] if !limit.quota().algorithm().is_shaping())
     }
 
     /// Lends a rule that [can be](Lone::can_be).

@@ -294,7 +294,7 @@ fn shapes(charge: &Charge) -> bool {
     let shapes = |limits: &Limits| {
         limits
             .iter()
-            .any(|limit| limit.quota().algorithm().shapes())
+            .any(|limit| limit.quota().algorithm().is_shaping())
     };
     !charge.terms.shadow && shapes(&charge.limits)
 }

@@ -86,7 +86,7 @@ pub(super) fn charged<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = 
 }
 
 fn shaping<'r, 'a>(request: &'r Request<'a>) -> impl Iterator<Item = &'r Asked<'a>> {
-    let shapes = |asked: &&Asked<'_>| asked.limit.quota().algorithm().shapes();
+    let shapes = |asked: &&Asked<'_>| asked.limit.quota().algorithm().is_shaping();
     request.asked().iter().filter(shapes)
 }
 

@@ -151,7 +151,7 @@ struct Counter<'a> {
 impl Counter<'_> {
     #[inline]
     fn logs(&self) -> bool {
-        self.limit.quota().algorithm().logs()
+        self.limit.quota().algorithm().is_log()
     }
 }
 
@@ -178,13 +178,13 @@ impl Ask {
 /// What a counter answers, and as at which moment.
 struct Answer {
     verdict: Verdict,
-    moment_us: u64,
+    effective_time_us: u64,
 }
 
 impl Answer {
     #[inline(always)]
     fn decision(self) -> Decision {
-        Decision::one(self.verdict, self.moment_us)
+        Decision::one(self.verdict, self.effective_time_us)
     }
 }
 
@@ -267,7 +267,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
     pub fn prepare(&self, quota: &Quota) {
-        if quota.algorithm().logs() {
+        if quota.algorithm().is_log() {
             self.logs();
         } else {
             self.flat();

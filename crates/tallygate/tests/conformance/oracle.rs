@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use tallygate::{Algorithm, Decision, Key, Request, RetryAfter, Verb};
-use tallygate_core::{State, apply, apply_all, undo};
+use tallygate_core::{State, evaluate, evaluate_all, undo};
 
 #[derive(Default)]
 pub(crate) struct Oracle {
@@ -53,7 +53,7 @@ impl Oracle {
             .zip(&mut after)
             .map(|(asked, counter)| (asked.limit.quota(), &mut counter.state, asked.units()))
             .collect();
-        let decision = apply_all(&mut limits, request.asks(), now);
+        let decision = evaluate_all(&mut limits, request.asks(), now);
         let each = identities.into_iter().zip(decision.verdicts());
         let each = each.zip(quotas).zip(before).zip(after);
         for ((((identity, verdict), quota), before), mut after) in each {
@@ -61,7 +61,7 @@ impl Oracle {
                 after.spared_at = self.latest;
             }
             if after.state != before.state {
-                let untouched = apply(quota, &mut after.state.clone(), Verb::Peek, 0, now);
+                let untouched = evaluate(quota, &mut after.state.clone(), Verb::Peek, 0, now);
                 after.forget_at = now.saturating_add(untouched.reset_after_us);
             }
             self.counters.insert(identity, after);
@@ -74,7 +74,7 @@ impl Oracle {
         let each = identities(request).into_iter().zip(request.asked());
         let moment = |(identity, asked): (Identity, &tallygate::Asked<'_>)| {
             let counter = self.counters.get(&identity).cloned().unwrap_or_default();
-            counter.state.moment_us(asked.limit.quota(), now)
+            counter.state.effective_time_us(asked.limit.quota(), now)
         };
         each.map(moment).collect()
     }

@@ -79,7 +79,7 @@ fn a_key_with_several_limits_counts_once_for_each() {
     let limits: Vec<Limit> = each_minute(1).into_iter().map(Limit::from).collect();
     let flat: Vec<&Limit> = limits
         .iter()
-        .filter(|l| !l.quota().algorithm().logs())
+        .filter(|l| !l.quota().algorithm().is_log())
         .collect();
     for key in keys(KEYS, 0) {
         let decision = store.decide(&Request::of(&key, flat.iter().copied()).unwrap());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallygate::{Key, Limit, ManualClock, MemoryStore, Quota, Request, View};
+use tallygate::{CounterState, Key, Limit, ManualClock, MemoryStore, Quota, Request};
 
 const SECOND: u64 = 1_000_000;
 
@@ -15,12 +15,12 @@ fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
     for (text, now, later) in [
         (
             "fixed-window 9/10s",
-            View::Window {
+            CounterState::Window {
                 start_us: 100 * SECOND,
                 end_us: 110 * SECOND,
                 used: 4,
             },
-            View::Window {
+            CounterState::Window {
                 start_us: 110 * SECOND,
                 end_us: 120 * SECOND,
                 used: 0,
@@ -28,13 +28,13 @@ fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
         ),
         (
             "9/10s",
-            View::Windows {
+            CounterState::Windows {
                 start_us: 100 * SECOND,
                 end_us: 110 * SECOND,
                 previous: 0,
                 current: 4,
             },
-            View::Windows {
+            CounterState::Windows {
                 start_us: 110 * SECOND,
                 end_us: 120 * SECOND,
                 previous: 4,
@@ -43,17 +43,17 @@ fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
         ),
         (
             "sliding-window-log 9/20s",
-            View::Log {
+            CounterState::Log {
                 entries: vec![(100 * SECOND, 4)],
             },
-            View::Log {
+            CounterState::Log {
                 entries: vec![(100 * SECOND, 4)],
             },
         ),
         (
             "token-bucket 1/4s burst 9",
-            View::Level { used_milli: 4_000 },
-            View::Level { used_milli: 1_500 },
+            CounterState::Level { used_milli: 4_000 },
+            CounterState::Level { used_milli: 1_500 },
         ),
     ] {
         let limit = Limit::from(text.parse::<Quota>().unwrap());
@@ -71,5 +71,8 @@ fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
     }
     let log = Limit::from("sliding-window-log 9/20s".parse::<Quota>().unwrap());
     let entries = Vec::new();
-    assert_eq!(store.look(&"b".into(), &log).view, View::Log { entries });
+    assert_eq!(
+        store.look(&"b".into(), &log).view,
+        CounterState::Log { entries }
+    );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{
-    Algorithm, Key, Limit, Limiter, Quota, RedisStore, Request, StoreErrorKind, Verb, View,
+    Algorithm, CounterState, Key, Limit, Limiter, Quota, RedisStore, Request, StoreErrorKind, Verb,
 };
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Cluster;
@@ -21,9 +21,9 @@ fn limits() -> impl Iterator<Item = Limit> {
 }
 
 /// The units that a view shows; what drained in a moment of a day is less than one.
-fn used(view: &View) -> u64 {
+fn used(view: &CounterState) -> u64 {
     match view {
-        View::Window {
+        CounterState::Window {
             start_us,
             end_us,
             used,
@@ -31,7 +31,7 @@ fn used(view: &View) -> u64 {
             assert_eq!(end_us - start_us, DAY_US);
             *used
         }
-        View::Windows {
+        CounterState::Windows {
             start_us,
             end_us,
             previous,
@@ -40,11 +40,11 @@ fn used(view: &View) -> u64 {
             assert_eq!((end_us - start_us, *previous), (DAY_US, 0));
             *current
         }
-        View::Log { entries } => {
+        CounterState::Log { entries } => {
             assert!(entries.is_sorted_by_key(|(time, _)| time));
             entries.iter().map(|(_, units)| units).sum()
         }
-        View::Level { used_milli } => used_milli.div_ceil(1_000),
+        CounterState::Level { used_milli } => used_milli.div_ceil(1_000),
         other => panic!("{other:?}"),
     }
 }

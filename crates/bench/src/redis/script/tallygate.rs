@@ -1,8 +1,8 @@
 //! Tallygate's own script, without the store around it: what it costs the server, whoever calls.
 
 use redis::{Cmd, Pipeline, Value};
-use tallygate_core::lua::{self, Ask, Kinds};
-use tallygate_core::{Found, Quota, Verb, decide_found};
+use tallygate_core::lua::{self, Kinds, Operation};
+use tallygate_core::{FoundState, Quota, Verb, evaluate_found};
 
 use super::{BATCH, Evalsha, Script, When};
 use crate::keys::Key;
@@ -22,11 +22,11 @@ impl Tallygate {
         let quota: Quota = text.parse().expect("a setting is written as a quota");
         let argument = |more| {
             let mut argument = Vec::new();
-            lua::write_argument(&mut argument, &quota, Ask::Verb(Verb::Check), 1, more);
+            lua::write_argument(&mut argument, &quota, Operation::Verb(Verb::Check), 1, more);
             argument
         };
         Tallygate {
-            call: Evalsha::new(&lua::script(Kinds::of(&quota))),
+            call: Evalsha::new(&lua::script(Kinds::from_quota(&quota))),
             last: argument(false),
             more: argument(true),
             quota,
@@ -49,7 +49,7 @@ impl Tallygate {
     }
 
     /// The states of an answer and the time they were found at; none if it is no answer.
-    fn read(&self, answer: &Value) -> Option<Vec<Found<'_>>> {
+    fn read(&self, answer: &Value) -> Option<Vec<FoundState<'_>>> {
         let Value::BulkString(bytes) = answer else {
             return None;
         };
@@ -57,7 +57,7 @@ impl Tallygate {
         let now_us = number(&mut rest)? * 1_000_000 + number(&mut rest)?;
         let mut found = Vec::new();
         while !rest.is_empty() {
-            found.push(Found {
+            found.push(FoundState {
                 quota: &self.quota,
                 state: lua::read_state(&self.quota, &mut rest)?,
                 cost: 1,
@@ -91,7 +91,7 @@ impl Script for Tallygate {
         let found = self.read(answer).unwrap_or_default();
         found
             .into_iter()
-            .map(|found| decide_found(&mut [found], Verb::Check))
+            .map(|found| evaluate_found(&mut [found], Verb::Check))
             .filter(|decision| decision.verdict().allowed())
             .count()
     }

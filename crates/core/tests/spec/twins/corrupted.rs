@@ -1,7 +1,7 @@
 //! Values that no script has written: never an error, never a key that stays.
 
 use fastrand::Rng;
-use tallygate_core::lua::Ask;
+use tallygate_core::lua::Operation;
 use tallygate_core::{Quota, Verb};
 use tallygate_testkit::resp::Reply;
 use tallygate_testkit::{any, with_each_seed};
@@ -26,15 +26,15 @@ fn use_up(rng: &mut Rng, scripts: &mut Scripts, key: &[u8], quota: &Quota, t: Op
     for _ in 0..12 {
         let cost = next_cost(rng, quota);
         let ask = match rng.u8(..8) {
-            0 => Ask::Undo {
+            0 => Operation::Undo {
                 taken_us: t.unwrap_or(1_700_000_000_000_000),
             },
-            _ => Ask::Verb(any(rng, &VERBS)),
+            _ => Operation::Verb(any(rng, &VERBS)),
         };
         // An answer that reads as a decision is all that can be asked.
         match ask {
-            Ask::Verb(verb) => drop(scripts.decide(key, quota, (verb, cost), t)),
-            Ask::Undo { .. } => drop(scripts.ask(key, quota, ask, cost, t)),
+            Operation::Verb(verb) => drop(scripts.decide(key, quota, (verb, cost), t)),
+            Operation::Undo { .. } => drop(scripts.ask(key, quota, ask, cost, t)),
         }
     }
 }

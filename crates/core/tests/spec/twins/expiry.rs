@@ -1,6 +1,6 @@
 //! On the server's own clock: how long a key lives.
 
-use tallygate_core::lua::Ask;
+use tallygate_core::lua::Operation;
 use tallygate_core::{Quota, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
@@ -43,7 +43,7 @@ fn a_key_lives_until_it_is_as_new_and_at_most_a_span_longer() {
                     span = span.max(quota.span_us());
                 }
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, &quota));
-                let answer = scripts.ask(&key, &quota, Ask::Verb(verb), cost, None);
+                let answer = scripts.ask(&key, &quota, Operation::Verb(verb), cost, None);
                 path.push((quota.to_string(), verb, cost));
                 let at = expires_at(&mut scripts, &key);
                 let peek = scripts.decide(&key, &quota, (Verb::Peek, 1), None);

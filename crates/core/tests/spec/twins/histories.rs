@@ -1,6 +1,6 @@
 //! Every short history over tiny quotas, Lua against Rust.
 
-use tallygate_core::{Quota, State, Verb, apply};
+use tallygate_core::{Quota, State, Verb, evaluate};
 use tallygate_testkit::resp::Reply;
 
 use super::{Both, Call, Counter, stored};
@@ -147,7 +147,7 @@ fn a_stored_state_is_shown_as_rust_shows_it() {
     let key = super::any_key();
     for t in [7, 9] {
         scripts.decide(&key, &quota, (Verb::Check, 2), Some(t));
-        apply(&quota, &mut state, Verb::Check, 2, t);
+        evaluate(&quota, &mut state, Verb::Check, 2, t);
     }
     let raw = scripts.command(&[b"GET", &key[..]]);
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Taking back what was taken when another slot refused: never more than still weighs.
 
 use fastrand::Rng;
-use tallygate_core::lua::Ask;
-use tallygate_core::{Algorithm, Found, Quota, Verb};
+use tallygate_core::lua::Operation;
+use tallygate_core::{Algorithm, FoundState, Quota, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
 use super::{Scripts, any_key, stored};
@@ -31,16 +31,20 @@ impl Story {
     /// Takes in the one; answers what was granted and the moment it counts at.
     fn take(&mut self, cost: u32, t: u64) -> (u32, u64) {
         let take = (Verb::Take, cost);
-        let answer = self
-            .scripts
-            .ask(&self.with, &self.quota, Ask::Verb(Verb::Peek), 0, Some(t));
-        let found = Found {
+        let answer = self.scripts.ask(
+            &self.with,
+            &self.quota,
+            Operation::Verb(Verb::Peek),
+            0,
+            Some(t),
+        );
+        let found = FoundState {
             quota: &self.quota,
             state: answer.states.into_iter().next().unwrap(),
             cost,
             now_us: t,
         };
-        let moment = found.moment_us();
+        let moment = found.effective_time_us();
         let taken = self.scripts.decide(&self.with, &self.quota, take, Some(t));
         (taken.verdict().granted(), moment)
     }
@@ -54,7 +58,7 @@ impl Story {
     }
 
     fn undo(&mut self, cost: u32, taken_us: u64, t: u64) {
-        let ask = Ask::Undo { taken_us };
+        let ask = Operation::Undo { taken_us };
         self.scripts
             .ask(&self.with, &self.quota, ask, cost, Some(t));
     }

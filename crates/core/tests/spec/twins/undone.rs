@@ -2,7 +2,7 @@
 //! state, whatever was taken, given back, reset or undone before, wherever the clock has gone.
 
 use fastrand::Rng;
-use tallygate_core::lua::Ask;
+use tallygate_core::lua::Operation;
 use tallygate_core::{Algorithm, MAX_TIME_US, Quota, undo};
 use tallygate_testkit::{any, with_each_seed};
 
@@ -36,7 +36,8 @@ fn walk(rng: &mut Rng, both: &mut Both, lanes: &mut [Lane]) {
     };
     let calls: Vec<Call> = each.map(call).collect();
     let moments = calls.iter().zip(&both.counters);
-    let moments = moments.map(|(call, counter)| counter.state.moment_us(&counter.quota, call.t));
+    let moments =
+        moments.map(|(call, counter)| counter.state.effective_time_us(&counter.quota, call.t));
     let moments: Vec<u64> = moments.collect();
     let answers = both.make(&calls);
     for (((call, answer), lane), moment) in calls.iter().zip(answers).zip(lanes).zip(moments) {
@@ -78,7 +79,7 @@ fn take_back(rng: &mut Rng, both: &mut Both, lanes: &mut [Lane]) {
         let limit = Limit {
             key: &counter.key,
             quota: &counter.quota,
-            ask: Ask::Undo {
+            ask: Operation::Undo {
                 taken_us: undo.taken_us,
             },
             cost: undo.cost,
@@ -167,7 +168,7 @@ fn twins_undo_alike_in_long_logs() {
         let (mut t, mut taken) = (1_700_000_000_000_000, Vec::new());
         for _ in 0..300 {
             t += rng.u64(..30_000);
-            let moment = both.counters[0].state.moment_us(&quota, t);
+            let moment = both.counters[0].state.effective_time_us(&quota, t);
             let verb = any(rng, &VERBS[4..8]);
             let cost = any(rng, &[1, 1, 2, 70_000]);
             let answer = both.make(&[Call::one(0, t, verb, cost)]);
@@ -178,7 +179,7 @@ fn twins_undo_alike_in_long_logs() {
             if rng.u8(..3) == 0 && !taken.is_empty() {
                 let (taken_us, granted) = taken.remove(rng.usize(..taken.len()));
                 let cost = rng.u32(1..=granted);
-                let ask = Ask::Undo { taken_us };
+                let ask = Operation::Undo { taken_us };
                 let key = both.counters[0].key.clone();
                 let mut answer = both.scripts.ask(&key, &quota, ask, cost, Some(t));
                 let given = undo(&quota, &mut answer.states[0], taken_us, cost, t);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tallygate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, apply};
+use tallygate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, evaluate};
 
 use super::traffic::{LIMIT, START_US, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
 use crate::describe;
@@ -49,7 +49,7 @@ impl Lane {
 
     fn ask(&mut self, state: &mut State, tick: usize, since_start: u64) {
         let now = START_US + since_start;
-        match apply(&self.quota, state, Verb::Check, 1, now).outcome {
+        match evaluate(&self.quota, state, Verb::Check, 1, now).outcome {
             Outcome::Admitted { delay_us, .. } => {
                 self.let_in[tick] += 1;
                 self.longest_wait_us = self.longest_wait_us.max(delay_us);

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use tallygate_core::{MAX_TIME_US, Quota, State, Verb, apply};
+use tallygate_core::{MAX_TIME_US, Quota, State, Verb, evaluate};
 
 use crate::describe;
 use crate::format::{count, duration};
@@ -39,7 +39,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let let_in: Vec<u64> = columns.iter().map(|column| column.let_in).collect();
     bars(out, &let_in, 4, width)?;
     axis(out, quota, columns.len(), width)?;
-    if quota.algorithm().shapes() {
+    if quota.algorithm().is_shaping() {
         writeln!(out, "\n  and this is how they leave the queue:\n")?;
         let let_out: Vec<u64> = columns.iter().map(|column| column.let_out).collect();
         bars(out, &let_out, 2, width)?;
@@ -73,10 +73,10 @@ fn hammer(quota: &Quota) -> Vec<Column> {
         if at_us > MAX_TIME_US {
             break;
         }
-        let verdict = apply(quota, &mut state, Verb::Take, quota.capacity(), at_us);
+        let verdict = evaluate(quota, &mut state, Verb::Take, quota.capacity(), at_us);
         let let_in = u64::from(verdict.granted());
         total_in += let_in;
-        let let_out = if quota.algorithm().shapes() {
+        let let_out = if quota.algorithm().is_shaping() {
             let held = u64::from(verdict.limit - verdict.remaining);
             // The one in service has left the queue; it left when its service began.
             let gone = total_in - held.saturating_sub(1);
@@ -102,7 +102,7 @@ fn span_us(quota: &Quota) -> u64 {
 
 /// Shortly before a window ends, where the edge shows; buckets have no edge.
 fn start_us(quota: &Quota) -> u64 {
-    match quota.algorithm().capacity_word() {
+    match quota.algorithm().capacity_keyword() {
         Some(_) => 0,
         None => 2 * quota.period_us() - BEFORE_EDGE * quota.period_us() / COLUMNS_A_SPAN,
     }
@@ -149,7 +149,7 @@ fn axis(out: &mut impl Write, quota: &Quota, columns: usize, width: usize) -> io
     let mut line = String::new();
     let mut labels = String::new();
     let mut edges = String::new();
-    let aligned = quota.algorithm().capacity_word().is_none() && !quota.algorithm().logs();
+    let aligned = quota.algorithm().capacity_keyword().is_none() && !quota.algorithm().is_log();
     for (i, column) in (0..).zip(0..columns) {
         let labelled = u64::is_multiple_of(i, COLUMNS_A_SPAN);
         line.push(if labelled { '┬' } else { '─' });

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use tallygate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, apply};
+use tallygate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, evaluate};
 
 /// What a key costs in the memory store, about.
 const BYTES_A_KEY: u64 = 40;
@@ -55,16 +55,16 @@ impl Facts {
         // The start of a window, from where the wait for the next one is longest.
         let now = quota.period_us();
         let mut state = State::New;
-        let emptied = apply(quota, &mut state, Verb::Check, quota.capacity(), now);
+        let emptied = evaluate(quota, &mut state, Verb::Check, quota.capacity(), now);
         let mut wait = |cost| {
-            let verdict = apply(quota, &mut state, Verb::Peek, cost, now);
+            let verdict = evaluate(quota, &mut state, Verb::Peek, cost, now);
             verdict.retry_after_us().unwrap_or(0)
         };
         let after_refusal = AfterRefusal {
             one_fits_after_us: wait(1),
             capacity_fits_after_us: wait(quota.capacity()),
         };
-        let (bytes_a_key, instants) = if quota.algorithm().logs() {
+        let (bytes_a_key, instants) = if quota.algorithm().is_log() {
             (BYTES_A_LOG, u64::from(quota.limit()))
         } else {
             (BYTES_A_KEY, 0)
@@ -94,14 +94,14 @@ impl Facts {
 fn last_in_line(quota: &Quota) -> Verdict {
     let now = quota.period_us();
     let mut state = State::New;
-    apply(quota, &mut state, Verb::Check, quota.capacity() - 1, now);
-    apply(quota, &mut state, Verb::Check, 1, now)
+    evaluate(quota, &mut state, Verb::Check, quota.capacity() - 1, now);
+    evaluate(quota, &mut state, Verb::Check, 1, now)
 }
 
 /// The same limit, period and, among buckets, capacity under another behaviour.
 pub(super) fn under(quota: &Quota, algorithm: Algorithm) -> Result<Quota, QuotaError> {
     let period = Duration::from_micros(quota.period_us());
-    if algorithm.capacity_word().is_some() && quota.algorithm().capacity_word().is_some() {
+    if algorithm.capacity_keyword().is_some() && quota.algorithm().capacity_keyword().is_some() {
         Quota::with_capacity(algorithm, quota.limit(), period, quota.capacity())
     } else {
         Quota::new(algorithm, quota.limit(), period)

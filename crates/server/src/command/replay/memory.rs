@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use tallygate_core::{Decision, Quota, State, apply, apply_all};
+use tallygate_core::{Decision, Quota, State, evaluate, evaluate_all};
 
 use super::request::Line;
 
@@ -30,7 +30,7 @@ impl Memory {
         match self {
             Memory::One(quota, counters) => {
                 let decide = |state: &mut State| {
-                    Decision::one(apply(quota, state, line.verb, line.cost, line.t_us))
+                    Decision::from_verdict(evaluate(quota, state, line.verb, line.cost, line.t_us))
                 };
                 if let Some(state) = counters.get_mut(key) {
                     return decide(state);
@@ -49,7 +49,7 @@ impl Memory {
                     let mut limits: Vec<_> = each
                         .map(|(quota, state)| (quota, state, line.cost))
                         .collect();
-                    apply_all(&mut limits, line.verb, line.t_us)
+                    evaluate_all(&mut limits, line.verb, line.t_us)
                 };
                 if let Some(states) = counters.get_mut(key) {
                     return decide(states);

@@ -99,7 +99,7 @@ fn too_dear(cost: &Cost, capacity: u32) -> Option<&'static str> {
 
 /// Whether one quota, asked about the same requests, always refuses before the other would.
 fn leaves_nothing(strict: &Quota, loose: &Quota) -> bool {
-    let is_bucket = |quota: &Quota| quota.algorithm().capacity_word().is_some();
+    let is_bucket = |quota: &Quota| quota.algorithm().capacity_keyword().is_some();
     let rate = |quota: &Quota| (u128::from(quota.limit()), u128::from(quota.period_us()));
     match (is_bucket(strict), is_bucket(loose)) {
         (_, false) => {
@@ -114,7 +114,7 @@ fn leaves_nothing(strict: &Quota, loose: &Quota) -> bool {
         (true, true) => {
             let ((a, a_us), (b, b_us)) = (rate(strict), rate(loose));
             // One that delays is not one that refuses.
-            strict.algorithm().shapes() == loose.algorithm().shapes()
+            strict.algorithm().is_shaping() == loose.algorithm().is_shaping()
                 && strict.capacity() <= loose.capacity()
                 && a * b_us <= b * a_us
         }

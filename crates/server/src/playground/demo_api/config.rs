@@ -50,7 +50,7 @@ impl Config {
     /// The quota that the demo's fields describe.
     pub(super) fn quota(&self, slug: &str) -> Result<Quota, Problem> {
         let algorithm = self.algorithm(slug)?;
-        if algorithm.capacity_word().is_none() {
+        if algorithm.capacity_keyword().is_none() {
             let limit = whole("maxRequests", &self.max_requests)?;
             let window = within("windowSeconds", &self.window_seconds, WINDOWS)?;
             // To the millisecond, the finest that a period can be.

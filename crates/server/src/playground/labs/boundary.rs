@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use tallygate::{Algorithm, Quota, Verb};
-use tallygate_core::{State, apply};
+use tallygate_core::{State, evaluate};
 
 use super::{Measured, failed, within};
 
@@ -52,7 +52,7 @@ fn passes(quota: &Quota) -> Vec<u64> {
     let mut passes = Vec::new();
     for t_us in [BOUNDARY_US - 1, BOUNDARY_US] {
         for _ in 0..quota.limit() {
-            let verdict = apply(quota, &mut state, Verb::Check, 1, t_us);
+            let verdict = evaluate(quota, &mut state, Verb::Check, 1, t_us);
             if verdict.allowed() {
                 passes.push(t_us + verdict.delay_us());
             }

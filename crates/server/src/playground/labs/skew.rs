@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tallygate::{Algorithm, Quota, Verb};
-use tallygate_core::{State, apply};
+use tallygate_core::{State, evaluate};
 
 use super::{Measured, failed, within};
 
@@ -61,7 +61,7 @@ pub(super) fn run(settings: &Settings) -> Measured {
 fn admitted(quota: &Quota, clocks: [u64; 2]) -> Value {
     let mut state = State::New;
     let servers = clocks.map(|t_us| {
-        let ask = |_: &u32| apply(quota, &mut state, Verb::Check, 1, t_us).allowed();
+        let ask = |_: &u32| evaluate(quota, &mut state, Verb::Check, 1, t_us).allowed();
         (0..quota.limit()).filter(ask).count()
     });
     json!({"admitted": servers[0] + servers[1], "servers": servers})

@@ -67,7 +67,7 @@ impl<C: Clock> MemoryStore<C> {
         keys: impl Iterator<Item = Key<'k>>,
         limit: &Limit,
     ) -> Vec<Decision> {
-        if limit.quota().algorithm().logs() {
+        if limit.quota().algorithm().is_log() {
             self.check_each_in(self.logs(), keys, limit)
         } else {
             self.check_each_in(self.flat(), keys, limit)

@@ -2,7 +2,7 @@
 
 use std::hint::select_unpredictable;
 
-use tallygate_core::{Quota, State, apply};
+use tallygate_core::{Quota, State, evaluate};
 
 use super::{Answer, Ask, Counter};
 
@@ -78,10 +78,13 @@ pub(super) trait Slots: Sized {
         ask: Ask,
         mut state: State,
     ) -> Answer {
-        let moment_us = state.moment_us(quota, ask.now);
-        let verdict = apply(quota, &mut state, ask.verb, ask.cost, ask.now);
+        let effective_time_us = state.effective_time_us(quota, ask.now);
+        let verdict = evaluate(quota, &mut state, ask.verb, ask.cost, ask.now);
         self.store(at, tag, quota, state);
-        Answer { verdict, moment_us }
+        Answer {
+            verdict,
+            effective_time_us,
+        }
     }
 
     /// Takes the state out and keeps the slot from being used for another until one is stored.

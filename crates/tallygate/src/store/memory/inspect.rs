@@ -15,12 +15,12 @@ impl<C: Clock> MemoryStore<C> {
     /// room, shows as new.
     ///
     /// ```
-    /// use tallygate::{Limiter, Quota, View};
+    /// use tallygate::{Limiter, Quota, CounterState};
     ///
     /// let limiter = Limiter::new("leaky-bucket 1/h burst 5".parse::<Quota>()?);
     /// let _ = limiter.check("user:42");
     /// let look = limiter.store().look(&"user:42".into(), &limiter.limits()[0]);
-    /// assert_eq!(look.view, View::Level { used_milli: 1_000 });
+    /// assert_eq!(look.view, CounterState::Level { used_milli: 1_000 });
     /// # Ok::<(), tallygate::QuotaError>(())
     /// ```
     pub fn look(&self, key: &Key<'_>, limit: &Limit) -> Look {
@@ -31,7 +31,7 @@ impl<C: Clock> MemoryStore<C> {
         } else {
             find(self.flat.get(), counter)
         };
-        let view = state.view(limit.quota(), now_us);
+        let view = state.inspect(limit.quota(), now_us);
         Look { now_us, view }
     }
 }

@@ -45,7 +45,7 @@ impl Slot {
     /// Whether it holds what may be forgotten.
     #[inline]
     fn is_stale(&self, now: u64) -> bool {
-        (1..=now).contains(&self.log.forget_at_us())
+        (1..=now).contains(&self.log.expires_at_us())
     }
 
     /// Starts to bring its entries near, all of a short log at once rather than its head and then
@@ -70,7 +70,7 @@ impl Row {
         let verdict = check_log(quota, &mut slot.log, cost, now)?;
         Some(Answer {
             verdict,
-            moment_us: now,
+            effective_time_us: now,
         })
     }
 }
@@ -125,7 +125,7 @@ impl Slots for MutexGuard<'_, Row> {
 
     #[inline]
     fn forget_at(&self, at: usize) -> u64 {
-        self.slots[at].log.forget_at_us()
+        self.slots[at].log.expires_at_us()
     }
 
     #[inline]
@@ -143,14 +143,17 @@ impl Slots for MutexGuard<'_, Row> {
         }
         let slot = &mut self.slots[at];
         let verdict = apply_log(quota, &mut slot.log, ask.verb, ask.cost, ask.now);
-        let forget_at = slot.log.forget_at_us();
+        let forget_at = slot.log.expires_at_us();
         // No entry, no counter.
         if forget_at == 0 {
             *slot = Slot::default();
         }
         // If anything was taken, that is the newest entry.
-        let moment_us = forget_at.saturating_sub(quota.period_us());
-        Answer { verdict, moment_us }
+        let effective_time_us = forget_at.saturating_sub(quota.period_us());
+        Answer {
+            verdict,
+            effective_time_us,
+        }
     }
 
     fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {

@@ -3,7 +3,7 @@
 //! circle.
 
 use smallvec::SmallVec;
-use tallygate_core::{Outcome, Retry, State, Verb, Verdict, apply, apply_all};
+use tallygate_core::{Outcome, Retry, State, Verb, Verdict, evaluate, evaluate_all};
 
 use super::overflow::{HeldStripes, Offer};
 use super::table::Claim;
@@ -54,21 +54,21 @@ impl Held<'_> {
     /// too: then it changes nothing, and says so.
     fn give_back(&mut self, verb: Verb, now: u64) -> Verdict {
         if self.is_own() && self.inherited == State::New {
-            return self.apply(verb, self.cost, now);
+            return self.evaluate(verb, self.cost, now);
         }
         let mut state = self.state.clone();
         let quota = self.counter.limit.quota();
-        let verdict = apply(quota, &mut state, verb, self.cost, now);
+        let verdict = evaluate(quota, &mut state, verb, self.cost, now);
         self.shares = !self.is_own() || state == State::New;
         if self.shares {
-            return self.apply(Verb::Peek, 0, now);
+            return self.evaluate(Verb::Peek, 0, now);
         }
         self.state = state;
         verdict
     }
 
-    fn apply(&mut self, verb: Verb, cost: u32, now: u64) -> Verdict {
-        apply(self.counter.limit.quota(), &mut self.state, verb, cost, now)
+    fn evaluate(&mut self, verb: Verb, cost: u32, now: u64) -> Verdict {
+        evaluate(self.counter.limit.quota(), &mut self.state, verb, cost, now)
     }
 }
 
@@ -152,7 +152,10 @@ impl<C: Clock> MemoryStore<C> {
 
         let moments: SmallVec<[u64; 4]> = held
             .iter()
-            .map(|held| held.state.moment_us(held.counter.limit.quota(), now))
+            .map(|held| {
+                held.state
+                    .effective_time_us(held.counter.limit.quota(), now)
+            })
             .collect();
         let taken = Taken::of(&moments, |i| held[i].counter.id.tag());
         let decision = decide(&mut held, verb, now);
@@ -187,7 +190,7 @@ fn decide(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decisi
     match verb {
         Verb::Refund | Verb::Reset => {
             let each = held.iter_mut().map(|held| held.give_back(verb, now));
-            return tallygate_core::Decision::all(each.collect());
+            return tallygate_core::Decision::from_verdicts(each.collect());
         }
         Verb::Check | Verb::Peek | Verb::Take if held.iter().any(full) => {
             return refuse(held, verb, now);
@@ -198,7 +201,7 @@ fn decide(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decisi
         .iter_mut()
         .map(|held| (held.counter.limit.quota(), &mut held.state, held.cost))
         .collect();
-    apply_all(&mut limits, verb, now)
+    evaluate_all(&mut limits, verb, now)
 }
 
 /// Refuses because some counter cannot be had at all for now.
@@ -208,7 +211,7 @@ fn refuse(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decisi
             Verb::Take => held.cost.min(1),
             Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => held.cost,
         };
-        let mut verdict = held.apply(Verb::Peek, wanted, now);
+        let mut verdict = held.evaluate(Verb::Peek, wanted, now);
         if let Place::Full { until } = held.place {
             let wait = until.saturating_sub(now);
             verdict.remaining = 0;
@@ -221,7 +224,7 @@ fn refuse(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decisi
         }
         verdict
     });
-    tallygate_core::Decision::all(each.collect())
+    tallygate_core::Decision::from_verdicts(each.collect())
 }
 
 /// Takes from a shared budget what a limit granted.
@@ -240,7 +243,7 @@ fn take_from_budget(
         Offer::State(state) => state,
         Offer::FullUntil(_) => State::New,
     };
-    let charged = apply(
+    let charged = evaluate(
         counter.limit.quota(),
         &mut state,
         Verb::Charge,

@@ -8,7 +8,9 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
-use tallygate_core::{Change, Packed, Quota, State, Whole, WholeBucket, apply_packed, apply_whole};
+use tallygate_core::{
+    Change, Packed, Quota, State, Whole, WholeBucket, apply_whole, evaluate_packed,
+};
 
 use super::bucket::{Bucket, CLAIMED, Slots, find};
 use super::prefetch::prefetch;
@@ -164,7 +166,7 @@ impl Flat<'_> {
         let high =
             middle | (time & 0x3ff) << 8 | (first & 0x7ff) << 18 | u64::from(low >> 31) << 29;
         Packed {
-            forget_at_us: time >> 10,
+            expires_at_us: time >> 10,
             a: first >> 11,
             b: u64::from(low % MORE) | high << 30,
         }
@@ -187,7 +189,7 @@ impl Flat<'_> {
     fn set_rest(&mut self, at: usize, packed: Packed) {
         let at = at % LEN;
         let high = packed.b >> 30;
-        let time = packed.forget_at_us << 10 | (high >> 8 & 0x3ff);
+        let time = packed.expires_at_us << 10 | (high >> 8 & 0x3ff);
         let first = packed.a << 11 | (high >> 18 & 0x7ff);
         self.bucket.times[at].store(time, ORDER);
         self.bucket.firsts[at].store(first, ORDER);
@@ -218,7 +220,7 @@ impl Flat<'_> {
         }
         Some(Answer {
             verdict,
-            moment_us: ask.now,
+            effective_time_us: ask.now,
         })
     }
 
@@ -248,7 +250,7 @@ impl Slots for Flat<'_> {
     #[inline(always)]
     fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
         let packed = self.packed(at);
-        let decided = apply_packed(quota, packed, ask.verb, ask.cost, ask.now);
+        let decided = evaluate_packed(quota, packed, ask.verb, ask.cost, ask.now);
         let decided = decided.expect("logs have buckets of their own");
         match decided.change {
             Change::Nothing => {}
@@ -258,7 +260,7 @@ impl Slots for Flat<'_> {
         }
         Answer {
             verdict: decided.verdict,
-            moment_us: decided.moment_us,
+            effective_time_us: decided.effective_time_us,
         }
     }
 
@@ -269,7 +271,7 @@ impl Slots for Flat<'_> {
             State::New
         };
         let claimed = Packed {
-            forget_at_us: CLAIMED,
+            expires_at_us: CLAIMED,
             ..Packed::default()
         };
         self.set(at, tag, claimed);
@@ -314,7 +316,7 @@ mod tests {
         let mut slots = bucket.lock();
         for bit in 0..54 {
             let packed = Packed {
-                forget_at_us: 1 << bit,
+                expires_at_us: 1 << bit,
                 a: 1 << (bit % 53),
                 b: 1 << (bit + 6),
             };

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use smallvec::SmallVec;
-use tallygate_core::lua::{self, Ask, Kinds};
-use tallygate_core::{Found, Quota, State, Verb, decide_found};
+use tallygate_core::lua::{self, Kinds, Operation};
+use tallygate_core::{FoundState, Quota, State, Verb, evaluate_found};
 
 use super::keys::{self, Names};
 use crate::decision::{Decision, Taken};
@@ -17,7 +17,7 @@ use crate::request::Request;
 pub(super) struct Call {
     limits: SmallVec<[Limited; 1]>,
     kinds: Kinds,
-    ask: Ask,
+    ask: Operation,
     /// When to decide, instead of at the server's own time.
     at_us: Option<u64>,
 }
@@ -48,12 +48,12 @@ impl Call {
             let name = names.counter(&asked.key, asked.limit);
             (name, *asked.limit.quota(), asked.units())
         });
-        Self::new(limits, Ask::Verb(request.asks()), at_us)
+        Self::new(limits, Operation::Verb(request.asks()), at_us)
     }
 
     pub(super) fn new(
         limits: impl ExactSizeIterator<Item = (Vec<u8>, Quota, u32)>,
-        ask: Ask,
+        ask: Operation,
         at_us: Option<u64>,
     ) -> Self {
         let last = limits.len().saturating_sub(1);
@@ -61,7 +61,7 @@ impl Call {
         let limits = limits.enumerate().map(|(i, (name, quota, cost))| {
             let mut argument = Vec::with_capacity(48);
             lua::write_argument(&mut argument, &quota, ask, cost, i < last);
-            kinds = kinds.and(Kinds::of(&quota));
+            kinds = kinds.union(Kinds::from_quota(&quota));
             Limited {
                 name,
                 quota,
@@ -81,7 +81,7 @@ impl Call {
         &self.limits
     }
 
-    pub(super) fn ask(&self) -> Ask {
+    pub(super) fn ask(&self) -> Operation {
         self.ask
     }
 
@@ -94,9 +94,9 @@ impl Call {
 
     /// The decision that a script came to.
     pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
-        let mut found: SmallVec<[Found<'_>; 1]> = self.found(answer).collect();
-        let moments: SmallVec<[u64; 1]> = found.iter().map(Found::moment_us).collect();
-        Decision::new(decide_found(&mut found, verb), self.taken(&moments))
+        let mut found: SmallVec<[FoundState<'_>; 1]> = self.found(answer).collect();
+        let moments: SmallVec<[u64; 1]> = found.iter().map(FoundState::effective_time_us).collect();
+        Decision::new(evaluate_found(&mut found, verb), self.taken(&moments))
     }
 
     /// When each of its counters was taken from.
@@ -105,10 +105,10 @@ impl Call {
     }
 
     /// What a script found of each counter, to derive its decision from.
-    pub(super) fn found(&self, answer: Answer) -> impl Iterator<Item = Found<'_>> {
+    pub(super) fn found(&self, answer: Answer) -> impl Iterator<Item = FoundState<'_>> {
         let now_us = answer.now_us;
         let each = self.limits.iter().zip(answer.states);
-        each.map(move |(limit, state)| Found {
+        each.map(move |(limit, state)| FoundState {
             quota: &limit.quota,
             state,
             cost: limit.cost,

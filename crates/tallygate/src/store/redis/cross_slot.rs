@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tallygate_core::lua::Ask;
-use tallygate_core::{Found, Verb, Verdict, decide_found};
+use tallygate_core::lua::Operation;
+use tallygate_core::{FoundState, Verb, Verdict, evaluate_found};
 
 use super::Inner;
 use super::command::{Answer, Call};
@@ -68,8 +68,8 @@ async fn in_parts(
     // What each limit took while its part was by itself.
     let mut taken = Vec::new();
     for (part, found) in &decided {
-        let moments: Vec<u64> = found.iter().map(Found::moment_us).collect();
-        let alone = decide_found(&mut copies(found), verb);
+        let moments: Vec<u64> = found.iter().map(FoundState::effective_time_us).collect();
+        let alone = evaluate_found(&mut copies(found), verb);
         let units = alone.verdicts().iter().map(Verdict::granted);
         let each = part.places.iter().zip(units).zip(moments);
         taken.extend(each.map(|((&place, units), taken_us)| Taken {
@@ -78,7 +78,7 @@ async fn in_parts(
             taken_us,
         }));
     }
-    let together = failure.map_or_else(|| Ok(decide_found(&mut in_order(decided), verb)), Err);
+    let together = failure.map_or_else(|| Ok(evaluate_found(&mut in_order(decided), verb)), Err);
     if matches!(verb, Verb::Check | Verb::Take) {
         let kept = |place: usize| match &together {
             Ok(all) => all.verdicts()[place].granted(),
@@ -157,7 +157,7 @@ impl Taken {
     fn undo(&self, call: &Call, units: u32) -> Arc<Call> {
         let limit = &call.limits()[self.place];
         let limit = std::iter::once((limit.name.clone(), limit.quota, units));
-        let ask = Ask::Undo {
+        let ask = Operation::Undo {
             taken_us: self.taken_us,
         };
         Arc::new(Call::new(limit, ask, call.at_us()))
@@ -165,20 +165,20 @@ impl Taken {
 }
 
 /// The counters of all parts, in the request's order.
-fn in_order<'a>(decided: Vec<(&Part, Vec<Found<'a>>)>) -> Vec<Found<'a>> {
+fn in_order<'a>(decided: Vec<(&Part, Vec<FoundState<'a>>)>) -> Vec<FoundState<'a>> {
     let places = decided
         .iter()
         .flat_map(|(part, _)| part.places.iter().copied());
     let places: Vec<usize> = places.collect();
     let found = decided.into_iter().flat_map(|(_, found)| found);
-    let mut all: Vec<(usize, Found<'a>)> = places.into_iter().zip(found).collect();
+    let mut all: Vec<(usize, FoundState<'a>)> = places.into_iter().zip(found).collect();
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, found)| found).collect()
 }
 
 /// Deciding changes what was found; the parts are decided by themselves, and then together.
-fn copies<'a>(found: &[Found<'a>]) -> Vec<Found<'a>> {
-    let copy = |found: &Found<'a>| Found {
+fn copies<'a>(found: &[FoundState<'a>]) -> Vec<FoundState<'a>> {
+    let copy = |found: &FoundState<'a>| FoundState {
         state: found.state.clone(),
         ..*found
     };

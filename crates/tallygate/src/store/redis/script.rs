@@ -37,7 +37,7 @@ impl Scripts {
     /// Calls the script that decides these requests, all at one time.
     pub(super) fn command(&self, by: By, calls: &[Arc<Call>]) -> Cmd {
         let kinds = calls.iter().map(|call| call.kinds());
-        let made = self.made(kinds.fold(Kinds::default(), Kinds::and));
+        let made = self.made(kinds.fold(Kinds::default(), Kinds::union));
         let keys: usize = calls.iter().map(|call| call.len()).sum();
         let mut command = Cmd::with_capacity(keys + 6, 128 * keys + 128);
         match by {

@@ -33,10 +33,10 @@ impl Inner {
         let (quota, now_us) = (found.quota, found.now_us);
         let state = match found.state {
             State::New => State::New,
-            _ if quota.algorithm().logs() => self.stored_log(&call, quota).await?,
+            _ if quota.algorithm().is_log() => self.stored_log(&call, quota).await?,
             state => state,
         };
-        let view = state.view(quota, now_us);
+        let view = state.inspect(quota, now_us);
         Ok(Look { now_us, view })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tallygate_core::MAX_TIME_US;
-use tallygate_core::lua::Ask;
+use tallygate_core::lua::Operation;
 
 use super::command::{self, Call};
 use super::error::Trouble;
@@ -58,7 +58,7 @@ impl Inner {
             }
         }
         let call = |((_, taken_us), limits): (_, Vec<_>)| {
-            let ask = Ask::Undo { taken_us };
+            let ask = Operation::Undo { taken_us };
             Arc::new(Call::new(limits.into_iter(), ask, at_us))
         };
         groups.into_iter().map(call).collect()

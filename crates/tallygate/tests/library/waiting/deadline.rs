@@ -33,7 +33,7 @@ async fn a_deadline_that_is_too_early_fails_at_once_and_takes_nothing() {
     for quota in each_minute(3) {
         let line = Line::under(quota);
         assert!(line.limiter.check_cost("k", 2).allowed());
-        let shapes = quota.algorithm().shapes();
+        let shapes = quota.algorithm().is_shaping();
         let request = line.limiter.request("k").cost(if shapes { 1 } else { 2 });
         let before = line.limiter.peek("k", 1);
         let early = Wait::at_most(Duration::from_secs(10));

@@ -56,7 +56,11 @@ async fn hundreds_of_tasks_get_exactly_the_limit() {
             }
         }
         // In a shaping queue only the first need not wait for a day.
-        let right = if quota.algorithm().shapes() { 1 } else { LIMIT };
+        let right = if quota.algorithm().is_shaping() {
+            1
+        } else {
+            LIMIT
+        };
         assert_eq!((admitted, late), (right, LIMIT + 100 - right), "{quota}");
         assert!(format!("{limiter:?}").contains("waiting: 0"));
         assert_eq!(limiter.peek("k", 1).remaining(), LIMIT - right, "{quota}");
