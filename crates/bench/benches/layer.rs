@@ -144,7 +144,7 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
             Duration::from_micros(1),
             1_000,
         ),
-        false => ("token-bucket 1/d", Duration::from_hours(24), 1),
+        false => ("token-bucket 1/d", Duration::from_secs(24 * 60 * 60), 1),
     };
     let quota: Quota = quota.parse().expect("a quota");
     let headers = match scenario.tells {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::problem::{Problem, Severity};
 use super::source::{Source, Sources, Span};
+use crate::format::{ceil_char_boundary, floor_char_boundary};
 
 /// How wide a report is.
 const WIDTH: usize = 80;
@@ -220,7 +221,7 @@ impl Shown<'_> {
         let text = self.snippet.source.shown();
         let place = text.get(range.clone()).unwrap_or_default();
         let line = place.lines().next().unwrap_or_default();
-        let long = line.floor_char_boundary(line.len().min(MOST_OF_A_LINE));
+        let long = floor_char_boundary(line, line.len().min(MOST_OF_A_LINE));
         (range.start, long).into()
     }
 }
@@ -245,8 +246,8 @@ impl SourceCode for Snippet<'_> {
         _: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let text = self.source.shown();
-        let start = text.floor_char_boundary(span.offset().min(text.len()));
-        let end = text.ceil_char_boundary((span.offset() + span.len()).min(text.len()));
+        let start = floor_char_boundary(text, span.offset().min(text.len()));
+        let end = ceil_char_boundary(text, (span.offset() + span.len()).min(text.len()));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[end..].find('\n').map_or(text.len(), |at| end + at);
         // Asked without lines around it, it is the place itself that is meant.
@@ -254,8 +255,8 @@ impl SourceCode for Snippet<'_> {
             0 => start,
             _ => start.saturating_sub(MOST_OF_A_LINE).max(line_start),
         };
-        let from = text.ceil_char_boundary(far);
-        let to = text.floor_char_boundary(line_end.min(end + MOST_OF_A_LINE));
+        let from = ceil_char_boundary(text, far);
+        let to = floor_char_boundary(text, line_end.min(end + MOST_OF_A_LINE));
         let data = &text[from..to.max(end)];
         let line = text[..line_start].matches('\n').count();
         let column = text[line_start..from].chars().count();

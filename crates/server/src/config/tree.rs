@@ -12,6 +12,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 use self::advice::advice;
 use super::problem::{self, Problem, code, quoted};
 use super::source::{Sources, Span};
+use crate::format::floor_char_boundary;
 
 /// How deep lists and mappings may be nested.
 const DEEPEST: usize = 32;
@@ -318,7 +319,7 @@ impl Builder<'_> {
 
     fn scan_error(&self, error: &ScanError) -> Problem {
         let at = error.marker().byte_offset().unwrap_or(0);
-        let mut at = self.text.floor_char_boundary(at.min(self.text.len()));
+        let mut at = floor_char_boundary(self.text, at);
         if matches!(error.kind(), ErrorKind::TabInPlainScalar) {
             // It is told by where the text begins.
             at += self.text[at..].find('\t').unwrap_or(0);

@@ -94,15 +94,15 @@ pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
     out.extend_from_slice(&bytes[..first]);
     let mut rest = &bytes[first..];
     while let Some((&byte, after)) = rest.split_first() {
-        match (byte, after) {
-            (b'%', &[high, low, ref after @ ..]) if let Some(byte) = hex(high, low) => {
-                out.push(byte);
-                rest = after;
-            }
-            _ => {
-                out.push(byte);
-                rest = after;
-            }
+        if byte == b'%'
+            && let &[high, low, ref after @ ..] = after
+            && let Some(byte) = hex(high, low)
+        {
+            out.push(byte);
+            rest = after;
+        } else {
+            out.push(byte);
+            rest = after;
         }
     }
     Cow::Owned(out)

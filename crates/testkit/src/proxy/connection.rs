@@ -222,8 +222,11 @@ impl<'a> Connection<'a> {
     /// Sends the client what is due.
     fn deliver(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        while let Some((_, reply)) = self.replies.pop_front_if(|(due, _)| *due <= now) {
-            self.client.write_all(&reply)?;
+        while let Some((due, reply)) = self.replies.front()
+            && *due <= now
+        {
+            self.client.write_all(reply)?;
+            self.replies.pop_front();
         }
         Ok(())
     }
