@@ -1,5 +1,5 @@
-//! Work done in fresh processes of the same program: a heap that another measurement has used
-//! would change where keys lie and what memory seems to be taken.
+//! Runs tasks in fresh processes of the same program, so that the heap of an earlier measurement does
+//! not influence the next one.
 
 use std::env;
 use std::io;

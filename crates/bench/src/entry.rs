@@ -1,4 +1,4 @@
-//! How every bench begins and ends. Knows the arguments; knows nothing of what is measured.
+//! The entry point that all benches share.
 
 use std::env;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::options::{Options, USAGE};
 
-/// Runs a bench of that name, if `cargo bench` asked for it, and says how it went.
+/// Parses the arguments and runs the bench, if started by `cargo bench`.
 pub fn run<E: Into<Box<dyn Error>>>(
     bench: &str,
     measure: impl FnOnce(&Options) -> Result<(), E>,
@@ -22,9 +22,9 @@ pub fn run<E: Into<Box<dyn Error>>>(
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    // `cargo test --all-targets` comes by here too and is not to wait for minutes.
+    // `cargo test --all-targets` runs this program too, and must not take minutes.
     if !options.bench && options.child.is_none() {
-        println!("not asked to measure: run `cargo bench -p tallygate-bench --bench {bench}`");
+        println!("nothing measured: run `cargo bench -p tallygate-bench --bench {bench}`");
         return ExitCode::SUCCESS;
     }
     match measure(&options) {

@@ -1,6 +1,6 @@
-//! One measured value on its way into a table, also from a child process to its parent.
+//! One measured value of a table, also passed from a child process to its parent.
 
-/// One measured value and where it belongs.
+/// One measured value and its cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The row of the table.
@@ -12,12 +12,12 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Writes it on standard output, where the parent reads.
+    /// Prints the figure for the parent process.
     pub fn print(&self) {
         println!("{}\t{}\t{}", self.row, self.contender, self.value);
     }
 
-    /// Reads a printed one; none if the line is something else.
+    /// Parses a printed figure; `None` for any other line.
     pub fn parse(line: &str) -> Option<Figure> {
         let mut parts = line.split('\t');
         let figure = Figure {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_no_figure_is_passed_over() {
+    fn a_line_that_is_not_a_figure_is_ignored() {
         let figure = Figure::parse("1M uniform\tgovernor, foldhash\t214.5").unwrap();
         assert_eq!(figure.contender, "governor, foldhash");
         assert_eq!(figure.value, 214.5);

@@ -1,20 +1,20 @@
-//! The keys and the order in which they arrive. Knows nothing of who is measured.
+//! Generates keys and their order of arrival.
 
 use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-/// A key as it arrives with a request, about 20 bytes.
+/// A key of 20 bytes.
 ///
-/// A `String` because governor looks its keys up by `&String`; the others borrow it as text.
+/// A `String`, because governor looks up keys by `&String`; the others borrow it as `&str`.
 pub type Key = String;
 
-/// How often each key is asked for.
+/// How often each key occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// All alike.
+    /// All keys equally often.
     Uniform,
-    /// The k-th most popular one in proportion to 1/k.
+    /// The k-th most frequent key in proportion to 1/k.
     Zipf,
 }
 
@@ -31,7 +31,7 @@ impl Spread {
 /// Writes the key number `index` over `key`.
 pub fn write_key(index: usize, key: &mut Key) {
     key.clear();
-    write!(key, "key:{:016x}", scrambled(index as u64)).expect("writing to a String succeeds");
+    write!(key, "key:{:016x}", mix(index as u64)).expect("writing to a String succeeds");
 }
 
 /// The key number `index`.
@@ -41,10 +41,10 @@ pub fn key(index: usize) -> Key {
     key
 }
 
-/// That many requests over keys `0..keys`, laid out in memory in the order of arrival.
+/// Generates `count` requests over keys `0..keys`, in memory in the order of arrival.
 ///
-/// In order, because a key that has just been parsed from a request is in the cache: a miss on the
-/// harness's own key would be added to every contender alike and hide what is to be shown.
+/// In order, because a key that was just parsed from a request is in the cache; a cache miss on the
+/// harness's own key would hide the differences between contenders.
 pub fn requests(spread: Spread, keys: usize, count: usize, seed: u64) -> Vec<Key> {
     indices(spread, keys, count, seed)
         .into_iter()
@@ -52,7 +52,7 @@ pub fn requests(spread: Spread, keys: usize, count: usize, seed: u64) -> Vec<Key
         .collect()
 }
 
-/// The order of arrival as numbers of keys.
+/// The order of arrival as key indices.
 pub fn indices(spread: Spread, keys: usize, count: usize, seed: u64) -> Vec<usize> {
     let mut random = Rng::with_seed(seed);
     match spread {
@@ -60,7 +60,7 @@ pub fn indices(spread: Spread, keys: usize, count: usize, seed: u64) -> Vec<usiz
         Spread::Zipf => {
             let ranks = Zipf::new(keys);
             (0..count)
-                .map(|_| scattered(ranks.rank(random.f64()), keys))
+                .map(|_| scatter(ranks.rank(random.f64()), keys))
                 .collect()
         }
     }
@@ -94,15 +94,15 @@ impl Zipf {
     }
 }
 
-/// Spreads neighbouring ranks over all keys: the popular keys must not be the ones inserted first,
-/// which lie side by side in a peer's heap.
-fn scattered(rank: usize, keys: usize) -> usize {
+/// Spreads neighbouring ranks over all keys: the frequent keys must not be those inserted first, which
+/// are adjacent in a peer's heap.
+fn scatter(rank: usize, keys: usize) -> usize {
     const PRIME: u128 = 2_654_435_761;
     (rank as u128 * PRIME % keys as u128) as usize
 }
 
 /// A bijection on 64 bits (the finalizer of splitmix64): distinct in, distinct out.
-fn scrambled(mut bits: u64) -> u64 {
+fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
@@ -128,7 +128,7 @@ mod tests {
         for index in indices(Spread::Zipf, keys, count, 1) {
             hits[index] += 1;
         }
-        let share = |rank| f64::from(hits[scattered(rank, keys)]) / count as f64;
+        let share = |rank| f64::from(hits[scatter(rank, keys)]) / count as f64;
         // The sum of 1/k up to 1000 is 7.485.
         for rank in [0, 1, 4, 9] {
             let due = 1.0 / (rank as f64 + 1.0) / 7.485;
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn scattering_loses_no_key() {
         for keys in [1, 1_000, 20_000, 1_000_000] {
-            let seen: HashSet<usize> = (0..keys).map(|rank| scattered(rank, keys)).collect();
+            let seen: HashSet<usize> = (0..keys).map(|rank| scatter(rank, keys)).collect();
             assert_eq!(seen.len(), keys);
         }
     }

@@ -1,8 +1,7 @@
 //! Side-by-side benches of Tallygate and its peers.
 //!
 //! Each bench prints one table: the same keys, the same quotas, the same loops for every contender,
-//! measured in turns in one run. Nothing here asserts a time: machines are noisy, so the benches
-//! print, and people judge.
+//! measured alternately in one run. Nothing asserts a time, because machines are noisy.
 #![allow(clippy::float_arithmetic, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod child;

@@ -1,4 +1,4 @@
-//! What a table must say about where and with what it was made.
+//! Describes the machine and the versions of the peers.
 
 use std::fs;
 use std::thread;
@@ -19,7 +19,7 @@ pub fn describe() -> String {
 
 /// The versions of these crates, from the workspace's lock file.
 ///
-/// A crate that is there twice is told apart as cargo does, `name@0.6`.
+/// `name@0.6` selects one of several versions, as in cargo.
 pub fn versions(crates: &[&str]) -> String {
     const LOCK: &str = include_str!("../../../Cargo.lock");
     let version = |spec: &str| {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peers_versions_are_known() {
+    fn the_versions_of_the_peers_are_found() {
         let versions = versions(&["governor", "throttlecrab", "limitador@0.14"]);
         assert!(versions.starts_with("governor 0.10."), "{versions}");
         assert!(versions.contains("limitador 0.14."), "{versions}");

@@ -1,4 +1,4 @@
-//! How time is measured, and how many measured values become one.
+//! CPU time, medians and percentiles.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that this share of them does not exceed; they are sorted.
+/// The value that this share of the sorted values does not exceed.
 pub fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().unwrap_or(0)
 }
 
-/// The time the calling thread has spent on a processor.
+/// The CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a thread's processor time is not negative")

@@ -1,6 +1,6 @@
 //! The arguments after `cargo bench -p tallygate-bench --`.
 
-/// How to run a bench, told by `--help`.
+/// The text of `--help`.
 pub const USAGE: &str = "\
 cargo bench -p tallygate-bench [--bench NAME] -- [OPTIONS] [WORD]...
 
@@ -21,27 +21,27 @@ pub enum Size {
     Full,
 }
 
-/// The arguments, understood.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How much to measure.
     pub size: Size,
-    /// Parts of contenders' names; empty for all.
+    /// Substrings of contender names; empty for all.
     pub contenders: Vec<String>,
-    /// Parts of a scenario's name; all must be there.
+    /// Substrings of a scenario name; all must occur.
     pub words: Vec<String>,
-    /// Whether `cargo bench` asked; `cargo test` runs the same program without `--bench`.
+    /// Whether `cargo bench` started the program; `cargo test` does so without `--bench`.
     pub bench: bool,
-    /// Whether `--help` was asked for.
+    /// Whether `--help` was given.
     pub help: bool,
     /// The task of a child process: everything after `--child`.
     pub child: Option<Vec<String>>,
-    /// The arguments as given, for the line that says how the table was made.
+    /// The arguments as given, for the command printed with the table.
     pub given: Vec<String>,
 }
 
 impl Options {
-    /// Understands the arguments of this process.
+    /// Parses arguments.
     ///
     /// # Errors
     ///
@@ -72,13 +72,13 @@ impl Options {
                 "--full" => options.size = Size::Full,
                 "--help" | "-h" => options.help = true,
                 "--contender" => {
-                    let name = args.next().ok_or("--contender wants a name")?;
+                    let name = args.next().ok_or("--contender needs a name")?;
                     options.given.push(arg);
                     options.given.push(name.clone());
                     options.contenders.push(name);
                     continue;
                 }
-                flag if flag.starts_with('-') => return Err(format!("no option {flag}")),
+                flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
                 word => options.words.push(word.to_owned()),
             }
             options.given.push(arg);
@@ -86,12 +86,12 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a contender of that name is wanted.
+    /// Whether to measure a contender.
     pub fn wants_contender(&self, name: &str) -> bool {
         self.contenders.is_empty() || self.contenders.iter().any(|part| name.contains(part))
     }
 
-    /// Whether a scenario of that name is wanted.
+    /// Whether to measure a scenario.
     pub fn wants_scenario(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.words
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_repeats_what_was_given() {
+    fn the_command_repeats_the_arguments() {
         let options = options(&["--quick", "--contender", "governor", "2 threads", "--bench"]);
         assert_eq!(
             options.unwrap().command("memory"),

@@ -1,14 +1,14 @@
-//! What every contender is asked to enforce, in words that belong to none of them.
+//! The quotas that contenders enforce, independent of their APIs.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A way of limiting; the peers know one each, Tallygate all six.
+/// An algorithm; each peer has one, Tallygate all six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// Windows aligned to the epoch.
     FixedWindow,
-    /// Every admitted request remembered.
+    /// Every admitted request stored.
     SlidingWindowLog,
     /// Two windows, the older one weighted.
     SlidingWindowCounter,

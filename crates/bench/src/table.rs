@@ -1,4 +1,4 @@
-//! The figures of a run and the Markdown table they make.
+//! Collects the figures of a run into a Markdown table.
 
 use std::fmt;
 
@@ -7,9 +7,8 @@ use crate::measure::median;
 
 /// Figures by row and contender, rows in the order in which they came.
 ///
-/// A cell that is measured several times shows the median. Two cells that are measured equally often
-/// were measured in turns: their ratio is the median of the ratios of each turn, which what disturbs
-/// both does not move.
+/// A cell with several values shows the median. The ratio of two cells with equally many values, which
+/// were measured alternately, is the median of the ratios of each round: noise that affects both cancels.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     title: String,
@@ -17,11 +16,11 @@ pub struct Table {
     rows: Vec<(String, Vec<Vec<f64>>)>,
 }
 
-/// A place in a table: the row and the contender.
-pub type Place<'a> = (&'a str, &'a str);
+/// A cell of a table: the row and the contender.
+pub type Cell<'a> = (&'a str, &'a str);
 
 impl Table {
-    /// A table with a column for each contender; the title is that of the rows' names.
+    /// Creates a table with a column per contender; the title heads the row names.
     pub fn new(title: &str, columns: impl IntoIterator<Item = &'static str>) -> Table {
         Table {
             title: title.to_owned(),
@@ -30,7 +29,7 @@ impl Table {
         }
     }
 
-    /// Puts a figure in its place; a contender without a column is passed over.
+    /// Adds a figure; a contender without a column is ignored.
     pub fn add(&mut self, figure: Figure) {
         let Some(column) = self.column(&figure.contender) else {
             return;
@@ -44,17 +43,17 @@ impl Table {
         self.rows[row].1[column].push(figure.value);
     }
 
-    /// The figure in that place.
-    pub fn get(&self, place: Place<'_>) -> Option<f64> {
-        self.values(place).and_then(middle)
+    /// The median of a cell.
+    pub fn get(&self, cell: Cell<'_>) -> Option<f64> {
+        self.values(cell).and_then(middle)
     }
 
-    /// How many times the one figure is the other.
-    pub fn ratio(&self, one: Place<'_>, other: Place<'_>) -> Option<f64> {
+    /// The ratio of two cells.
+    pub fn ratio(&self, one: Cell<'_>, other: Cell<'_>) -> Option<f64> {
         times(self.values(one)?, self.values(other)?)
     }
 
-    fn values(&self, (row, contender): Place<'_>) -> Option<&[f64]> {
+    fn values(&self, (row, contender): Cell<'_>) -> Option<&[f64]> {
         let column = self.column(contender)?;
         let (_, cells) = self.rows.iter().find(|(name, _)| name == row)?;
         Some(&cells[column])
@@ -126,7 +125,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A figure with two digits or more.
+/// Formats a figure with at least two digits.
 pub fn short(value: f64) -> String {
     if value < 0.995 {
         format!("{value:.2}")
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_what_was_measured_in_turns_is_that_of_the_turns() {
+    fn the_ratio_of_alternating_measurements_is_the_median_of_each_round() {
         let mut table = Table::new("ns", ["ours", "theirs"]);
         for (ours, theirs) in [(1.0, 3.0), (10.0, 20.0), (5.0, 20.0)] {
             table.add(figure("1 key", "ours", ours));
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_as_long_as_they_are_exact() {
+    fn figures_are_formatted_with_two_digits() {
         assert_eq!(short(4.26), "4.3");
         assert_eq!(short(413.8), "414");
         assert_eq!(short(0.523), "0.52");

@@ -1,15 +1,15 @@
-//! What a bench sets out for and whether a table reaches it. It tells, it does not assert.
+//! The targets of a bench, reported and not asserted.
 
 use std::fmt;
 
-/// One target held against a table.
+/// A target and the measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What is held against it.
+    /// The measured quantity.
     pub what: String,
-    /// What was measured, as text, and whether that is enough; `None` when it was not measured.
+    /// The measured value as text, and whether it meets the target; `None` if not measured.
     pub measured: Option<(String, bool)>,
-    /// What it is to be.
+    /// The target as text.
     pub wanted: String,
 }
 

@@ -6,7 +6,7 @@ use super::memory::Question;
 use super::scenario::{Plan, Scenario, Shape};
 use super::script::{ARTICLES, TALLYGATE};
 use crate::setting::Behaviour;
-use crate::table::{Place, Table, short};
+use crate::table::{Cell, Table, short};
 use crate::target::Target;
 
 /// Holds every target against the table of that plan.
@@ -63,7 +63,7 @@ fn cheaper(table: &Table, scenario: Scenario, most: f64) -> Target {
     at_most(table, (&row, TALLYGATE), (&row, ARTICLES), ARTICLES, most)
 }
 
-fn at_most(table: &Table, one: Place<'_>, other: Place<'_>, name: &str, most: f64) -> Target {
+fn at_most(table: &Table, one: Cell<'_>, other: Cell<'_>, name: &str, most: f64) -> Target {
     Target {
         what: format!("server CPU, {}", one.0),
         measured: table
