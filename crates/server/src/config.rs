@@ -1,23 +1,23 @@
 //! The rules file: from text to rules, or to everything that is wrong with it. Knows YAML and the
 //! file system; knows nothing of requests.
 
-mod checked;
+mod deserialize;
+mod diagnostic;
+mod env;
 mod field;
+mod json_schema;
 mod lint;
 mod load;
-mod problem;
-mod raw;
-mod read;
 mod reload;
 mod report;
 mod schema;
 mod source;
-mod tree;
-mod variable;
+mod validate;
+mod yaml;
 
-pub use checked::{GatewaySetting, StoreSetting};
+pub use json_schema::schema_text;
 pub use load::{Loaded, load, load_text, load_with};
 pub use reload::{Reloaded, Reloader};
 pub(crate) use report::ProblemJson;
 pub use report::{Report, Style};
-pub use schema::schema_text;
+pub use validate::{GatewaySetting, StoreSetting};

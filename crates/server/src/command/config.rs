@@ -3,7 +3,7 @@
 mod check;
 mod diff;
 mod explain;
-mod words;
+mod summary;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;

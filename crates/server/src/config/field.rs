@@ -7,8 +7,8 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::problem::quoted;
-use super::read::{self, AT, ONE_OR_MANY, SECRET, TEXT, URL};
+use super::deserialize::{self, AT, ONE_OR_MANY, SECRET, TEXT, URL};
+use super::diagnostic::quoted;
 use super::source::Span;
 
 /// A value and its place. No value: it is wrong, and that has been said.
@@ -61,7 +61,7 @@ impl Text {
     pub(super) fn shown(&self) -> String {
         match self.is_public() {
             true => quoted(&self.text),
-            false => read::shown_variables(self.variables.split(' ')),
+            false => deserialize::shown_variables(self.variables.split(' ')),
         }
     }
 

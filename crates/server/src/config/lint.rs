@@ -7,9 +7,9 @@ mod trust;
 
 use tallygate::MAX_LIMITS;
 
-use super::checked::{Checked, RulePlaces};
-use super::problem::Problem;
+use super::diagnostic::Problem;
 use super::source::Span;
+use super::validate::{Checked, RulePlaces};
 use tallygate::rules::{Cost, Limits, Quotas, Rule};
 
 pub(super) const INCLUDES_NOTHING: &str = "rules::includes-nothing";

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::checked::{self, GatewaySetting, StoreSetting};
+use super::deserialize::{Meant, Notes, Reader};
+use super::diagnostic::{self, Problem, Severity, code};
+use super::env::{self, Environment};
 use super::field::At;
-use super::problem::{self, Problem, Severity, code};
-use super::read::{Meant, Notes, Reader};
 use super::report::Report;
 use super::source::{Sources, Span};
-use super::variable::{self, Environment};
-use super::{lint, raw, tree};
+use super::validate::{self, GatewaySetting, StoreSetting};
+use super::{lint, schema, yaml};
 use tallygate::rules::RuleSet;
 
 /// How deep files may include one another.
@@ -75,7 +75,7 @@ struct Loader<'e> {
     environment: Environment<'e>,
     sources: Sources,
     problems: Vec<Problem>,
-    files: Vec<raw::File>,
+    files: Vec<schema::File>,
     /// Fields that were probably meant where unknown ones are.
     meant: Vec<Meant>,
     /// The file that is read and those that include it, from the main one.
@@ -108,7 +108,7 @@ impl<'e> Loader<'e> {
             }
             Err(problem) => self.problems.push(problem),
         }
-        let checked = checked::check(&self.files, &self.sources, &self.meant, &mut self.problems);
+        let checked = validate::check(&self.files, &self.sources, &self.meant, &mut self.problems);
         let wrong = |problem: &Problem| problem.severity == Severity::Error;
         if !self.problems.iter().any(wrong) {
             self.problems.extend(checked.faults());
@@ -136,19 +136,19 @@ impl<'e> Loader<'e> {
 
     /// Reads one file, then those it includes.
     fn file(&mut self, file: u16) {
-        let Some(mut root) = tree::parse(&self.sources, file, &mut self.problems) else {
+        let Some(mut root) = yaml::parse(&self.sources, file, &mut self.problems) else {
             return;
         };
-        variable::replace(
+        env::replace(
             &mut root,
             &self.sources,
             self.environment,
             &mut self.problems,
         );
         let notes = Notes::default();
-        let raw = raw::File::deserialize(Reader::new(&root, &notes));
+        let raw = schema::File::deserialize(Reader::new(&root, &notes));
         for problem in notes.problems.take() {
-            problem::note(&mut self.problems, problem);
+            diagnostic::note(&mut self.problems, problem);
         }
         self.sources.hide(file, &notes.secrets.borrow());
         self.meant.append(&mut notes.meant.borrow_mut());

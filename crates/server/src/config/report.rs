@@ -9,7 +9,7 @@ use miette::{
 };
 use serde::Serialize;
 
-use super::problem::{Problem, Severity};
+use super::diagnostic::{Problem, Severity};
 use super::source::{Source, Sources, Span};
 use crate::format::{ceil_char_boundary, floor_char_boundary};
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::problem::{Problem, code};
+use super::diagnostic::{Problem, code};
 
 /// The largest file that is read.
 pub(crate) const LARGEST: usize = 4 << 20;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use tallygate_core::Quota;
 
-use super::{load, words};
+use super::{load, summary};
 use crate::cli::DiffArgs;
 use crate::config::Loaded;
 use crate::error::Failure;
@@ -139,22 +139,27 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
             changes.push(change);
         }
     };
-    let (from, to) = (words::when(&old.when), words::when(&new.when));
+    let (from, to) = (summary::when(&old.when), summary::when(&new.when));
     differs("match", from, to, Some(KEPT));
     differs(
         "key",
-        words::key(&old.key),
-        words::key(&new.key),
+        summary::key(&old.key),
+        summary::key(&new.key),
         Some(ANEW),
     );
-    let (from, to) = (words::tier_by(&old.limits), words::tier_by(&new.limits));
+    let (from, to) = (summary::tier_by(&old.limits), summary::tier_by(&new.limits));
     differs("tier", from, to, None);
-    differs("cost", words::cost(&old.cost), words::cost(&new.cost), None);
-    let (from, to) = (words::on_failure(old), words::on_failure(new));
+    differs(
+        "cost",
+        summary::cost(&old.cost),
+        summary::cost(&new.cost),
+        None,
+    );
+    let (from, to) = (summary::on_failure(old), summary::on_failure(new));
     differs("on_failure", from, to, None);
-    let missing = |rule: &Rule| words::on_missing(rule.on_missing).to_owned();
+    let missing = |rule: &Rule| summary::on_missing(rule.on_missing).to_owned();
     differs("on_missing", missing(old), missing(new), None);
-    let (from, to) = (words::answers(&old.counts), words::answers(&new.counts));
+    let (from, to) = (summary::answers(&old.counts), summary::answers(&new.counts));
     differs("count", from, to, None);
     for (what, flag) in [
         ("enabled", (|rule: &Rule| rule.enabled) as fn(&Rule) -> bool),
@@ -185,7 +190,7 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
 fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     type Counters = BTreeMap<(Option<String>, String), Quota>;
     let counters = |rule: &Rule| -> Counters {
-        let limits = words::limits(rule).into_iter();
+        let limits = summary::limits(rule).into_iter();
         limits
             .map(|(tier, name, quota)| ((tier, name), quota))
             .collect()

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use self::seen::Seen;
-use super::{load, words};
+use super::{load, summary};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
 use tallygate::rules::{By, Fate, Mismatch, Rule, Rules, Sight, Step};
@@ -115,7 +115,7 @@ impl Told {
 fn why(fate: &Fate, rule: &Rule) -> String {
     let source = |part: &usize| {
         let part = rule.key.get(*part);
-        part.map_or_else(String::new, |part| words::key(std::slice::from_ref(part)))
+        part.map_or_else(String::new, |part| summary::key(std::slice::from_ref(part)))
     };
     let by = |by: &By, list: &str| match by {
         By::List(number) => format!("the client is number {} of `{list}`", number + 1),
@@ -134,7 +134,7 @@ fn why(fate: &Fate, rule: &Rule) -> String {
             };
             format!(
                 "{what} does not match: it is about {}",
-                words::when(&rule.when)
+                summary::when(&rule.when)
             )
         }
         Fate::Allowed(reason) => format!("allowed: {}", by(reason, "allow")),
@@ -154,7 +154,7 @@ fn why(fate: &Fate, rule: &Rule) -> String {
             stop,
             ..
         } => {
-            let mut why = words::when(&rule.when);
+            let mut why = summary::when(&rule.when);
             if let Some(number) = instead {
                 why += &format!("; limits of override number {}", number + 1);
             }

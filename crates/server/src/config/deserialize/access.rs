@@ -6,7 +6,7 @@ use serde::de::{
 };
 
 use super::{Reader, Stopped};
-use crate::config::tree::{Entry, Kind, Node};
+use crate::config::yaml::{Entry, Kind, Node};
 
 /// The items of a list.
 pub(super) struct Items<'de> {

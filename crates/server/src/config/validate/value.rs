@@ -9,8 +9,8 @@ use tallygate::http::Network;
 use tallygate_core::Quota;
 
 use super::Checker;
+use crate::config::diagnostic::{Problem, code};
 use crate::config::field::{At, Flag, Text, Whole};
-use crate::config::problem::{Problem, code};
 use crate::config::source::Span;
 use tallygate::rules::TextError;
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::schema;
 use crate::config::source::Sources;
-use crate::config::tree::{self, Kind, Node};
+use crate::config::yaml::{self, Kind, Node};
 
 /// A file as JSON has it, numbers and flags told apart as YAML does.
 fn json(text: &str) -> Value {
@@ -32,7 +32,7 @@ fn json(text: &str) -> Value {
     }
     let mut sources = Sources::default();
     let file = sources.add("f", None, text.to_owned());
-    value(&tree::parse(&sources, file, &mut Vec::new()).unwrap())
+    value(&yaml::parse(&sources, file, &mut Vec::new()).unwrap())
 }
 
 /// Checks a value; the path of the first thing that does not hold.

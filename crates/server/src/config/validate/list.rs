@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{At, Checker, Names, Problem, Span, code, raw};
+use super::{At, Checker, Names, Problem, Span, code, schema};
+use crate::config::diagnostic::did_you_mean;
 use crate::config::field::OneOrMany;
-use crate::config::problem::did_you_mean;
 use tallygate::rules::{Entry, Instead, KeyText, Kinds, Override, Part, Rule, Source};
 
 /// A rule's key, as lists go by it.
@@ -46,17 +46,17 @@ impl Checker<'_> {
     /// The entries of `allow` or `deny`.
     pub(super) fn entries(
         &mut self,
-        at: Option<&At<OneOrMany<raw::Entry>>>,
+        at: Option<&At<OneOrMany<schema::Entry>>>,
         shape: Shape<'_>,
     ) -> Vec<Entry> {
         let list = at.and_then(At::get).map_or(&[][..], |list| &list.0);
-        let entry = |at: &At<raw::Entry>| self.entry(at, shape);
+        let entry = |at: &At<schema::Entry>| self.entry(at, shape);
         list.iter().filter_map(entry).collect()
     }
 
-    fn entry(&mut self, at: &At<raw::Entry>, shape: Shape<'_>) -> Option<Entry> {
+    fn entry(&mut self, at: &At<schema::Entry>, shape: Shape<'_>) -> Option<Entry> {
         match at.get()? {
-            raw::Entry::Text(at) => {
+            schema::Entry::Text(at) => {
                 let network = self.network(at);
                 if network.is_none()
                     && let Some(problem) = self.problems.last_mut()
@@ -66,7 +66,7 @@ impl Checker<'_> {
                 }
                 network.map(Entry::Network)
             }
-            raw::Entry::Map(map) => {
+            schema::Entry::Map(map) => {
                 let key = map.key.get()?;
                 let text = self.key_text(key, map.key.span, shape)?;
                 Some(Entry::Key(text))
@@ -77,13 +77,13 @@ impl Checker<'_> {
     /// A key that some client may have by the rule's.
     pub(super) fn key_text(
         &mut self,
-        raw: &raw::Key,
+        raw: &schema::Key,
         span: Span,
         shape: Shape<'_>,
     ) -> Option<KeyText> {
         let texts: Vec<(&str, Span)> = match raw {
-            raw::Key::Text(secret) => vec![(secret.0.text.as_str(), span)],
-            raw::Key::List(list) => list
+            schema::Key::Text(secret) => vec![(secret.0.text.as_str(), span)],
+            schema::Key::List(list) => list
                 .iter()
                 .map(|at| at.get().map(|secret| (secret.0.text.as_str(), at.span)))
                 .collect::<Option<_>>()?,
@@ -128,7 +128,7 @@ impl Checker<'_> {
     /// What holds for some instead of a rule.
     pub(super) fn over<'r>(
         &mut self,
-        raw: &raw::Override,
+        raw: &schema::Override,
         span: Span,
         listed: &Listed<'r>,
     ) -> Option<Override> {
@@ -152,8 +152,8 @@ impl Checker<'_> {
         };
         let shape = match (rule, raw.who.get()?) {
             (Some(rule), _) => of(rule),
-            (None, raw::Entry::Text(_)) => NO_KEY,
-            (None, raw::Entry::Map(map)) => self.rule_for_all(map, listed)?.map_or(NO_KEY, of),
+            (None, schema::Entry::Text(_)) => NO_KEY,
+            (None, schema::Entry::Map(map)) => self.rule_for_all(map, listed)?.map_or(NO_KEY, of),
         };
         let who = self.entry(&raw.who, shape)?;
         Some(Override {
@@ -167,12 +167,12 @@ impl Checker<'_> {
     /// many parts, the one with the most. None if it would stand for different clients.
     fn rule_for_all<'r>(
         &mut self,
-        map: &raw::KeyEntry,
+        map: &schema::KeyEntry,
         listed: &Listed<'r>,
     ) -> Option<Option<&'r Rule>> {
         let given = match map.key.get()? {
-            raw::Key::Text(_) => 1,
-            raw::Key::List(list) => list.len(),
+            schema::Key::Text(_) => 1,
+            schema::Key::List(list) => list.len(),
         };
         match listed.kinds.of_length(given) {
             Some((first, Some(other))) => {
@@ -187,7 +187,7 @@ impl Checker<'_> {
         }
     }
 
-    fn instead(&mut self, raw: &raw::Override, span: Span) -> Option<Instead> {
+    fn instead(&mut self, raw: &schema::Override, span: Span) -> Option<Instead> {
         for (field, at) in [("allow", &raw.allow), ("deny", &raw.deny)] {
             if let Some(at) = at
                 && at.get().is_some_and(|flag| !flag.0)

@@ -3,17 +3,16 @@
 
 mod access;
 mod hint;
-mod stopped;
 
 use std::cell::RefCell;
+use std::fmt;
 
 use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
 
 use self::access::{Items, Pairs, Placed, Shape};
-use self::stopped::Stopped;
-use super::problem::{self, Problem, code, did_you_mean, either, quoted};
+use super::diagnostic::{self, Problem, code, did_you_mean, either, quoted};
 use super::source::Span;
-use super::tree::{Kind, Node, Scalar};
+use super::yaml::{Kind, Node, Scalar};
 
 /// Asks for a value together with its place; what is wrong inside is noted, and nothing is lost
 /// beside it.
@@ -74,7 +73,7 @@ impl<'de> Reader<'de> {
     }
 
     fn note(&self, problem: Problem) -> Stopped {
-        problem::note(&mut self.notes.problems.borrow_mut(), problem);
+        diagnostic::note(&mut self.notes.problems.borrow_mut(), problem);
         Stopped::Noted
     }
 
@@ -353,4 +352,37 @@ pub(super) fn shown_variables<'a>(names: impl IntoIterator<Item = &'a str>) -> S
         .map(|name| format!("${{{name}}}"))
         .collect();
     format!("the value of {}", names.join(" and "))
+}
+
+/// Why reading stopped.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// It has been noted.
+    Noted,
+    /// A field is missing; whoever knows of what notes it.
+    Missing(&'static str),
+    /// Something else; whoever knows where notes it.
+    Other(String),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stopped::Noted => f.write_str("noted"),
+            Stopped::Missing(field) => write!(f, "`{field}` is missing"),
+            Stopped::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+impl de::Error for Stopped {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Stopped::Other(message.to_string())
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Stopped::Missing(field)
+    }
 }

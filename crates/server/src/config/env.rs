@@ -1,9 +1,9 @@
 //! Environment variables in text: `${NAME}` and `${NAME:-default}`. Runs after YAML is read, so
 //! that no value can change what a file means; knows no field.
 
-use super::problem::{self, Problem, code, quoted};
+use super::diagnostic::{self, Problem, code, quoted};
 use super::source::{Sources, Span};
-use super::tree::{Kind, Node, Scalar};
+use super::yaml::{Kind, Node, Scalar};
 
 /// The longest that one text may become.
 const LONGEST: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub(crate) fn replace(
             if scalar.text.contains('$')
                 && let Err(problem) = replace_text(scalar, node.span, sources, environment)
             {
-                problem::note(problems, problem);
+                diagnostic::note(problems, problem);
                 node.kind = Kind::Broken;
             }
         }
@@ -128,13 +128,13 @@ fn find(sources: &Sources, span: Span, part: &str) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tree;
+    use crate::config::yaml;
 
     fn replaced(text: &str) -> Result<(String, Vec<String>), String> {
         let mut sources = Sources::default();
         let file = sources.add("f", None, format!("'{text}'"));
         let mut problems = Vec::new();
-        let mut node = tree::parse(&sources, file, &mut problems).unwrap();
+        let mut node = yaml::parse(&sources, file, &mut problems).unwrap();
         let environment = |name: &str| match name {
             "SET" => Some("value".to_owned()),
             "EMPTY" => Some(String::new()),

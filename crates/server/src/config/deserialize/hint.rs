@@ -1,7 +1,7 @@
 //! What was probably meant. Knows the words that other limiters use.
 
-use crate::config::problem::did_you_mean;
-use crate::config::tree::{Kind, Node};
+use crate::config::diagnostic::did_you_mean;
+use crate::config::yaml::{Kind, Node};
 
 /// Words that others use for our fields.
 const OTHER_WORDS: [(&str, &str); 30] = [

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{At, Checker, Problem, Text, code, raw};
+use super::{At, Checker, Problem, Text, code, schema};
 use crate::config::field::{OneOrMany, Url, Whole};
 use crate::gateway::{Host, Limits, Timeouts, Tls, Upstream};
 use tallygate::rules::{Match, SharedBy};
@@ -33,7 +33,7 @@ pub struct GatewaySetting {
 }
 
 impl Checker<'_> {
-    pub(super) fn gateway(&mut self, file: &raw::File) -> Option<GatewaySetting> {
+    pub(super) fn gateway(&mut self, file: &schema::File) -> Option<GatewaySetting> {
         let raw = file.gateway.as_ref()?.get()?;
         let mut setting = GatewaySetting::default();
         if let Some(at) = &raw.listen {
@@ -44,8 +44,8 @@ impl Checker<'_> {
         }
         if let Some(host) = raw.host.as_ref().and_then(At::get) {
             setting.host = match host {
-                raw::Host::Client => Host::Client,
-                raw::Host::Upstream => Host::Upstream,
+                schema::Host::Client => Host::Client,
+                schema::Host::Upstream => Host::Upstream,
             };
         }
         let ca_cert = raw.upstream_ca_cert.as_ref();
@@ -113,7 +113,7 @@ impl Checker<'_> {
         upstreams
     }
 
-    fn tls(&mut self, raw: &raw::Tls) -> Option<Tls> {
+    fn tls(&mut self, raw: &schema::Tls) -> Option<Tls> {
         let certificate = self.path("cert", &raw.cert);
         let key = self.path("key", &raw.key);
         Some(Tls {
@@ -122,7 +122,7 @@ impl Checker<'_> {
         })
     }
 
-    fn timeouts(&mut self, raw: &raw::Timeouts, timeouts: &mut Timeouts) {
+    fn timeouts(&mut self, raw: &schema::Timeouts, timeouts: &mut Timeouts) {
         let fields: [(&Option<At<Text>>, &mut Duration); 11] = [
             (&raw.header, &mut timeouts.header),
             (&raw.body_idle, &mut timeouts.body_idle),
@@ -142,7 +142,7 @@ impl Checker<'_> {
         }
     }
 
-    fn sizes(&mut self, raw: &raw::Sizes, limits: &mut Limits) {
+    fn sizes(&mut self, raw: &schema::Sizes, limits: &mut Limits) {
         let mut size = |what: &str, at: &Option<At<Whole>>, least: u64, most: u64| {
             self.whole(what, at.as_ref()?, least, most)
         };
@@ -170,12 +170,12 @@ impl Checker<'_> {
     /// What requests share a call to an upstream by; none if they do not.
     pub(super) fn single_flight(
         &mut self,
-        at: &At<raw::SingleFlight>,
+        at: &At<schema::SingleFlight>,
         when: &Match,
     ) -> Option<SharedBy> {
         match at.get()? {
-            raw::SingleFlight::Text(flag) => flag.get()?.0.then_some(SharedBy::Credentials),
-            raw::SingleFlight::Map(map) => {
+            schema::SingleFlight::Text(flag) => flag.get()?.0.then_some(SharedBy::Credentials),
+            schema::SingleFlight::Map(map) => {
                 let parts = map.by.get()?;
                 if parts.0.is_empty() {
                     let message = "`by` has no part, so that every client would be alike";

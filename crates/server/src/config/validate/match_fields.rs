@@ -2,10 +2,10 @@
 
 use http::Method;
 
-use super::{At, Checker, Problem, Span, Text, code, raw};
+use super::{At, Checker, Problem, Span, Text, code, schema};
+use crate::config::diagnostic::nearest;
 use crate::config::field::{OneOrMany, Table};
 use crate::config::lint;
-use crate::config::problem::nearest;
 use tallygate::rules::{Glob, HeaderMatch, HeaderTest, Match};
 
 /// Methods that are usual, near which another one is probably a slip.
@@ -15,7 +15,7 @@ const USUAL: [&str; 9] = [
 
 impl Checker<'_> {
     /// Which requests, and where each path stands.
-    pub(super) fn when(&mut self, raw: &raw::Match) -> (Match, Vec<Span>) {
+    pub(super) fn when(&mut self, raw: &schema::Match) -> (Match, Vec<Span>) {
         let mut paths = Vec::new();
         let mut places = Vec::new();
         for at in self.list("path", raw.path.as_ref()) {
@@ -92,16 +92,16 @@ impl Checker<'_> {
         Some(method)
     }
 
-    fn header_tests(&mut self, table: &Table<raw::HeaderTest>) -> Vec<HeaderMatch> {
+    fn header_tests(&mut self, table: &Table<schema::HeaderTest>) -> Vec<HeaderMatch> {
         let mut matches = Vec::new();
         for (name, test) in &table.0 {
             let header = self.header_name(name);
             let test = match test.get() {
                 None => None,
-                Some(raw::HeaderTest::Text(at)) => {
+                Some(schema::HeaderTest::Text(at)) => {
                     self.glob(at).map(|glob| HeaderTest::Like(vec![glob]))
                 }
-                Some(raw::HeaderTest::List(list)) => {
+                Some(schema::HeaderTest::List(list)) => {
                     if list.is_empty() {
                         let message = "an empty list matches no header";
                         let problem = Problem::error(code::NO_VALUE, test.span, message);
@@ -110,7 +110,7 @@ impl Checker<'_> {
                     let globs = list.iter().filter_map(|at| self.glob(at)).collect();
                     Some(HeaderTest::Like(globs))
                 }
-                Some(raw::HeaderTest::Map(map)) => map.present.get().map(|flag| match flag.0 {
+                Some(schema::HeaderTest::Map(map)) => map.present.get().map(|flag| match flag.0 {
                     true => HeaderTest::Present,
                     false => HeaderTest::Absent,
                 }),

@@ -3,14 +3,11 @@
 //! Built on the events of granit-parser, the parser below serde-saphyr: serde-saphyr itself stops
 //! at the first mistake, and forgets places where a field may be written in more than one way.
 
-mod advice;
-
 use std::collections::HashMap;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use self::advice::advice;
-use super::problem::{self, Problem, code, quoted};
+use super::diagnostic::{self, Problem, code, quoted};
 use super::source::{Sources, Span};
 use crate::format::floor_char_boundary;
 
@@ -99,7 +96,7 @@ pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -
             Err(error) => Err(builder.scan_error(&error)),
         };
         if let Err(problem) = outcome {
-            problem::note(builder.problems, problem);
+            diagnostic::note(builder.problems, problem);
             return None;
         }
     }
@@ -110,7 +107,7 @@ pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -
         })
         | None => {
             let problem = Problem::error(code::EMPTY, Span::start_of(file), "the file is empty");
-            problem::note(
+            diagnostic::note(
                 problems,
                 problem.help("a rules file begins with `version: 1`"),
             );
@@ -213,7 +210,7 @@ impl Builder<'_> {
                     format!("{shown} is an alias, and nothing has that anchor"),
                 );
                 let hint = "text that begins with `*` needs quotes, such as '*.example.com'";
-                problem::note(self.problems, problem.help(hint));
+                diagnostic::note(self.problems, problem.help(hint));
                 let kind = Kind::Broken;
                 self.put(Node { span, kind });
                 Ok(())
@@ -297,7 +294,7 @@ impl Builder<'_> {
                 .map_or_else(|| self.span(at), |at| self.span(&at));
             let problem = Problem::error(code::YAML, span, "a tag has no meaning here");
             let hint = "text that begins with `!` needs quotes";
-            problem::note(self.problems, problem.help(hint));
+            diagnostic::note(self.problems, problem.help(hint));
         }
     }
 
@@ -351,7 +348,7 @@ fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<
         Kind::Broken => return false,
         Kind::Nothing | Kind::List(_) | Kind::Map(_) => {
             let problem = Problem::error(code::YAML, span, "a field's name has to be text");
-            problem::note(
+            diagnostic::note(
                 problems,
                 problem.help("a value that begins with `{` or `[` needs quotes"),
             );
@@ -360,7 +357,7 @@ fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<
     };
     if text == "<<" {
         let problem = Problem::error(code::UNKNOWN_FIELD, span, "mappings are not merged by `<<`");
-        problem::note(
+        diagnostic::note(
             problems,
             problem.help("an alias can stand for a whole value: `limits: *usual`"),
         );
@@ -369,7 +366,7 @@ fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<
     if let Some(&first) = seen.get(text) {
         let message = format!("the field {} is given twice", quoted(text));
         let problem = Problem::error(code::DUPLICATE_FIELD, span, message);
-        problem::note(
+        diagnostic::note(
             problems,
             problem.label("again here").other(first, "first here"),
         );
@@ -379,5 +376,97 @@ fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<
     true
 }
 
+/// What usually helps.
+fn advice(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::TabNotAllowed
+        | ErrorKind::TabInBlockIndentation
+        | ErrorKind::TabInIndentation
+        | ErrorKind::TabInPlainScalar
+        | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML forbids tabs there"),
+        ErrorKind::UnexpectedCharacter { .. } => {
+            Some("text that begins with such a character needs quotes")
+        }
+        ErrorKind::UnclosedFlowCollection { .. }
+        | ErrorKind::UnexpectedEofFlowSequence
+        | ErrorKind::UnexpectedEofFlowMapping
+        | ErrorKind::UnexpectedEofImplicitFlowMapping
+        | ErrorKind::ExpectedFlowMappingSeparator
+        | ErrorKind::ExpectedFlowSequenceSeparator
+        | ErrorKind::InvalidColonPlacement
+        | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
+            Some("a comma or a closing `]` or `}` is missing before this")
+        }
+        ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => {
+            Some("the closing quote is missing, here or in a line before")
+        }
+        ErrorKind::MappingValueNotAllowed => Some(
+            "fields of one mapping begin in the same column; text with `: ` in it needs quotes",
+        ),
+        ErrorKind::InvalidSimpleKey | ErrorKind::SimpleKeyExpected => {
+            Some("`name: value` needs a `:` and a space; text with `: ` in it needs quotes")
+        }
+        ErrorKind::ExpectedBlockMappingKey
+        | ErrorKind::ExpectedBlockSequenceEntry
+        | ErrorKind::BlockSequenceEntryNotAllowed
+        | ErrorKind::InvalidIndentation => {
+            Some("fields of one mapping, and `-` of one list, begin in the same column")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (Option<Node>, Vec<&'static str>) {
+        let mut sources = Sources::default();
+        let file = sources.add("f", None, text.to_owned());
+        let mut problems = Vec::new();
+        let node = parse(&sources, file, &mut problems);
+        (node, problems.iter().map(|problem| problem.code).collect())
+    }
+
+    #[test]
+    fn a_bomb_of_aliases_is_refused_in_little_time() {
+        let mut text = String::from("a: &a [x, x, x, x, x, x, x, x, x]\n");
+        for (name, inner) in ["b", "c", "d", "e", "f", "g", "h"]
+            .iter()
+            .zip("abcdefg".chars())
+        {
+            let alias = format!("*{inner}, ").repeat(9);
+            text += &format!("{name}: &{name} [{alias}]\n");
+        }
+        assert_eq!(parsed(&text).1, [code::TOO_MANY_ALIASES]);
+    }
+
+    #[test]
+    fn an_alias_inside_its_own_anchor_is_refused() {
+        assert_eq!(parsed("a: &a [*a]").1, [code::YAML]);
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        assert_eq!(parsed(&"[".repeat(100_000)).1, [code::TOO_DEEP]);
+        assert_eq!(parsed(&"- ".repeat(100_000)).1, [code::TOO_DEEP]);
+        assert_eq!(parsed(&"a: {".repeat(100)).1, [code::TOO_DEEP]);
+    }
+
+    #[test]
+    fn every_duplicate_is_told_and_the_first_counts() {
+        let (node, codes) = parsed("a: 1\nb: 2\na: 3\nb: 4\n");
+        assert_eq!(codes, [code::DUPLICATE_FIELD, code::DUPLICATE_FIELD]);
+        let Kind::Map(entries) = node.unwrap().kind else {
+            panic!("not a mapping");
+        };
+        assert_eq!(entries.len(), 2);
+    }
+
+    #[test]
+    fn nothing_at_all_is_an_empty_file() {
+        for text in ["", "\n\n", "# only a comment\n", "---\n", "\u{feff}", "~"] {
+            assert_eq!(parsed(text).1, [code::EMPTY], "{text:?}");
+        }
+    }
+}

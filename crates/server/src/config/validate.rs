@@ -2,20 +2,20 @@
 //! once. Knows the raw file and the rules; knows nothing of files and of YAML.
 
 mod gateway;
+mod key;
 mod limits;
 mod list;
-mod part;
+mod match_fields;
 mod rule;
 mod settings;
 mod value;
-mod when;
 
 use std::collections::HashMap;
 
+use super::deserialize::Meant;
+use super::diagnostic::{self, Problem, code};
 use super::field::{At, Text};
-use super::problem::{self, Problem, code};
-use super::raw;
-use super::read::Meant;
+use super::schema;
 use super::source::{Sources, Span};
 use tallygate::rules::{Fault, Name, RuleSet};
 
@@ -45,7 +45,7 @@ pub(super) struct Checked {
 /// Checks the main file and those it includes, in order. None of it can be used if there is an
 /// error among the problems.
 pub(super) fn check(
-    files: &[raw::File],
+    files: &[schema::File],
     sources: &Sources,
     meant: &[Meant],
     problems: &mut Vec<Problem>,
@@ -159,7 +159,7 @@ type Names = HashMap<String, Span>;
 
 impl Checker<'_> {
     fn note(&mut self, problem: Problem) {
-        problem::note(self.problems, problem);
+        diagnostic::note(self.problems, problem);
     }
 
     /// Notes an error, and that there is no value.
@@ -195,7 +195,7 @@ impl Checker<'_> {
         self.parsed(code::NAME, at)
     }
 
-    fn not_too_many(&mut self, files: &[raw::File]) {
+    fn not_too_many(&mut self, files: &[schema::File]) {
         let mut number = 0;
         for raw in files.iter().flat_map(|file| list_of(file.rules.as_ref())) {
             number += 1;

@@ -7,7 +7,7 @@ use tallygate::RedisStore;
 use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::Usual;
-use super::{At, Checker, Problem, Text, code, raw};
+use super::{At, Checker, Problem, Text, code, schema};
 use crate::config::field::{Url, Whole};
 use crate::config::lint;
 use tallygate::rules::Missing;
@@ -50,7 +50,7 @@ impl fmt::Debug for StoreSetting {
 }
 
 impl Checker<'_> {
-    pub(super) fn version(&mut self, file: &raw::File) {
+    pub(super) fn version(&mut self, file: &schema::File) {
         let at = &file.version;
         match at.get() {
             None | Some(Whole(VERSION)) => {}
@@ -63,7 +63,7 @@ impl Checker<'_> {
     }
 
     /// Settings belong to the main file.
-    pub(super) fn only_rules(&mut self, file: &raw::File) {
+    pub(super) fn only_rules(&mut self, file: &schema::File) {
         let given = [
             ("store", file.store.as_ref().map(|at| at.span)),
             (
@@ -85,18 +85,18 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn store(&mut self, file: &raw::File) -> StoreSetting {
+    pub(super) fn store(&mut self, file: &schema::File) -> StoreSetting {
         let mut setting = StoreSetting::default();
         let Some(at) = &file.store else {
             return setting;
         };
         let store = match at.get() {
             None => return setting,
-            Some(raw::Store::Text(url)) => {
+            Some(schema::Store::Text(url)) => {
                 self.store_url(at.span, url, &mut setting);
                 return setting;
             }
-            Some(raw::Store::Map(store)) => store,
+            Some(schema::Store::Map(store)) => store,
         };
         if let Some(url) = store.url.get() {
             self.store_url(store.url.span, url, &mut setting);
@@ -146,24 +146,24 @@ impl Checker<'_> {
         setting.url.clone_from(text);
     }
 
-    pub(super) fn client(&mut self, file: &raw::File) -> ClientAddress {
+    pub(super) fn client(&mut self, file: &schema::File) -> ClientAddress {
         let proxies = file.trusted_proxies.as_ref().and_then(At::get);
         let mut client = match proxies {
             None => ClientAddress::peer(),
-            Some(raw::Proxies::Text(at)) => ClientAddress::behind(self.proxy(at)),
-            Some(raw::Proxies::List(list)) => {
+            Some(schema::Proxies::Text(at)) => ClientAddress::behind(self.proxy(at)),
+            Some(schema::Proxies::List(list)) => {
                 let networks: Vec<_> = list.iter().filter_map(|at| self.proxy(at)).collect();
                 ClientAddress::behind(networks)
             }
-            Some(raw::Proxies::Map(map)) => {
+            Some(schema::Proxies::Map(map)) => {
                 let hops = self.whole("hops", &map.hops, 1, MOST_HOPS).unwrap_or(1);
                 ClientAddress::behind_hops(usize::try_from(hops).unwrap_or(1))
             }
         };
         if let Some(forwarded) = file.forwarded.as_ref().and_then(At::get) {
             client = client.header(match forwarded {
-                raw::Forwarded::XForwardedFor => ForwardedBy::XForwardedFor,
-                raw::Forwarded::Forwarded => ForwardedBy::Forwarded,
+                schema::Forwarded::XForwardedFor => ForwardedBy::XForwardedFor,
+                schema::Forwarded::Forwarded => ForwardedBy::Forwarded,
             });
         }
         if let Some(at) = &file.forwarded
@@ -199,7 +199,7 @@ impl Checker<'_> {
     }
 
     /// What rules do unless they say otherwise.
-    pub(super) fn usual(&mut self, file: &raw::File) -> Usual {
+    pub(super) fn usual(&mut self, file: &schema::File) -> Usual {
         let plain = Usual::default();
         let headers = file.headers.as_ref().and_then(At::get);
         let on_failure = file.on_failure.as_ref().and_then(At::get);
@@ -217,10 +217,10 @@ impl Checker<'_> {
     }
 
     /// Which headers tell clients; what is not given is as it usually is.
-    pub(super) fn headers(&mut self, raw: &raw::Headers, usual: Headers) -> Headers {
+    pub(super) fn headers(&mut self, raw: &schema::Headers, usual: Headers) -> Headers {
         let map = match raw {
-            raw::Headers::Text(raw::Off::Off) => return Headers::none(),
-            raw::Headers::Map(map) => map,
+            schema::Headers::Text(schema::Off::Off) => return Headers::none(),
+            schema::Headers::Map(map) => map,
         };
         let mut headers = usual;
         if let Some(on) = map.retry_after.as_ref().and_then(At::get) {
@@ -231,9 +231,9 @@ impl Checker<'_> {
         }
         if let Some(version) = map.ratelimit.as_ref().and_then(At::get) {
             headers = headers.draft(match version {
-                raw::RateLimit::Latest => Some(Draft::Latest),
-                raw::RateLimit::Seven => Some(Draft::Seven),
-                raw::RateLimit::Off => None,
+                schema::RateLimit::Latest => Some(Draft::Latest),
+                schema::RateLimit::Seven => Some(Draft::Seven),
+                schema::RateLimit::Off => None,
             });
         }
         if let Some(at) = &map.jitter
@@ -246,10 +246,10 @@ impl Checker<'_> {
 }
 
 /// What happens to a request that does not say who it is.
-pub(super) fn missing(raw: raw::Missing) -> Missing {
+pub(super) fn missing(raw: schema::Missing) -> Missing {
     match raw {
-        raw::Missing::Refuse => Missing::Refuse,
-        raw::Missing::Pass => Missing::Pass,
-        raw::Missing::Shared => Missing::Shared,
+        schema::Missing::Refuse => Missing::Refuse,
+        schema::Missing::Pass => Missing::Pass,
+        schema::Missing::Shared => Missing::Shared,
     }
 }

@@ -1,9 +1,9 @@
 //! How much is allowed: quotas, and tiers of them. Knows which of them cannot go together.
 
 use super::list::Shape;
-use super::{At, Checker, Problem, Span, code, raw};
+use super::{At, Checker, Problem, Span, code, schema};
+use crate::config::diagnostic::did_you_mean;
 use crate::config::field::{OneOrMany, Table};
-use crate::config::problem::did_you_mean;
 use tallygate::rules::{KeyText, Limits, Name, Quotas, QuotasError, TierBy, Tiers};
 
 /// Where quotas stand.
@@ -13,7 +13,7 @@ impl Checker<'_> {
     /// A rule's limits, the same for all or by tier, and where each quota stands.
     pub(super) fn limits(
         &mut self,
-        raw: &raw::Rule,
+        raw: &schema::Rule,
         span: Span,
         shape: Shape<'_>,
     ) -> Option<(Limits, Vec<Places>)> {
@@ -50,15 +50,15 @@ impl Checker<'_> {
     }
 
     /// One or several quotas, and where each stands.
-    pub(super) fn quotas(&mut self, at: &At<OneOrMany<raw::Limit>>) -> Option<(Quotas, Places)> {
+    pub(super) fn quotas(&mut self, at: &At<OneOrMany<schema::Limit>>) -> Option<(Quotas, Places)> {
         let limits = &at.get()?.0;
         let mut quotas = Vec::new();
         let mut places = Vec::new();
         for limit in limits {
             let (name, quota) = match limit.get() {
                 None => continue,
-                Some(raw::Limit::Text(at)) => (None, at),
-                Some(raw::Limit::Map(map)) => (map.name.as_ref(), &map.quota),
+                Some(schema::Limit::Text(at)) => (None, at),
+                Some(schema::Limit::Map(map)) => (map.name.as_ref(), &map.quota),
             };
             let span = quota.span;
             let quota = self.quota(quota);
@@ -97,8 +97,8 @@ impl Checker<'_> {
 
     fn tiers(
         &mut self,
-        tier: &At<raw::Tier>,
-        tiers: &At<Table<OneOrMany<raw::Limit>>>,
+        tier: &At<schema::Tier>,
+        tiers: &At<Table<OneOrMany<schema::Limit>>>,
         shape: Shape<'_>,
     ) -> Option<(Tiers, Vec<Places>)> {
         let mut list: Vec<(Name, Quotas)> = Vec::new();
@@ -143,7 +143,7 @@ impl Checker<'_> {
     /// What says which tier a client is in.
     fn tier_by(
         &mut self,
-        lookup: &raw::Tier,
+        lookup: &schema::Tier,
         span: Span,
         known: &[&str],
         shape: Shape<'_>,

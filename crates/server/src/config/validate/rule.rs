@@ -9,7 +9,7 @@ use tallygate::{OnFailure, Replicas};
 
 use super::list::Shape;
 use super::settings::missing;
-use super::{At, Checker, Problem, Span, code, raw};
+use super::{At, Checker, Problem, Span, code, schema};
 use crate::config::field::{OneOrMany, Table, Text, Whole};
 use tallygate::rules::{Answers, Cost, Match, Missing, Rule, Statuses};
 
@@ -43,7 +43,7 @@ impl Checker<'_> {
     /// A rule and its places; none if it lacks what a rule cannot be without.
     pub(super) fn rule(
         &mut self,
-        raw: &raw::Rule,
+        raw: &schema::Rule,
         span: Span,
         usual: &Usual,
     ) -> Option<(Rule, RulePlaces)> {
@@ -119,10 +119,10 @@ impl Checker<'_> {
     }
 
     /// How much a request takes.
-    fn cost(&mut self, cost: &raw::Cost, rule: &raw::Rule) -> Option<Cost> {
+    fn cost(&mut self, cost: &schema::Cost, rule: &schema::Rule) -> Option<Cost> {
         let map = match cost {
-            raw::Cost::Text(at) => return self.units("cost", at).map(Cost::Constant),
-            raw::Cost::Map(map) => map,
+            schema::Cost::Text(at) => return self.units("cost", at).map(Cost::Constant),
+            schema::Cost::Map(map) => map,
         };
         let span = rule.cost.as_ref().map_or(rule.name.span, |at| at.span);
         let default = match &map.default {
@@ -147,7 +147,7 @@ impl Checker<'_> {
 
     fn cost_by_header(
         &mut self,
-        map: &raw::CostMap,
+        map: &schema::CostMap,
         header: &At<Text>,
         default: u32,
     ) -> Option<Cost> {
@@ -183,7 +183,7 @@ impl Checker<'_> {
 
     fn cost_by_method(
         &mut self,
-        map: &raw::CostMap,
+        map: &schema::CostMap,
         methods: &At<Table<Whole>>,
         default: u32,
     ) -> Option<Cost> {
@@ -203,19 +203,19 @@ impl Checker<'_> {
     /// What to answer when the store does not; what is not given is as it usually is.
     pub(super) fn on_failure(
         &mut self,
-        raw: &raw::OnFailure,
+        raw: &schema::OnFailure,
         usual: (OnFailure, Option<Duration>),
     ) -> (OnFailure, Option<Duration>) {
         const ONE: NonZeroU32 = NonZeroU32::MIN;
         let counted = OnFailure::Local(Replicas::Counted { at_least: ONE });
-        let of = |policy: &raw::FailurePolicy| match policy {
-            raw::FailurePolicy::Open => OnFailure::Open,
-            raw::FailurePolicy::Closed => OnFailure::Closed,
-            raw::FailurePolicy::Local => counted,
+        let of = |policy: &schema::FailurePolicy| match policy {
+            schema::FailurePolicy::Open => OnFailure::Open,
+            schema::FailurePolicy::Closed => OnFailure::Closed,
+            schema::FailurePolicy::Local => counted,
         };
         let map = match raw {
-            raw::OnFailure::Text(policy) => return (of(policy), usual.1),
-            raw::OnFailure::Map(map) => map,
+            schema::OnFailure::Text(policy) => return (of(policy), usual.1),
+            schema::OnFailure::Map(map) => map,
         };
         let mut policy = match map.policy.as_ref().and_then(At::get) {
             Some(policy) => of(policy),
@@ -240,21 +240,21 @@ impl Checker<'_> {
         (policy, deadline)
     }
 
-    fn replicas(&mut self, raw: &raw::Replicas) -> Option<Replicas> {
+    fn replicas(&mut self, raw: &schema::Replicas) -> Option<Replicas> {
         let (what, at) = match raw {
-            raw::Replicas::Text(at) => ("replicas", at),
-            raw::Replicas::Map(map) => ("at_least", &map.at_least),
+            schema::Replicas::Text(at) => ("replicas", at),
+            schema::Replicas::Map(map) => ("at_least", &map.at_least),
         };
         let number = self.whole(what, at, 1, MOST_REPLICAS)?;
         let number = u32::try_from(number).ok().and_then(NonZeroU32::new)?;
         Some(match raw {
-            raw::Replicas::Text(_) => Replicas::Fixed(number),
-            raw::Replicas::Map(_) => Replicas::Counted { at_least: number },
+            schema::Replicas::Text(_) => Replicas::Fixed(number),
+            schema::Replicas::Map(_) => Replicas::Counted { at_least: number },
         })
     }
 
     /// Which answers count.
-    fn answers(&mut self, raw: &raw::Count, span: Span) -> Answers {
+    fn answers(&mut self, raw: &schema::Count, span: Span) -> Answers {
         let mut list = |at: &At<OneOrMany<Text>>| -> Vec<Statuses> {
             let Some(list) = at.get() else {
                 return Vec::new();

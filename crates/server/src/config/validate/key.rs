@@ -1,8 +1,8 @@
 //! Who is limited: the parts of a key. Knows that a path's parameter has to be in the path.
 
-use super::{At, Checker, Problem, Span, Text, code, raw};
+use super::{At, Checker, Problem, Span, Text, code, schema};
+use crate::config::diagnostic::did_you_mean;
 use crate::config::field::OneOrMany;
-use crate::config::problem::did_you_mean;
 use tallygate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
 
 /// The words that are a part of a key by themselves.
@@ -14,7 +14,7 @@ impl Checker<'_> {
     /// A key, and where each part stands; none if a part is wrong.
     pub(super) fn key(
         &mut self,
-        parts: &OneOrMany<raw::Part>,
+        parts: &OneOrMany<schema::Part>,
         span: Span,
         when: &Match,
     ) -> (Option<Vec<Part>>, Vec<Span>) {
@@ -43,11 +43,11 @@ impl Checker<'_> {
     }
 
     /// Adds where a part is found, in order. Says whether all of it is right.
-    fn sources(&mut self, at: &At<raw::Part>, when: &Match, sources: &mut Vec<Source>) -> bool {
+    fn sources(&mut self, at: &At<schema::Part>, when: &Match, sources: &mut Vec<Source>) -> bool {
         let map = match at.get() {
             None => return false,
-            Some(raw::Part::Text(text)) => return self.word(at.span, text, sources),
-            Some(raw::Part::Map(map)) => map,
+            Some(schema::Part::Text(text)) => return self.word(at.span, text, sources),
+            Some(schema::Part::Map(map)) => map,
         };
         let source = self.source(map, at.span, when);
         let mut right = source.is_some();
@@ -92,7 +92,7 @@ impl Checker<'_> {
     }
 
     /// Where a part that is a mapping is found.
-    fn source(&mut self, map: &raw::PartMap, span: Span, when: &Match) -> Option<Source> {
+    fn source(&mut self, map: &schema::PartMap, span: Span, when: &Match) -> Option<Source> {
         if let Some(claim) = &map.claim {
             let Some(header) = &map.header else {
                 let message = "a `claim` needs the `header` it is in";
@@ -123,7 +123,7 @@ impl Checker<'_> {
     }
 
     /// Makes sure that a part is said in as many fields as it takes.
-    fn alone(&mut self, map: &raw::PartMap, span: Span, fields: usize) -> Option<()> {
+    fn alone(&mut self, map: &schema::PartMap, span: Span, fields: usize) -> Option<()> {
         let given = [
             &map.header,
             &map.cookie,
