@@ -16,7 +16,7 @@ use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tallygate::Quota;
 use tallygate::http::{Headers, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate_bench::entry;
 use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
@@ -152,7 +152,7 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
         Tells::Counts => Headers::none().retry_after(true).x_ratelimit(true),
         Tells::All => Headers::default(),
     };
-    let gate = Gate::new(Rule::new("bench", quota).by_ip().headers(headers));
+    let layer = RateLimitLayer::new(Rule::new("bench", quota).by_ip().headers(headers));
     let mut governor = GovernorConfigBuilder::default();
     governor.period(interval).burst_size(burst);
     let governed = if scenario.tells != Tells::Nothing {
@@ -171,7 +171,7 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
     };
     vec![
         (BARE, routed(plain())),
-        (TALLYGATE, routed(plain().layer(gate))),
+        (TALLYGATE, routed(plain().layer(layer))),
         (GOVERNOR, routed(governed)),
     ]
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tallygate::Limit;
-use tallygate::http::{Head, Plan, Policy, Stop, Terms, Why};
+use tallygate::http::{Head, Plan, Policy, RuleSettings, Stop, StopReason};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub(crate) const MOST_OVERRIDES: usize = 1_000;
 pub(crate) struct Force {
     live: Live,
     switch: AtomicU8,
-    closed: Arc<Terms>,
+    closed: Arc<RuleSettings>,
     made_of: Mutex<MadeOf>,
     metrics: Arc<Metrics>,
     /// An override may end sooner than the one that is waited for.
@@ -71,7 +71,7 @@ pub(crate) struct View {
     pub(crate) switched: Vec<Name>,
 }
 
-/// Why something cannot be put in force on the side.
+/// StopReason something cannot be put in force on the side.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     /// There is no such rule.
@@ -98,7 +98,7 @@ impl Force {
         let force = Force {
             live,
             switch: AtomicU8::new(Switch::Off as u8),
-            closed: Arc::new(Terms::new(KILL_SWITCH)),
+            closed: Arc::new(RuleSettings::new(KILL_SWITCH)),
             made_of: Mutex::new(MadeOf {
                 set,
                 origin: origin.into(),
@@ -131,8 +131,8 @@ impl Force {
             Switch::Off => return None,
             Switch::Open => {}
             Switch::Closed => plan.stop(Stop {
-                terms: Arc::clone(&self.closed),
-                why: Why::Closed,
+                settings: Arc::clone(&self.closed),
+                reason: StopReason::Closed,
             }),
         }
         Some(plan)

@@ -18,6 +18,7 @@ use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
+use tallygate::http::RuleSettings;
 
 use self::body::Body;
 pub(crate) use self::body::Object;
@@ -25,6 +26,7 @@ pub(crate) use self::known::Known;
 use self::question::Asking;
 use crate::auth::may_change;
 use crate::listener::Door;
+use crate::metrics::NO_RULE;
 use crate::otlp;
 use crate::playground::Playground;
 use crate::problem::{Code, Problem};
@@ -42,6 +44,7 @@ const MOST_ITEMS: usize = 1_000;
 pub(crate) struct Api {
     serving: Arc<Serving>,
     known: Known,
+    no_rule: Arc<RuleSettings>,
     playground: Playground,
 }
 
@@ -52,6 +55,7 @@ impl Api {
         Api {
             serving,
             known,
+            no_rule: Arc::new(RuleSettings::new(NO_RULE)),
             playground,
         }
     }
@@ -98,6 +102,7 @@ impl Api {
         let asking = Asking {
             serving: &self.serving,
             known: &self.known,
+            no_rule: &self.no_rule,
             may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let answer = asking
@@ -128,6 +133,7 @@ impl Api {
         let asking = Asking {
             serving: &self.serving,
             known: &self.known,
+            no_rule: &self.no_rule,
             may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let ask = async |item: &RawValue| -> Vec<u8> {

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use tallygate::Store;
 use tallygate::http::Policy;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -88,7 +88,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
     /// # Errors
     /// When there is no upstream, a limit is 0, or a certificate, its key or the authorities that
     /// vouch for upstreams cannot be used.
-    pub fn new(settings: Settings, gate: Gate<P, S>) -> Result<Self, SettingsError> {
+    pub fn new(settings: Settings, layer: RateLimitLayer<P, S>) -> Result<Self, SettingsError> {
         settings.check()?;
         let limits = &settings.limits;
         let most = limits.connections.min(Semaphore::MAX_PERMITS);
@@ -98,7 +98,7 @@ impl<P: Policy, S: Store> Gateway<P, S> {
         let forward = Forward::new(settings.clone())?;
         let serving = Serving {
             builder: connection::builder(limits),
-            gated: gate.layer(Flights::new(forward, shared)),
+            gated: layer.layer(Flights::new(forward, shared)),
             settings,
         };
         Ok(Gateway {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tallygate::http::{Charge, Outcome, Passage, Plan, Policy, Stop};
-use tallygate::{Decision, Limiter, OnFailure, Quota, Request, Verb};
+use tallygate::http::{
+    Charge, DelayMode, Enforcement, Plan, Policy, TryEnforce, enforce, try_enforce,
+};
+use tallygate::{Limiter, OnFailure, Quota};
 
 use crate::active_rules::Force;
 use crate::auth::Token;
@@ -72,100 +74,49 @@ impl Serving {
         self
     }
 
-    /// Decides a request at once: whoever asked sits any delay out. Counted under a rule's name.
-    pub(crate) async fn decide(&self, request: &Request<'_>, rule: &str, shadow: bool) -> Decision {
-        let began = Instant::now();
-        let decision = self.limiter.decide(request).await;
-        let took = began.elapsed();
-        self.metrics.took(took);
-        match request.asks() {
-            Verb::Check | Verb::Take | Verb::Charge => {
-                let outcome = outcome(&decision, shadow);
-                self.metrics.decided(rule, outcome);
-                otlp::note(rule, outcome, took);
-                self.count_keys(began, request, rule, &decision, outcome);
-            }
-            Verb::Peek | Verb::Refund | Verb::Reset => {}
-        }
-        decision
-    }
-
-    /// Counts a request that a rule stops whatever the counts.
-    pub(crate) fn stopped(&self, stop: &Stop, verb: Verb) {
-        match verb {
-            Verb::Check | Verb::Take | Verb::Charge => {
-                self.metrics.decided(&stop.terms.name, Outcome::Refused);
-                otlp::note(&stop.terms.name, Outcome::Refused, Duration::ZERO);
-            }
-            Verb::Peek | Verb::Refund | Verb::Reset => {}
-        }
-    }
-
-    /// Counts each key of a request once, however many of its limits were asked.
-    fn count_keys(
-        &self,
-        now: Instant,
-        request: &Request<'_>,
-        rule: &str,
-        decision: &Decision,
-        outcome: Outcome,
-    ) {
-        let asked = request.asked();
-        for (i, one) in asked.iter().enumerate() {
-            if asked[..i].iter().any(|before| before.key == one.key) {
-                continue;
-            }
-            let mut own = asked.iter().zip(decision.verdicts());
-            let own_refuses = own.any(|(other, verdict)| {
-                !verdict.allowed() && (asked.len() == 1 || other.key == one.key)
-            });
-            let outcome = match outcome {
-                // Another key of the request was refused, and this one went along.
-                Outcome::Refused | Outcome::ShadowRefused if !own_refuses => Outcome::Admitted,
-                own => own,
-            };
-            self.top.count(now, rule, &one.key, outcome);
-        }
-    }
-
-    /// Carries a plan out, and sits out the delay of a request that is held back.
-    pub(crate) async fn pass(&self, plan: Plan) -> Passage {
-        let began = Instant::now();
-        let passage = match Passage::at_once(&self.limiter, plan) {
-            Ok(passage) => passage,
-            Err(plan) => {
-                let _held = self.held_back(&plan);
-                Passage::of(&self.limiter, plan).await
+    /// Enforces a plan and records the outcome.
+    pub(crate) async fn enforce(&self, plan: Plan) -> Enforcement {
+        let started = Instant::now();
+        let enforcement = match try_enforce(&self.limiter, plan) {
+            TryEnforce::Done(enforcement) => enforcement,
+            TryEnforce::Pending(plan) => {
+                let _pending = self.track_pending(&plan);
+                enforce(&self.limiter, plan).await
             }
         };
-        let delay = passage.decision().map(Decision::delay).unwrap_or_default();
-        self.passed(&passage, began.elapsed().saturating_sub(delay));
-        passage
+        let elapsed = started.elapsed().saturating_sub(enforcement.waited());
+        self.record(&enforcement, elapsed);
+        enforcement
     }
 
-    /// Counts a request with this plan among those that are held back, until what this gives is
+    /// Counts a request in the queue depth of every rule that may delay it, until the guard is
     /// dropped.
-    pub(crate) fn held_back(&self, plan: &Plan) -> HeldBack {
-        let shapes = |charge: &&Charge| {
+    pub(crate) fn track_pending(&self, plan: &Plan) -> HeldBack {
+        let delays = |charge: &&Charge| {
             let mut limits = charge.limits.iter();
-            limits.any(|limit| limit.quota().algorithm().is_shaping())
+            plan.delay_mode() == DelayMode::Wait
+                && limits.any(|limit| limit.quota().algorithm().is_shaping())
         };
-        let shaping = plan.charges().iter().filter(shapes);
+        let delaying = plan.charges().iter().filter(delays);
         self.metrics
-            .held_back(shaping.map(|charge| &*charge.terms.name))
+            .held_back(delaying.map(|charge| &*charge.settings.name))
     }
 
-    /// Counts and times what became of a request.
-    pub(crate) fn passed(&self, passage: &Passage, took: Duration) {
-        self.metrics.took(took);
-        for (rule, outcome) in passage.outcomes() {
+    /// Records a decision in the metrics, the current span and the top keys.
+    pub(crate) fn record(&self, enforcement: &Enforcement, elapsed: Duration) {
+        let plan = enforcement.plan();
+        // A check that its rule stops is not timed: nothing was decided.
+        if plan.delay_mode() == DelayMode::Wait || plan.stopped().is_none() {
+            self.metrics.took(elapsed);
+        }
+        for (rule, outcome) in enforcement.outcomes() {
             self.metrics.decided(rule, outcome);
-            otlp::note(rule, outcome, took);
+            otlp::note(rule, outcome, elapsed);
         }
         let now = Instant::now();
-        for (charge, outcome) in passage.charged() {
+        for (charge, outcome) in enforcement.charges() {
             self.top
-                .count(now, &charge.terms.name, &charge.key, outcome);
+                .count(now, &charge.settings.name, &charge.key, outcome);
         }
     }
 
@@ -199,18 +150,5 @@ impl Serving {
             keys: counters.live_keys(),
             shared: counters.shared_decisions(),
         }
-    }
-}
-
-fn outcome(decision: &Decision, shadow: bool) -> Outcome {
-    match (decision.allowed(), decision.degraded()) {
-        // Whatever its policy, a rule that only watches stops nobody for want of the store.
-        (false, true) if shadow && decision.unavailable() => Outcome::DegradedAdmitted,
-        (false, _) if shadow => Outcome::ShadowRefused,
-        (true, true) => Outcome::DegradedAdmitted,
-        (false, true) => Outcome::DegradedRefused,
-        (false, false) => Outcome::Refused,
-        (true, false) if !decision.delay().is_zero() => Outcome::Delayed,
-        (true, false) => Outcome::Admitted,
     }
 }

@@ -13,7 +13,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
 use axum::routing::{get, post};
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{OnFailure, Quota};
 use tower::ServiceExt;
 
@@ -36,17 +36,20 @@ fn shop() -> Result<Router, Box<dyn Error>> {
         });
     // Whoever pays behind it must not be hurried: 20 a second, 100 in line, 3 s at most.
     let checkout = Rule::new("checkout", "leaky-bucket 20/s queue 100".parse::<Quota>()?)
-        .longest_delay(Duration::from_secs(3));
+        .max_delay(Duration::from_secs(3));
     let log_in = || async { (StatusCode::UNAUTHORIZED, "wrong password\n") };
     Ok(Router::new()
-        .route("/login", post(log_in).layer(Gate::new(failed_logins)))
+        .route(
+            "/login",
+            post(log_in).layer(RateLimitLayer::new(failed_logins)),
+        )
         .route(
             "/search",
-            get(|| async { "found\n" }).layer(Gate::new(search)),
+            get(|| async { "found\n" }).layer(RateLimitLayer::new(search)),
         )
         .route(
             "/checkout",
-            post(|| async { "paid\n" }).layer(Gate::new(checkout)),
+            post(|| async { "paid\n" }).layer(RateLimitLayer::new(checkout)),
         ))
 }
 

@@ -27,13 +27,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let remote = third_party().await?;
 
     // The third party takes a call every 50 ms; nobody here waits longer than 10 s.
-    let gate = Outbound::new(Limiter::new(
+    let layer = Outbound::new(Limiter::new(
         "leaky-bucket 20/s queue 100".parse::<Quota>()?,
     ))
     .by_host()
     .at_most(Duration::from_secs(10));
     let client = ServiceBuilder::new()
-        .layer(gate)
+        .layer(layer)
         .service(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());
 
     let started = Instant::now();

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tallygate::http::{Head, Rule, Rules};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 use tower::{Layer, Service, service_fn};
 
 /// How many requests each tenant sends in the same minute.
 const TENANTS: [(&str, u32); 3] = [("greedy", 100), ("acme", 30), ("small", 5)];
 
-type Shop = Gate<Rules, MemoryStore<Arc<ManualClock>>>;
+type Shop = RateLimitLayer<Rules, MemoryStore<Arc<ManualClock>>>;
 
 /// What a tenant has paid for; a real one is looked up by whatever checks the login.
 fn plan(head: &Head<'_>) -> Option<&'static str> {
@@ -33,7 +33,7 @@ fn together() -> Result<Shop, Box<dyn Error>> {
         .clock(Arc::new(ManualClock::at(0)))
         .build();
     let everybody = Rule::new("everybody", "fixed-window 60/min".parse::<Quota>()?);
-    Ok(Gate::over(store, everybody))
+    Ok(RateLimitLayer::with_store(store, everybody))
 }
 
 /// The same, and each tenant no more than its plan.
@@ -48,13 +48,13 @@ fn by_tier() -> Result<Shop, Box<dyn Error>> {
 #[expect(clippy::print_stdout, reason = "an example shows something")]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    for (title, gate) in [
+    for (title, layer) in [
         ("one limit for all", together()?),
         ("and one by tier", by_tier()?),
     ] {
         println!("{title}:");
         for (tenant, sent) in TENANTS {
-            let admitted = send(&gate, tenant, sent).await?;
+            let admitted = send(&layer, tenant, sent).await?;
             println!("  {tenant:<7} {admitted:>3} of {sent:>3} admitted");
         }
     }
@@ -62,11 +62,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Sends so many requests and says how many were admitted.
-async fn send(gate: &Shop, tenant: &str, times: u32) -> Result<u32, Box<dyn Error>> {
+async fn send(layer: &Shop, tenant: &str, times: u32) -> Result<u32, Box<dyn Error>> {
     let inner = service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
-    let mut service = gate.layer(inner);
+    let mut service = layer.layer(inner);
     let mut admitted = 0;
     for _ in 0..times {
         let request = Request::builder().header("x-tenant", tenant).body(())?;

@@ -1,4 +1,4 @@
-//! A gRPC service behind a gate: a refused call is RESOURCE_EXHAUSTED and says when to come back.
+//! A gRPC service behind a layer: a refused call is RESOURCE_EXHAUSTED and says when to come back.
 //!
 //! `cargo run -p tallygate --features tonic --example tonic_health`
 
@@ -6,7 +6,7 @@ use std::error::Error;
 
 use tallygate::Quota;
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder()
-        .layer(Gate::new(per_method))
+        .layer(RateLimitLayer::new(per_method))
         .add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
 

@@ -169,15 +169,6 @@ impl Decision {
         self.inner.verdict().allowed()
     }
 
-    /// Nothing of an admission, all of a refusal.
-    #[inline]
-    pub(crate) fn admitted(self) -> Result<(), Self> {
-        match self.allowed() {
-            true => Ok(()),
-            false => Err(self),
-        }
-    }
-
     /// Units taken; where limits have costs of their own, the least of those that are not 0.
     pub fn granted(&self) -> u32 {
         self.inner.verdict().granted()

@@ -1,29 +1,25 @@
-//! From an HTTP request to a decision, and from a decision to what the client is told. Knows the
-//! `http` crate's types; knows no server and no framework.
+//! Rate limiting of HTTP requests: rules, plans, their enforcement, and headers and problem details
+//! for clients. Uses the types of the `http` crate and no framework.
 
 mod client;
+mod enforce;
 mod grpc;
 mod head;
 mod headers;
 mod limits;
-mod lone;
 mod outcome;
-mod passage;
 mod peer;
 mod plan;
 mod refusal;
 mod rule;
 
 pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
+pub use enforce::{Enforcement, TryEnforce, enforce, try_enforce};
 pub use head::{Head, canonical, is_secret};
 pub use headers::{Draft, Headers};
 pub use limits::Limits;
-#[cfg(feature = "tower")]
-pub(crate) use lone::Told;
-pub use lone::{Consulted, Lone};
 pub use outcome::Outcome;
-pub use passage::Passage;
 pub use peer::Peer;
-pub use plan::{Charge, Counts, Plan, Policy, Stop, Terms, Why};
+pub use plan::{Charge, CountFilter, DelayMode, Plan, Policy, RuleSettings, Stop, StopReason};
 pub use refusal::Refusal;
 pub use rule::{Missing, Rule, Rules};

@@ -76,7 +76,7 @@
 //!
 //! # Before a service
 //!
-//! With the feature `tower`, a [`tower::Gate`] is a layer before any HTTP service: rules say whom
+//! With the feature `tower`, a [`tower::RateLimitLayer`] is a layer before any HTTP service: rules say whom
 //! to limit, clients are told the truth. With the features `axum` and `tonic` it knows where those
 //! note the socket's peer. [`http`] is what it is made of, [`outbound`] the same for calls to
 //! others.

@@ -17,7 +17,6 @@ pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuil
 use tallygate_core::CounterState;
 
 use crate::decision::Decision;
-use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
 
@@ -38,24 +37,6 @@ pub trait Store: Send + Sync + 'static {
     fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
         let _ = request;
         None
-    }
-
-    /// Checks one key against one limit at once, as [`decide_at_once`](Store::decide_at_once)
-    /// decides a request of nothing else.
-    #[inline]
-    fn check_at_once(&self, key: &Key<'_>, limit: &Limit, cost: u32) -> Option<Decision> {
-        self.decide_at_once(&Request::new(key, limit).cost(cost))
-    }
-
-    /// The same for those who want to know no more of an admission than that it is one.
-    #[inline]
-    fn admit_at_once(
-        &self,
-        key: &Key<'_>,
-        limit: &Limit,
-        cost: u32,
-    ) -> Option<Result<(), Decision>> {
-        self.check_at_once(key, limit, cost).map(Decision::admitted)
     }
 
     /// Hears of a limit to come, before the first request does. Nothing need be done.

@@ -1,33 +1,32 @@
-//! A gate before a service: a tower layer for axum, tonic and hyper. Knows tower's traits and
-//! `http`'s types; knows no framework but for the bodies it answers with.
+//! A tower layer that limits the requests to an HTTP service, for axum, tonic and hyper.
 //!
 //! ```
 //! use axum::Router;
 //! use axum::routing::post;
 //! use tallygate::Quota;
 //! use tallygate::http::Rule;
-//! use tallygate::tower::Gate;
+//! use tallygate::tower::RateLimitLayer;
 //!
 //! let login = Rule::new("login", "sliding-window-log 5/min".parse::<Quota>()?).by_ip();
 //! let app: Router = Router::new()
 //!     .route("/login", post(|| async { "welcome" }))
-//!     .layer(Gate::new(login));
+//!     .layer(RateLimitLayer::new(login));
 //! # Ok::<(), tallygate::QuotaError>(())
 //! ```
 //!
-//! Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that axum notes who is
-//! at the other end (feature `axum`); other servers insert a [`Peer`](crate::http::Peer).
+//! Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that axum records the
+//! address of the client (feature `axum`). Other servers insert a [`Peer`](crate::http::Peer).
 //!
-//! A request that some limit refuses gets 429 with a true `Retry-After` and problem details, or,
-//! if it is gRPC, `RESOURCE_EXHAUSTED` with `RetryInfo`. Every answer tells what is left. The
-//! service's error type stays what it is, and so does its body.
+//! A request that exceeds a limit is answered with status 429, `Retry-After` and problem details, or,
+//! for gRPC, with `RESOURCE_EXHAUSTED` and `RetryInfo`. Every other response carries the remaining
+//! quota. The error type and the body type of the service do not change.
 
 mod body;
-mod gate;
-mod passing;
+mod future;
+mod layer;
 mod service;
 
-pub use body::{FromText, GateBody};
-pub use gate::Gate;
-pub use passing::Passing;
-pub use service::Gated;
+pub use body::{FromBytes, RateLimitBody};
+pub use future::ResponseFuture;
+pub use layer::RateLimitLayer;
+pub use service::RateLimit;

@@ -1,34 +1,32 @@
-//! How an answer is written: a replay's figures, the binding limit, and the headers that a client
-//! would be told. Knows decisions; knows nothing of how they came.
-
-use std::sync::Arc;
+//! Writes the JSON and the headers of check API responses.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use tallygate::http::{Headers, Limits};
+use tallygate::http::Enforcement;
 use tallygate::{Decision, Limit, Outcome, Verdict};
 
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::verdict_json::{figures, number};
 
-/// What a question came to.
+/// The answer to a check.
 pub(super) enum Answer {
-    /// Limits said so.
-    Decided {
-        decision: Decision,
-        /// The limits that were asked, in order.
-        limits: Vec<Arc<Limits>>,
-        /// Which headers tell it.
-        headers: Headers,
-        /// What was asked for, if the rule only watches.
-        shadow: Option<u32>,
-    },
+    Decided(Enforcement),
     /// No limit applies.
-    Unlimited { granted: u32 },
-    /// It was stopped whatever the counts.
+    Unlimited {
+        granted: u32,
+    },
+    /// A rule stopped it whatever the counters say.
     Stopped(Problem),
+}
+
+/// A decision and the limits it is about.
+struct Decided<'e> {
+    decision: &'e Decision,
+    limits: Vec<&'e Limit>,
+    /// The requested cost, if the rule is in shadow mode.
+    shadow: Option<u32>,
 }
 
 impl Answer {
@@ -48,16 +46,8 @@ impl Answer {
         self.fields(&mut json);
         json.extend(b"}\n");
         let mut response = response::json(status, json);
-        if let Answer::Decided {
-            decision,
-            limits,
-            headers,
-            ..
-        } = self
-            && !self.watches_only()
-        {
-            let limits = limits.iter().map(|limits| &**limits);
-            headers.tell(response.headers_mut(), decision, limits);
+        if let Answer::Decided(enforcement) = self {
+            enforcement.write_headers(response.headers_mut());
         }
         response
     }
@@ -78,98 +68,109 @@ impl Answer {
 
     fn status(&self) -> StatusCode {
         match self {
-            Answer::Decided { decision, .. } if decision.allowed() || self.watches_only() => {
-                StatusCode::OK
-            }
-            Answer::Decided { decision, .. } if decision.unavailable() => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Answer::Decided { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Answer::Decided(enforcement) => match enforcement.decision() {
+                Some(decision) if decision.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
+                Some(decision) if !decision.allowed() => StatusCode::TOO_MANY_REQUESTS,
+                Some(_) | None => StatusCode::OK,
+            },
             Answer::Unlimited { .. } => StatusCode::OK,
             Answer::Stopped(problem) => problem.status(),
         }
     }
 
-    /// What is a problem rather than a decision.
+    /// The problem, if the check has no decision.
     fn problem(&self) -> Option<Problem> {
         match self {
-            Answer::Decided { decision, .. } if decision.unavailable() && !self.watches_only() => {
+            Answer::Decided(enforcement) => {
+                enforcement
+                    .decision()
+                    .filter(|decision| decision.unavailable())?;
                 let detail = "the store of the counters did not answer, and nothing goes ahead \
                               without it; this is not the client's fault";
                 Some(Problem::new(Code::StoreUnavailable, detail))
             }
-            Answer::Decided { .. } | Answer::Unlimited { .. } => None,
+            Answer::Unlimited { .. } => None,
             Answer::Stopped(problem) => Some(problem.clone()),
         }
     }
 
-    fn watches_only(&self) -> bool {
-        matches!(
-            self,
-            Answer::Decided {
-                shadow: Some(_),
-                ..
-            }
-        )
-    }
-
-    /// Every field, without braces.
+    /// Writes every field, without braces.
     fn fields(&self, json: &mut Vec<u8>) {
         match self {
-            Answer::Decided {
-                decision,
-                limits,
-                shadow,
-                ..
-            } => {
-                let limits: Vec<&Limit> = limits.iter().flat_map(|limits| limits.iter()).collect();
-                decided(json, decision, &limits, *shadow);
-            }
+            Answer::Decided(enforcement) => match Decided::new(enforcement) {
+                Some(decided) => decided.fields(json),
+                None => unlimited(json, true, 0),
+            },
             Answer::Unlimited { granted } => unlimited(json, true, *granted),
             Answer::Stopped(_) => unlimited(json, false, 0),
         }
     }
 }
 
-fn decided(json: &mut Vec<u8>, decision: &Decision, limits: &[&Limit], shadow: Option<u32>) {
-    let refused = !decision.allowed();
-    let together = match shadow {
-        // A rule that only watches lets through what it would refuse.
-        Some(granted) if refused => Verdict {
-            outcome: Outcome::Admitted {
-                granted,
-                delay_us: 0,
-            },
-            ..*decision.verdict()
-        },
-        Some(_) | None => *decision.verdict(),
-    };
-    json.extend(b"\"allowed\":");
-    figures(json, &together);
-    json.extend(b",\"binding\":");
-    let binding = limits.get(decision.binding()).map(|limit| limit.name());
-    serde_json::to_writer(&mut *json, &binding).expect("a text is JSON");
-    json.extend(b",\"degraded\":");
-    json.extend(decision.degraded().to_string().as_bytes());
-    if shadow.is_some() {
-        json.extend(b",\"shadow_refused\":");
-        json.extend(refused.to_string().as_bytes());
-    }
-    if limits.len() > 1 {
-        json.extend(b",\"quotas\":[");
-        for (i, (limit, verdict)) in limits.iter().zip(decision.verdicts()).enumerate() {
-            if i > 0 {
-                json.push(b',');
-            }
-            json.extend(format!("{{\"quota\":\"{}\",\"allowed\":", limit.quota()).as_bytes());
-            figures(json, verdict);
-            json.push(b'}');
+impl<'e> Decided<'e> {
+    /// `None` only if no charge was decided.
+    fn new(enforcement: &'e Enforcement) -> Option<Self> {
+        if let Some(decision) = enforcement.decision() {
+            let charges = enforcement.plan().charges().iter();
+            return Some(Decided {
+                decision,
+                limits: charges.flat_map(|charge| charge.limits.iter()).collect(),
+                shadow: None,
+            });
         }
-        json.push(b']');
+        let (charge, decision) = enforcement.shadow_decisions().next()?;
+        Some(Decided {
+            decision,
+            limits: charge.limits.iter().collect(),
+            shadow: Some(charge.cost),
+        })
+    }
+
+    fn fields(&self, json: &mut Vec<u8>) {
+        let Decided {
+            decision,
+            limits,
+            shadow,
+        } = self;
+        let refused = !decision.allowed();
+        let combined = match *shadow {
+            // A rule in shadow mode admits what it would refuse.
+            Some(granted) if refused => Verdict {
+                outcome: Outcome::Admitted {
+                    granted,
+                    delay_us: 0,
+                },
+                ..*decision.verdict()
+            },
+            Some(_) | None => *decision.verdict(),
+        };
+        json.extend(b"\"allowed\":");
+        figures(json, &combined);
+        json.extend(b",\"binding\":");
+        let binding = limits.get(decision.binding()).map(|limit| limit.name());
+        serde_json::to_writer(&mut *json, &binding).expect("a string is valid JSON");
+        json.extend(b",\"degraded\":");
+        json.extend(decision.degraded().to_string().as_bytes());
+        if shadow.is_some() {
+            json.extend(b",\"shadow_refused\":");
+            json.extend(refused.to_string().as_bytes());
+        }
+        if limits.len() > 1 {
+            json.extend(b",\"quotas\":[");
+            for (i, (limit, verdict)) in limits.iter().zip(decision.verdicts()).enumerate() {
+                if i > 0 {
+                    json.push(b',');
+                }
+                json.extend(format!("{{\"quota\":\"{}\",\"allowed\":", limit.quota()).as_bytes());
+                figures(json, verdict);
+                json.push(b'}');
+            }
+            json.push(b']');
+        }
     }
 }
 
-/// What is decided without any limit has no figures to tell.
+/// Writes the fields of an answer without limits.
 fn unlimited(json: &mut Vec<u8>, allowed: bool, granted: u32) {
     let text = format!(
         "\"allowed\":{allowed},\"granted\":{granted},\"limit\":null,\"remaining\":null,\

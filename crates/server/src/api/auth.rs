@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tallygate::http::{Head, Passage, Policy, Refusal};
+use tallygate::http::{Enforcement, Head, Policy, Refusal};
 
 use super::Api;
 use crate::problem::{Code, Problem};
@@ -56,13 +56,13 @@ impl Api {
         }
         original(&mut parts, follows)?;
         let plan = self.serving.force.plan(&Head::from(&parts));
-        let passage = self.serving.pass(plan).await;
-        Ok(answer(&passage, &Head::from(&parts), deny))
+        let enforcement = self.serving.enforce(plan).await;
+        Ok(answer(&enforcement, &Head::from(&parts), deny))
     }
 }
 
-fn answer(passage: &Passage, asked: &Head<'_>, deny: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = match passage.refusal() {
+fn answer(enforcement: &Enforcement, asked: &Head<'_>, deny: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = match enforcement.refusal() {
         None => Response::new(Full::default()),
         Some(refusal) => {
             let mut response = refusal.response(asked).map(Full::from);
@@ -75,7 +75,7 @@ fn answer(passage: &Passage, asked: &Head<'_>, deny: StatusCode) -> Response<Ful
             response
         }
     };
-    passage.tell(response.headers_mut());
+    enforcement.write_headers(response.headers_mut());
     response
 }
 

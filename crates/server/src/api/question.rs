@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tallygate::http::{Headers, Limits, Plan, Why};
-use tallygate::{Key, Request, RequestError, Verb};
+use tallygate::http::{Charge, DelayMode, Limits, Plan, RuleSettings, StopReason};
+use tallygate::{Key, RequestError, Verb};
 
 use super::answer::Answer;
 use super::attributes;
 use super::body::{Body, Object, OneLimit};
 use super::known::Known;
-use crate::metrics::NO_RULE;
 use crate::problem::{Code, Problem};
 use crate::state::Serving;
 
@@ -19,12 +18,11 @@ use crate::state::Serving;
 pub(super) struct Asking<'s> {
     pub(super) serving: &'s Serving,
     pub(super) known: &'s Known,
+    /// The settings of limits that the request names itself.
+    pub(super) no_rule: &'s Arc<RuleSettings>,
     /// Whether they may charge, refund and reset.
     pub(super) may_change: bool,
 }
-
-/// The limits of a question that names them itself.
-type Named = SmallVec<[(Key<'static>, Arc<Limits>); 1]>;
 
 impl Asking<'_> {
     /// Answers a question.
@@ -42,8 +40,8 @@ impl Asking<'_> {
                 ..
             } => {
                 let limit = self.known.limit(&quota, name.as_deref())?;
-                let named: Named = SmallVec::from_iter([(Key::from(key), limit)]);
-                self.named(named, cost.unwrap_or(1), verb).await
+                let limits = SmallVec::from_iter([(Key::from(key), limit)]);
+                self.check_limits(limits, cost.unwrap_or(1), verb).await
             }
             Body {
                 key: None,
@@ -60,8 +58,8 @@ impl Asking<'_> {
                         let limit = self.known.limit(&quota, name.as_deref())?;
                         Ok((Key::from(key), limit))
                     });
-                let named = each.collect::<Result<Named, Problem>>()?;
-                self.named(named, cost.unwrap_or(1), verb).await
+                let limits = each.collect::<Result<_, Problem>>()?;
+                self.check_limits(limits, cost.unwrap_or(1), verb).await
             }
             Body {
                 key: None,
@@ -78,7 +76,7 @@ impl Asking<'_> {
                     let detail = "there is no rule of that name in force";
                     return Err(Problem::new(Code::UnknownRule, detail));
                 };
-                self.by_rule(&plan, cost, verb).await
+                Ok(self.enforce(plan, cost, verb).await)
             }
             _ => {
                 let detail = "a question is `key` and `quota`, or `limits`, or `rule` and \
@@ -104,70 +102,63 @@ impl Asking<'_> {
         }
     }
 
-    async fn named(&self, named: Named, cost: u32, verb: Verb) -> Result<Answer, Problem> {
+    async fn check_limits(
+        &self,
+        limits: SmallVec<[(Key<'static>, Arc<Limits>); 1]>,
+        cost: u32,
+        verb: Verb,
+    ) -> Result<Answer, Problem> {
         if let Some(plan) = self.serving.force.overruled() {
-            return self.by_rule(&plan, Some(cost), verb).await;
+            return Ok(self.enforce(plan, Some(cost), verb).await);
         }
-        let mut each = named.iter().map(|(key, limits)| (key, &limits[0]));
-        let (key, limit) = each.next().ok_or_else(|| wrong(&RequestError::NoLimit))?;
-        let request = each
-            .try_fold(Request::new(key, limit), |request, (key, limit)| {
-                request.and(key, limit)
-            })
-            .map_err(|error| wrong(&error))?
-            .cost(cost)
-            .verb(verb);
-        let decision = self.serving.decide(&request, NO_RULE, false).await;
-        drop(request);
-        Ok(Answer::Decided {
-            decision,
-            limits: named.into_iter().map(|(_, limits)| limits).collect(),
-            headers: Headers::default(),
-            shadow: None,
-        })
+        if limits.is_empty() {
+            return Err(wrong(&RequestError::NoLimit));
+        }
+        let mut plan = Plan::new();
+        for (key, limits) in limits {
+            let settings = Arc::clone(self.no_rule);
+            let charge = Charge {
+                settings,
+                key,
+                limits,
+                cost,
+            };
+            plan.try_charge(charge).map_err(|error| wrong(&error))?;
+        }
+        Ok(self.enforce(plan, Some(cost), verb).await)
     }
 
-    async fn by_rule(&self, plan: &Plan, cost: Option<u32>, verb: Verb) -> Result<Answer, Problem> {
-        if let Some(stop) = plan.stopped() {
-            self.serving.stopped(stop, verb);
-            let (code, detail) = match stop.why {
-                Why::Denied => (Code::Denied, "the rule turns this client away"),
-                Why::NoKey => (
-                    Code::MissingKey,
-                    "the attributes lack what the rule tells clients apart by",
-                ),
-                Why::TooManyLimits => (
-                    Code::TooManyLimits,
-                    "the rule has more limits than fit into a request",
-                ),
-                Why::Closed => (Code::Closed, "the kill switch lets nobody through for now"),
-            };
-            return Ok(Answer::Stopped(Problem::new(code, detail)));
-        }
-        let Some(charge) = plan.charges().first() else {
-            return Ok(Answer::Unlimited {
+    async fn enforce(&self, mut plan: Plan, cost: Option<u32>, verb: Verb) -> Answer {
+        if plan.stopped().is_none() && plan.charges().is_empty() {
+            return Answer::Unlimited {
                 granted: match verb {
                     Verb::Check | Verb::Take | Verb::Charge => cost.unwrap_or(1),
                     Verb::Peek | Verb::Refund | Verb::Reset => 0,
                 },
-            });
+            };
+        }
+        plan.set_verb(verb);
+        plan.set_delay_mode(DelayMode::Report);
+        if let Some(cost) = cost {
+            plan.set_cost(cost);
+        }
+        let enforcement = self.serving.enforce(plan).await;
+        let Some(stop) = enforcement.plan().stopped() else {
+            return Answer::Decided(enforcement);
         };
-        let cost = cost.unwrap_or(charge.cost);
-        let request = Request::of(&charge.key, charge.limits.iter())
-            .expect("a rule's limits were checked when it was made")
-            .cost(cost)
-            .verb(verb);
-        let terms = &charge.terms;
-        let decision = self
-            .serving
-            .decide(&request, &terms.name, terms.shadow)
-            .await;
-        Ok(Answer::Decided {
-            decision,
-            limits: vec![Arc::clone(&charge.limits)],
-            headers: terms.headers,
-            shadow: terms.shadow.then_some(cost),
-        })
+        let (code, detail) = match stop.reason {
+            StopReason::Denied => (Code::Denied, "the rule turns this client away"),
+            StopReason::NoKey => (
+                Code::MissingKey,
+                "the attributes lack what the rule tells clients apart by",
+            ),
+            StopReason::TooManyLimits => (
+                Code::TooManyLimits,
+                "the rule has more limits than fit into a request",
+            ),
+            StopReason::Closed => (Code::Closed, "the kill switch lets nobody through for now"),
+        };
+        Answer::Stopped(Problem::new(code, detail))
     }
 }
 

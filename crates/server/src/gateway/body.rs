@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
-use tallygate::tower::FromText;
+use tallygate::tower::FromBytes;
 use tokio::time::Instant;
 
 use super::connection_state::InFlight;
@@ -237,9 +237,9 @@ impl Body for Coming {
     }
 }
 
-impl FromText for Reply {
-    fn from_text(text: Bytes) -> Self {
-        Reply::Text(text)
+impl FromBytes for Reply {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Reply::Text(bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tallygate::Store;
 use tallygate::http::{Peer, Policy};
-use tallygate::tower::Gated;
+use tallygate::tower::RateLimit;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -65,7 +65,7 @@ pub(super) fn builder(limits: &Limits) -> Builder {
 /// What a connection needs of its gateway.
 pub(super) struct Serving<P, S> {
     pub(super) builder: Builder,
-    pub(super) gated: Gated<Flights<Forward>, P, S>,
+    pub(super) gated: RateLimit<Flights<Forward>, P, S>,
     pub(super) settings: Settings,
 }
 

@@ -110,7 +110,7 @@ impl Labs {
         let limits = Limits::new(self.limiter.limits().iter().cloned());
         let limits = limits.expect("one limit goes together with itself");
         let told = [&limits].into_iter();
-        Headers::default().tell(response.headers_mut(), decision, told);
+        Headers::default().write_decision(response.headers_mut(), decision, told);
         response
     }
 }

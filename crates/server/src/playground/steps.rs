@@ -272,7 +272,7 @@ fn status(decision: &Decision) -> StatusCode {
 /// The headers that a client would be told, in the spelling of their specifications.
 fn headers(decision: &Decision, limits: &Limits) -> Map<String, Value> {
     let mut told = HeaderMap::new();
-    Headers::default().tell(&mut told, decision, [limits].into_iter());
+    Headers::default().write_decision(&mut told, decision, [limits].into_iter());
     let word = |word: &str| match word {
         "ratelimit" => "RateLimit".to_owned(),
         _ => {

@@ -35,7 +35,7 @@ impl Stampede {
         })
         .await;
         // Everything is one thread: whoever was let through has joined before anything else runs.
-        let gate = open().observe(move |_| {
+        let gate = open().on_decision(move |_, _| {
             passed.fetch_add(1, Relaxed);
         });
         let mut settings = before(address);

@@ -203,7 +203,7 @@ async fn a_client_that_waits_for_100_is_told_to_continue_once_it_is_let_through(
         Response::new(text(body))
     })
     .await;
-    let gate = Gate::new(Rule::new(
+    let gate = RateLimitLayer::new(Rule::new(
         "one",
         "fixed-window 1/d".parse::<Quota>().unwrap(),
     ));

@@ -32,7 +32,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tallygate::Quota;
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate_server::gateway::{Drained, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -89,8 +89,8 @@ async fn hello() -> SocketAddr {
 }
 
 /// A gate that lets everything through.
-fn open() -> Gate {
-    Gate::new(Rule::new("all", Quota::per_second(1_000_000)))
+fn open() -> RateLimitLayer {
+    RateLimitLayer::new(Rule::new("all", Quota::per_second(1_000_000)))
 }
 
 fn before(upstream: SocketAddr) -> Settings {
@@ -105,7 +105,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start(settings: Settings, gate: Gate) -> Self {
+    async fn start(settings: Settings, gate: RateLimitLayer) -> Self {
         let gateway = Gateway::new(settings, gate).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -17,7 +17,8 @@ async fn what_is_refused_never_reaches_the_upstream() {
         async { Response::new(text("hello")) }
     })
     .await;
-    let gate = Gate::new(Rule::new("ip", "fixed-window 2/d".parse::<Quota>().unwrap()).by_ip());
+    let gate =
+        RateLimitLayer::new(Rule::new("ip", "fixed-window 2/d".parse::<Quota>().unwrap()).by_ip());
     let gateway = Running::start(before(address), gate).await;
     for (client, expected) in [
         (http1(), 200),
@@ -40,9 +41,9 @@ async fn what_is_refused_never_reaches_the_upstream() {
 /// A gateway that lets one through an hour and holds one more, and whether there is room for it.
 async fn shaped() -> (Running, impl Fn() -> bool) {
     let quota: Quota = "leaky-bucket 1/h queue 2".parse().unwrap();
-    let gate = Gate::new(Rule::new("shaped", quota));
+    let gate = RateLimitLayer::new(Rule::new("shaped", quota));
     let limit = gate.policy().limits().next().unwrap().clone();
-    let limiter = gate.limiter().with(limit);
+    let limiter = gate.engine().with(limit);
     let room = move || limiter.peek("all", 1).allowed();
     let gateway = Running::start(before(hello().await), gate).await;
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 200);
@@ -101,7 +102,11 @@ async fn a_body_that_was_held_back_arrives_whole() {
     .await;
     for (size, chunked) in [(10, false), (300_000, false), (300_000, true)] {
         let quota: Quota = "leaky-bucket 1/100ms queue 3".parse().unwrap();
-        let gateway = Running::start(before(address), Gate::new(Rule::new("all", quota))).await;
+        let gateway = Running::start(
+            before(address),
+            RateLimitLayer::new(Rule::new("all", quota)),
+        )
+        .await;
         let body: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
         let bytes = match chunked {
             false => [

@@ -168,7 +168,7 @@ async fn a_request_with_a_body_or_an_effect_is_tried_once() {
 
 #[tokio::test]
 async fn a_request_that_is_tried_twice_counts_once() {
-    let gate = Gate::new(Rule::new(
+    let gate = RateLimitLayer::new(Rule::new(
         "two",
         "fixed-window 2/d".parse::<Quota>().unwrap(),
     ));

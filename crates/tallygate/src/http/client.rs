@@ -96,15 +96,6 @@ impl ClientAddress {
         text::key(self.of(peer, headers))
     }
 
-    /// The same where the address is as most are and no header can change it.
-    #[inline]
-    pub(super) fn plain_key(&self, peer: IpAddr) -> Option<Key<'static>> {
-        match (peer, &self.trusted) {
-            (IpAddr::V4(peer), Trusted::Nobody) => Some(text::ipv4(peer)),
-            (_, _) => None,
-        }
-    }
-
     /// The client of a request, as one address for all that are the same client.
     pub fn of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.grouped(self.exact(peer, headers))

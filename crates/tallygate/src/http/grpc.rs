@@ -41,7 +41,7 @@ pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Res
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
         Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
         Refusal::Unavailable
-        | Refusal::Crowded
+        | Refusal::TooManyWaiting
         | Refusal::TooManyLimits { .. }
         | Refusal::Closed => (UNAVAILABLE, None),
         Refusal::Denied { .. } => (PERMISSION_DENIED, None),

@@ -101,10 +101,9 @@ impl Headers {
         self
     }
 
-    /// Tells a client all that a decision says, for whoever asks a limiter without a plan: `limits`
-    /// are those of the request, in order, however they are put together. What was decided without
-    /// counting says nothing of counts.
-    pub fn tell<'l>(
+    /// Writes the headers of a decision that was made without a [`Plan`](super::Plan). `limits`
+    /// are those of the request, in order. A decision without counters has no counts.
+    pub fn write_decision<'l>(
         &self,
         headers: &mut HeaderMap,
         decision: &Decision,
@@ -116,27 +115,27 @@ impl Headers {
         if decision.verdicts().is_empty() {
             return;
         }
-        let mut each = limits.clone().flat_map(|limits| {
-            let places = 0..limits.len();
-            places.map(move |i| limits.quoted(i))
+        let mut names = limits.clone().flat_map(|limits| {
+            let positions = 0..limits.len();
+            positions.map(move |i| limits.quoted(i))
         });
-        if let Some(binding) = each.nth(decision.binding()) {
-            self.write(headers, decision, binding, limits);
+        if let Some(binding) = names.nth(decision.binding()) {
+            self.write_counts(headers, decision, binding, limits);
         }
     }
 
-    /// Whether a request that passes is told anything.
+    /// Whether admitted requests get headers.
     #[inline]
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn reports_counts(&self) -> bool {
         self.draft.is_some() || self.x_ratelimit
     }
 
-    /// Whether these list limits in the same form as those.
-    pub(super) fn lists_like(&self, other: &Headers) -> bool {
+    /// Whether both list limits in the same draft.
+    pub(super) fn same_draft(&self, other: &Headers) -> bool {
         self.draft.is_some() && self.draft == other.draft
     }
 
-    /// Writes when to come back; says whether that is told at all.
+    /// Writes `Retry-After` if it is enabled, and returns whether it is.
     pub(super) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) -> bool {
         if self.retry_after {
             headers.insert(RETRY_AFTER, value(self.whole_wait(wait)));
@@ -146,7 +145,7 @@ impl Headers {
 
     /// Writes what a decision counted: `binding` is the quoted name of the limit that decided,
     /// `limits` are those that clients may know of, rule by rule.
-    pub(super) fn write<'l>(
+    pub(super) fn write_counts<'l>(
         &self,
         headers: &mut HeaderMap,
         decision: &Decision,
@@ -187,16 +186,16 @@ impl Headers {
     }
 }
 
-/// Whether what an answer tells already stands: a gate within has told of less, or has refused.
-pub(super) fn stands(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
-    told(headers).is_some_and(|remaining| {
+/// Whether the headers of an inner rate limiter stay: it refused the request or has less remaining.
+pub(super) fn keeps_inner(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
+    inner_remaining(headers).is_some_and(|remaining| {
         status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
     })
 }
 
-/// What is left, as whoever answered has told already: a gate within, or the service itself.
-fn told(headers: &HeaderMap) -> Option<u32> {
-    // Nearly always nobody has, and to look at a few names is faster than to look them up.
+/// The remaining count that the service or an inner rate limiter has reported.
+fn inner_remaining(headers: &HeaderMap) -> Option<u32> {
+    // Usually absent: scanning a few names is faster than two hash lookups.
     if !headers
         .keys()
         .any(|name| *name == X_REMAINING || *name == RATELIMIT)

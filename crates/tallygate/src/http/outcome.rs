@@ -1,23 +1,24 @@
-//! What a rule came to, in the words that are counted and graphed.
+//! The outcomes of a rule, as they are counted in metrics.
 
 use tallygate_core::Verdict;
 
+use super::plan::DelayMode;
 use crate::decision::Decision;
 
-/// What a rule came to for one request.
+/// The outcome of a rule for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It let the request through.
+    /// The request was admitted.
     Admitted,
-    /// It let the request through after holding it back.
+    /// The request was admitted after a shaping delay.
     Delayed,
-    /// It turned the request away.
+    /// The request was refused.
     Refused,
-    /// It would have turned the request away, but only watches.
+    /// A rule in shadow mode would have refused the request.
     ShadowRefused,
-    /// It let the request through without the store.
+    /// The request was admitted without the store.
     DegradedAdmitted,
-    /// It turned the request away without the store.
+    /// The request was refused without the store.
     DegradedRefused,
 }
 
@@ -32,7 +33,7 @@ impl Outcome {
         Outcome::DegradedRefused,
     ];
 
-    /// The word, for metrics.
+    /// The value of the metric label.
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Admitted => "admitted",
@@ -44,10 +45,10 @@ impl Outcome {
         }
     }
 
-    /// What a rule whose limits have these verdicts came to, in a decision over more rules than
-    /// that; none if it would have let through what another one refused.
-    pub(super) fn of(decision: &Decision, own: &[Verdict]) -> Option<Self> {
-        // Nothing was counted: every rule shares the answer.
+    /// The outcome of a rule with these verdicts in a decision over several rules. `None` if this
+    /// rule admits what another one refuses.
+    pub(super) fn from_decision(decision: &Decision, own: &[Verdict]) -> Option<Self> {
+        // No verdicts: the store failed and the decision holds for every rule.
         let refused = match own {
             [] => !decision.allowed(),
             [..] => own.iter().any(|verdict| !verdict.allowed()),
@@ -63,13 +64,16 @@ impl Outcome {
         }
     }
 
-    /// What a rule that only watches came to.
-    pub(super) fn watched(decision: &Decision) -> Self {
+    /// The outcome of a rule in shadow mode. A shadow rule never delays a request, but its delay
+    /// may be reported.
+    pub(super) fn from_shadow(decision: &Decision, delay_mode: DelayMode) -> Self {
+        let reported = delay_mode == DelayMode::Report && !decision.delay().is_zero();
         match decision.allowed() {
-            // Whatever its policy, it stops nobody for want of the store.
+            // A shadow rule admits whatever its failure policy is.
             false if decision.unavailable() => Outcome::DegradedAdmitted,
             false => Outcome::ShadowRefused,
             true if decision.degraded() => Outcome::DegradedAdmitted,
+            true if reported => Outcome::Delayed,
             true => Outcome::Admitted,
         }
     }

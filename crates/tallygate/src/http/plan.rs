@@ -1,5 +1,4 @@
-//! What a request has to pass, as rules work it out before any store is asked. Knows rules by
-//! their terms only; knows nothing of how they matched.
+//! Plans: the rules, keys, limits and costs of one request, before the store is queried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,32 +6,19 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
+use tallygate_core::Verb;
 
-use super::{Consulted, Head, Headers, Limits, Lone};
+use super::{Head, Headers, Limits};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::request::{MAX_LIMITS, Request};
+use crate::request::{MAX_LIMITS, Request, RequestError};
 
-/// Turns requests into plans: rules in Rust, or from a file.
+/// Turns requests into plans.
 pub trait Policy: Send + Sync + 'static {
-    /// Works out what a request has to pass.
+    /// Evaluates the rules for a request.
     fn plan(&self, head: &Head<'_>) -> Plan;
 
-    /// The same where a rule can be lent: what is asked where [`lone`](Policy::lone) says nothing.
-    /// A plan unless told otherwise.
-    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
-        Consulted::Plan(self.plan(head))
-    }
-
-    /// The one rule that a request has to pass, where that is plain at a glance: what is asked
-    /// before every request. None unless told otherwise: then the policy is consulted.
-    #[inline]
-    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
-        let _ = head;
-        None
-    }
-
-    /// Names every limit that plans may hold, so that a store can make ready for them.
+    /// Visits every limit that a plan may contain, so that a store can prepare for it.
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         let _ = each;
     }
@@ -43,173 +29,217 @@ impl<P: Policy> Policy for Arc<P> {
         P::plan(self, head)
     }
 
-    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
-        P::consult(self, head)
-    }
-
-    #[inline]
-    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
-        P::lone(self, head)
-    }
-
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         P::limits(self, each);
     }
 }
 
-/// What one request has to pass: every rule that applies, or one that stops it.
+/// What one request is charged: one [`Charge`] for each rule that applies, or a rule that stops it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     charges: SmallVec<[Charge; 1]>,
     stop: Option<Stop>,
+    verb: Verb,
+    delay_mode: DelayMode,
 }
 
-/// One rule that a request has to pass.
+/// The charge of one rule.
 #[derive(Clone, Debug)]
 pub struct Charge {
-    /// The rule.
-    pub terms: Arc<Terms>,
-    /// Who is limited.
+    /// The rule's settings.
+    pub settings: Arc<RuleSettings>,
+    /// The key that is limited.
     pub key: Key<'static>,
-    /// How much is allowed; each limit carries the rule's failure policy.
+    /// The limits of the key; each carries the rule's failure policy.
     pub limits: Arc<Limits>,
-    /// How much this request takes of each.
+    /// The cost of the request, for each limit.
     pub cost: u32,
 }
 
-/// A rule that stops a request whatever the counts.
+/// A rule that stops a request whatever the counters say.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// The rule.
-    pub terms: Arc<Terms>,
-    /// Why.
-    pub why: Why,
+    /// The rule's settings.
+    pub settings: Arc<RuleSettings>,
+    /// Why the rule stops the request.
+    pub reason: StopReason,
 }
 
-/// Why a rule stops a request whatever the counts.
+/// Why a rule stops a request whatever the counters say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The client is on the rule's list of those it turns away.
+pub enum StopReason {
+    /// The client is on the rule's deny list.
     Denied,
-    /// The request does not say who is to be limited, and the rule refuses such.
+    /// The request lacks the rule's key, and the rule refuses such requests.
     NoKey,
-    /// The rules that apply have more limits than one request may carry.
+    /// The rules that apply have more than [`MAX_LIMITS`] limits.
     TooManyLimits,
-    /// Whoever runs the service lets nobody through for now.
+    /// The operator has closed the service.
     Closed,
 }
 
-/// What holds for all limits of a rule.
-#[derive(Clone)]
-pub struct Terms {
-    /// The rule's name.
-    pub name: Arc<str>,
-    /// Which headers tell the client.
-    pub headers: Headers,
-    /// Whether it only watches: it counts, and what it would refuse passes.
-    pub shadow: bool,
-    /// The longest that a request may be held back by shaping; a longer delay is refused.
-    pub longest_delay: Option<Duration>,
-    /// Which answers count: what was taken for any other is given back. None: all count.
-    pub counts: Option<Counts>,
+/// What becomes of a shaping delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DelayMode {
+    /// The executor waits until the delay is over.
+    #[default]
+    Wait,
+    /// The decision reports the delay and the caller waits.
+    Report,
 }
 
-/// Tells by the answer's status and headers whether a request counts.
-pub type Counts = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+/// Settings that all limits of a rule share.
+#[derive(Clone)]
+pub struct RuleSettings {
+    /// The rule's name.
+    pub name: Arc<str>,
+    /// The headers that are sent to clients.
+    pub headers: Headers,
+    /// Whether the rule runs in shadow mode: it counts but never refuses.
+    pub shadow: bool,
+    /// The longest shaping delay; a request that would be delayed for longer is refused.
+    pub max_delay: Option<Duration>,
+    /// Which responses count; the cost of all others is undone. All count if there is no filter.
+    pub count_filter: Option<CountFilter>,
+}
+
+/// Decides by the status and the headers of the response whether a request counts.
+pub type CountFilter = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
 impl Plan {
-    /// A plan that lets everything pass.
+    /// Returns a plan that admits the request and charges nothing.
     pub fn new() -> Self {
         Plan::default()
     }
 
-    /// Adds a rule. One whose counters are in the plan already is left out; one beyond
-    /// [`MAX_LIMITS`] limits stops the request, so that no rule is passed over unseen. A rule that
-    /// only watches is asked by itself and takes no room.
+    /// Adds the charge of a rule. A charge whose counter is in the plan already is ignored. One
+    /// that exceeds [`MAX_LIMITS`] stops the request, so that no rule is bypassed. Rules in shadow
+    /// mode are decided one by one and do not count towards that bound.
     pub fn charge(&mut self, charge: Charge) {
-        if !charge.terms.shadow && !self.charges.is_empty() {
-            let limits = self.enforced().map(|charge| charge.limits.len());
-            if limits.sum::<usize>() + charge.limits.len() > MAX_LIMITS {
-                let terms = charge.terms;
-                let why = Why::TooManyLimits;
-                return self.stop(Stop { terms, why });
+        if !charge.settings.shadow && !self.charges.is_empty() {
+            if self.exceeds_max_limits(&charge) {
+                return self.stop(Stop {
+                    settings: charge.settings,
+                    reason: StopReason::TooManyLimits,
+                });
             }
-            if self.has_counter_of(&charge) {
+            if self.shared_counter(&charge).is_some() {
                 return;
             }
         }
         self.charges.push(charge);
     }
 
-    fn has_counter_of(&self, new: &Charge) -> bool {
-        let names =
-            |charge: &Charge, name: &str| charge.limits.iter().any(|limit| limit.name() == name);
-        let meets = |charge: &Charge| {
-            charge.key == new.key && new.limits.iter().any(|limit| names(charge, limit.name()))
-        };
-        self.enforced().any(meets)
+    /// Adds a charge that must neither be ignored nor stop the request.
+    ///
+    /// # Errors
+    /// When its counter is in the plan already, or there are more than [`MAX_LIMITS`] limits.
+    pub fn try_charge(&mut self, charge: Charge) -> Result<(), RequestError> {
+        if let Some(name) = self.shared_counter(&charge) {
+            let name = name.to_owned();
+            return Err(RequestError::SameCounterTwice { name });
+        }
+        if self.exceeds_max_limits(&charge) {
+            return Err(RequestError::TooManyLimits);
+        }
+        self.charges.push(charge);
+        Ok(())
     }
 
-    /// Adds all of another plan.
-    pub(super) fn join(&mut self, other: Plan) {
-        other
-            .charges
-            .into_iter()
-            .for_each(|charge| self.charge(charge));
-        other.stop.into_iter().for_each(|stop| self.stop(stop));
+    fn exceeds_max_limits(&self, new: &Charge) -> bool {
+        let limits = self.enforced().map(|charge| charge.limits.len());
+        limits.sum::<usize>() + new.limits.len() > MAX_LIMITS
     }
 
-    /// Stops the request; the first rule that does so counts.
+    /// The name of a limit whose counter the plan already contains.
+    fn shared_counter<'c>(&self, new: &'c Charge) -> Option<&'c str> {
+        let same_key = self.enforced().filter(|charge| charge.key == new.key);
+        let mut names = same_key.flat_map(|charge| charge.limits.iter().map(Limit::name));
+        names.find_map(|name| {
+            let shared = new.limits.iter().find(|limit| limit.name() == name)?;
+            Some(shared.name())
+        })
+    }
+
+    /// Stops the request. The first stop wins.
     pub fn stop(&mut self, stop: Stop) {
         self.stop.get_or_insert(stop);
     }
 
-    /// The rules and what they take, in order.
+    /// Sets the verb, [`Verb::Check`] by default.
+    pub fn set_verb(&mut self, verb: Verb) {
+        self.verb = verb;
+    }
+
+    /// Replaces the cost of every charge.
+    pub fn set_cost(&mut self, cost: u32) {
+        self.charges
+            .iter_mut()
+            .for_each(|charge| charge.cost = cost);
+    }
+
+    /// Sets what becomes of a shaping delay, [`DelayMode::Wait`] by default. With
+    /// [`DelayMode::Report`] a rule's `max_delay` is ignored.
+    pub fn set_delay_mode(&mut self, mode: DelayMode) {
+        self.delay_mode = mode;
+    }
+
+    /// The charges, in order.
     pub fn charges(&self) -> &[Charge] {
         &self.charges
     }
 
-    /// The rule that stops the request, if any does.
+    /// The rule that stops the request.
     pub fn stopped(&self) -> Option<&Stop> {
         self.stop.as_ref()
     }
 
-    /// The rules that can refuse.
-    pub(super) fn enforced(&self) -> impl Iterator<Item = &Charge> + Clone {
-        self.charges.iter().filter(|charge| !charge.terms.shadow)
+    /// The verb.
+    pub fn verb(&self) -> Verb {
+        self.verb
     }
 
-    /// The rules that only watch, with their places.
+    /// What becomes of a shaping delay.
+    pub fn delay_mode(&self) -> DelayMode {
+        self.delay_mode
+    }
+
+    /// The charges of rules that can refuse.
+    pub(super) fn enforced(&self) -> impl Iterator<Item = &Charge> + Clone {
+        self.charges.iter().filter(|charge| !charge.settings.shadow)
+    }
+
+    /// The charges of rules in shadow mode, with their positions.
     pub(super) fn shadows(&self) -> impl Iterator<Item = (usize, &Charge)> {
         let each = self.charges.iter().enumerate();
-        each.filter(|(_, charge)| charge.terms.shadow)
+        each.filter(|(_, charge)| charge.settings.shadow)
     }
 
-    /// What is asked of the store, all or nothing; none if there is nothing to ask.
+    /// The request to the store for all charges that can refuse.
     pub(super) fn request(&self) -> Option<Request<'_>> {
         match self.stop {
             Some(_) => None,
-            None => join(self.enforced()),
+            None => Some(request(self.enforced())?.verb(self.verb)),
         }
     }
 
-    /// The longest that shaping may hold the request back.
-    pub(super) fn longest_delay(&self) -> Option<Duration> {
+    /// The request to the store for one charge.
+    pub(super) fn single_request<'p>(&self, charge: &'p Charge) -> Request<'p> {
+        let request = request(std::iter::once(charge)).expect("a rule has a limit");
+        request.verb(self.verb)
+    }
+
+    /// The shortest `max_delay` of the rules that can refuse.
+    pub(super) fn max_delay(&self) -> Option<Duration> {
         self.enforced()
-            .filter_map(|charge| charge.terms.longest_delay)
+            .filter_map(|charge| charge.settings.max_delay)
             .min()
     }
 }
 
-impl Charge {
-    /// What is asked of the store for this rule by itself.
-    pub(super) fn request(&self) -> Request<'_> {
-        join(std::iter::once(self)).expect("a rule has a limit")
-    }
-}
-
-/// One request of all limits of some rules.
-pub(super) fn join<'p>(mut charges: impl Iterator<Item = &'p Charge>) -> Option<Request<'p>> {
+/// Joins the limits of several charges to one request.
+#[inline]
+pub(super) fn request<'p>(mut charges: impl Iterator<Item = &'p Charge>) -> Option<Request<'p>> {
     let first = charges.next()?;
     let (limit, more) = first.limits.split_first()?;
     let mut request = Request::new(&first.key, limit).cost(first.cost);
@@ -225,31 +255,32 @@ pub(super) fn join<'p>(mut charges: impl Iterator<Item = &'p Charge>) -> Option<
 }
 
 fn with<'p>(request: Request<'p>, charge: &'p Charge, limit: &'p Limit) -> Request<'p> {
-    let added = request.and_cost(&charge.key, limit, charge.cost);
-    added.expect("a plan holds no counter twice, and not too many")
+    let request = request.and_cost(&charge.key, limit, charge.cost);
+    request.expect("a plan contains no counter twice and at most MAX_LIMITS limits")
 }
 
-impl Terms {
-    /// Terms of a rule that enforces, counts every answer and tells all.
+impl RuleSettings {
+    /// Returns settings that enforce the rule, count every response and send all headers.
     pub fn new(name: impl AsRef<str>) -> Self {
-        Terms {
+        RuleSettings {
             name: name.as_ref().into(),
             headers: Headers::default(),
             shadow: false,
-            longest_delay: None,
-            counts: None,
+            max_delay: None,
+            count_filter: None,
         }
     }
 
-    /// Whether there is anything to do when a request is answered.
-    pub(super) fn concern_answer(&self) -> bool {
-        self.counts.is_some() || self.headers.any()
+    /// Whether the response has to be seen.
+    #[inline]
+    pub(super) fn uses_response(&self) -> bool {
+        self.count_filter.is_some() || self.headers.reports_counts()
     }
 }
 
-impl fmt::Debug for Terms {
+impl fmt::Debug for RuleSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terms")
+        f.debug_struct("RuleSettings")
             .field("name", &self.name)
             .field("shadow", &self.shadow)
             .finish_non_exhaustive()

@@ -33,7 +33,7 @@ pub enum Refusal<'a> {
     /// The store did not answer, and a rule admits nobody without it. No quota says so.
     Unavailable,
     /// Too many requests are being held back already.
-    Crowded,
+    TooManyWaiting,
     /// The client is on a rule's list of those it turns away.
     Denied {
         /// The rule.
@@ -59,7 +59,7 @@ impl Refusal<'_> {
         match self {
             Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Unavailable
-            | Refusal::Crowded
+            | Refusal::TooManyWaiting
             | Refusal::TooManyLimits { .. }
             | Refusal::Closed => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Denied { .. } => StatusCode::FORBIDDEN,
@@ -76,7 +76,7 @@ impl Refusal<'_> {
             }
             Refusal::NeverFits { .. } => "urn:tallygate:problem:never-fits",
             Refusal::Unavailable => "urn:tallygate:problem:store-unavailable",
-            Refusal::Crowded => "urn:tallygate:problem:too-many-waiting",
+            Refusal::TooManyWaiting => "urn:tallygate:problem:too-many-waiting",
             Refusal::Denied { .. } => "urn:tallygate:problem:denied",
             Refusal::NoKey { .. } => "urn:tallygate:problem:missing-key",
             Refusal::TooManyLimits { .. } => "urn:tallygate:problem:too-many-limits",
@@ -89,7 +89,7 @@ impl Refusal<'_> {
             Refusal::Quota { .. } => "Quota exceeded",
             Refusal::NeverFits { .. } => "Cost above the quota",
             Refusal::Unavailable => "Limits cannot be checked",
-            Refusal::Crowded => "Too many requests are waiting",
+            Refusal::TooManyWaiting => "Too many requests are waiting",
             Refusal::Denied { .. } => "Denied",
             Refusal::NoKey { .. } => "Nobody to limit",
             Refusal::TooManyLimits { .. } => "Too many limits",
@@ -122,7 +122,9 @@ impl Refusal<'_> {
             Refusal::Unavailable => "the store of the counters did not answer, and nothing goes \
                                      ahead without it; this is not the client's fault"
                 .into(),
-            Refusal::Crowded => "too many requests are held back already; try again later".into(),
+            Refusal::TooManyWaiting => {
+                "too many requests are held back already; try again later".into()
+            }
             Refusal::Denied { rule } => format!("`{rule}` turns this client away").into(),
             Refusal::NoKey { rule } => {
                 format!("the request lacks what `{rule}` tells clients apart by").into()
@@ -164,7 +166,7 @@ impl Refusal<'_> {
             | Refusal::NoKey { .. }
             | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
-            | Refusal::Crowded
+            | Refusal::TooManyWaiting
             | Refusal::Closed => (r#"""#, "".into(), "}"),
         };
         // All at once: exactly as long as needed.

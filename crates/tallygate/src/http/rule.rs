@@ -12,8 +12,8 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, StatusCode};
 use tallygate_core::Quota;
 
-use super::plan::{Plan, Policy, Stop, Terms, Why};
-use super::{ClientAddress, Consulted, Head, Headers, Limits, Lone, is_secret};
+use super::plan::{Charge, Plan, Policy, RuleSettings, Stop, StopReason};
+use super::{ClientAddress, Head, Headers, Limits, is_secret};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
@@ -36,7 +36,7 @@ use part::{Lack, Part};
 ///
 /// Without any `by…` it limits all clients together; with several, their parts make one key.
 pub struct Rule {
-    terms: Terms,
+    settings: RuleSettings,
     quotas: Vec<Quota>,
     tiers: Vec<(String, Vec<Quota>)>,
     tier_by: Option<Ask<Option<Cow<'static, str>>>>,
@@ -69,7 +69,7 @@ impl Rule {
     /// shown to clients, and counters go by it.
     pub fn new(name: impl AsRef<str>, quota: Quota) -> Self {
         Rule {
-            terms: Terms::new(name),
+            settings: RuleSettings::new(name),
             quotas: vec![quota],
             tiers: Vec::new(),
             tier_by: None,
@@ -209,22 +209,22 @@ impl Rule {
     /// Only watches: it counts, and what it would refuse passes.
     #[must_use]
     pub fn shadow(mut self) -> Self {
-        self.terms.shadow = true;
+        self.settings.shadow = true;
         self
     }
 
     /// Says which headers tell the client: all of them unless told otherwise.
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.terms.headers = headers;
+        self.settings.headers = headers;
         self
     }
 
     /// Sets the longest that shaping may hold a request back; one that would have to wait longer
     /// is refused. Unless told otherwise the queue's length is the only bound.
     #[must_use]
-    pub fn longest_delay(mut self, longest: Duration) -> Self {
-        self.terms.longest_delay = Some(longest);
+    pub fn max_delay(mut self, max: Duration) -> Self {
+        self.settings.max_delay = Some(max);
         self
     }
 
@@ -244,7 +244,7 @@ impl Rule {
         mut self,
         counts: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.terms.counts = Some(Arc::new(counts));
+        self.settings.count_filter = Some(Arc::new(counts));
         self
     }
 
@@ -252,7 +252,7 @@ impl Rule {
     fn limits(&self, quotas: &[Quota]) -> Arc<Limits> {
         let mut names: Vec<String> = Vec::new();
         let limits = quotas.iter().map(|&quota| {
-            let plain = format!("{} {}", self.terms.name, quota.default_name());
+            let plain = format!("{} {}", self.settings.name, quota.default_name());
             let same = names.iter().filter(|name| **name == plain).count();
             let limit = match same {
                 0 => Limit::named(&plain, quota),
@@ -276,7 +276,7 @@ impl Rule {
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rule")
-            .field("name", &self.terms.name)
+            .field("name", &self.settings.name)
             .finish_non_exhaustive()
     }
 }
@@ -291,11 +291,9 @@ pub struct Rules {
 /// A rule with everything worked out that does not depend on the request.
 struct Ready {
     rule: Rule,
-    terms: Arc<Terms>,
+    settings: Arc<RuleSettings>,
     limits: Arc<Limits>,
     tiers: HashMap<String, Arc<Limits>>,
-    /// Whether nothing but the client's address makes a difference.
-    by_ip_alone: bool,
 }
 
 impl Rules {
@@ -314,11 +312,11 @@ impl Rules {
     /// more than 64.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
-        let same = |ready: &Arc<Ready>| ready.terms.name == rule.terms.name;
+        let same = |ready: &Arc<Ready>| ready.settings.name == rule.settings.name;
         assert!(
             !self.rules.iter().any(same),
             "two rules are named `{}`",
-            rule.terms.name
+            rule.settings.name
         );
         self.rules.push(Arc::new(Ready::new(rule)));
         self
@@ -347,32 +345,13 @@ impl Default for Rules {
 }
 
 impl Policy for Rules {
+    #[inline]
     fn plan(&self, head: &Head<'_>) -> Plan {
         let mut plan = Plan::new();
         for ready in &self.rules {
-            match ready.applied(head, &self.client) {
-                Consulted::Lone(lone) => plan.charge(lone.into()),
-                Consulted::Plan(other) => plan.join(other),
-            }
+            ready.apply(&mut plan, head, &self.client);
         }
         plan
-    }
-
-    fn consult(&self, head: &Head<'_>) -> Consulted<'_> {
-        match &*self.rules {
-            [ready] => ready.applied(head, &self.client),
-            _ => Consulted::Plan(self.plan(head)),
-        }
-    }
-
-    #[inline]
-    fn lone(&self, head: &Head<'_>) -> Option<Lone<'_>> {
-        let [ready] = &*self.rules else { return None };
-        if !ready.by_ip_alone {
-            return None;
-        }
-        let key = self.client.plain_key(head.peer()?)?;
-        Some(Lone::new(&ready.terms, key, &ready.limits, 1))
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
@@ -385,60 +364,56 @@ impl Ready {
         let tiers = rule.tiers.iter();
         let tiers = tiers.map(|(name, quotas)| (name.clone(), rule.limits(quotas)));
         let tiers = tiers.collect();
-        let terms = Arc::new(rule.terms.clone());
+        let settings = Arc::new(rule.settings.clone());
         let limits = rule.limits(&rule.quotas);
-        let by_ip_alone = matches!(*rule.parts, [Part::Ip])
-            && Lone::can_be(&terms, &limits)
-            && rule.when.is_none()
-            && rule.tier_by.is_none()
-            && rule.cost.is_none();
         Ready {
             rule,
-            terms,
+            settings,
             limits,
             tiers,
-            by_ip_alone,
         }
     }
 
-    // What most requests do without is kept out of their way.
-    #[inline(never)]
-    fn applied(&self, head: &Head<'_>, client: &ClientAddress) -> Consulted<'_> {
+    /// Adds what this rule charges or stops to a plan.
+    fn apply(&self, plan: &mut Plan, head: &Head<'_>, client: &ClientAddress) {
         let rule = &self.rule;
         if rule.when.as_ref().is_some_and(|when| !when(head)) {
-            return Consulted::Plan(Plan::new());
+            return;
         }
         let key = match rule.key(head, client) {
             Ok(key) => key,
-            Err(lack) => match self.lacking(lack) {
-                Ok(key) => key,
-                Err(plan) => return Consulted::Plan(plan),
+            Err(lack) => match self.missing_key(lack, plan) {
+                Some(key) => key,
+                None => return,
             },
         };
         let tier = rule.tier_by.as_ref().and_then(|tier_by| tier_by(head));
         let limits = tier
             .and_then(|tier| self.tiers.get(&*tier))
             .unwrap_or(&self.limits);
-        let cost = rule.cost.as_ref().map_or(1, |cost| cost(head));
-        Consulted::of(&self.terms, key, limits, cost)
+        plan.charge(Charge {
+            settings: Arc::clone(&self.settings),
+            key,
+            limits: Arc::clone(limits),
+            cost: rule.cost.as_ref().map_or(1, |cost| cost(head)),
+        });
     }
 
-    /// Who is limited where a request does not say it, or what becomes of it.
+    /// The key of a request that lacks one, if it is to be charged at all.
     #[cold]
-    fn lacking(&self, lack: Lack) -> Result<Key<'static>, Plan> {
-        let mut plan = Plan::new();
+    fn missing_key(&self, lack: Lack, plan: &mut Plan) -> Option<Key<'static>> {
         match (lack, self.rule.missing) {
             (_, Missing::Shared) | (Lack::Several, Missing::Pass) => {
-                return Ok(Key::from_parts::<&str>([]));
+                return Some(Key::from_parts::<&str>([]));
             }
             (Lack::Nothing, Missing::Pass) => {}
-            (_, Missing::Refuse) if self.terms.shadow => {}
+            (_, Missing::Refuse) if self.settings.shadow => {}
             (_, Missing::Refuse) => plan.stop(Stop {
-                terms: Arc::clone(&self.terms),
-                why: Why::NoKey,
+                settings: Arc::clone(&self.settings),
+                reason: StopReason::NoKey,
             }),
         }
-        Err(plan)
+        None
     }
 }
 

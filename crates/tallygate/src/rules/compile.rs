@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::http::Terms;
+use crate::http::RuleSettings;
 use crate::{Limit, OnFailure};
 use http::HeaderName;
 
@@ -20,7 +20,7 @@ pub(super) type Held = Arc<crate::http::Limits>;
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) rule: Rule,
-    pub(super) terms: Arc<Terms>,
+    pub(super) settings: Arc<RuleSettings>,
     pub(super) drawing: Drawing,
     /// How requests that share a call are told apart; none: as their credentials do.
     pub(super) flight: Option<Drawing>,
@@ -68,7 +68,7 @@ impl Compiled {
         let own: Vec<_> = numbered.filter(|(_, other)| mine(other)).collect();
         let entries = own.iter().map(|(_, other)| &other.who).zip(0..);
         Compiled {
-            terms: Arc::new(terms(&rule)),
+            settings: Arc::new(settings(&rule)),
             deny: list(&rule.deny),
             allow: list(&rule.allow),
             overriding: Who::new(entries, &drawing, client),
@@ -186,17 +186,17 @@ fn limits(quotas: &Quotas, rule: &Rule) -> Held {
     Arc::new(limits.expect("quotas are checked when they are put together"))
 }
 
-fn terms(rule: &Rule) -> Terms {
-    let mut terms = Terms::new(rule.name.as_str());
-    terms.headers = rule.headers;
-    terms.shadow = rule.shadow;
-    terms.longest_delay = rule.longest_delay;
-    terms.counts = match &rule.counts {
+fn settings(rule: &Rule) -> RuleSettings {
+    let mut settings = RuleSettings::new(rule.name.as_str());
+    settings.headers = rule.headers;
+    settings.shadow = rule.shadow;
+    settings.max_delay = rule.longest_delay;
+    settings.count_filter = match &rule.counts {
         Answers::All => None,
         counts @ (Answers::Only(_) | Answers::Except(_)) => {
             let counts = counts.clone();
             Some(Arc::new(move |status, _| counts.count(status)))
         }
     };
-    terms
+    settings
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, Why};
+use crate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, StopReason};
 use crate::{Key, Limit, MAX_LIMITS};
 
 use super::compile::{Compiled, Held, Ready};
@@ -275,16 +275,16 @@ impl Ear for Planner {
     fn found(&mut self, _: usize, _: &Place, _: &Found<'_>) {}
 
     fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
-        let why = match outcome {
+        let reason = match outcome {
             Outcome::Disabled | Outcome::Mismatch(_) | Outcome::Allowed(_) | Outcome::Passed(_) => {
                 return;
             }
-            Outcome::Denied(_) => Why::Denied,
-            Outcome::NoKey(_) => Why::NoKey,
-            Outcome::TooMany => Why::TooManyLimits,
+            Outcome::Denied(_) => StopReason::Denied,
+            Outcome::NoKey(_) => StopReason::NoKey,
+            Outcome::TooMany => StopReason::TooManyLimits,
             Outcome::Applies(applies) => {
                 return self.plan.charge(Charge {
-                    terms: Arc::clone(&compiled.terms),
+                    settings: Arc::clone(&compiled.settings),
                     key: applies.key,
                     limits: Arc::clone(applies.limits),
                     cost: applies.cost,
@@ -292,8 +292,8 @@ impl Ear for Planner {
             }
         };
         if !compiled.rule.shadow {
-            let terms = Arc::clone(&compiled.terms);
-            self.plan.stop(Stop { terms, why });
+            let settings = Arc::clone(&compiled.settings);
+            self.plan.stop(Stop { settings, reason });
         }
     }
 }

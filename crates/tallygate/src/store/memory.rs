@@ -385,24 +385,6 @@ impl<C: Clock> Store for MemoryStore<C> {
         Some(MemoryStore::decide(self, request))
     }
 
-    #[inline]
-    fn check_at_once(&self, key: &Key<'_>, limit: &Limit, cost: u32) -> Option<Decision> {
-        Some(self.decide_one(key, limit, Verb::Check, cost))
-    }
-
-    #[inline]
-    fn admit_at_once(
-        &self,
-        key: &Key<'_>,
-        limit: &Limit,
-        cost: u32,
-    ) -> Option<Result<(), Decision>> {
-        Some(match self.ask_one(key, limit, Verb::Check, cost) {
-            Ok(answer) if answer.verdict.allowed() => Ok(()),
-            asked => decision(asked).admitted(),
-        })
-    }
-
     fn prepare(&self, limit: &Limit) {
         MemoryStore::prepare(self, limit.quota());
     }

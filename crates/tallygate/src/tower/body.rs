@@ -1,5 +1,4 @@
-//! Bodies of answers: what a service's body has to be able to do for a gate to answer in its place.
-//! Knows the bodies of servers by name.
+//! Response bodies that a rate limiter can create.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,56 +9,58 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Full};
 use pin_project_lite::pin_project;
 
-/// A body that can be made of a text, which is what a gate answers in place of the service. So an
-/// answer's body is of the same type with and without a gate.
+/// A response body that can be created from bytes.
 ///
-/// The bodies of axum, tonic and `http-body-util` can; [`GateBody`] makes one that can of any other.
+/// A [`RateLimit`](super::RateLimit) answers refused requests with a body of the type that the
+/// inner service uses. The bodies of axum, tonic and `http-body-util` implement this trait;
+/// [`RateLimitBody`] wraps any other.
 #[diagnostic::on_unimplemented(
-    message = "a gate cannot answer with a body of type `{Self}`",
-    note = "those of axum and tonic come with the features `axum` and `tonic`",
-    note = "implement `FromText` for others, or make them one that can before they come to the \
-            gate: `.map_response(|response| response.map(GateBody::from))`"
+    message = "a rate limiter cannot create a response body of type `{Self}`",
+    note = "the features `axum` and `tonic` implement `FromBytes` for the bodies of those crates",
+    note = "implement `FromBytes`, or wrap the body of the inner service: \
+            `.map_response(|response| response.map(RateLimitBody::from))`"
 )]
-pub trait FromText {
-    /// A body of this text, which may be empty.
-    fn from_text(text: Bytes) -> Self;
+pub trait FromBytes {
+    /// Creates a body; `bytes` may be empty.
+    fn from_bytes(bytes: Bytes) -> Self;
 }
 
-impl FromText for Full<Bytes> {
-    fn from_text(text: Bytes) -> Self {
-        Full::new(text)
+impl FromBytes for Full<Bytes> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Full::new(bytes)
     }
 }
 
-impl<E: 'static> FromText for BoxBody<Bytes, E> {
-    fn from_text(text: Bytes) -> Self {
-        Full::new(text).map_err(|never| match never {}).boxed()
+impl<E: 'static> FromBytes for BoxBody<Bytes, E> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Full::new(bytes).map_err(|never| match never {}).boxed()
     }
 }
 
-impl<E: 'static> FromText for UnsyncBoxBody<Bytes, E> {
-    fn from_text(text: Bytes) -> Self {
-        let body = Full::new(text).map_err(|never| match never {});
+impl<E: 'static> FromBytes for UnsyncBoxBody<Bytes, E> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        let body = Full::new(bytes).map_err(|never| match never {});
         body.boxed_unsync()
     }
 }
 
 #[cfg(feature = "axum")]
-impl FromText for axum::body::Body {
-    fn from_text(text: Bytes) -> Self {
-        text.into()
+impl FromBytes for axum::body::Body {
+    fn from_bytes(bytes: Bytes) -> Self {
+        bytes.into()
     }
 }
 
 #[cfg(feature = "tonic")]
-impl FromText for tonic::body::Body {
-    fn from_text(text: Bytes) -> Self {
-        tonic::body::Body::new(Full::new(text))
+impl FromBytes for tonic::body::Body {
+    fn from_bytes(bytes: Bytes) -> Self {
+        tonic::body::Body::new(Full::new(bytes))
     }
 }
 
 pin_project! {
-    /// Any body, or what a gate says: for services whose own body cannot be made of a text.
+    /// The body of a service or of a refusal, for services whose own body does not implement
+    /// [`FromBytes`].
     ///
     /// ```
     /// use bytes::Bytes;
@@ -67,21 +68,21 @@ pin_project! {
     /// use http_body_util::Empty;
     /// use tallygate::Quota;
     /// use tallygate::http::Rule;
-    /// use tallygate::tower::{Gate, GateBody};
+    /// use tallygate::tower::{RateLimitBody, RateLimitLayer};
     /// use tower::{ServiceBuilder, service_fn};
     ///
     /// let hello = service_fn(async |_: Request<String>| {
     ///     Ok::<_, std::convert::Infallible>(Response::new(Empty::<Bytes>::new()))
     /// });
     /// let service = ServiceBuilder::new()
-    ///     .layer(Gate::new(Rule::new("all", Quota::per_second(100))))
-    ///     .map_response(|response: Response<_>| response.map(GateBody::from))
+    ///     .layer(RateLimitLayer::new(Rule::new("all", Quota::per_second(100))))
+    ///     .map_response(|response: Response<_>| response.map(RateLimitBody::from))
     ///     .service(hello);
     /// # fn serves<S: tower::Service<Request<String>>>(_: S) {}
     /// # serves(service);
     /// ```
     #[derive(Debug)]
-    pub struct GateBody<B> {
+    pub struct RateLimitBody<B> {
         #[pin]
         inner: Inner<B>,
     }
@@ -92,25 +93,25 @@ pin_project! {
     #[derive(Debug)]
     enum Inner<B> {
         Service { #[pin] body: B },
-        Gate { text: Bytes },
+        Refusal { bytes: Bytes },
     }
 }
 
-impl<B> From<B> for GateBody<B> {
+impl<B> From<B> for RateLimitBody<B> {
     fn from(body: B) -> Self {
         let inner = Inner::Service { body };
-        GateBody { inner }
+        RateLimitBody { inner }
     }
 }
 
-impl<B> FromText for GateBody<B> {
-    fn from_text(text: Bytes) -> Self {
-        let inner = Inner::Gate { text };
-        GateBody { inner }
+impl<B> FromBytes for RateLimitBody<B> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        let inner = Inner::Refusal { bytes };
+        RateLimitBody { inner }
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for GateBody<B> {
+impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -120,9 +121,9 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().inner.project() {
             InnerProjection::Service { body } => body.poll_frame(context),
-            InnerProjection::Gate { text } => Poll::Ready(match text.is_empty() {
+            InnerProjection::Refusal { bytes } => Poll::Ready(match bytes.is_empty() {
                 true => None,
-                false => Some(Ok(Frame::data(std::mem::take(text)))),
+                false => Some(Ok(Frame::data(std::mem::take(bytes)))),
             }),
         }
     }
@@ -130,14 +131,14 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Service { body } => body.is_end_stream(),
-            Inner::Gate { text } => text.is_empty(),
+            Inner::Refusal { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Service { body } => body.size_hint(),
-            Inner::Gate { text } => SizeHint::with_exact(text.len() as u64),
+            Inner::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

@@ -3,56 +3,56 @@
 use std::sync::Arc;
 
 use tallygate::http::{ClientAddress, ForwardedBy, Missing, Network, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 
 use crate::support::{Asked, call, from, manual, with};
 
-type ByIp = Gate<tallygate::http::Rules, MemoryStore<Arc<ManualClock>>>;
+type ByIp = RateLimitLayer<tallygate::http::Rules, MemoryStore<Arc<ManualClock>>>;
 
 /// One request an hour for each client.
 fn gate(client: ClientAddress) -> ByIp {
     let (_, store) = manual();
-    Gate::over(store, Rule::new("r", Quota::per_hour(1)).by_ip()).client(client)
+    RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(1)).by_ip()).client(client)
 }
 
 fn networks(texts: &[&str]) -> Vec<Network> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-async fn admitted(gate: &ByIp, request: Asked) -> bool {
-    call(gate, request).await.status() == 200
+async fn admitted(layer: &ByIp, request: Asked) -> bool {
+    call(layer, request).await.status() == 200
 }
 
 #[tokio::test]
 async fn a_forged_header_changes_nothing_unless_its_writer_is_trusted() {
-    let gate = gate(ClientAddress::peer());
-    assert!(admitted(&gate, from("192.0.2.1")).await);
+    let layer = gate(ClientAddress::peer());
+    assert!(admitted(&layer, from("192.0.2.1")).await);
     for forged in ["198.51.100.7", "10.0.0.1", "127.0.0.1"] {
         for name in ["x-forwarded-for", "x-real-ip", "true-client-ip"] {
             assert!(
-                !admitted(&gate, with(from("192.0.2.1"), name, forged)).await,
+                !admitted(&layer, with(from("192.0.2.1"), name, forged)).await,
                 "{name}"
             );
         }
         let forwarded = format!("for={forged}");
-        assert!(!admitted(&gate, with(from("192.0.2.1"), "forwarded", forwarded)).await);
+        assert!(!admitted(&layer, with(from("192.0.2.1"), "forwarded", forwarded)).await);
     }
 }
 
 #[tokio::test]
 async fn an_untrusted_peer_speaks_only_for_itself() {
-    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     assert!(
         admitted(
-            &gate,
+            &layer,
             with(from("192.0.2.1"), "x-forwarded-for", "198.51.100.7")
         )
         .await
     );
     assert!(
         !admitted(
-            &gate,
+            &layer,
             with(from("192.0.2.1"), "x-forwarded-for", "198.51.100.8")
         )
         .await
@@ -61,9 +61,9 @@ async fn an_untrusted_peer_speaks_only_for_itself() {
 
 #[tokio::test]
 async fn behind_trusted_proxies_the_right_most_stranger_counts() {
-    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8", "fd00::/8"])));
+    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8", "fd00::/8"])));
     let through = |list: &str| with(from("10.0.0.2"), "x-forwarded-for", list);
-    assert!(admitted(&gate, through("198.51.100.7")).await);
+    assert!(admitted(&layer, through("198.51.100.7")).await);
     // What a client wrote itself is left of what the first proxy saw.
     for forged in [
         "1.1.1.1, 198.51.100.7",
@@ -72,14 +72,14 @@ async fn behind_trusted_proxies_the_right_most_stranger_counts() {
         "198.51.100.8,198.51.100.7, 10.0.0.1",
         "garbage, 198.51.100.7,10.0.0.1 , fd00::1",
     ] {
-        assert!(!admitted(&gate, through(forged)).await, "{forged}");
+        assert!(!admitted(&layer, through(forged)).await, "{forged}");
     }
-    assert!(admitted(&gate, through("198.51.100.7, 198.51.100.8")).await);
+    assert!(admitted(&layer, through("198.51.100.7, 198.51.100.8")).await);
 }
 
 #[tokio::test]
 async fn several_lines_are_one_list() {
-    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     let request = |first, second| {
         with(
             with(from("10.0.0.2"), "x-forwarded-for", first),
@@ -87,27 +87,27 @@ async fn several_lines_are_one_list() {
             second,
         )
     };
-    assert!(admitted(&gate, request("1.1.1.1", "198.51.100.7")).await);
-    assert!(!admitted(&gate, request("2.2.2.2", "198.51.100.7")).await);
+    assert!(admitted(&layer, request("1.1.1.1", "198.51.100.7")).await);
+    assert!(!admitted(&layer, request("2.2.2.2", "198.51.100.7")).await);
 }
 
 #[tokio::test]
 async fn a_number_of_proxies_is_counted_from_the_right() {
-    let gate = gate(ClientAddress::behind_hops(2));
+    let layer = gate(ClientAddress::behind_hops(2));
     let through = |list: &str| with(from("203.0.113.9"), "x-forwarded-for", list);
-    assert!(admitted(&gate, through("198.51.100.7, 203.0.113.8")).await);
-    assert!(!admitted(&gate, through("1.1.1.1, 198.51.100.7, 203.0.113.8")).await);
+    assert!(admitted(&layer, through("198.51.100.7, 203.0.113.8")).await);
+    assert!(!admitted(&layer, through("1.1.1.1, 198.51.100.7, 203.0.113.8")).await);
     // Too short a list did not come by both: the peer counts.
-    assert!(admitted(&gate, through("198.51.100.1")).await);
-    assert!(!admitted(&gate, through("198.51.100.2")).await);
+    assert!(admitted(&layer, through("198.51.100.1")).await);
+    assert!(!admitted(&layer, through("198.51.100.2")).await);
 }
 
 #[tokio::test]
 async fn the_standard_header_is_read_where_proxies_write_it() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
-    let gate = gate(client);
+    let layer = gate(client);
     let through = |list: &str| with(from("10.0.0.2"), "forwarded", list);
-    assert!(admitted(&gate, through("for=198.51.100.7;proto=https")).await);
+    assert!(admitted(&layer, through("for=198.51.100.7;proto=https")).await);
     for same in [
         "For=198.51.100.7",
         "proto=http;for=\"198.51.100.7:4711\";by=10.0.0.2",
@@ -115,11 +115,11 @@ async fn the_standard_header_is_read_where_proxies_write_it() {
         "for=\", for=198.51.100.7",
         "for=\"_hidden, x\", FOR = 198.51.100.7",
     ] {
-        assert!(!admitted(&gate, through(same)).await, "{same}");
+        assert!(!admitted(&layer, through(same)).await, "{same}");
     }
-    assert!(admitted(&gate, through("for=\"[2001:db8::7]:4711\"")).await);
+    assert!(admitted(&layer, through("for=\"[2001:db8::7]:4711\"")).await);
     assert!(
-        !admitted(&gate, through("for=\"[2001:db8::8]\"")).await,
+        !admitted(&layer, through("for=\"[2001:db8::8]\"")).await,
         "one /64"
     );
     // The other header is whatever a client sent.
@@ -128,7 +128,7 @@ async fn the_standard_header_is_read_where_proxies_write_it() {
         "x-forwarded-for",
         "198.51.100.99",
     );
-    assert!(!admitted(&gate, forged).await);
+    assert!(!admitted(&layer, forged).await);
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn what_a_client_says_of_its_host_does_not_name_it() {
 #[tokio::test]
 async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
-    let gate = gate(client);
-    assert!(admitted(&gate, with(from("10.0.0.2"), "forwarded", "for=unknown")).await);
+    let layer = gate(client);
+    assert!(admitted(&layer, with(from("10.0.0.2"), "forwarded", "for=unknown")).await);
     for broken in [
         "for=_secret",
         "",
@@ -162,7 +162,7 @@ async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
         "\u{ff}",
     ] {
         let request = with(from("10.0.0.2"), "forwarded", broken);
-        assert!(!admitted(&gate, request).await, "{broken}");
+        assert!(!admitted(&layer, request).await, "{broken}");
     }
 }
 
@@ -188,29 +188,29 @@ async fn addresses_of_one_ipv6_network_are_one_client() {
 
 #[tokio::test]
 async fn an_ipv4_address_in_ipv6_clothes_is_the_same_client() {
-    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
-    assert!(admitted(&gate, from("192.0.2.1")).await);
-    assert!(!admitted(&gate, from("::ffff:192.0.2.1")).await);
+    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    assert!(admitted(&layer, from("192.0.2.1")).await);
+    assert!(!admitted(&layer, from("::ffff:192.0.2.1")).await);
     let proxied = with(
         from("::ffff:10.0.0.1"),
         "x-forwarded-for",
         "::ffff:192.0.2.1",
     );
-    assert!(!admitted(&gate, proxied).await);
+    assert!(!admitted(&layer, proxied).await);
     // Not all of IPv4 is one /64.
-    assert!(admitted(&gate, from("::ffff:192.0.2.2")).await);
+    assert!(admitted(&layer, from("::ffff:192.0.2.2")).await);
 }
 
 #[tokio::test]
 async fn a_list_of_sixty_four_kibibytes_is_read_from_the_right() {
-    let gate = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     let long = "10.0.0.1,".repeat(7_281) + "198.51.100.7";
-    assert!(admitted(&gate, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
-    assert!(!admitted(&gate, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
+    assert!(admitted(&layer, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
+    assert!(!admitted(&layer, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
     let trusted_only = "10.0.0.1,".repeat(7_281) + "10.0.0.3";
     assert!(
         admitted(
-            &gate,
+            &layer,
             with(from("10.0.0.2"), "x-forwarded-for", &trusted_only)
         )
         .await
@@ -226,12 +226,12 @@ async fn a_request_without_a_peer_is_the_rules_decision_and_never_an_error() {
     ] {
         let (_, store) = manual();
         let rule = Rule::new("r", Quota::per_hour(1)).by_ip().missing(missing);
-        let gate = Gate::over(store, rule);
+        let layer = RateLimitLayer::with_store(store, rule);
         for status in statuses {
             let nobody = http::Request::new(http_body_util::Full::default());
-            assert_eq!(call(&gate, nobody).await.status(), status, "{missing:?}");
+            assert_eq!(call(&layer, nobody).await.status(), status, "{missing:?}");
         }
-        assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+        assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     }
 }
 

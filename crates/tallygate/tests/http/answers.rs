@@ -11,7 +11,7 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty, Full};
 use tallygate::Quota;
 use tallygate::http::{Head, Outcome, Refusal, Rule};
-use tallygate::tower::{FromText, Gate, GateBody};
+use tallygate::tower::{FromBytes, RateLimitBody, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 
 use crate::support::{Asked, call, from, header, manual, with};
@@ -42,9 +42,9 @@ fn a_name_of_any_letters_is_quoted_as_json_has_it() {
 #[tokio::test]
 async fn a_refusal_is_a_problem_in_json() {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("login", Quota::per_minute(1)).by_ip());
-    assert_eq!(call(&gate, from("192.0.2.1")).await.body(), "hello");
-    let refused = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, Rule::new("login", Quota::per_minute(1)).by_ip());
+    assert_eq!(call(&layer, from("192.0.2.1")).await.body(), "hello");
+    let refused = call(&layer, from("192.0.2.1")).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(
         header(&refused, "content-type"),
@@ -64,18 +64,18 @@ async fn a_refusal_is_a_problem_in_json() {
     );
 }
 
-/// What a service that answers with bodies of this kind answers through a gate, refused.
+/// What a service that answers with bodies of this kind answers through a layer, refused.
 async fn refused_in<B>() -> String
 where
-    B: Body<Data = Bytes> + FromText + Send + 'static,
+    B: Body<Data = Bytes> + FromBytes + Send + 'static,
     B::Error: std::fmt::Debug,
 {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("r", Quota::per_minute(1)));
+    let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_minute(1)));
     let inner = service_fn(|_: Asked| async {
-        Ok::<_, Infallible>(Response::new(B::from_text(Bytes::from_static(b"hello"))))
+        Ok::<_, Infallible>(Response::new(B::from_bytes(Bytes::from_static(b"hello"))))
     });
-    let mut service = gate.layer(inner);
+    let mut service = layer.layer(inner);
     let mut answers = Vec::new();
     for _ in 0..2 {
         let response: Response<B> = service.call(from("192.0.2.1")).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_gate_answers_in_the_services_own_kind_of_body() {
         refused_in::<UnsyncBoxBody<Bytes, std::io::Error>>().await,
         refused_in::<axum::body::Body>().await,
         refused_in::<tonic::body::Body>().await,
-        refused_in::<GateBody<Empty<Bytes>>>().await,
+        refused_in::<RateLimitBody<Empty<Bytes>>>().await,
     ];
     for text in said {
         let body: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -106,9 +106,9 @@ async fn a_gate_answers_in_the_services_own_kind_of_body() {
 async fn a_name_of_any_text_makes_json() {
     for name in ["plain", "a\"b\\c\n\u{e9}", "\0\u{1f}", "\u{1f600}"] {
         let (_, store) = manual();
-        let gate = Gate::over(store, Rule::new(name, Quota::per_minute(1)));
-        call(&gate, from("192.0.2.1")).await;
-        let refused = call(&gate, from("192.0.2.1")).await;
+        let layer = RateLimitLayer::with_store(store, Rule::new(name, Quota::per_minute(1)));
+        call(&layer, from("192.0.2.1")).await;
+        let refused = call(&layer, from("192.0.2.1")).await;
         let body: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
         let limit = format!("{name} sliding-window-counter/min");
         assert_eq!(body["violated-policies"][0], limit.as_str());
@@ -118,16 +118,17 @@ async fn a_name_of_any_text_makes_json() {
 #[tokio::test]
 async fn all_rules_or_none_are_charged() {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("client", Quota::per_hour(2)).by_ip()).and(
-        Rule::new("tenant", Quota::per_hour(3))
-            .by_header("x-tenant")
-            .cost(|_| 2),
-    );
+    let layer = RateLimitLayer::with_store(store, Rule::new("client", Quota::per_hour(2)).by_ip())
+        .and(
+            Rule::new("tenant", Quota::per_hour(3))
+                .by_header("x-tenant")
+                .cost(|_| 2),
+        );
     let request = |ip: &str| with(from(ip), "x-tenant", "acme");
-    assert_eq!(call(&gate, request("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&layer, request("192.0.2.1")).await.status(), 200);
     // The tenant has 1 left of 3 and every request costs it 2.
     for _ in 0..5 {
-        let refused = call(&gate, request("192.0.2.1")).await;
+        let refused = call(&layer, request("192.0.2.1")).await;
         assert_eq!(refused.status(), 429);
         let body: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
         assert_eq!(
@@ -136,10 +137,10 @@ async fn all_rules_or_none_are_charged() {
         );
     }
     // The client was charged for none of those.
-    let other = call(&gate, with(from("192.0.2.1"), "x-tenant", "other")).await;
+    let other = call(&layer, with(from("192.0.2.1"), "x-tenant", "other")).await;
     assert_eq!(other.status(), 200);
     assert_eq!(
-        call(&gate, with(from("192.0.2.1"), "x-tenant", "third"))
+        call(&layer, with(from("192.0.2.1"), "x-tenant", "third"))
             .await
             .status(),
         429
@@ -150,7 +151,7 @@ async fn all_rules_or_none_are_charged() {
 async fn the_hook_sees_why_and_changes_the_answer() {
     let (_, store) = manual();
     let rule = Rule::new("r", Quota::per_minute(1));
-    let gate = Gate::over(store, rule).on_denied(
+    let layer = RateLimitLayer::with_store(store, rule).on_refused(
         |refusal: &Refusal<'_>, head: &Head<'_>, mut response: Response<_>| {
             assert!(matches!(
                 refusal,
@@ -164,8 +165,8 @@ async fn the_hook_sees_why_and_changes_the_answer() {
             response
         },
     );
-    call(&gate, from("192.0.2.1")).await;
-    let refused = call(&gate, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
+    let refused = call(&layer, from("192.0.2.1")).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.body(), "slow down");
     assert!(header(&refused, "retry-after").is_some());
@@ -176,17 +177,17 @@ async fn the_observer_hears_of_every_request_once() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&seen);
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("a", Quota::per_minute(2)))
+    let layer = RateLimitLayer::with_store(store, Rule::new("a", Quota::per_minute(2)))
         .and(Rule::new("b", Quota::per_minute(1)))
         .and(Rule::new("c", Quota::per_minute(1)).shadow().cost(|_| 2))
-        .observe(move |passage| {
-            let outcomes = passage
+        .on_decision(move |enforcement, _| {
+            let outcomes = enforcement
                 .outcomes()
                 .map(|(rule, outcome)| (rule.to_owned(), outcome));
             heard.lock().unwrap().extend(outcomes);
         });
-    call(&gate, from("192.0.2.1")).await;
-    call(&gate, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
     let expected = [
         ("a", Outcome::Admitted),
         ("b", Outcome::Admitted),
@@ -203,9 +204,13 @@ async fn the_services_own_error_comes_through() {
     #[derive(Debug, PartialEq)]
     struct Own(u8);
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("r", Quota::per_minute(5)));
+    let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_minute(5)));
     let inner = service_fn(|_: Asked| async { Err::<Response<Full<bytes::Bytes>>, _>(Own(7)) });
-    let error: Own = gate.layer(inner).call(from("192.0.2.1")).await.unwrap_err();
+    let error: Own = layer
+        .layer(inner)
+        .call(from("192.0.2.1"))
+        .await
+        .unwrap_err();
     assert_eq!(error, Own(7));
 }
 
@@ -214,15 +219,15 @@ async fn a_rule_applies_only_when_it_says_so() {
     let (_, store) = manual();
     let rule =
         Rule::new("writes", Quota::per_minute(1)).when(|head| head.method() == http::Method::POST);
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     let post = || {
         let mut request = from("192.0.2.1");
         *request.method_mut() = http::Method::POST;
         request
     };
-    assert_eq!(call(&gate, post()).await.status(), 200);
-    assert_eq!(call(&gate, post()).await.status(), 429);
-    let read = call(&gate, from("192.0.2.1")).await;
+    assert_eq!(call(&layer, post()).await.status(), 200);
+    assert_eq!(call(&layer, post()).await.status(), 429);
+    let read = call(&layer, from("192.0.2.1")).await;
     assert_eq!(read.status(), 200);
     assert_eq!(
         header(&read, "ratelimit"),
@@ -244,16 +249,16 @@ async fn a_tier_has_quotas_of_its_own_and_a_client_that_moves_keeps_its_count() 
                 .ok()
                 .map(str::to_owned)
         });
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     let ann = |plan: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-plan", plan);
-    assert_eq!(call(&gate, ann("free")).await.status(), 200);
-    assert_eq!(call(&gate, ann("free")).await.status(), 429);
+    assert_eq!(call(&layer, ann("free")).await.status(), 200);
+    assert_eq!(call(&layer, ann("free")).await.status(), 429);
     assert_eq!(
-        call(&gate, ann("unheard-of")).await.status(),
+        call(&layer, ann("unheard-of")).await.status(),
         429,
         "the rule's own quotas hold"
     );
-    let promoted = call(&gate, ann("pro")).await;
+    let promoted = call(&layer, ann("pro")).await;
     assert_eq!(promoted.status(), 200);
     assert_eq!(header(&promoted, "x-ratelimit-remaining"), Some("1"));
 }

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use tallygate::http::{Missing, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{Key, Quota};
 
 use crate::support::{call, from, header, manual, with};
@@ -10,7 +10,7 @@ use crate::support::{call, from, header, manual, with};
 #[tokio::test]
 async fn header_values_of_any_bytes_tell_clients_apart() {
     let (_, store) = manual();
-    let gate = Gate::over(
+    let layer = RateLimitLayer::with_store(
         store,
         Rule::new("r", Quota::per_hour(1)).by_header("x-user"),
     );
@@ -24,13 +24,13 @@ async fn header_values_of_any_bytes_tell_clients_apart() {
     ];
     for value in values {
         assert_eq!(
-            call(&gate, with(from("192.0.2.1"), "x-user", value))
+            call(&layer, with(from("192.0.2.1"), "x-user", value))
                 .await
                 .status(),
             200
         );
         assert_eq!(
-            call(&gate, with(from("192.0.2.1"), "x-user", value))
+            call(&layer, with(from("192.0.2.1"), "x-user", value))
                 .await
                 .status(),
             429
@@ -39,19 +39,19 @@ async fn header_values_of_any_bytes_tell_clients_apart() {
     let long = "x".repeat(64 * 1024);
     let longer = "x".repeat(64 * 1024 + 1);
     assert_eq!(
-        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+        call(&layer, with(from("192.0.2.1"), "x-user", &long))
             .await
             .status(),
         200
     );
     assert_eq!(
-        call(&gate, with(from("192.0.2.1"), "x-user", &long))
+        call(&layer, with(from("192.0.2.1"), "x-user", &long))
             .await
             .status(),
         429
     );
     assert_eq!(
-        call(&gate, with(from("192.0.2.1"), "x-user", &longer))
+        call(&layer, with(from("192.0.2.1"), "x-user", &longer))
             .await
             .status(),
         200
@@ -77,17 +77,17 @@ async fn a_header_that_says_two_things_names_nobody() {
         let rule = Rule::new("r", Quota::per_hour(1))
             .by_header("x-user")
             .missing(missing);
-        let gate = Gate::over(store, rule);
+        let layer = RateLimitLayer::with_store(store, rule);
         let twice = |second: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-user", second);
-        assert_eq!(call(&gate, twice("1")).await.status(), status);
+        assert_eq!(call(&layer, twice("1")).await.status(), status);
         if missing != Missing::Refuse {
             // A second value of one's own choice opens no second budget.
-            assert_eq!(call(&gate, twice("2")).await.status(), 429);
+            assert_eq!(call(&layer, twice("2")).await.status(), 429);
         }
         // The same thing twice is one thing.
-        assert_eq!(call(&gate, twice("ann")).await.status(), 200);
+        assert_eq!(call(&layer, twice("ann")).await.status(), 200);
         let ann = with(from("192.0.2.1"), "x-user", "ann");
-        assert_eq!(call(&gate, ann).await.status(), 429);
+        assert_eq!(call(&layer, ann).await.status(), 429);
     }
 }
 
@@ -95,9 +95,9 @@ async fn a_header_that_says_two_things_names_nobody() {
 async fn an_empty_header_names_nobody() {
     let (_, store) = manual();
     let rule = Rule::new("r", Quota::per_hour(1)).by_header("x-user");
-    let gate = Gate::over(store, rule.missing(Missing::Refuse));
+    let layer = RateLimitLayer::with_store(store, rule.missing(Missing::Refuse));
     assert_eq!(
-        call(&gate, with(from("192.0.2.1"), "x-user", ""))
+        call(&layer, with(from("192.0.2.1"), "x-user", ""))
             .await
             .status(),
         400
@@ -110,11 +110,11 @@ async fn parts_of_a_key_never_run_into_each_other() {
     let rule = Rule::new("r", Quota::per_hour(1))
         .by_header("x-a")
         .by_header("x-b");
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     let request = |a: &str, b: &str| with(with(from("192.0.2.1"), "x-a", a), "x-b", b);
     for (a, b) in [("ab", "c"), ("a", "bc"), ("a:b", "c"), ("a", "b:c")] {
-        assert_eq!(call(&gate, request(a, b)).await.status(), 200, "{a} {b}");
-        assert_eq!(call(&gate, request(a, b)).await.status(), 429, "{a} {b}");
+        assert_eq!(call(&layer, request(a, b)).await.status(), 200, "{a} {b}");
+        assert_eq!(call(&layer, request(a, b)).await.status(), 429, "{a} {b}");
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_function_and_an_address_make_one_key() {
     let rule = Rule::new("r", Quota::per_hour(1))
         .by_ip()
         .by(|head| Some(Key::from_parts(["path", head.uri().path()])));
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     let request = |ip: &str, path: &str| {
         let mut request = from(ip);
         *request.uri_mut() = path.parse().unwrap();
@@ -135,8 +135,8 @@ async fn a_function_and_an_address_make_one_key() {
         ("192.0.2.1", "/b"),
         ("192.0.2.2", "/a"),
     ] {
-        assert_eq!(call(&gate, request(ip, path)).await.status(), 200);
-        assert_eq!(call(&gate, request(ip, path)).await.status(), 429);
+        assert_eq!(call(&layer, request(ip, path)).await.status(), 200);
+        assert_eq!(call(&layer, request(ip, path)).await.status(), 429);
     }
 }
 
@@ -149,7 +149,7 @@ async fn a_cost_of_any_size_is_decided() {
             .and_then(|cost| cost.to_str().ok()?.parse().ok())
             .unwrap_or(1)
     });
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     for (cost, status) in [
         ("0", 200),
         ("4294967295", 429),
@@ -159,7 +159,7 @@ async fn a_cost_of_any_size_is_decided() {
         ("-1", 429),
         ("x", 429),
     ] {
-        let response = call(&gate, with(from("192.0.2.1"), "x-cost", cost)).await;
+        let response = call(&layer, with(from("192.0.2.1"), "x-cost", cost)).await;
         assert_eq!(response.status(), status, "{cost}");
     }
 }
@@ -169,7 +169,7 @@ async fn fields_that_the_service_sent_too_are_replaced() {
     use std::convert::Infallible;
     use tower::{Layer, Service, service_fn};
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(10)));
+    let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(10)));
     let inner = service_fn(|_: crate::support::Asked| async {
         let mut response = http::Response::new(http_body_util::Full::<bytes::Bytes>::default());
         let forged: &mut HeaderMap = response.headers_mut();
@@ -177,7 +177,7 @@ async fn fields_that_the_service_sent_too_are_replaced() {
         forged.append("ratelimit", HeaderValue::from_static("\"y\";r=999"));
         Ok::<_, Infallible>(response)
     });
-    let response = gate.layer(inner).call(from("192.0.2.1")).await.unwrap();
+    let response = layer.layer(inner).call(from("192.0.2.1")).await.unwrap();
     let response = response.map(|_| bytes::Bytes::new());
     assert!(
         header(&response, "ratelimit")
@@ -189,11 +189,11 @@ async fn fields_that_the_service_sent_too_are_replaced() {
 #[tokio::test]
 async fn one_rule_too_many_is_never_passed_over() {
     let (_, store) = manual();
-    let mut gate = Gate::over(store, Rule::new("0", Quota::per_hour(1_000)));
+    let mut layer = RateLimitLayer::with_store(store, Rule::new("0", Quota::per_hour(1_000)));
     for i in 1..65 {
-        gate = gate.and(Rule::new(i.to_string(), Quota::per_hour(1_000)));
+        layer = layer.and(Rule::new(i.to_string(), Quota::per_hour(1_000)));
     }
-    let response = call(&gate, from("192.0.2.1")).await;
+    let response = call(&layer, from("192.0.2.1")).await;
     assert_eq!(response.status(), 503);
     let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
     assert_eq!(body["type"], "urn:tallygate:problem:too-many-limits");
@@ -203,12 +203,12 @@ async fn one_rule_too_many_is_never_passed_over() {
 async fn a_spelling_of_bearer_is_no_new_client() {
     let (_, store) = manual();
     let rule = Rule::new("r", Quota::per_hour(1)).by_header("authorization");
-    let gate = Gate::over(store, rule);
+    let layer = RateLimitLayer::with_store(store, rule);
     let spellings = ["Bearer tok", "bearer tok", "BEARER  tok ", "bEarer tok"];
     let mut admitted = 0;
     for spelling in spellings {
         let request = with(from("192.0.2.1"), "authorization", spelling);
-        admitted += u32::from(call(&gate, request).await.status() == 200);
+        admitted += u32::from(call(&layer, request).await.status() == 200);
     }
     assert_eq!(admitted, 1);
 }
@@ -216,10 +216,10 @@ async fn a_spelling_of_bearer_is_no_new_client() {
 #[tokio::test]
 async fn a_content_type_alone_makes_nothing_grpc() {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("r", Quota::per_hour(1)));
-    call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(1)));
+    call(&layer, from("192.0.2.1")).await;
     let request = with(from("192.0.2.1"), "content-type", "application/grpc");
-    assert_eq!(call(&gate, request).await.status(), 429);
+    assert_eq!(call(&layer, request).await.status(), 429);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tallygate::http::{Outcome, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{OnFailure, Quota, RedisStore, Replicas};
 use tallygate_testkit::ports;
 
@@ -24,9 +24,9 @@ fn rule(name: &str, policy: OnFailure) -> Rule {
 
 #[tokio::test]
 async fn an_open_rule_lets_through_and_tells_no_counts() {
-    let gate = Gate::over(lost(), rule("r", OnFailure::Open));
+    let layer = RateLimitLayer::with_store(lost(), rule("r", OnFailure::Open));
     for _ in 0..6 {
-        let response = call(&gate, from("192.0.2.1")).await;
+        let response = call(&layer, from("192.0.2.1")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "ratelimit"), None);
     }
@@ -34,10 +34,10 @@ async fn an_open_rule_lets_through_and_tells_no_counts() {
 
 #[tokio::test]
 async fn a_closed_rule_answers_503_and_never_429() {
-    let gate =
-        Gate::over(lost(), rule("open", OnFailure::Open)).and(rule("closed", OnFailure::Closed));
+    let layer = RateLimitLayer::with_store(lost(), rule("open", OnFailure::Open))
+        .and(rule("closed", OnFailure::Closed));
     for _ in 0..6 {
-        let response = call(&gate, from("192.0.2.1")).await;
+        let response = call(&layer, from("192.0.2.1")).await;
         assert_eq!(response.status(), 503);
         let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(body["type"], "urn:tallygate:problem:store-unavailable");
@@ -49,16 +49,16 @@ async fn a_local_rule_counts_its_share() {
     let replicas = Replicas::Fixed(NonZeroU32::new(2).unwrap());
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = std::sync::Arc::clone(&seen);
-    let gate =
-        Gate::over(lost(), rule("local", OnFailure::Local(replicas))).observe(move |passage| {
+    let layer = RateLimitLayer::with_store(lost(), rule("local", OnFailure::Local(replicas)))
+        .on_decision(move |enforcement, _| {
             heard
                 .lock()
                 .unwrap()
-                .extend(passage.outcomes().map(|(_, outcome)| outcome));
+                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
         });
     let mut statuses = Vec::new();
     for _ in 0..3 {
-        statuses.push(call(&gate, from("192.0.2.1")).await.status().as_u16());
+        statuses.push(call(&layer, from("192.0.2.1")).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 429], "half of four");
     let expected = [

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{MemoryStore, Quota};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
@@ -19,7 +19,7 @@ async fn serve(rule: Rule) -> HealthClient<Channel> {
     let address: SocketAddr = listener.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder()
-        .layer(Gate::over(MemoryStore::new(), rule))
+        .layer(RateLimitLayer::with_store(MemoryStore::new(), rule))
         .add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let channel = Channel::from_shared(format!("http://{address}"))

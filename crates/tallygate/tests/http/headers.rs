@@ -4,7 +4,7 @@ use http::StatusCode;
 use sfv::{BareItem, ListEntry, Parser};
 use tallygate::Quota;
 use tallygate::http::{Draft, Headers, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual};
 
@@ -45,8 +45,8 @@ async fn every_limit_has_a_policy_and_the_binding_one_a_state() {
     let (_, store) = manual();
     let rule =
         Rule::new("api", quota("token-bucket 10/s burst 25")).limit(quota("fixed-window 100/min"));
-    let gate = Gate::over(store, rule);
-    let response = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, rule);
+    let response = call(&layer, from("192.0.2.1")).await;
     let policy = items(header(&response, "ratelimit-policy").unwrap());
     assert_eq!(
         policy,
@@ -77,8 +77,9 @@ async fn every_limit_has_a_policy_and_the_binding_one_a_state() {
 #[tokio::test]
 async fn a_short_period_is_told_as_a_second() {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("short", quota("fixed-window 5/100ms")));
-    let response = call(&gate, from("192.0.2.1")).await;
+    let layer =
+        RateLimitLayer::with_store(store, Rule::new("short", quota("fixed-window 5/100ms")));
+    let response = call(&layer, from("192.0.2.1")).await;
     let policy = items(header(&response, "ratelimit-policy").unwrap());
     assert_eq!(policy[0].1, params(&[("q", 5), ("w", 1)]));
 }
@@ -95,8 +96,8 @@ async fn names_of_any_text_make_strict_strings() {
         "",
     ] {
         let (_, store) = manual();
-        let gate = Gate::over(store, Rule::new(name, quota("5/min")));
-        let response = call(&gate, from("192.0.2.1")).await;
+        let layer = RateLimitLayer::with_store(store, Rule::new(name, quota("5/min")));
+        let response = call(&layer, from("192.0.2.1")).await;
         let policy = items(header(&response, "ratelimit-policy").unwrap());
         let state = items(header(&response, "ratelimit").unwrap());
         assert_eq!(policy[0].0, state[0].0, "{name:?}");
@@ -112,8 +113,8 @@ async fn the_form_of_draft_seven_is_a_dictionary() {
     let headers = Headers::none().draft(Some(Draft::Seven));
     let (_, store) = manual();
     let rule = Rule::new("r", quota("fixed-window 2/min")).limit(quota("fixed-window 90/h"));
-    let gate = Gate::over(store, rule.headers(headers));
-    let response = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, rule.headers(headers));
+    let response = call(&layer, from("192.0.2.1")).await;
     let text = header(&response, "ratelimit").unwrap();
     let dictionary: sfv::Dictionary = Parser::new(text).parse().unwrap();
     assert_eq!(dictionary.len(), 3, "{text}");
@@ -153,12 +154,12 @@ async fn each_family_can_be_switched_off() {
     ];
     for (headers, told) in cases {
         let (_, store) = manual();
-        let gate = Gate::over(
+        let layer = RateLimitLayer::with_store(
             store,
             Rule::new("r", quota("fixed-window 1/min")).headers(headers),
         );
-        call(&gate, from("192.0.2.1")).await;
-        let refused = call(&gate, from("192.0.2.1")).await;
+        call(&layer, from("192.0.2.1")).await;
+        let refused = call(&layer, from("192.0.2.1")).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         for name in all {
             assert_eq!(
@@ -174,10 +175,10 @@ async fn each_family_can_be_switched_off() {
 async fn a_refusal_tells_the_untouched_balance() {
     let (_, store) = manual();
     let rule = Rule::new("r", quota("fixed-window 10/min")).cost(|_| 4);
-    let gate = Gate::over(store, rule);
-    call(&gate, from("192.0.2.1")).await;
-    call(&gate, from("192.0.2.1")).await;
-    let refused = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, rule);
+    call(&layer, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
+    let refused = call(&layer, from("192.0.2.1")).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(header(&refused, "x-ratelimit-remaining"), Some("2"));
 }
@@ -188,9 +189,9 @@ async fn gates_within_gates_tell_the_truth_of_the_tighter() {
     use tower::{Layer, Service, service_fn};
     for (outer, inner) in [(100, 1), (1, 100)] {
         let (_, store) = manual();
-        let outer = Gate::over(store, Rule::new("outer", Quota::per_hour(outer)));
+        let outer = RateLimitLayer::with_store(store, Rule::new("outer", Quota::per_hour(outer)));
         let (_, store) = manual();
-        let inner = Gate::over(store, Rule::new("inner", Quota::per_hour(inner)));
+        let inner = RateLimitLayer::with_store(store, Rule::new("inner", Quota::per_hour(inner)));
         let service = service_fn(|_: crate::support::Asked| async {
             let body = http_body_util::Full::<bytes::Bytes>::default();
             Ok::<_, Infallible>(http::Response::new(body))
@@ -209,16 +210,18 @@ async fn gates_within_gates_tell_the_truth_of_the_tighter() {
 async fn a_rule_that_keeps_silent_is_not_listed_and_silences_no_other() {
     let (_, store) = manual();
     let hidden = Rule::new("hidden", quota("fixed-window 2/h")).headers(Headers::none());
-    let gate = Gate::over(store, Rule::new("public", quota("fixed-window 1/h"))).and(hidden);
-    let response = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, Rule::new("public", quota("fixed-window 1/h")))
+        .and(hidden);
+    let response = call(&layer, from("192.0.2.1")).await;
     let policy = items(header(&response, "ratelimit-policy").unwrap());
     assert_eq!(policy.len(), 1, "{policy:?}");
     // The silent one refuses: its counts stay its own, when to come back is told.
     let (_, store) = manual();
     let hidden = Rule::new("hidden", quota("fixed-window 1/h")).headers(Headers::none());
-    let gate = Gate::over(store, Rule::new("public", quota("fixed-window 9/h"))).and(hidden);
-    call(&gate, from("192.0.2.1")).await;
-    let refused = call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(store, Rule::new("public", quota("fixed-window 9/h")))
+        .and(hidden);
+    call(&layer, from("192.0.2.1")).await;
+    let refused = call(&layer, from("192.0.2.1")).await;
     assert_eq!(refused.status(), 429);
     assert!(header(&refused, "retry-after").is_some());
     assert_eq!(header(&refused, "ratelimit-policy"), None);

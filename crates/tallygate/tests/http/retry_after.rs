@@ -3,7 +3,7 @@
 use http::StatusCode;
 use tallygate::Quota;
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual, with};
 
@@ -25,11 +25,11 @@ async fn a_client_that_waits_as_told_is_admitted() {
             let rule = Rule::new("r", quota.parse::<Quota>().unwrap())
                 .by_ip()
                 .cost(|head| head.headers()["x-cost"].to_str().unwrap().parse().unwrap());
-            let gate = Gate::over(store, rule);
+            let layer = RateLimitLayer::with_store(store, rule);
             let request = || with(from("192.0.2.1"), "x-cost", cost.to_string());
             let mut admitted = 0;
             let refused = loop {
-                let response = call(&gate, request()).await;
+                let response = call(&layer, request()).await;
                 if response.status() == StatusCode::TOO_MANY_REQUESTS {
                     break response;
                 }
@@ -40,7 +40,7 @@ async fn a_client_that_waits_as_told_is_admitted() {
             let seconds: u64 = header(&refused, "retry-after").unwrap().parse().unwrap();
             assert!(seconds >= 1, "{quota} of cost {cost}");
             clock.advance(std::time::Duration::from_secs(seconds - 1));
-            let early = call(&gate, request()).await;
+            let early = call(&layer, request()).await;
             assert_eq!(
                 early.status(),
                 429,
@@ -48,7 +48,7 @@ async fn a_client_that_waits_as_told_is_admitted() {
             );
             assert_eq!(header(&early, "retry-after"), Some("1"));
             clock.advance(std::time::Duration::from_secs(1));
-            let later = call(&gate, request()).await;
+            let later = call(&layer, request()).await;
             assert_eq!(
                 later.status(),
                 200,
@@ -63,7 +63,7 @@ async fn what_never_fits_is_not_told_to_come_back() {
     for quota in QUOTAS {
         let (_, store) = manual();
         let rule = Rule::new("r", quota.parse::<Quota>().unwrap()).cost(|_| 8);
-        let response = call(&Gate::over(store, rule), from("192.0.2.1")).await;
+        let response = call(&RateLimitLayer::with_store(store, rule), from("192.0.2.1")).await;
         assert_eq!(response.status(), 429, "{quota}");
         assert_eq!(header(&response, "retry-after"), None, "{quota}");
         let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
@@ -77,11 +77,11 @@ async fn jitter_only_ever_adds() {
     let headers = tallygate::http::Headers::default().jitter(jitter);
     let (_, store) = manual();
     let rule = Rule::new("r", "fixed-window 1/10s".parse::<Quota>().unwrap()).headers(headers);
-    let gate = Gate::over(store, rule);
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    let layer = RateLimitLayer::with_store(store, rule);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..200 {
-        let response = call(&gate, from("192.0.2.1")).await;
+        let response = call(&layer, from("192.0.2.1")).await;
         let seconds: u64 = header(&response, "retry-after").unwrap().parse().unwrap();
         assert!((10..=15).contains(&seconds), "{seconds}");
         seen.insert(seconds);

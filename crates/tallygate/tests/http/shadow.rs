@@ -2,7 +2,7 @@
 
 use tallygate::Quota;
 use tallygate::http::{Missing, Outcome, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual};
 
@@ -11,15 +11,15 @@ async fn what_it_would_refuse_passes_and_is_seen() {
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = std::sync::Arc::clone(&seen);
     let (_, store) = manual();
-    let gate =
-        Gate::over(store, Rule::new("new", Quota::per_hour(1)).shadow()).observe(move |passage| {
+    let layer = RateLimitLayer::with_store(store, Rule::new("new", Quota::per_hour(1)).shadow())
+        .on_decision(move |enforcement, _| {
             heard
                 .lock()
                 .unwrap()
-                .extend(passage.outcomes().map(|(_, outcome)| outcome));
+                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
         });
     for _ in 0..3 {
-        let response = call(&gate, from("192.0.2.1")).await;
+        let response = call(&layer, from("192.0.2.1")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(
             header(&response, "ratelimit"),
@@ -38,13 +38,13 @@ async fn what_it_would_refuse_passes_and_is_seen() {
 #[tokio::test]
 async fn it_is_asked_only_what_the_others_let_through() {
     let (_, store) = manual();
-    let gate = Gate::over(store, Rule::new("old", Quota::per_hour(1)))
+    let layer = RateLimitLayer::with_store(store, Rule::new("old", Quota::per_hour(1)))
         .and(Rule::new("new", Quota::per_hour(2)).shadow());
     for _ in 0..5 {
-        call(&gate, from("192.0.2.1")).await;
+        call(&layer, from("192.0.2.1")).await;
     }
     // One passed: the rule in shadow has counted one.
-    let limiter = gate.limiter();
+    let limiter = layer.engine();
     let limit = tallygate::Limit::named("new sliding-window-counter/h", Quota::per_hour(2));
     let peek = tallygate::Request::new("all", &limit).verb(tallygate::Verb::Peek);
     assert_eq!(limiter.decide(&peek).await.remaining(), 1);
@@ -56,8 +56,8 @@ async fn a_missing_key_stops_nobody() {
     let rule = Rule::new("new", Quota::per_hour(1))
         .by_header("x-user")
         .missing(Missing::Refuse);
-    let gate = Gate::over(store, rule.shadow());
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    let layer = RateLimitLayer::with_store(store, rule.shadow());
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
 }
 
 #[tokio::test]
@@ -68,12 +68,13 @@ async fn by_itself_over_redis_it_counts_too() {
     let heard = std::sync::Arc::clone(&seen);
     let patient = std::time::Duration::from_secs(10);
     let rule = Rule::new("new", Quota::per_hour(1)).deadline(patient);
-    let gate = Gate::over(store, rule.shadow()).observe(move |passage| {
-        let outcomes = passage.outcomes().map(|(_, outcome)| outcome);
-        heard.lock().unwrap().extend(outcomes);
-    });
+    let layer =
+        RateLimitLayer::with_store(store, rule.shadow()).on_decision(move |enforcement, _| {
+            let outcomes = enforcement.outcomes().map(|(_, outcome)| outcome);
+            heard.lock().unwrap().extend(outcomes);
+        });
     for _ in 0..3 {
-        assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+        assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     }
     let expected = [
         Outcome::Admitted,
@@ -86,11 +87,12 @@ async fn by_itself_over_redis_it_counts_too() {
 #[tokio::test]
 async fn it_takes_no_room_from_rules_that_enforce() {
     let (_, store) = manual();
-    let mut gate = Gate::over(store, Rule::new("0", Quota::per_hour(1_000)).shadow());
+    let mut layer =
+        RateLimitLayer::with_store(store, Rule::new("0", Quota::per_hour(1_000)).shadow());
     for i in 1..64 {
-        gate = gate.and(Rule::new(i.to_string(), Quota::per_hour(1_000)).shadow());
+        layer = layer.and(Rule::new(i.to_string(), Quota::per_hour(1_000)).shadow());
     }
-    let gate = gate.and(Rule::new("login", Quota::per_hour(1)));
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 429);
+    let layer = layer.and(Rule::new("login", Quota::per_hour(1)));
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 429);
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 use tallygate::http::{Outcome, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{MemoryStore, Quota};
 use tokio::time::Instant;
 use tower::{Layer, Service, service_fn};
@@ -25,18 +25,19 @@ fn shaped() -> Rule {
 #[tokio::test(start_paused = true)]
 async fn requests_go_ahead_at_the_drain_rate_and_in_order() {
     let (_, store) = manual();
-    let gate = Gate::over(store, shaped());
+    let layer = RateLimitLayer::with_store(store, shaped());
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
     let mut tasks = Vec::new();
     for i in 0..6_u32 {
-        let (gate, arrived) = (gate.clone(), Arc::clone(&arrived));
+        let (layer, arrived) = (layer.clone(), Arc::clone(&arrived));
         let inner = service_fn(move |_: Asked| {
             arrived.lock().unwrap().push((i, began.elapsed()));
             async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) }
         });
         tasks.push(tokio::spawn(async move {
-            gate.layer(inner)
+            layer
+                .layer(inner)
                 .call(from("192.0.2.1"))
                 .await
                 .unwrap()
@@ -60,60 +61,62 @@ async fn requests_go_ahead_at_the_drain_rate_and_in_order() {
 #[tokio::test(start_paused = true)]
 async fn one_that_leaves_frees_its_place() {
     let (_, store) = manual();
-    let gate = Gate::over(store, shaped());
+    let layer = RateLimitLayer::with_store(store, shaped());
     let never = service_fn(|_: Asked| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        let mut behind = gate.layer(never);
+        let mut behind = layer.layer(never);
         let mut future = Box::pin(behind.call(from("192.0.2.1")));
         assert!(futures_util::poll!(&mut future).is_pending());
         waiting.push(future);
     }
     assert_eq!(
-        call(&gate, from("192.0.2.1")).await.status(),
+        call(&layer, from("192.0.2.1")).await.status(),
         429,
         "the queue is full"
     );
     waiting.clear();
     // Dropped waiters carry their places back; that is done at once in this process.
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_longer_than_allowed_is_refused_and_costs_nothing() {
     let (clock, store) = manual();
-    let rule = shaped().longest_delay(Duration::from_millis(150));
-    let gate = Gate::over(store, rule);
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    let rule = shaped().max_delay(Duration::from_millis(150));
+    let layer = RateLimitLayer::with_store(store, rule);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     assert_eq!(
-        call(&gate, from("192.0.2.1")).await.status(),
+        call(&layer, from("192.0.2.1")).await.status(),
         200,
         "100 ms are allowed"
     );
     for _ in 0..3 {
-        let refused = call(&gate, from("192.0.2.1")).await;
+        let refused = call(&layer, from("192.0.2.1")).await;
         assert_eq!(refused.status(), 429, "200 ms are not");
         assert_eq!(header(&refused, "retry-after"), Some("1"));
     }
     clock.advance(Duration::from_secs(1));
-    assert_eq!(call(&gate, from("192.0.2.1")).await.status(), 200);
+    assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn being_held_back_is_an_outcome_of_its_own() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&seen);
-    let gate = Gate::over(MemoryStore::new(), shaped()).observe(move |passage| {
-        heard
-            .lock()
-            .unwrap()
-            .extend(passage.outcomes().map(|(_, outcome)| outcome));
-    });
-    call(&gate, from("192.0.2.1")).await;
-    call(&gate, from("192.0.2.1")).await;
+    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaped()).on_decision(
+        move |enforcement, _| {
+            heard
+                .lock()
+                .unwrap()
+                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
+        },
+    );
+    call(&layer, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
     assert_eq!(*seen.lock().unwrap(), [Outcome::Admitted, Outcome::Delayed]);
 }
 
@@ -121,19 +124,19 @@ async fn being_held_back_is_an_outcome_of_its_own() {
 async fn how_long_a_decision_took_is_told_without_the_wait() {
     let (times, waiting) = (Arc::new(Mutex::new(Vec::new())), Arc::new(()));
     let (heard, held) = (Arc::clone(&times), Arc::clone(&waiting));
-    let gate = Gate::over(MemoryStore::new(), shaped())
-        .time(move |passage, took| {
-            let delay = passage.decision().unwrap().delay();
-            heard.lock().unwrap().push((delay, took));
+    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaped())
+        .on_decision(move |enforcement, elapsed| {
+            let delay = enforcement.decision().unwrap().delay();
+            heard.lock().unwrap().push((delay, elapsed));
         })
-        .on_waiting(move |plan| {
+        .on_pending(move |plan| {
             assert_eq!(plan.charges().len(), 1);
             Arc::clone(&held)
         });
     // One for the gate's hook, one here: nobody waits.
     assert_eq!(Arc::strong_count(&waiting), 2);
-    call(&gate, from("192.0.2.1")).await;
-    let mut second = Box::pin(call(&gate, from("192.0.2.1")));
+    call(&layer, from("192.0.2.1")).await;
+    let mut second = Box::pin(call(&layer, from("192.0.2.1")));
     assert!(futures_util::poll!(&mut second).is_pending());
     assert_eq!(Arc::strong_count(&waiting), 3);
     drop(second);
@@ -142,7 +145,7 @@ async fn how_long_a_decision_took_is_told_without_the_wait() {
         2,
         "a client that left waits no more"
     );
-    call(&gate, from("192.0.2.1")).await;
+    call(&layer, from("192.0.2.1")).await;
     assert_eq!(Arc::strong_count(&waiting), 2);
     let times = times.lock().unwrap();
     assert_eq!(times.len(), 2);

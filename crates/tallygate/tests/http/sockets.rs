@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tallygate::http::{ClientAddress, Rule};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{MemoryStore, Quota};
 use tokio::net::TcpListener;
 
@@ -39,16 +39,16 @@ async fn ask(to: SocketAddr, forwarded: Option<&str>) -> http::Response<Bytes> {
     http::Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
 }
 
-fn app(gate: Gate) -> Router {
+fn app(layer: RateLimitLayer) -> Router {
     Router::new()
         .route("/login", post(|| async { "welcome" }))
-        .layer(gate)
+        .layer(layer)
 }
 
 #[tokio::test]
 async fn a_login_is_limited_by_the_sockets_peer() {
     let quota: Quota = "sliding-window-log 2/d".parse().unwrap();
-    let address = serve(app(Gate::new(Rule::new("login", quota).by_ip()))).await;
+    let address = serve(app(RateLimitLayer::new(Rule::new("login", quota).by_ip()))).await;
     for left in ["1", "0"] {
         let response = ask(address, Some("203.0.113.1")).await;
         assert_eq!(response.status(), 200);
@@ -70,9 +70,9 @@ async fn a_login_is_limited_by_the_sockets_peer() {
 #[tokio::test]
 async fn behind_a_trusted_proxy_clients_are_told_apart() {
     let rule = Rule::new("login", "fixed-window 1/d".parse::<Quota>().unwrap()).by_ip();
-    let gate = Gate::over(MemoryStore::new(), rule)
+    let layer = RateLimitLayer::with_store(MemoryStore::new(), rule)
         .client(ClientAddress::behind(["127.0.0.0/8".parse().unwrap()]));
-    let address = serve(app(gate)).await;
+    let address = serve(app(layer)).await;
     assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 200);
     assert_eq!(ask(address, Some("203.0.113.2")).await.status(), 200);
     assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 429);
@@ -89,7 +89,7 @@ async fn a_body_that_comes_slowly_is_counted_once_and_given_back_when_it_should_
     let rule = Rule::new("login", quota).count_if(|status, _| status != 200);
     let app = Router::new()
         .route("/login", post(|body: String| async move { body }))
-        .layer(Gate::new(rule));
+        .layer(RateLimitLayer::new(rule));
     let address = serve(app).await;
     // Aborted in the middle: it counts.
     let mut aborted = tokio::net::TcpStream::connect(address).await.unwrap();

@@ -1,4 +1,4 @@
-//! A service behind a gate, called without a socket.
+//! A service behind a layer, called without a socket.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tallygate::http::{Peer, Policy};
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Store};
 use tower::{Layer, Service, service_fn};
 
@@ -36,17 +36,17 @@ pub(crate) fn with(mut request: Asked, name: &'static str, value: impl AsRef<[u8
     request
 }
 
-/// Calls a service that answers 200 through a gate.
+/// Calls a service that answers 200 through a layer.
 pub(crate) async fn call<P: Policy, S: Store>(
-    gate: &Gate<P, S>,
+    layer: &RateLimitLayer<P, S>,
     request: Asked,
 ) -> Response<Bytes> {
-    answered(gate, request, StatusCode::OK).await
+    answered(layer, request, StatusCode::OK).await
 }
 
-/// Calls a service that answers with a status through a gate.
+/// Calls a service that answers with a status through a layer.
 pub(crate) async fn answered<P: Policy, S: Store>(
-    gate: &Gate<P, S>,
+    layer: &RateLimitLayer<P, S>,
     request: Asked,
     status: StatusCode,
 ) -> Response<Bytes> {
@@ -55,7 +55,7 @@ pub(crate) async fn answered<P: Policy, S: Store>(
         *response.status_mut() = status;
         Ok::<_, Infallible>(response)
     });
-    let response = gate.layer(inner).call(request).await.unwrap();
+    let response = layer.layer(inner).call(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Response::from_parts(parts, body)

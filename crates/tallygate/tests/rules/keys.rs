@@ -1,7 +1,7 @@
 //! Who is limited: what a key is made of, and what is the same client and what is not.
 
 use http::HeaderValue;
-use tallygate::http::{ClientAddress, Why};
+use tallygate::http::{ClientAddress, StopReason};
 use tallygate::rules::{Missing, Part, RuleSet, Rules, Source};
 
 use super::{about, ask, by, from, header, key_of, only_key, plan, rule, rules, set, with};
@@ -83,8 +83,8 @@ fn who_does_not_say_who_they_are_is_refused_passed_or_shared() {
     let refusing = with_missing(Missing::Refuse);
     for request in [&nobody, &both, &empty] {
         let plan = plan(&refusing, request);
-        assert_eq!(plan.stopped().unwrap().why, Why::NoKey);
-        assert_eq!(&*plan.stopped().unwrap().terms.name, "only");
+        assert_eq!(plan.stopped().unwrap().reason, StopReason::NoKey);
+        assert_eq!(&*plan.stopped().unwrap().settings.name, "only");
         assert!(plan.charges().is_empty());
     }
     let passing = with_missing(Missing::Pass);

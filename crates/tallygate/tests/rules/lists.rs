@@ -1,6 +1,6 @@
 //! Who is on which list, and what holds for single clients instead of a rule.
 
-use tallygate::http::Why;
+use tallygate::http::StopReason;
 use tallygate::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
 
 use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
@@ -86,7 +86,10 @@ fn turning_away_goes_before_letting_in() {
     only.deny = vec![key(&["eve"])];
     let rules = rules(vec![only]);
     let eve = with("x-user", "eve", ask("GET /"));
-    assert_eq!(plan(&rules, &eve).stopped().unwrap().why, Why::Denied);
+    assert_eq!(
+        plan(&rules, &eve).stopped().unwrap().reason,
+        StopReason::Denied
+    );
     assert!(plan(&rules, &ask("GET /")).stopped().is_none());
 }
 
@@ -174,8 +177,8 @@ fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
     );
     let asked = |user: &str| with("x-user", user.as_bytes(), ask("GET /"));
     assert_eq!(
-        plan(&rules, &asked("ann")).stopped().unwrap().why,
-        Why::Denied
+        plan(&rules, &asked("ann")).stopped().unwrap().reason,
+        StopReason::Denied
     );
     assert!(plan(&rules, &asked("bob")).stopped().is_none());
     assert!(applied(&rules, &asked("bob")).is_empty());

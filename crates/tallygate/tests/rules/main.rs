@@ -104,7 +104,7 @@ fn applied(rules: &Rules, request: &Request<()>) -> Vec<String> {
     let names = plan
         .charges()
         .iter()
-        .map(|charge| charge.terms.name.to_string());
+        .map(|charge| charge.settings.name.to_string());
     names.collect()
 }
 

@@ -2,7 +2,7 @@
 
 use http::Method;
 use tallygate::MAX_LIMITS;
-use tallygate::http::{Headers, Why};
+use tallygate::http::{Headers, StopReason};
 use tallygate::rules::{
     Answers, Fate, Limits, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
 };
@@ -140,7 +140,7 @@ fn a_rule_that_turns_a_client_away_ends_the_walk() {
     denying.deny = vec![network("203.0.113.0/24")];
     let rules = rules(vec![rule("first"), denying, rule("after")]);
     let plan = plan(&rules, &ask("GET /"));
-    assert_eq!(plan.stopped().unwrap().why, Why::Denied);
+    assert_eq!(plan.stopped().unwrap().reason, StopReason::Denied);
     let trace = rules.trace(&(&ask("GET /")).into());
     assert!(matches!(trace.rules[2].fate, Fate::NotReached));
 }
@@ -169,7 +169,10 @@ fn a_request_without_room_for_a_rule_is_stopped() {
 
     let stopped = plan(&rules, &ask("GET /x/y"));
     let stop = stopped.stopped().unwrap();
-    assert_eq!((stop.why, &*stop.terms.name), (Why::TooManyLimits, "b"));
+    assert_eq!(
+        (stop.reason, &*stop.settings.name),
+        (StopReason::TooManyLimits, "b")
+    );
     let trace = rules.trace(&(&ask("GET /x/y")).into());
     assert!(matches!(trace.rules[1].fate, Fate::TooMany));
     assert!(matches!(trace.rules[2].fate, Fate::NotReached));
@@ -266,16 +269,16 @@ fn the_terms_are_the_rules_own() {
     let [login, plain] = plan.charges() else {
         panic!()
     };
-    assert_eq!(login.terms.headers, Headers::none());
+    assert_eq!(login.settings.headers, Headers::none());
     assert_eq!(
-        login.terms.longest_delay,
+        login.settings.max_delay,
         Some(std::time::Duration::from_secs(2))
     );
-    let counts = login.terms.counts.as_ref().unwrap();
+    let counts = login.settings.count_filter.as_ref().unwrap();
     let status = |code| http::StatusCode::from_u16(code).unwrap();
     assert!(counts(status(401), &http::HeaderMap::new()));
     assert!(!counts(status(200), &http::HeaderMap::new()));
-    assert!(plain.terms.counts.is_none() && !plain.terms.shadow);
+    assert!(plain.settings.count_filter.is_none() && !plain.settings.shadow);
 }
 
 /// Rules of many kinds before requests of many kinds. `plan` compares with the trace each time.

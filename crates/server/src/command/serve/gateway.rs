@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tokio::sync::watch;
 
 use crate::active_rules::Force;
@@ -98,10 +98,10 @@ pub(super) fn new(
         })
     });
     settings.single_flight = vec![shared];
-    let gate = Gate::with(serving.limiter.clone(), Arc::clone(&serving.force));
-    let (counts, waits) = (Arc::clone(serving), Arc::clone(serving));
-    let gate = gate
-        .time(move |passage, took| counts.passed(passage, took))
-        .on_waiting(move |plan| waits.held_back(plan));
-    Gateway::new(settings, gate).map_err(|error| Failure::Input(error.to_string()))
+    let layer = RateLimitLayer::with_engine(serving.limiter.clone(), Arc::clone(&serving.force));
+    let (recorder, tracker) = (Arc::clone(serving), Arc::clone(serving));
+    let layer = layer
+        .on_decision(move |enforcement, elapsed| recorder.record(enforcement, elapsed))
+        .on_pending(move |plan| tracker.track_pending(plan));
+    Gateway::new(settings, layer).map_err(|error| Failure::Input(error.to_string()))
 }

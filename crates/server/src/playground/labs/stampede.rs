@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tallygate::Quota;
 use tallygate::http::Rule;
-use tallygate::tower::Gate;
+use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -66,7 +66,8 @@ async fn stampede(requests: u32, single_flight: Vec<SingleFlight>) -> Measured {
     // One connection will do for all of them, and needs no descriptors.
     settings.limits.streams = MOST;
     let rule = Rule::new("all", Quota::per_second(1_000_000));
-    let gate = Gate::new(rule).observe(move |_| passed.send_modify(|passed| *passed += 1));
+    let gate = RateLimitLayer::new(rule)
+        .on_decision(move |_, _| passed.send_modify(|passed| *passed += 1));
     let gateway = Gateway::new(settings, gate).map_err(failed)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.await.map_err(failed)?;

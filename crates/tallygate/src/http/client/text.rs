@@ -14,7 +14,7 @@ pub(super) fn key(ip: IpAddr) -> Key<'static> {
 
 /// The same of an address as most have: the standard library's way would be the most of a decision.
 #[inline]
-pub(super) fn ipv4(ip: Ipv4Addr) -> Key<'static> {
+fn ipv4(ip: Ipv4Addr) -> Key<'static> {
     // Two octets fit a word, with their dots.
     let pair = |first: u8, second: u8| {
         let text = |octet: u8| u64::from(u32::from_le_bytes(OCTETS[usize::from(octet)]));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Serialize;
-use tallygate::http::{Charge, Head, Passage, Plan, Why};
-use tallygate::{
-    Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Verb, Verdict,
+use tallygate::http::{
+    Charge, DelayMode, Enforcement, Head, Plan, StopReason, TryEnforce, try_enforce,
 };
+use tallygate::{Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Verb, Verdict};
 
 /// One answer.
 #[derive(Serialize)]
@@ -23,27 +23,31 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The answers to a plan for a request: admitted, and refused once a limit is used up.
+    /// The responses to a request with this plan: when it is admitted, and when a limit is used up.
     pub(super) fn of(plan: &Plan, head: &Head<'_>) -> Vec<Seen> {
+        let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
+        let limiter = Limiter::over(store, Quota::per_second(1));
+        let mut plan = plan.clone();
+        plan.set_delay_mode(DelayMode::Report);
+        let enforce = || match try_enforce(&limiter, plan.clone()) {
+            TryEnforce::Done(enforcement) => Some(enforcement),
+            TryEnforce::Pending(_) => None,
+        };
+        let Some(first) = enforce() else {
+            return Vec::new();
+        };
         if let Some(stop) = plan.stopped() {
-            let rule = &*stop.terms.name;
-            let what = match stop.why {
-                Why::Denied => "denies this client",
-                Why::NoKey => "has to know who it is",
-                Why::TooManyLimits => "is one rule too many for a request",
-                Why::Closed => "lets nobody through",
+            let rule = &*stop.settings.name;
+            let what = match stop.reason {
+                StopReason::Denied => "denies this client",
+                StopReason::NoKey => "has to know who it is",
+                StopReason::TooManyLimits => "is one rule too many for a request",
+                StopReason::Closed => "lets nobody through",
             };
             let when = format!("Always, as `{rule}` {what}");
-            let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
-            let limiter = Limiter::over(store, Quota::per_second(1));
-            let passage = Passage::at_once(&limiter, plan.clone());
-            return passage
-                .iter()
-                .map(|passage| Seen::passed(when.clone(), passage, head))
-                .collect();
+            return vec![Seen::new(when, &first, head)];
         }
-        let enforced: Vec<&Charge> = plan.charges().iter().filter(|c| !c.terms.shadow).collect();
-        if enforced.is_empty() {
+        let Some(decision) = first.decision() else {
             return vec![Seen {
                 when: "Always, as no rule limits it".to_owned(),
                 status: None,
@@ -51,65 +55,47 @@ impl Seen {
                 headers: Vec::new(),
                 body: None,
             }];
-        }
-        Seen::limited(plan, &enforced, head)
-    }
-
-    fn limited(plan: &Plan, charges: &[&Charge], head: &Head<'_>) -> Vec<Seen> {
-        let limits: Vec<(&Key<'_>, &Limit, u32)> = charges
-            .iter()
-            .flat_map(|charge| {
-                let limits = charge.limits.iter();
-                limits.map(|limit| (&charge.key, limit, charge.cost))
-            })
-            .collect();
-        let Some(((key, limit, cost), others)) = limits.split_first() else {
-            return Vec::new();
         };
-        let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
-        let limiter = Limiter::over(store, (*limit).clone());
-        let request = others.iter().try_fold(
-            Request::new(*key, limit).cost(*cost),
-            |request, (key, limit, cost)| request.and_cost(*key, limit, *cost),
-        );
-        let request = request.expect("no two rules share a counter, and a plan is bounded");
-        let decided = |when: String, decision: Decision| {
-            Seen::passed(when, &Passage::decided(plan.clone(), decision), head)
-        };
-        let first = limiter.decide_now(&request);
-        if !first.allowed() {
-            return vec![decided("Always, as the cost never fits".to_owned(), first)];
+        if !decision.allowed() {
+            let when = "Always, as the cost never fits".to_owned();
+            return vec![Seen::new(when, &first, head)];
         }
-        let after = match first.delay() {
+        let after = match decision.delay() {
             Duration::ZERO => String::new(),
             delay => format!(", after {delay:?}"),
         };
-        // Uses up the limit that will refuse first, and asks again.
-        let lasts = |(verdict, (_, _, cost)): &(Verdict, &(_, _, u32))| match cost {
+        let when = format!("Admitted, the first time{after}");
+        let mut seen = vec![Seen::new(when, &first, head)];
+        // Uses up the limit that will refuse first, and checks again.
+        let charges = plan.charges().iter().filter(|c| !c.settings.shadow);
+        let limits = charges.flat_map(|charge: &Charge| {
+            let limits = charge.limits.iter();
+            limits.map(|limit| (&charge.key, limit, charge.cost))
+        });
+        let lasts = |(verdict, (_, _, cost)): &(Verdict, (&Key<'_>, &Limit, u32))| match cost {
             0 => u32::MAX,
             cost => verdict.remaining / cost,
         };
-        let each = first.verdicts().iter().copied().zip(&limits);
-        let least = each.min_by_key(lasts);
-        let mut seen = vec![decided(format!("Admitted, the first time{after}"), first)];
-        if let Some((verdict, (key, limit, _))) = least {
-            let rest = Request::new(*key, limit).verb(Verb::Charge);
+        let each = decision.verdicts().iter().copied().zip(limits);
+        if let Some((verdict, (key, limit, _))) = each.min_by_key(lasts) {
+            let rest = Request::new(key, limit).verb(Verb::Charge);
             limiter.decide_now(&rest.cost(verdict.remaining));
-            let again = limiter.decide_now(&request);
-            if !again.allowed() {
+            let again = enforce();
+            let refused = again.filter(|again| again.decision().is_some_and(|d| !d.allowed()));
+            if let Some(refused) = refused {
                 let when = format!("Refused, once `{}` is used up", limit.name());
-                seen.push(decided(when, again));
+                seen.push(Seen::new(when, &refused, head));
             }
         }
         seen
     }
 
-    fn passed(when: String, passage: &Passage, head: &Head<'_>) -> Seen {
-        let refusal = passage.refusal().map(|refusal| refusal.response(head));
+    fn new(when: String, enforcement: &Enforcement, head: &Head<'_>) -> Seen {
+        let refusal = enforcement.refusal().map(|refusal| refusal.response(head));
         let mut response = refusal.unwrap_or_default();
-        passage.tell(response.headers_mut());
+        enforcement.write_headers(response.headers_mut());
         let headers = list(response.headers());
-        if passage.refusal().is_none() {
+        if enforcement.refusal().is_none() {
             return Seen {
                 when,
                 status: None,
