@@ -325,7 +325,7 @@ impl MadeOf {
             .map(|rule| rule.name.as_str())
             .collect();
         let rules = Rules::new(set)?;
-        force.metrics.keep(&names);
+        force.metrics.set_rules(&names);
         force.live.swap(rules);
         Ok(())
     }

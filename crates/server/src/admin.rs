@@ -51,7 +51,7 @@ struct Turn {
 impl Admin {
     /// Opens it; whoever watches is told of the end by `stop`.
     pub(crate) fn new(serving: Arc<Serving>, stop: watch::Receiver<bool>) -> Self {
-        let audit = Audit::new(Arc::clone(serving.top.mask()));
+        let audit = Audit::new(Arc::clone(serving.top_keys.redactor()));
         let live = Live::start(Arc::clone(&serving), stop);
         Admin {
             serving,
@@ -168,8 +168,8 @@ impl Admin {
         let serving = Arc::clone(&self.serving);
         // Every place in memory is looked at, which would hold requests up.
         let text = tokio::task::spawn_blocking(move || {
-            let readings = serving.readings();
-            serving.metrics.text(&readings)
+            let store_stats = serving.store_stats();
+            serving.metrics.text(&store_stats)
         });
         let Ok(text) = text.await else {
             return Problem::new(Code::Closed, "the server is about to end").response();

@@ -160,17 +160,18 @@ impl Door for Api {
     type Body = Full<Bytes>;
 
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let traces = self.serving.traces.as_ref();
-        let traced = traces
-            .and_then(|traces| traces.begin(otlp::Door::Api, request.method(), request.headers()));
+        let tracer = self.serving.tracer.as_ref();
+        let span = tracer.and_then(|tracer| {
+            tracer.start(otlp::Listener::Api, request.method(), request.headers())
+        });
         let answer = async {
             let routed = self.route(request, peer).await;
             routed.unwrap_or_else(|problem| problem.response())
         };
-        match traced {
+        match span {
             None => answer.await,
-            // Few are: the others' answers need not have room for it.
-            Some(traced) => Box::pin(traced.around(answer, Response::status)).await,
+            // Boxed: few requests are sampled, the others need not pay for the larger future.
+            Some(span) => Box::pin(span.run(answer, Response::status)).await,
         }
     }
 }

@@ -1,11 +1,12 @@
-//! What is counted and timed while serving, as Prometheus reads it. Knows rules by name only; no
-//! key is ever a label, so that the number of series has a bound: that of the rules.
+//! Counters, gauges and histograms of a server, as Prometheus reads them. Keys are never labels:
+//! the number of series is bounded by the number of rules.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use prometheus::core::Metric as _;
+use prometheus::core::{Collector, Metric as _};
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -14,19 +15,18 @@ use prometheus::{
 use tallygate::StoreErrorKind;
 use tallygate::http::Outcome;
 
-/// What decisions that no rule made are counted under. No rule can be called so.
+/// The rule label of decisions without a rule. Not a valid rule name.
 pub(crate) const NO_RULE: &str = "(none)";
-/// What requests are counted under that the kill switch turns away. No rule can be called so.
+/// The rule label of requests that the kill switch refuses. Not a valid rule name.
 pub(crate) const KILL_SWITCH: &str = "(kill-switch)";
 
-/// Bounds in seconds: a memory decision takes well below a microsecond, a lost store its deadline.
-const BUCKETS: [f64; 16] = [
+/// From a decision in memory, below a microsecond, to a store that runs into its deadline.
+const BUCKETS_SECONDS: [f64; 16] = [
     0.000_001, 0.000_005, 0.000_025, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01,
     0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
 ];
 
-/// Every kind of error that is counted.
-const KINDS: [StoreErrorKind; 7] = [
+const ERROR_KINDS: [StoreErrorKind; 7] = [
     StoreErrorKind::Unreachable,
     StoreErrorKind::Timeout,
     StoreErrorKind::Overloaded,
@@ -36,7 +36,7 @@ const KINDS: [StoreErrorKind; 7] = [
     StoreErrorKind::Other,
 ];
 
-/// Everything that is counted and timed.
+/// The metrics of a server.
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: IntCounterVec,
@@ -44,116 +44,106 @@ pub(crate) struct Metrics {
     store_seconds: Histogram,
     store_errors: IntCounterVec,
     breaker: IntGauge,
-    queue: IntGaugeVec,
+    queue_depth: IntGaugeVec,
     keys: IntGauge,
-    shared: IntCounter,
+    shared_budgets: IntCounter,
     reloads: IntCounterVec,
     /// The rules that have series.
     rules: Mutex<HashSet<String>>,
 }
 
-/// What a store is timed with.
+/// The metrics of a store.
 #[derive(Clone)]
 pub(crate) struct StoreMetrics {
     seconds: Histogram,
     errors: IntCounterVec,
 }
 
-/// A question to a store that is not answered yet.
-pub(crate) struct Asking<'m> {
+/// Times a request to a store. Dropped before the answer, it counts as a timeout.
+pub(crate) struct StoreTimer<'m> {
     metrics: &'m StoreMetrics,
-    began: Instant,
-    answered: bool,
+    started: Instant,
+    finished: bool,
 }
 
-/// A request that is held back; it no longer is when this is dropped.
-pub(crate) struct HeldBack(Vec<IntGauge>);
+/// Counts a request in the queue depth of its rules until dropped.
+pub(crate) struct QueueGuard(Vec<IntGauge>);
 
-/// What is read off when somebody looks.
-pub(crate) struct Readings {
-    pub(crate) store_is_down: bool,
+/// State of the store that is only read when metrics are gathered.
+pub(crate) struct StoreStats {
+    pub(crate) is_down: bool,
     pub(crate) keys: usize,
-    pub(crate) shared: u64,
+    pub(crate) shared_budgets: u64,
 }
 
-/// How many answers took at most how many seconds, in order; the last bound is infinite.
-pub(crate) type Times = Vec<(f64, u64)>;
+/// Cumulative histogram buckets: upper bound in seconds and count. The last bound is infinite.
+pub(crate) type Buckets = Vec<(f64, u64)>;
 
 impl Metrics {
-    /// Everything at 0, for a store of that kind.
+    /// Creates all metrics at 0; `store` is the kind of the store.
     pub(crate) fn new(store: &str) -> Self {
         let registry = Registry::new();
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            let made = IntCounterVec::new(Opts::new(name, help), labels);
-            let made = made.expect("the names are well formed");
-            enter(&registry, made.clone());
-            made
+            register(&registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let seconds = |name: &str, help: &str, labels: &[&str]| {
-            let options = HistogramOpts::new(name, help).buckets(BUCKETS.to_vec());
-            let made = HistogramVec::new(options, labels).expect("the names are well formed");
-            enter(&registry, made.clone());
-            made
-        };
-        let gauge = |name: &str, help: &str| {
-            let made = IntGauge::new(name, help).expect("the name is well formed");
-            enter(&registry, made.clone());
-            made
+        let histograms = |name: &str, help: &str, labels: &[&str]| {
+            let options = HistogramOpts::new(name, help).buckets(BUCKETS_SECONDS.to_vec());
+            register(&registry, HistogramVec::new(options, labels))
         };
         let gauges = |name: &str, help: &str, label: &str| {
-            let made = IntGaugeVec::new(Opts::new(name, help), &[label]);
-            let made = made.expect("the names are well formed");
-            enter(&registry, made.clone());
-            made
+            register(&registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
         };
-        let shared = IntCounter::new(
-            "tallygate_shared_budgets_total",
-            "Decisions on budgets shared for want of room in memory.",
-        )
-        .expect("the name is well formed");
-        enter(&registry, shared.clone());
         let metrics = Metrics {
             decisions: counters(
                 "tallygate_decisions_total",
                 "Decisions by rule and outcome.",
                 &["rule", "outcome"],
             ),
-            decision_seconds: seconds(
+            decision_seconds: histograms(
                 "tallygate_decision_duration_seconds",
-                "Time from a request to its decision, without waiting in a queue.",
+                "Duration of a decision, without time in a queue.",
                 &[],
             )
             .with_label_values::<&str>(&[]),
-            store_seconds: seconds(
+            store_seconds: histograms(
                 "tallygate_store_duration_seconds",
-                "Time that the store took to answer.",
+                "Response time of the store.",
                 &["store"],
             )
             .with_label_values(&[store]),
             store_errors: counters(
                 "tallygate_store_errors_total",
-                "Answers that the store did not give, by kind.",
+                "Store errors by kind.",
                 &["kind"],
             ),
             breaker: gauges(
                 "tallygate_breaker_state",
-                "1 while the breaker of a server is open and requests are decided without it.",
+                "1 while the circuit breaker of a server is open and requests bypass it.",
                 "server",
             )
             .with_label_values(&[store]),
-            queue: gauges(
+            queue_depth: gauges(
                 "tallygate_queue_depth",
-                "Requests that a rule holds back at the moment.",
+                "Delayed requests that are waiting, by rule.",
                 "rule",
             ),
-            keys: gauge(
-                "tallygate_keys",
-                "Live keys in this process's memory; a key with two limits counts twice.",
+            keys: register(
+                &registry,
+                IntGauge::new(
+                    "tallygate_keys",
+                    "Live keys in the memory of this process; a key with two limits counts twice.",
+                ),
             ),
-            shared,
+            shared_budgets: register(
+                &registry,
+                IntCounter::new(
+                    "tallygate_shared_budgets_total",
+                    "Decisions on budgets that keys share because memory is full.",
+                ),
+            ),
             reloads: counters(
                 "tallygate_reloads_total",
-                "Times the rules file was read again, by result.",
+                "Reloads of the rules file by result.",
                 &["result"],
             ),
             registry,
@@ -162,75 +152,81 @@ impl Metrics {
         for result in ["ok", "error"] {
             metrics.reloads.with_label_values(&[result]);
         }
-        for kind in KINDS {
+        for kind in ERROR_KINDS {
             metrics.store_errors.with_label_values(&[kind.name()]);
         }
-        metrics.keep(&[]);
+        metrics.set_rules(&[]);
         metrics
     }
 
-    /// Gives every one of these rules its series, at 0 if they are new, and ends those of others.
-    pub(crate) fn keep(&self, rules: &[&str]) {
-        let wanted: HashSet<String> = [NO_RULE, KILL_SWITCH]
+    /// Adds series at 0 for new rules and removes those of other rules.
+    pub(crate) fn set_rules(&self, rules: &[&str]) {
+        let new: HashSet<String> = [NO_RULE, KILL_SWITCH]
             .iter()
             .chain(rules)
             .map(|rule| (*rule).to_owned())
             .collect();
-        let mut known = self.known();
-        for gone in known.iter().filter(|rule| !wanted.contains(*rule)) {
-            self.end(gone);
+        let mut current = self.rules();
+        for rule in current.difference(&new) {
+            self.remove_rule(rule);
         }
-        for rule in &wanted {
+        for rule in &new {
             for outcome in Outcome::ALL {
                 self.decisions
                     .with_label_values(&[rule.as_str(), outcome.name()]);
             }
-            self.queue.with_label_values(&[rule]);
+            self.queue_depth.with_label_values(&[rule]);
         }
-        *known = wanted;
+        *current = new;
     }
 
-    /// Ends the series of a rule; one that is not there need not be removed.
-    fn end(&self, rule: &str) {
+    fn remove_rule(&self, rule: &str) {
+        // Errors mean that there is no such series.
         for outcome in Outcome::ALL {
             let _ = self.decisions.remove_label_values(&[rule, outcome.name()]);
         }
-        let _ = self.queue.remove_label_values(&[rule]);
+        let _ = self.queue_depth.remove_label_values(&[rule]);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
-        // What it holds is whole between any two statements.
-        self.rules.lock().unwrap_or_else(|held| held.into_inner())
+    fn rules(&self) -> MutexGuard<'_, HashSet<String>> {
+        // No statement leaves the set half changed.
+        self.rules
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Counts what a rule came to.
-    pub(crate) fn decided(&self, rule: &str, outcome: Outcome) {
+    /// Counts a decision.
+    pub(crate) fn record_decision(&self, rule: &str, outcome: Outcome) {
         self.decisions
             .with_label_values(&[rule, outcome.name()])
             .inc();
     }
 
-    /// Times a decision.
-    pub(crate) fn took(&self, time: Duration) {
+    /// Observes the duration of a decision.
+    pub(crate) fn observe_decision(&self, time: Duration) {
         self.decision_seconds.observe(time.as_secs_f64());
     }
 
-    /// Counts a request among those that these rules hold back, until what this gives is dropped.
-    pub(crate) fn held_back<'r>(&self, rules: impl Iterator<Item = &'r str>) -> HeldBack {
+    /// Counts a delayed request in the queue depth of these rules.
+    pub(crate) fn enqueue<'r>(&self, rules: impl Iterator<Item = &'r str>) -> QueueGuard {
         let gauges: Vec<IntGauge> = rules
-            .map(|rule| self.queue.with_label_values(&[rule]))
+            .map(|rule| self.queue_depth.with_label_values(&[rule]))
             .collect();
         gauges.iter().for_each(IntGauge::inc);
-        HeldBack(gauges)
+        QueueGuard(gauges)
     }
 
-    /// Counts a reading of the rules file.
-    pub(crate) fn reloaded(&self, well: bool) {
-        let result = if well { "ok" } else { "error" };
-        self.reloads.with_label_values(&[result]).inc();
+    /// Counts a successful reload of the rules file.
+    pub(crate) fn record_reload(&self) {
+        self.reloads.with_label_values(&["ok"]).inc();
     }
 
-    /// What a store is timed with.
+    /// Counts a failed reload of the rules file.
+    pub(crate) fn record_failed_reload(&self) {
+        self.reloads.with_label_values(&["error"]).inc();
+    }
+
+    /// The metrics of the store.
     pub(crate) fn store(&self) -> StoreMetrics {
         StoreMetrics {
             seconds: self.store_seconds.clone(),
@@ -238,63 +234,68 @@ impl Metrics {
         }
     }
 
-    /// Everything as text.
-    pub(crate) fn text(&self, readings: &Readings) -> String {
+    /// All metrics in the text format of Prometheus.
+    pub(crate) fn text(&self, store: &StoreStats) -> String {
         let mut text = String::new();
         TextEncoder::new()
-            .encode_utf8(&self.gather(readings), &mut text)
-            .expect("a text takes what is written to it");
+            .encode_utf8(&self.gather(store), &mut text)
+            .expect("writing to a String cannot fail");
         text
     }
 
-    /// Everything, family by family.
-    pub(crate) fn gather(&self, readings: &Readings) -> Vec<MetricFamily> {
-        self.breaker.set(readings.store_is_down.into());
-        self.keys
-            .set(i64::try_from(readings.keys).unwrap_or(i64::MAX));
-        self.shared
-            .inc_by(readings.shared.saturating_sub(self.shared.get()));
+    /// All metric families.
+    pub(crate) fn gather(&self, store: &StoreStats) -> Vec<MetricFamily> {
+        self.breaker.set(store.is_down.into());
+        self.keys.set(i64::try_from(store.keys).unwrap_or(i64::MAX));
+        let new = store
+            .shared_budgets
+            .saturating_sub(self.shared_budgets.get());
+        self.shared_budgets.inc_by(new);
         let mut families = self.registry.gather();
-        // A request that was under way when its rule was removed may have brought its series back.
-        let known = self.known();
-        let stale = |metric: &Metric| {
+        // A request in flight while its rule was removed may have recreated the series.
+        let rules = self.rules();
+        let stale_rule = |metric: &Metric| {
             let mut labels = metric.get_label().iter();
             let rule = labels.find(|label| label.name() == "rule")?.value();
-            (!known.contains(rule)).then(|| rule.to_owned())
+            (!rules.contains(rule)).then(|| rule.to_owned())
         };
         for family in &mut families {
-            let gone: Vec<String> = family.get_metric().iter().filter_map(&stale).collect();
-            if gone.is_empty() {
+            let stale: Vec<String> = family.get_metric().iter().filter_map(&stale_rule).collect();
+            if stale.is_empty() {
                 continue;
             }
-            gone.iter().for_each(|rule| self.end(rule));
-            let kept = family.take_metric().into_iter();
-            family.set_metric(kept.filter(|metric| stale(metric).is_none()).collect());
+            stale.iter().for_each(|rule| self.remove_rule(rule));
+            let metrics = family.take_metric().into_iter();
+            family.set_metric(
+                metrics
+                    .filter(|metric| stale_rule(metric).is_none())
+                    .collect(),
+            );
         }
         families
     }
 
-    /// How often a rule came to each outcome, in their order. One that has no series has nothing.
-    pub(crate) fn decisions_of(&self, rule: &str) -> [u64; Outcome::ALL.len()] {
-        if !self.known().contains(rule) {
+    /// The decisions of a rule per outcome, in the order of [`Outcome::ALL`]; 0 for unknown rules.
+    pub(crate) fn decisions(&self, rule: &str) -> [u64; Outcome::ALL.len()] {
+        if !self.rules().contains(rule) {
             return [0; _];
         }
         Outcome::ALL.map(|outcome| {
-            let counted = self.decisions.with_label_values(&[rule, outcome.name()]);
-            counted.get()
+            let counter = self.decisions.with_label_values(&[rule, outcome.name()]);
+            counter.get()
         })
     }
 
-    /// How many requests a rule holds back at the moment.
-    pub(crate) fn queue_of(&self, rule: &str) -> i64 {
-        match self.known().contains(rule) {
-            true => self.queue.with_label_values(&[rule]).get(),
+    /// The queue depth of a rule; 0 for unknown rules.
+    pub(crate) fn queue_depth(&self, rule: &str) -> i64 {
+        match self.rules().contains(rule) {
+            true => self.queue_depth.with_label_values(&[rule]).get(),
             false => 0,
         }
     }
 
-    /// How many answers the store took how long for.
-    pub(crate) fn store_times(&self) -> Times {
+    /// The response times of the store.
+    pub(crate) fn store_buckets(&self) -> Buckets {
         let metric = self.store_seconds.metric();
         let histogram = metric.get_histogram();
         let buckets = histogram.get_bucket().iter();
@@ -303,70 +304,76 @@ impl Metrics {
         buckets.chain([all]).collect()
     }
 
-    /// How many answers the store did not give.
+    /// The number of store errors of all kinds.
     pub(crate) fn store_errors(&self) -> u64 {
-        let counted = |kind: &StoreErrorKind| self.store_errors.with_label_values(&[kind.name()]);
-        KINDS.iter().map(|kind| counted(kind).get()).sum()
+        let counter = |kind: &StoreErrorKind| self.store_errors.with_label_values(&[kind.name()]);
+        ERROR_KINDS.iter().map(|kind| counter(kind).get()).sum()
     }
 
-    /// How often the rules file was read again well, and how often it was wrong.
+    /// The numbers of successful and of failed reloads.
     pub(crate) fn reloads(&self) -> (u64, u64) {
         let [ok, error] = ["ok", "error"].map(|result| self.reloads.with_label_values(&[result]));
         (ok.get(), error.get())
     }
 }
 
-fn enter(registry: &Registry, metric: impl prometheus::core::Collector + 'static) {
+fn register<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<M>,
+) -> M {
+    let metric = metric.expect("metric and label names are valid");
     registry
-        .register(Box::new(metric))
-        .expect("no two metrics have one name");
+        .register(Box::new(metric.clone()))
+        .expect("metric names are unique");
+    metric
 }
 
 impl StoreMetrics {
-    /// Times an answer that came at once.
-    pub(crate) fn took(&self, time: Duration) {
+    /// Observes the response time of a store that needs no waiting.
+    pub(crate) fn observe(&self, time: Duration) {
         self.seconds.observe(time.as_secs_f64());
     }
 
-    /// Times a question from now on. One that is dropped unanswered timed out.
-    pub(crate) fn asking(&self) -> Asking<'_> {
-        Asking {
+    pub(crate) fn start_timer(&self) -> StoreTimer<'_> {
+        StoreTimer {
             metrics: self,
-            began: Instant::now(),
-            answered: false,
+            started: Instant::now(),
+            finished: false,
         }
     }
 }
 
-impl Asking<'_> {
-    /// Notes the answer, or why there is none.
-    pub(crate) fn answered(mut self, error: Option<StoreErrorKind>) {
-        self.answered = true;
-        self.metrics.took(self.began.elapsed());
+impl StoreTimer<'_> {
+    /// Records the answer, or the error.
+    pub(crate) fn finish(mut self, error: Option<StoreErrorKind>) {
+        self.record(error);
+    }
+
+    fn record(&mut self, error: Option<StoreErrorKind>) {
+        self.finished = true;
+        self.metrics.observe(self.started.elapsed());
         if let Some(kind) = error {
             self.metrics.errors.with_label_values(&[kind.name()]).inc();
         }
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for StoreTimer<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            let kind = StoreErrorKind::Timeout.name();
-            self.metrics.took(self.began.elapsed());
-            self.metrics.errors.with_label_values(&[kind]).inc();
+        if !self.finished {
+            self.record(Some(StoreErrorKind::Timeout));
         }
     }
 }
 
-impl Drop for HeldBack {
+impl Drop for QueueGuard {
     fn drop(&mut self) {
         self.0.iter().for_each(IntGauge::dec);
     }
 }
 
-impl std::fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }
@@ -375,52 +382,52 @@ impl std::fmt::Debug for Metrics {
 mod tests {
     use super::*;
 
-    const NOTHING: Readings = Readings {
-        store_is_down: false,
+    const IDLE: StoreStats = StoreStats {
+        is_down: false,
         keys: 0,
-        shared: 0,
+        shared_budgets: 0,
     };
 
     #[test]
-    fn a_rule_that_is_gone_has_no_series_any_more() {
+    fn a_removed_rule_has_no_series() {
         let metrics = Metrics::new("memory");
-        metrics.keep(&["a", "b"]);
-        metrics.decided("a", Outcome::Refused);
+        metrics.set_rules(&["a", "b"]);
+        metrics.record_decision("a", Outcome::Refused);
         let line = "tallygate_decisions_total{outcome=\"refused\",rule=\"a\"} 1\n";
-        assert!(metrics.text(&NOTHING).contains(line));
-        metrics.keep(&["a"]);
-        assert!(metrics.text(&NOTHING).contains(line));
-        metrics.keep(&["b"]);
-        assert!(!metrics.text(&NOTHING).contains("rule=\"a\""));
-        // Decided under the rules of before, a moment too late.
-        metrics.decided("a", Outcome::Refused);
-        drop(metrics.held_back(["a"].into_iter()));
-        let text = metrics.text(&NOTHING);
+        assert!(metrics.text(&IDLE).contains(line));
+        metrics.set_rules(&["a"]);
+        assert!(metrics.text(&IDLE).contains(line));
+        metrics.set_rules(&["b"]);
+        assert!(!metrics.text(&IDLE).contains("rule=\"a\""));
+        // A request that was in flight during the reload.
+        metrics.record_decision("a", Outcome::Refused);
+        drop(metrics.enqueue(["a"].into_iter()));
+        let text = metrics.text(&IDLE);
         assert!(!text.contains("rule=\"a\"") && text.contains("rule=\"b\""));
-        assert!(metrics.queue.remove_label_values(&["a"]).is_err());
+        assert!(metrics.queue_depth.remove_label_values(&["a"]).is_err());
     }
 
     #[test]
-    fn a_question_that_is_given_up_timed_out() {
+    fn a_dropped_timer_counts_as_a_timeout() {
         let metrics = Metrics::new("redis");
         let store = metrics.store();
-        drop(store.asking());
-        store.asking().answered(Some(StoreErrorKind::Refused));
-        store.asking().answered(None);
-        let text = metrics.text(&NOTHING);
+        drop(store.start_timer());
+        store.start_timer().finish(Some(StoreErrorKind::Refused));
+        store.start_timer().finish(None);
+        let text = metrics.text(&IDLE);
         assert!(text.contains("tallygate_store_errors_total{kind=\"timeout\"} 1\n"));
         assert!(text.contains("tallygate_store_errors_total{kind=\"refused\"} 1\n"));
         assert!(text.contains("tallygate_store_duration_seconds_count{store=\"redis\"} 3\n"));
     }
 
     #[test]
-    fn who_is_held_back_is_counted_until_let_go() {
+    fn a_delayed_request_counts_in_the_queue_depth_until_it_proceeds() {
         let metrics = Metrics::new("memory");
-        metrics.keep(&["mail"]);
-        let held = metrics.held_back(["mail"].into_iter());
+        metrics.set_rules(&["mail"]);
+        let guard = metrics.enqueue(["mail"].into_iter());
         let depth = |n| format!("tallygate_queue_depth{{rule=\"mail\"}} {n}\n");
-        assert!(metrics.text(&NOTHING).contains(&depth(1)));
-        drop(held);
-        assert!(metrics.text(&NOTHING).contains(&depth(0)));
+        assert!(metrics.text(&IDLE).contains(&depth(1)));
+        drop(guard);
+        assert!(metrics.text(&IDLE).contains(&depth(0)));
     }
 }

@@ -1,42 +1,42 @@
-//! Keys as people may see them: a short hash that stands for the same key as long as the process
-//! runs, or in clear where that was asked for. Knows keys; knows nothing of where they are shown.
+//! Keys in the form that people may see: a short hash, or in clear if configured. The hash of a key
+//! stays the same while the process runs.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 use tallygate::Key;
 
-/// How many bytes of a hash are shown.
-const SHOWN: usize = 6;
+/// Bytes of a hash that are shown.
+const HASH_BYTES: usize = 6;
 
-/// What keys are shown through.
-pub(crate) struct Mask {
-    /// Mixed into every hash: without it, likely keys could be tried out.
+/// Redacts keys.
+pub(crate) struct Redactor {
+    /// Prevents guessing likely keys from their hash.
     salt: [u8; 16],
-    clear: bool,
+    show_keys: bool,
 }
 
-impl Mask {
-    /// Hides every key.
+impl Redactor {
+    /// Creates a redactor that hashes every key.
     pub(crate) fn new() -> Self {
         let mut salt = [0; 16];
         fastrand::Rng::new().fill(&mut salt);
-        let clear = false;
-        Mask { salt, clear }
+        let show_keys = false;
+        Redactor { salt, show_keys }
     }
 
-    /// Shows keys in clear, but for secrets, where that is wanted.
-    pub(crate) fn clear(mut self, clear: bool) -> Self {
-        self.clear = clear;
+    /// Shows keys in clear, except for secrets.
+    pub(crate) fn show_keys(mut self, show: bool) -> Self {
+        self.show_keys = show;
         self
     }
 
     /// Whether keys are shown in clear.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.clear
+    pub(crate) fn shows_keys(&self) -> bool {
+        self.show_keys
     }
 
-    /// A short hash that stands for a key of these parts.
+    /// Hashes a key of these parts.
     pub(crate) fn hash<P: AsRef<[u8]>>(&self, parts: impl IntoIterator<Item = P>) -> String {
         let mut hasher = Sha256::new_with_prefix(self.salt);
         for part in parts {
@@ -45,35 +45,34 @@ impl Mask {
             hasher.update(part);
         }
         let mut text = String::from("#");
-        for byte in hasher.finalize().iter().take(SHOWN) {
+        for byte in hasher.finalize().iter().take(HASH_BYTES) {
             let _ = write!(text, "{byte:02x}");
         }
         text
     }
 
-    /// The first parts of a key as people may see it. In clear it is spelt as in the path
-    /// `/admin/keys/{key}`; a secret is a hash all the same.
-    pub(crate) fn show(&self, key: &Key<'_>, parts: usize) -> String {
-        let shown = key.parts().take(parts);
-        if !self.clear {
-            return self.hash(shown.map(|part| part.bytes));
+    /// Redacts the first parts of a key. In clear it is written as in the path
+    /// `/admin/keys/{key}`; secrets are hashed all the same.
+    pub(crate) fn redact(&self, key: &Key<'_>, parts: usize) -> String {
+        let parts = key.parts().take(parts);
+        if !self.show_keys {
+            return self.hash(parts.map(|part| part.bytes));
         }
         let mut text = String::new();
-        for (i, part) in shown.enumerate() {
+        for (i, part) in parts.enumerate() {
             if i > 0 {
                 text.push(',');
             }
             match part.secret {
                 true => text.push_str(&self.hash([part.bytes])),
-                false => spell(&mut text, part.bytes),
+                false => percent_encode(&mut text, part.bytes),
             }
         }
         text
     }
 }
 
-/// Writes what a path can hold as it is, and the rest percent-encoded.
-fn spell(text: &mut String, bytes: &[u8]) {
+fn percent_encode(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => text.push(char::from(*byte)),
@@ -90,25 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_tells_keys_apart_and_shows_none() {
-        let mask = Mask::new();
-        assert_eq!(mask.hash(["a", "b"]), mask.hash(["a", "b"]));
-        assert_ne!(mask.hash(["a", "b"]), mask.hash(["ab"]));
-        assert_ne!(mask.hash(["a"]), Mask::new().hash(["a"]));
-        assert_eq!(mask.hash(["a"]).len(), 13);
-        assert_eq!(mask.show(&Key::from("a"), 9), mask.hash(["a"]));
+    fn hashes_differ_by_parts_and_process() {
+        let redactor = Redactor::new();
+        assert_eq!(redactor.hash(["a", "b"]), redactor.hash(["a", "b"]));
+        assert_ne!(redactor.hash(["a", "b"]), redactor.hash(["ab"]));
+        assert_ne!(redactor.hash(["a"]), Redactor::new().hash(["a"]));
+        assert_eq!(redactor.hash(["a"]).len(), 13);
+        let key = Key::from("a");
+        assert_eq!(redactor.redact(&key, 9), redactor.hash(["a"]));
     }
 
     #[test]
-    fn a_secret_is_never_clear() {
-        let mask = Mask::new().clear(true);
+    fn a_secret_is_never_shown() {
+        let redactor = Redactor::new().show_keys(true);
         let key = Key::from("ann, b/c").and_secret("hunter2").and("ü");
-        let hidden = mask.hash(["hunter2"]);
-        assert_eq!(
-            mask.show(&key, 9),
-            format!("ann%2C%20b%2Fc,{hidden},%C3%BC")
-        );
-        assert_eq!(mask.show(&key, 1), "ann%2C%20b%2Fc");
-        assert_eq!(mask.show(&Key::secret("x"), 9), mask.hash(["x"]));
+        let hash = redactor.hash(["hunter2"]);
+        let shown = format!("ann%2C%20b%2Fc,{hash},%C3%BC");
+        assert_eq!(redactor.redact(&key, 9), shown);
+        assert_eq!(redactor.redact(&key, 1), "ann%2C%20b%2Fc");
+        let secret = Key::secret("x");
+        assert_eq!(redactor.redact(&secret, 9), redactor.hash(["x"]));
     }
 }

@@ -12,11 +12,11 @@ use tallygate::{Limiter, OnFailure, Quota};
 
 use crate::active_rules::Force;
 use crate::auth::Token;
-use crate::metrics::{HeldBack, Metrics, Readings};
-use crate::otlp::{self, Traces};
-use crate::redact::Mask;
+use crate::metrics::{Metrics, QueueGuard, StoreStats};
+use crate::otlp::{self, Tracer};
+use crate::redact::Redactor;
 use crate::store::Counters;
-use crate::top_keys::Top;
+use crate::top_keys::TopKeys;
 
 /// What every door of a server asks.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Serving {
     /// What is counted and timed.
     pub(crate) metrics: Arc<Metrics>,
     /// The keys that are asked for and refused most.
-    pub(crate) top: Top,
+    pub(crate) top_keys: TopKeys,
     /// What requests are traced with, if anybody is told of them.
-    pub(crate) traces: Option<Arc<Traces>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// What administrators away from this machine have to show; none lets none of them in.
     pub(crate) token: Option<Token>,
     draining: AtomicBool,
@@ -54,8 +54,8 @@ impl Serving {
             limiter,
             force,
             metrics,
-            top: Top::new(Arc::new(Mask::new())),
-            traces: None,
+            top_keys: TopKeys::new(Arc::new(Redactor::new())),
+            tracer: None,
             token,
             draining: AtomicBool::new(false),
             reached: AtomicBool::new(reached),
@@ -64,13 +64,13 @@ impl Serving {
 
     /// Shows keys in clear, but for secrets, where that is wanted.
     pub(crate) fn show_keys(mut self, clear: bool) -> Self {
-        self.top = Top::new(Arc::new(Mask::new().clear(clear)));
+        self.top_keys = TopKeys::new(Arc::new(Redactor::new().show_keys(clear)));
         self
     }
 
-    /// Traces requests, if anybody is told of them.
-    pub(crate) fn trace(mut self, traces: Option<Arc<Traces>>) -> Self {
-        self.traces = traces;
+    /// Tracer requests, if anybody is told of them.
+    pub(crate) fn trace(mut self, tracer: Option<Arc<Tracer>>) -> Self {
+        self.tracer = tracer;
         self
     }
 
@@ -91,7 +91,7 @@ impl Serving {
 
     /// Counts a request in the queue depth of every rule that may delay it, until the guard is
     /// dropped.
-    pub(crate) fn track_pending(&self, plan: &Plan) -> HeldBack {
+    pub(crate) fn track_pending(&self, plan: &Plan) -> QueueGuard {
         let delays = |charge: &&Charge| {
             let mut limits = charge.limits.iter();
             plan.delay_mode() == DelayMode::Wait
@@ -99,7 +99,7 @@ impl Serving {
         };
         let delaying = plan.charges().iter().filter(delays);
         self.metrics
-            .held_back(delaying.map(|charge| &*charge.settings.name))
+            .enqueue(delaying.map(|charge| &*charge.settings.name))
     }
 
     /// Records a decision in the metrics, the current span and the top keys.
@@ -107,15 +107,15 @@ impl Serving {
         let plan = enforcement.plan();
         // A check that its rule stops is not timed: nothing was decided.
         if plan.delay_mode() == DelayMode::Wait || plan.stopped().is_none() {
-            self.metrics.took(elapsed);
+            self.metrics.observe_decision(elapsed);
         }
         for (rule, outcome) in enforcement.outcomes() {
-            self.metrics.decided(rule, outcome);
-            otlp::note(rule, outcome, elapsed);
+            self.metrics.record_decision(rule, outcome);
+            otlp::record_decision(rule, outcome, elapsed);
         }
         let now = Instant::now();
         for (charge, outcome) in enforcement.charges() {
-            self.top
+            self.top_keys
                 .count(now, &charge.settings.name, &charge.key, outcome);
         }
     }
@@ -143,12 +143,12 @@ impl Serving {
     }
 
     /// What is read off when somebody looks at the metrics. Takes a while.
-    pub(crate) fn readings(&self) -> Readings {
+    pub(crate) fn store_stats(&self) -> StoreStats {
         let counters = self.limiter.store();
-        Readings {
-            store_is_down: self.limiter.store_is_down(),
+        StoreStats {
+            is_down: self.limiter.store_is_down(),
             keys: counters.live_keys(),
-            shared: counters.shared_decisions(),
+            shared_budgets: counters.shared_decisions(),
         }
     }
 }

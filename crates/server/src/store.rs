@@ -81,9 +81,9 @@ impl Store for Counters {
         match &self.kept {
             Kept::Memory(store) => Ok(store.decide(request)),
             Kept::Redis(store) => {
-                let asking = self.metrics.asking();
+                let timer = self.metrics.start_timer();
                 let decided = Store::decide(&**store, request).await;
-                asking.answered(decided.as_ref().err().map(StoreError::kind));
+                timer.finish(decided.as_ref().err().map(StoreError::kind));
                 decided
             }
         }
@@ -95,7 +95,7 @@ impl Store for Counters {
             Kept::Memory(store) => {
                 let began = Instant::now();
                 let decision = store.decide(request);
-                self.metrics.took(began.elapsed());
+                self.metrics.observe(began.elapsed());
                 Some(decision)
             }
             Kept::Redis(_) => None,

@@ -1,5 +1,4 @@
-//! The keys that are asked for most and refused most, of the last minutes, in bounded memory. Knows
-//! keys and rules by name; knows nothing of who looks at it.
+//! The most frequent and the most refused keys of the last minutes, in bounded memory.
 
 mod space_saving;
 
@@ -11,115 +10,119 @@ use foldhash::quality::RandomState;
 use tallygate::Key;
 use tallygate::http::Outcome;
 
-use self::space_saving::Table;
-use crate::redact::Mask;
+use self::space_saving::SpaceSaving;
+use crate::redact::Redactor;
 
-/// How far back it goes.
+/// Older requests do not count.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
 
-/// The keys that are asked for most and refused most.
-pub(crate) struct Top {
-    hottest: Table,
-    refused: Table,
-    /// Keyed at random: nobody can choose keys that meet.
+/// Longer keys are stored as a hash.
+const MAX_KEY_BYTES: usize = 256;
+
+/// The most frequent and the most refused keys.
+pub(crate) struct TopKeys {
+    hottest: SpaceSaving,
+    refused: SpaceSaving,
+    /// Randomly keyed: clients cannot choose keys that collide.
     hasher: RandomState,
-    mask: Arc<Mask>,
+    redactor: Arc<Redactor>,
 }
 
-/// A key in a list.
-pub(crate) struct Leader {
-    /// The rule that counted it.
+/// A key in one of the lists.
+pub(crate) struct TopKey {
     pub(crate) rule: String,
-    /// Who, as people may see it.
+    /// The redacted key.
     pub(crate) key: String,
-    /// How often at least.
+    /// A lower bound.
     pub(crate) count: u64,
 }
 
-/// Who a place in a list is taken by.
-enum Who {
-    Key(Key<'static>),
-    /// One so long that it is only known by its hash.
-    Long(String),
+/// A key in a table.
+enum StoredKey {
+    Whole(Key<'static>),
+    /// Longer than [`MAX_KEY_BYTES`].
+    Hash(String),
 }
 
-/// The longest key that is kept as it is.
-const LONGEST: usize = 256;
-
-impl Top {
-    /// Lists of nobody.
-    pub(crate) fn new(mask: Arc<Mask>) -> Self {
+impl TopKeys {
+    /// Creates empty lists.
+    pub(crate) fn new(redactor: Arc<Redactor>) -> Self {
         let now = Instant::now();
-        Top {
-            hottest: Table::new(now),
-            refused: Table::new(now),
+        TopKeys {
+            hottest: SpaceSaving::new(now),
+            refused: SpaceSaving::new(now),
             hasher: RandomState::default(),
-            mask,
+            redactor,
         }
     }
 
-    /// What keys are shown through.
-    pub(crate) fn mask(&self) -> &Arc<Mask> {
-        &self.mask
+    pub(crate) fn redactor(&self) -> &Arc<Redactor> {
+        &self.redactor
     }
 
-    /// Counts what a rule came to with a key.
+    /// Counts a request for a key.
     pub(crate) fn count(&self, now: Instant, rule: &str, key: &Key<'_>, outcome: Outcome) {
-        let refused = match outcome {
+        let is_refused = match outcome {
             Outcome::Refused | Outcome::ShadowRefused => true,
-            // Without the store everybody is refused: that says nothing of the key.
+            // An outage refuses every key.
             Outcome::Admitted
             | Outcome::Delayed
             | Outcome::DegradedAdmitted
             | Outcome::DegradedRefused => false,
         };
         let id = self.hasher.hash_one((rule, key));
-        let who = || self.who(key);
-        self.hottest.count(now, id, rule, who);
-        if refused {
-            self.refused.count(now, id, rule, who);
+        let stored = || self.stored(key);
+        self.hottest.count(now, id, rule, stored);
+        if is_refused {
+            self.refused.count(now, id, rule, stored);
         }
     }
 
-    /// The keys that are asked for most. `parts` tells how many parts of a rule's key people know.
-    pub(crate) fn hottest(&self, most: usize, parts: impl Fn(&str) -> usize) -> Vec<Leader> {
-        self.leaders(&self.hottest, most, parts)
+    /// The most frequent keys. `parts` is how many parts of a rule's key are configured; the rest
+    /// is internal.
+    pub(crate) fn hottest(&self, limit: usize, parts: impl Fn(&str) -> usize) -> Vec<TopKey> {
+        self.list(&self.hottest, limit, parts)
     }
 
-    /// The keys that are refused most, by rules that only watch too.
-    pub(crate) fn refused(&self, most: usize, parts: impl Fn(&str) -> usize) -> Vec<Leader> {
-        self.leaders(&self.refused, most, parts)
+    /// The most refused keys, including refusals by shadow rules.
+    pub(crate) fn refused(&self, limit: usize, parts: impl Fn(&str) -> usize) -> Vec<TopKey> {
+        self.list(&self.refused, limit, parts)
     }
 
-    /// A key as the lists show it; people know of that many of its parts.
-    pub(crate) fn shown(&self, key: &Key<'_>, parts: usize) -> String {
-        match self.who(key) {
-            Who::Key(key) => self.mask.show(&key, parts),
-            Who::Long(hash) => hash,
+    /// Redacts a key as the lists do.
+    pub(crate) fn redact(&self, key: &Key<'_>, parts: usize) -> String {
+        self.redact_stored(&self.stored(key), parts)
+    }
+
+    fn list(
+        &self,
+        table: &SpaceSaving,
+        limit: usize,
+        parts: impl Fn(&str) -> usize,
+    ) -> Vec<TopKey> {
+        table.top(Instant::now(), limit, |rule, key| {
+            self.redact_stored(key, parts(rule))
+        })
+    }
+
+    fn redact_stored(&self, key: &StoredKey, parts: usize) -> String {
+        match key {
+            StoredKey::Whole(key) => self.redactor.redact(key, parts),
+            StoredKey::Hash(hash) => hash.clone(),
         }
     }
 
-    fn leaders(&self, table: &Table, most: usize, parts: impl Fn(&str) -> usize) -> Vec<Leader> {
-        let shown = |rule: &str, who: &Who| match who {
-            Who::Key(key) => self.mask.show(key, parts(rule)),
-            Who::Long(hash) => hash.clone(),
-        };
-        let leaders = table.leaders(Instant::now(), most, shown);
-        let leader = |(rule, key, count)| Leader { rule, key, count };
-        leaders.into_iter().map(leader).collect()
-    }
-
-    fn who(&self, key: &Key<'_>) -> Who {
+    fn stored(&self, key: &Key<'_>) -> StoredKey {
         match key.parts().map(|part| part.bytes.len()).sum() {
-            0..=LONGEST => Who::Key(Key::from(key).into_owned()),
-            _ => Who::Long(self.mask.hash(key.parts().map(|part| part.bytes))),
+            0..=MAX_KEY_BYTES => StoredKey::Whole(Key::from(key).into_owned()),
+            _ => StoredKey::Hash(self.redactor.hash(key.parts().map(|part| part.bytes))),
         }
     }
 }
 
-impl std::fmt::Debug for Top {
+impl std::fmt::Debug for TopKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Top").finish_non_exhaustive()
+        f.debug_struct("TopKeys").finish_non_exhaustive()
     }
 }
 
@@ -127,53 +130,52 @@ impl std::fmt::Debug for Top {
 mod tests {
     use super::*;
 
-    fn top() -> Top {
-        Top::new(Arc::new(Mask::new().clear(true)))
+    fn top_keys() -> TopKeys {
+        TopKeys::new(Arc::new(Redactor::new().show_keys(true)))
     }
 
     #[test]
-    fn the_hottest_and_the_most_refused_come_first() {
-        let top = top();
+    fn the_most_frequent_and_most_refused_keys_come_first() {
+        let top_keys = top_keys();
         let now = Instant::now();
         for (key, times, outcome) in [
             ("busy", 9, Outcome::Admitted),
             ("bad", 5, Outcome::Refused),
-            ("watched", 3, Outcome::ShadowRefused),
-            ("storeless", 2, Outcome::DegradedRefused),
+            ("shadow", 3, Outcome::ShadowRefused),
+            ("outage", 2, Outcome::DegradedRefused),
         ] {
             for _ in 0..times {
-                top.count(now, "login", &Key::from(key), outcome);
+                top_keys.count(now, "login", &Key::from(key), outcome);
             }
         }
-        let list = |leaders: Vec<Leader>| -> Vec<(String, u64)> {
-            let pair = |leader: Leader| (leader.key, leader.count);
-            leaders.into_iter().map(pair).collect()
+        let pairs = |list: Vec<TopKey>| -> Vec<(String, u64)> {
+            list.into_iter().map(|top| (top.key, top.count)).collect()
         };
         let named = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
             pairs.iter().map(|(key, n)| ((*key).into(), *n)).collect()
         };
-        let hottest = [("busy", 9), ("bad", 5), ("watched", 3), ("storeless", 2)];
-        assert_eq!(list(top.hottest(9, |_| 9)), named(&hottest));
-        assert_eq!(list(top.hottest(2, |_| 9)), named(&hottest[..2]));
-        let refused = [("bad", 5), ("watched", 3)];
-        assert_eq!(list(top.refused(9, |_| 9)), named(&refused));
+        let hottest = [("busy", 9), ("bad", 5), ("shadow", 3), ("outage", 2)];
+        assert_eq!(pairs(top_keys.hottest(9, |_| 9)), named(&hottest));
+        assert_eq!(pairs(top_keys.hottest(2, |_| 9)), named(&hottest[..2]));
+        let refused = [("bad", 5), ("shadow", 3)];
+        assert_eq!(pairs(top_keys.refused(9, |_| 9)), named(&refused));
     }
 
     #[test]
-    fn one_key_before_two_rules_is_two() {
-        let top = top();
+    fn one_key_under_two_rules_is_counted_per_rule() {
+        let top_keys = top_keys();
         let now = Instant::now();
-        top.count(now, "a", &Key::from("k"), Outcome::Admitted);
-        top.count(now, "b", &Key::from("k"), Outcome::Admitted);
-        assert_eq!(top.hottest(9, |_| 9).len(), 2);
+        top_keys.count(now, "a", &Key::from("k"), Outcome::Admitted);
+        top_keys.count(now, "b", &Key::from("k"), Outcome::Admitted);
+        assert_eq!(top_keys.hottest(9, |_| 9).len(), 2);
     }
 
     #[test]
-    fn a_giant_key_is_kept_as_a_hash() {
-        let top = top();
-        let key = "x".repeat(LONGEST + 1);
-        top.count(Instant::now(), "a", &Key::from(&key), Outcome::Admitted);
-        let leaders = top.hottest(9, |_| 9);
-        assert_eq!(leaders[0].key, top.mask().hash([&key]));
+    fn a_long_key_is_stored_as_a_hash() {
+        let top_keys = top_keys();
+        let key = "x".repeat(MAX_KEY_BYTES + 1);
+        top_keys.count(Instant::now(), "a", &Key::from(&key), Outcome::Admitted);
+        let list = top_keys.hottest(9, |_| 9);
+        assert_eq!(list[0].key, top_keys.redactor().hash([&key]));
     }
 }

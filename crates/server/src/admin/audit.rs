@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::active_rules::Switch;
-use crate::redact::Mask;
+use crate::redact::Redactor;
 use tallygate::rules::Name;
 
 /// Writes the lines.
 pub(super) struct Audit {
-    mask: Arc<Mask>,
+    mask: Arc<Redactor>,
 }
 
 impl Audit {
-    pub(super) fn new(mask: Arc<Mask>) -> Self {
+    pub(super) fn new(mask: Arc<Redactor>) -> Self {
         Audit { mask }
     }
 

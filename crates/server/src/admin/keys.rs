@@ -63,7 +63,11 @@ impl Admin {
             }
             let mut state = state(counter, &decision);
             // As the lists of the hottest show it, whatever way it was asked for.
-            state["key"] = self.serving.top.shown(&counter.key, counter.parts).into();
+            state["key"] = self
+                .serving
+                .top_keys
+                .redact(&counter.key, counter.parts)
+                .into();
             shown.push(state);
         }
         let hash = self.audit.hash(parts.iter().map(String::as_str));

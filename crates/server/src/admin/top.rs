@@ -14,7 +14,7 @@ use super::Admin;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::Serving;
-use crate::top_keys::{Leader, WINDOW};
+use crate::top_keys::{TopKey, WINDOW};
 
 /// How many of each list are shown unless asked otherwise, and at most.
 const USUAL: usize = 10;
@@ -42,7 +42,7 @@ impl Admin {
         };
         let mut body = lists(&self.serving, most);
         body["window_s"] = json!(WINDOW.as_secs());
-        body["keys"] = match self.serving.top.mask().is_clear() {
+        body["keys"] = match self.serving.top_keys.redactor().shows_keys() {
             true => json!("clear"),
             false => json!("hashed"),
         };
@@ -58,12 +58,12 @@ pub(super) fn lists(serving: &Serving, most: usize) -> Value {
     });
     // Behind the parts of a rule's key may be one that says where they were found.
     let parts = |rule: &str| parts.get(rule).copied().unwrap_or(usize::MAX);
-    let shown = |leaders: Vec<Leader>| -> Vec<Value> {
-        let shown = |one: Leader| json!({"rule": one.rule, "key": one.key, "count": one.count});
+    let shown = |leaders: Vec<TopKey>| -> Vec<Value> {
+        let shown = |one: TopKey| json!({"rule": one.rule, "key": one.key, "count": one.count});
         leaders.into_iter().map(shown).collect()
     };
     json!({
-        "hottest": shown(serving.top.hottest(most, parts)),
-        "refused": shown(serving.top.refused(most, parts)),
+        "hottest": shown(serving.top_keys.hottest(most, parts)),
+        "refused": shown(serving.top_keys.refused(most, parts)),
     })
 }

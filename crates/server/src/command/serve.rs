@@ -28,7 +28,7 @@ use crate::error::Failure;
 use crate::gateway::Settings;
 use crate::listener::{self, Bound};
 use crate::metrics::Metrics;
-use crate::otlp::Otlp;
+use crate::otlp::{Client as OtlpClient, Otlp};
 use crate::state::Serving;
 use crate::store::Counters;
 use crate::store_url::Place;
@@ -82,8 +82,8 @@ struct Start {
     place: Place,
     /// Where the gateway listens, and where it leads to.
     gateway: Option<(SocketAddr, Settings)>,
-    /// Who is told what it does.
-    otlp: Option<Otlp>,
+    /// Posts telemetry.
+    otlp: Option<OtlpClient>,
 }
 
 async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
@@ -130,12 +130,13 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     };
     let serving = Serving::new(counters, on_failure, force, metrics, token);
     let serving = serving.show_keys(args.show_keys);
-    let serving = Arc::new(serving.trace(otlp.as_ref().map(Otlp::traces)));
+    let otlp = otlp.map(Otlp::start);
+    let serving = Arc::new(serving.trace(otlp.as_ref().map(Otlp::tracer)));
 
     let (stop, stopping) = watch::channel(false);
     // The admin door stays open while the others drain: somebody wants to see that they do.
     let (stop_admin, stopping_admin) = watch::channel(false);
-    let telling_stops = stopping_admin.clone();
+    let exporting_stops = stopping_admin.clone();
     let addresses = startup::Addresses {
         api: api.address,
         gateway: gateway.as_ref().map(|(bound, _)| bound.address),
@@ -168,7 +169,7 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
         stopping_admin,
         Duration::from_secs(1),
     ));
-    let telling = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), telling_stops)));
+    let exporting = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), exporting_stops)));
     tokio::spawn(reach(Arc::clone(&serving)));
     let force = Arc::clone(&serving.force);
     tokio::spawn(async move { force.keep_time().await });
@@ -187,8 +188,8 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     }
     stop_admin.send_replace(true);
     let _ = admin.await;
-    if let Some(telling) = telling {
-        let _ = telling.await;
+    if let Some(exporting) = exporting {
+        let _ = exporting.await;
     }
     if let Some(reloading) = reloading {
         reloading.abort();

@@ -154,7 +154,7 @@ fn answer<P: Policy, S: Store>(
     let version = request.version();
     let mut in_flight = watch.begin(version);
     let checked = validate(&request, watch.had_two_lengths(), &serving.settings.limits);
-    let answered = match (checked, &serving.settings.traces) {
+    let answered = match (checked, &serving.settings.tracer) {
         (Ok(()), None) => Answered::Gated(gated(serving, Arc::clone(client), request)),
         (Ok(()), Some(_)) => {
             let traced = traced(Arc::clone(serving), Arc::clone(client), request);
@@ -195,15 +195,16 @@ async fn traced<P: Policy, S: Store>(
     client: Arc<Client>,
     mut request: Request<Incoming>,
 ) -> Response<Reply> {
-    let traces = serving.settings.traces.as_ref();
-    let traced = traces
-        .and_then(|traces| traces.begin(otlp::Door::Gateway, request.method(), request.headers()));
-    match traced {
+    let tracer = serving.settings.tracer.as_ref();
+    let span = tracer.and_then(|tracer| {
+        tracer.start(otlp::Listener::Gateway, request.method(), request.headers())
+    });
+    match span {
         None => gated(&serving, client, request).await,
-        Some(traced) => {
-            traced.lead(request.headers_mut());
+        Some(span) => {
+            span.propagate(request.headers_mut());
             let answer = async { gated(&serving, client, request).await };
-            traced.around(answer, Response::status).await
+            span.run(answer, Response::status).await
         }
     }
 }

@@ -12,7 +12,7 @@ use http::Uri;
 use http::uri::Authority;
 
 use super::{SingleFlight, Tls, tls};
-use crate::otlp::Traces;
+use crate::otlp::Tracer;
 
 /// What a gateway is told.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Settings {
     /// Speaks TLS with clients. Not unless told otherwise.
     pub tls: Option<Tls>,
     /// What requests are traced with.
-    pub(crate) traces: Option<Arc<Traces>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 impl Settings {
@@ -51,7 +51,7 @@ impl Settings {
             trusted: Trusted::default(),
             single_flight: Vec::new(),
             tls: None,
-            traces: None,
+            tracer: None,
         }
     }
 

@@ -1,138 +1,115 @@
-//! Sends a receiver what it is told, a connection each. Knows HTTP; knows nothing of what is told.
+//! The HTTP client of an OTLP endpoint.
 
-use std::io;
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::Settings;
 
-/// Somebody who is told.
+/// Posts exports to an OTLP endpoint. Clones share connections.
 #[derive(Clone)]
-pub(super) struct Receiver {
-    settings: Settings,
-    tls: Option<TlsConnector>,
-    /// Whether it failed last time: changes are logged, not failures.
+pub(crate) struct Client {
+    settings: Arc<Settings>,
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Whether the last export failed: only changes are logged.
     failing: Arc<AtomicBool>,
 }
 
-impl Receiver {
-    /// Makes ready for a receiver.
+impl Client {
+    /// Creates a client; connects to nothing yet.
     ///
     /// # Errors
-    /// When it is behind https and the system knows no authority.
-    pub(super) fn new(settings: &Settings) -> Result<Self, String> {
-        let tls = settings.secure.then(connector).transpose()?;
-        Ok(Receiver {
-            settings: settings.clone(),
-            tls,
+    /// When the endpoint is https and the system's root certificates cannot be loaded.
+    pub(crate) fn new(settings: Settings) -> Result<Self, String> {
+        let connector = connector(settings.is_https())?;
+        Ok(Client {
+            settings: Arc::new(settings),
+            http: legacy::Client::builder(TokioExecutor::new()).build(connector),
             failing: Arc::default(),
         })
     }
 
-    /// Sends bytes to a path, once, within the time that is allowed.
-    pub(super) async fn post(&self, path: &str, bytes: Vec<u8>) {
-        let sent = timeout(self.settings.timeout, self.send(path, bytes));
-        let sent = match sent.await {
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Posts an export once. A failed export is dropped.
+    pub(super) async fn post(&self, path: &str, body: Vec<u8>) {
+        let sent = match timeout(self.settings.timeout, self.send(path, body)).await {
             Ok(sent) => sent,
-            Err(_) => Err("it took too long".to_owned()),
+            Err(_) => Err("timeout".to_owned()),
         };
+        let was_failing = self.failing.swap(sent.is_err(), Ordering::Relaxed);
         match sent {
-            Ok(()) => {
-                if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("the OTLP receiver takes telemetry again");
-                }
-            }
-            Err(error) => {
-                if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(error, "the OTLP receiver does not take telemetry");
-                }
-            }
+            Ok(()) if was_failing => tracing::info!("OTLP export works again"),
+            Err(error) if !was_failing => tracing::warn!(error, "OTLP export fails"),
+            Ok(()) | Err(_) => {}
         }
     }
 
-    async fn send(&self, path: &str, bytes: Vec<u8>) -> Result<(), String> {
-        let said = |error: io::Error| error.to_string();
-        let authority = &self.settings.authority;
-        let usual = if self.settings.secure { 443 } else { 80 };
-        let host = authority.host();
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let port = authority.port_u16().unwrap_or(usual);
-        let stream = TcpStream::connect((bare, port)).await.map_err(said)?;
-        let _ = stream.set_nodelay(true);
-        match &self.tls {
-            None => self.exchange(stream, path, bytes).await,
-            Some(tls) => {
-                let name = ServerName::try_from(bare.to_owned()).map_err(|e| e.to_string())?;
-                let stream = tls.connect(name, stream).await.map_err(said)?;
-                self.exchange(stream, path, bytes).await
-            }
-        }
-    }
-
-    async fn exchange<S>(&self, stream: S, path: &str, bytes: Vec<u8>) -> Result<(), String>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let said = |error: hyper::Error| error.to_string();
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
-        let mut request = Request::new(Full::new(Bytes::from(bytes)));
+    async fn send(&self, path: &str, body: Vec<u8>) -> Result<(), String> {
+        let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
-        let target = format!("{}{path}", self.settings.path);
-        *request.uri_mut() = target.parse().map_err(|_| "the path is wrong".to_owned())?;
+        let uri = format!("{}{path}", self.settings.endpoint);
+        *request.uri_mut() = uri.parse().map_err(|_| "invalid path".to_owned())?;
         let headers = request.headers_mut();
         *headers = self.settings.headers.clone();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-protobuf"),
-        );
+        let protobuf = HeaderValue::from_static("application/x-protobuf");
+        headers.insert(CONTENT_TYPE, protobuf);
         let agent = concat!("tallygate/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let host = HeaderValue::try_from(self.settings.authority.as_str());
-        headers.insert(HOST, host.map_err(|_| "the host is wrong".to_owned())?);
-        let answered = sender.send_request(request);
-        // The connection ends when its one answer is here.
-        let answer = tokio::select! {
-            answer = answered => answer.map_err(said)?,
-            ended = connection => {
-                ended.map_err(said)?;
-                return Err("it closed the connection".to_owned());
-            }
-        };
-        match answer.status() {
+        let response = self.http.request(request).await.map_err(root_cause)?;
+        match response.status() {
             StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(()),
-            status => Err(format!("it answered {status}")),
+            status => Err(format!("status {status}")),
         }
     }
 }
 
-fn connector() -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        // One that cannot be used makes the others no worse.
-        let _ = roots.add(certificate);
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
     }
-    if roots.is_empty() {
-        return Err("the system knows no authority to trust an OTLP receiver by".to_owned());
-    }
-    let provider = Arc::new(crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+}
+
+fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+        .map_err(|error| error.to_string())?;
+    let tls = match https {
+        true => tls
+            .with_native_roots()
+            .map_err(|error| format!("cannot load the system's root certificates: {error}"))?,
+        false => tls.with_root_certificates(RootCertStore::empty()),
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    Ok(HttpsConnectorBuilder::new()
+        .with_tls_config(tls.with_no_client_auth())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp))
+}
+
+/// The last error of the chain: the client's own texts do not say why a connection failed.
+fn root_cause(error: legacy::Error) -> String {
+    let mut cause: &dyn Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }

@@ -1,134 +1,121 @@
-//! Where telemetry goes and how much of it: from the arguments, and from the variables that
-//! OpenTelemetry defines. Knows texts; connects to nobody.
+//! OTLP settings, from the arguments and the environment variables that OpenTelemetry defines.
 
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-/// How often metrics are sent unless told otherwise.
-const USUAL_INTERVAL: Duration = Duration::from_secs(60);
-/// How long one export may take unless told otherwise.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of how many requests a trace is begun unless told otherwise.
-const USUAL_RATIO: f64 = 0.01;
-/// The longest of both.
-const LONGEST_MS: u64 = 86_400_000;
+use crate::response::decoded;
 
-/// Where telemetry goes and how much of it.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_SAMPLE: f64 = 0.01;
+/// Upper bound of the interval and the timeout: one day.
+const MAX_MS: u64 = 86_400_000;
+
+/// Where and how much to export.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    pub(super) secure: bool,
-    pub(super) authority: Authority,
-    /// What stands before `/v1/metrics`.
-    pub(super) path: String,
+    /// Without a trailing `/`: paths such as `/v1/metrics` are appended.
+    pub(super) endpoint: String,
     pub(super) headers: HeaderMap,
+    /// Between two exports of metrics.
     pub(super) interval: Duration,
+    /// Of one export.
     pub(super) timeout: Duration,
     pub(super) service: String,
-    /// Of how many requests without a trace of their own one is begun, in millionths.
-    pub(super) ratio: u32,
+    /// Share of requests without a `traceparent` that are sampled.
+    pub(super) sample_millionths: u32,
 }
 
 impl Settings {
-    /// Reads them; none without an endpoint. `variable` looks one of the environment up, and one
-    /// that is empty is none.
+    /// Reads the settings; none without an endpoint. `variable` looks up an environment variable;
+    /// a blank one counts as unset.
     ///
     /// # Errors
-    /// A text that names what is wrong, and repeats no value that may be a secret.
+    /// A text that names the wrong setting and repeats no value: it may be a secret.
     pub(crate) fn new(
         endpoint: Option<&str>,
-        ratio: Option<f64>,
+        sample: Option<f64>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, String> {
         let variable = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
         let Some(endpoint) = endpoint.map(str::trim).filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
-        let wrong = || {
-            "--otlp (or OTEL_EXPORTER_OTLP_ENDPOINT) is no URL of a receiver; write it like \
-             http://127.0.0.1:4318"
-                .to_owned()
-        };
-        let uri: Uri = endpoint.parse().map_err(|_| wrong())?;
-        let secure = match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => false,
-            Some(scheme) if *scheme == Scheme::HTTPS => true,
-            Some(_) | None => return Err(wrong()),
-        };
-        let authority = uri.authority().ok_or_else(wrong)?.clone();
-        if uri.query().is_some() || authority.host().is_empty() || authority.as_str().contains('@')
-        {
-            return Err(wrong());
-        }
+        let endpoint = parse_endpoint(endpoint).ok_or(
+            "--otlp (or OTEL_EXPORTER_OTLP_ENDPOINT) is not the URL of a receiver such as \
+             http://127.0.0.1:4318",
+        )?;
         if let Some(protocol) = variable("OTEL_EXPORTER_OTLP_PROTOCOL")
             && protocol.trim() != "http/protobuf"
         {
-            let text = "OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf, the one that is spoken";
+            let text = "OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf, the only supported one";
             return Err(text.to_owned());
         }
-        // Other samplers than ours have arguments that are no number.
-        let sampler = || variable("OTEL_TRACES_SAMPLER_ARG")?.trim().parse().ok();
-        let ratio = ratio.or_else(sampler).unwrap_or(USUAL_RATIO);
-        let path = uri.path_and_query().map_or("", PathAndQuery::path);
-        let milliseconds = |name: &str, usual: Duration| match variable(name) {
-            None => Ok(usual),
+        // Arguments of other samplers are not numbers.
+        let sampler_arg = || variable("OTEL_TRACES_SAMPLER_ARG")?.trim().parse().ok();
+        let sample = sample.or_else(sampler_arg).unwrap_or(DEFAULT_SAMPLE);
+        let milliseconds = |name: &str, default: Duration| match variable(name) {
+            None => Ok(default),
             Some(text) => match text.trim().parse() {
-                Ok(number @ 1..=LONGEST_MS) => Ok(Duration::from_millis(number)),
-                _ => Err(format!("{name} is not a number from 1 to {LONGEST_MS}")),
+                Ok(number @ 1..=MAX_MS) => Ok(Duration::from_millis(number)),
+                _ => Err(format!("{name} is not a number from 1 to {MAX_MS}")),
             },
         };
-        let given = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
-        let service = variable("OTEL_SERVICE_NAME");
+        let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
+        let headers = parse_headers(&headers)
+            .ok_or("OTEL_EXPORTER_OTLP_HEADERS is not like name=value,name=value")?;
         Ok(Some(Settings {
-            secure,
-            authority,
-            path: path.trim_end_matches('/').to_owned(),
-            headers: headers(&given)?,
-            interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", USUAL_INTERVAL)?,
-            timeout: milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", USUAL_TIMEOUT)?,
-            service: service.unwrap_or_else(|| "tallygate".to_owned()),
-            ratio: millionths(ratio)?,
+            endpoint,
+            headers,
+            interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", DEFAULT_INTERVAL)?,
+            timeout: milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", DEFAULT_TIMEOUT)?,
+            service: variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "tallygate".to_owned()),
+            sample_millionths: millionths(sample)?,
         }))
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.endpoint.starts_with("https:")
     }
 }
 
-/// `name=value` with `,` between, values percent-encoded, as OpenTelemetry writes headers.
-fn headers(text: &str) -> Result<HeaderMap, String> {
-    let wrong = || "OTEL_EXPORTER_OTLP_HEADERS is not like name=value,name=value".to_owned();
+/// An endpoint in normal form; none if it is not an http or https URL, or carries credentials.
+fn parse_endpoint(text: &str) -> Option<String> {
+    let uri: Uri = text.parse().ok()?;
+    let scheme = uri.scheme()?;
+    if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS {
+        return None;
+    }
+    let authority = uri.authority()?;
+    if uri.query().is_some() || authority.host().is_empty() || authority.as_str().contains('@') {
+        return None;
+    }
+    let path = uri.path_and_query().map_or("", PathAndQuery::path);
+    let path = path.trim_end_matches('/');
+    Some(format!("{scheme}://{authority}{path}"))
+}
+
+/// Parses `name=value,name=value` with percent-encoded values.
+fn parse_headers(text: &str) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
-        let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
-        let value = unescaped(value.trim()).ok_or_else(wrong)?;
-        let mut value = HeaderValue::from_bytes(&value).map_err(|_| wrong())?;
+        let (name, value) = pair.split_once('=')?;
+        let name = HeaderName::try_from(name.trim()).ok()?;
+        let mut value = HeaderValue::try_from(decoded(value.trim()).ok()?).ok()?;
         value.set_sensitive(true);
         headers.append(name, value);
     }
-    Ok(headers)
+    Some(headers)
 }
 
-fn unescaped(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        bytes.push(u8::try_from(digit()? << 4 | digit()?).ok()?);
-    }
-    Some(bytes)
-}
-
-/// A share of requests as a whole number.
-// A share is written with a point; how it is compared is whole numbers.
+// A share is written as a fraction, but compared as a whole number.
 #[allow(clippy::float_arithmetic)]
-fn millionths(ratio: f64) -> Result<u32, String> {
-    match (0.0..=1.0).contains(&ratio) {
-        true => Ok((ratio * 1_000_000.0).round() as u32),
-        false => Err(format!("--otlp-sample {ratio} is outside 0 to 1")),
+fn millionths(share: f64) -> Result<u32, String> {
+    match (0.0..=1.0).contains(&share) {
+        true => Ok((share * 1_000_000.0).round() as u32),
+        false => Err(format!("--otlp-sample {share} is outside 0 to 1")),
     }
 }
 
@@ -145,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_and_variables_are_read() {
+    fn endpoint_and_variables_are_parsed() {
         let settings = read(
             "https://collector.example:4318/otlp/",
             &[
@@ -155,40 +142,39 @@ mod tests {
             ],
         );
         let settings = settings.unwrap().unwrap();
-        assert!(settings.secure);
-        assert_eq!(settings.authority, "collector.example:4318");
-        assert_eq!(settings.path, "/otlp");
+        assert!(settings.is_https());
+        assert_eq!(settings.endpoint, "https://collector.example:4318/otlp");
         assert_eq!(settings.headers["a"], "b c");
         assert_eq!(settings.headers["api-key"], "k");
         assert_eq!(settings.interval, Duration::from_millis(1_500));
-        assert_eq!(settings.timeout, USUAL_TIMEOUT);
+        assert_eq!(settings.timeout, DEFAULT_TIMEOUT);
         assert_eq!(settings.service, "edge");
-        assert_eq!(settings.ratio, 250_000);
-        let plain = read("http://a", &[]).unwrap().unwrap();
-        assert_eq!((plain.secure, plain.path.as_str()), (false, ""));
+        assert_eq!(settings.sample_millionths, 250_000);
+        let plain = read("http://a/", &[]).unwrap().unwrap();
+        assert_eq!((plain.is_https(), &*plain.endpoint), (false, "http://a"));
         assert!(read(" ", &[]).unwrap().is_none());
         assert!(Settings::new(None, None, &|_| None).unwrap().is_none());
     }
 
     #[test]
-    fn a_share_comes_from_the_argument_then_the_variable() {
-        let ratio = |argument, variable: &str| {
+    fn the_sample_argument_overrides_the_variable() {
+        let sample = |argument, variable: &str| {
             let variable =
                 |name: &str| (name == "OTEL_TRACES_SAMPLER_ARG").then(|| variable.to_owned());
             let settings = Settings::new(Some("http://a"), argument, &variable);
-            settings.map(|settings| settings.unwrap().ratio)
+            settings.map(|settings| settings.unwrap().sample_millionths)
         };
-        assert_eq!(ratio(Some(0.5), "0.25"), Ok(500_000));
-        assert_eq!(ratio(None, "0.25"), Ok(250_000));
-        assert_eq!(ratio(None, ""), Ok(10_000));
-        assert_eq!(ratio(None, "endpoint=http://b"), Ok(10_000));
-        assert!(ratio(None, "7").is_err());
+        assert_eq!(sample(Some(0.5), "0.25"), Ok(500_000));
+        assert_eq!(sample(None, "0.25"), Ok(250_000));
+        assert_eq!(sample(None, ""), Ok(10_000));
+        assert_eq!(sample(None, "endpoint=http://b"), Ok(10_000));
+        assert!(sample(None, "7").is_err());
         let empty = ("OTEL_EXPORTER_OTLP_PROTOCOL", " ");
         assert!(read("http://a", &[empty]).unwrap().is_some());
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_never_repeated() {
+    fn errors_name_the_setting_and_hide_its_value() {
         for endpoint in [
             "a",
             "ftp://a",
@@ -210,8 +196,8 @@ mod tests {
             let error = read("http://a", &[(name, value)]).err().unwrap();
             assert!(error.contains(name) && !error.contains("s3"), "{error}");
         }
-        for ratio in [-0.1, 1.1, f64::NAN] {
-            assert!(Settings::new(Some("http://a"), Some(ratio), &|_| None).is_err());
+        for sample in [-0.1, 1.1, f64::NAN] {
+            assert!(Settings::new(Some("http://a"), Some(sample), &|_| None).is_err());
         }
     }
 }

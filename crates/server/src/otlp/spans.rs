@@ -1,324 +1,403 @@
-//! Spans of requests and of the decisions they led to. Knows the header `traceparent` (W3C Trace
-//! Context) and who is sampled; nothing of a request but its method and status is told, no path, no
-//! key.
+//! Spans of requests and of their decisions. A span carries a request's method and status, never a
+//! path or a key.
 
-use std::cell::RefCell;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode as Verdict;
-use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{
+    FutureExt, Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider,
+};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanData,
+    SpanExporter,
+};
+use prost::Message;
 use tallygate::http::Outcome;
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 
-use super::metrics::{nanoseconds, text, whole};
-use super::traceparent::Parent;
+use super::{Client, scope};
 
-const PARENT: &str = "traceparent";
-const STATE: &str = "tracestate";
-/// How many spans wait to be sent; more are lost, and counted.
-const WAITING: usize = 4_096;
-/// The most decisions that one request is told of with.
-const MOST_DECISIONS: usize = 16;
-/// The longest `tracestate` that is passed on to the receiver.
-const LONGEST_STATE: usize = 512;
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+/// Longer `tracestate` values are not exported.
+const MAX_TRACESTATE_BYTES: usize = 512;
+/// Spans in the export queue; more are dropped.
+const MAX_QUEUED_SPANS: usize = 4_096;
+const MAX_BATCH_SPANS: usize = 512;
+const BATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Decision spans per request; more are not recorded.
+const MAX_DECISIONS: usize = 16;
 
-/// What requests are traced with.
+/// Starts spans of sampled requests.
 #[derive(Debug)]
-pub(crate) struct Traces {
-    spans: mpsc::Sender<Span>,
-    /// Of how many requests without a trace one is begun, in millionths.
-    ratio: u32,
-    pub(super) lost: AtomicU64,
+pub(crate) struct Tracer {
+    tracer: SdkTracer,
+    propagator: TraceContextPropagator,
+    /// Share of requests without a `traceparent` that are sampled.
+    sample_millionths: u32,
 }
 
-/// Where a request came in.
+/// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum Listener {
     Api,
     Gateway,
 }
 
-/// A request that is traced.
-pub(crate) struct Traced<'t> {
-    traces: &'t Traces,
-    door: Door,
-    method: Method,
-    trace: [u8; 16],
-    parent: Option<[u8; 8]>,
-    id: [u8; 8],
-    state: String,
-    began: SystemTime,
+/// The span of a sampled request. It ends when dropped.
+pub(crate) struct RequestSpan {
+    context: Context,
+    has_parent: bool,
+    /// None until there is a response.
+    status: Option<StatusCode>,
 }
 
-/// A decision while a request is traced.
-struct Decided {
-    rule: String,
-    outcome: Outcome,
-    ended: SystemTime,
-    took: Duration,
+/// Records decision spans of a request: a value of its [`Context`].
+struct DecisionRecorder {
+    tracer: SdkTracer,
+    recorded: AtomicUsize,
 }
 
-tokio::task_local! {
-    static DECISIONS: RefCell<Vec<Decided>>;
-}
-
-/// Tells of a decision, if the request that it is for is traced.
+/// Records a decision if the current request is sampled.
 #[inline]
-pub(crate) fn note(rule: &str, outcome: Outcome, took: Duration) {
-    let _ = DECISIONS.try_with(|decisions| {
-        let mut decisions = decisions.borrow_mut();
-        if decisions.len() < MOST_DECISIONS {
-            decisions.push(Decided {
-                rule: rule.to_owned(),
-                outcome,
-                ended: SystemTime::now(),
-                took,
-            });
+pub(crate) fn record_decision(rule: &str, outcome: Outcome, took: Duration) {
+    Context::map_current(|context| {
+        if let Some(recorder) = context.get::<DecisionRecorder>() {
+            recorder.record(context, rule, outcome, took);
         }
     });
 }
 
-impl Traces {
-    pub(super) fn new(ratio: u32) -> (Self, mpsc::Receiver<Span>) {
-        let (spans, told) = mpsc::channel(WAITING);
-        let lost = AtomicU64::new(0);
-        let traces = Traces { spans, ratio, lost };
-        (traces, told)
+impl DecisionRecorder {
+    fn record(&self, request: &Context, rule: &str, outcome: Outcome, took: Duration) {
+        if self.recorded.fetch_add(1, Ordering::Relaxed) >= MAX_DECISIONS {
+            return;
+        }
+        let ended = SystemTime::now();
+        let builder = self
+            .tracer
+            .span_builder("tallygate.decision")
+            .with_kind(SpanKind::Internal)
+            .with_start_time(ended.checked_sub(took).unwrap_or(ended))
+            .with_attributes([
+                KeyValue::new("tallygate.rule", rule.to_owned()),
+                KeyValue::new("tallygate.outcome", outcome.name()),
+            ]);
+        let mut span = self.tracer.build_with_context(builder, request);
+        span.end_with_timestamp(ended);
+    }
+}
+
+impl Tracer {
+    pub(super) fn new(provider: &SdkTracerProvider, sample_millionths: u32) -> Self {
+        Tracer {
+            tracer: provider.tracer_with_scope(scope()),
+            propagator: TraceContextPropagator::new(),
+            sample_millionths,
+        }
     }
 
-    /// Traces a request, if it is to be: as whoever sent it says, or else by the ratio.
-    pub(crate) fn begin(
+    /// Starts a span if the request is sampled: by its `traceparent`, otherwise by the configured
+    /// share. Decided before the SDK builds a span, which costs more than the decision.
+    pub(crate) fn start(
         &self,
-        door: Door,
+        listener: Listener,
         method: &Method,
         headers: &HeaderMap,
-    ) -> Option<Traced<'_>> {
-        let mut said = headers.get_all(PARENT).iter();
-        let parent = match (said.next(), said.next()) {
-            (Some(said), None) => Parent::read(said.as_bytes()),
-            _ => None,
+    ) -> Option<RequestSpan> {
+        let parent = self.parent(headers);
+        let is_sampled = match &parent {
+            Some(parent) => parent.span().span_context().is_sampled(),
+            None => fastrand::u32(..1_000_000) < self.sample_millionths,
         };
-        let (trace, parent) = match parent {
-            Some(parent) if parent.sampled => (parent.trace, Some(parent.span)),
-            Some(_) => return None,
-            None if fastrand::u32(..1_000_000) < self.ratio => (drawn(), None),
-            None => return None,
+        if !is_sampled {
+            return None;
+        }
+        let has_parent = parent.is_some();
+        let parent = parent.unwrap_or_default();
+        let listener = match listener {
+            Listener::Api => "api",
+            Listener::Gateway => "gateway",
         };
-        let state = headers.get(STATE).filter(|_| parent.is_some());
-        let state = state.and_then(|state| state.to_str().ok());
-        let state = state.filter(|state| state.len() <= LONGEST_STATE);
-        Some(Traced {
-            traces: self,
-            door,
-            method: method.clone(),
-            trace,
-            parent,
-            id: drawn(),
-            state: state.unwrap_or_default().to_owned(),
-            began: SystemTime::now(),
+        // Clients may send any method.
+        let method = match method.as_str().len() {
+            ..=16 => method.as_str().to_owned(),
+            _ => "_OTHER".to_owned(),
+        };
+        let builder = self
+            .tracer
+            .span_builder(method.clone())
+            .with_kind(SpanKind::Server)
+            .with_attributes([
+                KeyValue::new("http.request.method", method),
+                KeyValue::new("tallygate.door", listener),
+            ]);
+        let span = self.tracer.build_with_context(builder, &parent);
+        let recorder = DecisionRecorder {
+            tracer: self.tracer.clone(),
+            recorded: AtomicUsize::new(0),
+        };
+        Some(RequestSpan {
+            context: parent.with_span(span).with_value(recorder),
+            has_parent,
+            status: None,
         })
     }
 
-    fn send(&self, span: Span) {
-        if self.spans.try_send(span).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+    fn parent(&self, headers: &HeaderMap) -> Option<Context> {
+        if !headers.contains_key(TRACEPARENT) {
+            return None;
         }
+        let context = Context::new();
+        let parent = self
+            .propagator
+            .extract_with_context(&context, &TraceHeaders(headers));
+        Some(parent).filter(Context::has_active_span)
     }
 }
 
-impl Traced<'_> {
-    /// Names this request as the parent of those that it leads to.
-    pub(crate) fn lead(&self, headers: &mut HeaderMap) {
-        let parent = Parent {
-            trace: self.trace,
-            span: self.id,
-            sampled: true,
-        };
-        let value = HeaderValue::try_from(parent.to_string());
-        headers.insert(PARENT, value.expect("hexadecimal digits are visible"));
-        if self.parent.is_none() {
-            // It is of a trace that is not this one.
-            headers.remove(STATE);
+impl RequestSpan {
+    /// Makes this span the parent of the forwarded request.
+    pub(crate) fn propagate(&self, headers: &mut HeaderMap) {
+        let span = self.context.span();
+        let (trace_id, span_id) = (
+            span.span_context().trace_id(),
+            span.span_context().span_id(),
+        );
+        let value = HeaderValue::try_from(format!("00-{trace_id}-{span_id}-01"));
+        headers.insert(TRACEPARENT, value.expect("hexadecimal digits are visible"));
+        if !self.has_parent {
+            // It belongs to another trace.
+            headers.remove(TRACESTATE);
         }
     }
 
-    /// Carries the request out, and tells of it. One that is given up is told of too.
-    pub(crate) async fn around<T>(
-        self,
+    /// Runs the request within this span. The span also ends if the future is dropped.
+    pub(crate) async fn run<T>(
+        mut self,
         request: impl Future<Output = T>,
         status: impl FnOnce(&T) -> StatusCode,
     ) -> T {
-        let ending = Ending(Some(self));
-        DECISIONS
-            .scope(RefCell::default(), async move {
-                let answer = request.await;
-                ending.end(status(&answer));
-                answer
-            })
-            .await
-    }
-
-    fn end(self, status: Option<StatusCode>) {
-        let decisions = DECISIONS.try_with(RefCell::take).unwrap_or_default();
-        for decided in decisions {
-            let took = u64::try_from(decided.took.as_nanos()).unwrap_or(u64::MAX);
-            self.traces.send(Span {
-                span_id: drawn::<8>().to_vec(),
-                parent_span_id: self.id.to_vec(),
-                name: "tallygate.decision".to_owned(),
-                kind: SpanKind::Internal.into(),
-                start_time_unix_nano: nanoseconds(decided.ended).saturating_sub(took),
-                end_time_unix_nano: nanoseconds(decided.ended),
-                attributes: vec![
-                    text("tallygate.rule", &decided.rule),
-                    text("tallygate.outcome", decided.outcome.name()),
-                ],
-                ..self.blank()
-            });
-        }
-        let door = match self.door {
-            Door::Api => "api",
-            Door::Gateway => "gateway",
-        };
-        // Anybody may write any method.
-        let method = match self.method.as_str().len() {
-            ..=16 => self.method.as_str(),
-            _ => "_OTHER",
-        };
-        let mut attributes = vec![
-            text("http.request.method", method),
-            text("tallygate.door", door),
-        ];
-        let failed = status.is_none_or(|status| status.is_server_error());
-        if let Some(status) = status {
-            let code = i64::from(status.as_u16());
-            attributes.push(whole("http.response.status_code", code));
-        }
-        let verdict = if failed {
-            Verdict::Error
-        } else {
-            Verdict::Unset
-        };
-        self.traces.send(Span {
-            span_id: self.id.to_vec(),
-            parent_span_id: self.parent.map(Vec::from).unwrap_or_default(),
-            name: method.to_owned(),
-            kind: SpanKind::Server.into(),
-            start_time_unix_nano: nanoseconds(self.began),
-            end_time_unix_nano: nanoseconds(SystemTime::now()),
-            attributes,
-            status: Some(Status {
-                code: verdict.into(),
-                ..Status::default()
-            }),
-            ..self.blank()
-        });
-    }
-
-    /// A span of this trace.
-    fn blank(&self) -> Span {
-        Span {
-            trace_id: self.trace.to_vec(),
-            trace_state: self.state.clone(),
-            flags: 1,
-            ..Span::default()
-        }
+        let response = request.with_context(self.context.clone()).await;
+        self.status = Some(status(&response));
+        response
     }
 }
 
-/// Ends a traced request, answered or not.
-struct Ending<'t>(Option<Traced<'t>>);
-
-impl Ending<'_> {
-    fn end(mut self, status: StatusCode) {
-        if let Some(traced) = self.0.take() {
-            traced.end(Some(status));
-        }
-    }
-}
-
-impl Drop for Ending<'_> {
+impl Drop for RequestSpan {
     fn drop(&mut self) {
-        if let Some(traced) = self.0.take() {
-            traced.end(None);
+        let span = self.context.span();
+        if let Some(status) = self.status {
+            let code = i64::from(status.as_u16());
+            span.set_attribute(KeyValue::new("http.response.status_code", code));
         }
+        if self.status.is_none_or(|status| status.is_server_error()) {
+            span.set_status(Status::error(""));
+        }
+        span.end();
     }
 }
 
-/// An identity that nobody else has, and is not 0.
-fn drawn<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    fastrand::fill(&mut bytes);
-    bytes[0] |= 1;
-    bytes
+/// The trace context headers of a request. The SDK reads `traceparent` less strictly than W3C
+/// Trace Context demands: it takes ids and flags of any length.
+struct TraceHeaders<'h>(&'h HeaderMap);
+
+impl Extractor for TraceHeaders<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        let mut values = self.0.get_all(key).iter();
+        let value = values.next()?.to_str().ok()?;
+        let is_valid = match key {
+            TRACEPARENT => values.next().is_none() && is_traceparent(value.as_bytes()),
+            _ => value.len() <= MAX_TRACESTATE_BYTES,
+        };
+        is_valid.then_some(value)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![TRACEPARENT, TRACESTATE]
+    }
+}
+
+/// Whether a value has the form `00-<32 digits>-<16 digits>-<2 digits>`; later versions may append
+/// fields.
+fn is_traceparent(value: &[u8]) -> bool {
+    let Some((head, rest)) = value.split_at_checked(55) else {
+        return false;
+    };
+    let has_form = head.iter().enumerate().all(|(i, byte)| match i {
+        2 | 35 | 52 => *byte == b'-',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    });
+    has_form && (rest.is_empty() || rest.starts_with(b"-") && !head.starts_with(b"00"))
+}
+
+/// A provider whose spans are queued, batched and posted to the endpoint.
+pub(super) fn provider(client: Client, resource: Resource) -> SdkTracerProvider {
+    let exporter = Exporter {
+        client,
+        runtime: Handle::current(),
+        resource: ResourceAttributesWithSchema::default(),
+    };
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(MAX_QUEUED_SPANS)
+        .with_max_export_batch_size(MAX_BATCH_SPANS)
+        .with_scheduled_delay(BATCH_INTERVAL)
+        .build();
+    let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches);
+    SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(Sampler::AlwaysOn)
+        .with_span_processor(processor.build())
+        .build()
+}
+
+#[derive(Debug)]
+struct Exporter {
+    client: Client,
+    /// The batch processor exports on a thread outside of Tokio.
+    runtime: Handle,
+    resource: ResourceAttributesWithSchema,
+}
+
+impl SpanExporter for Exporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
+        let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+        let client = self.client.clone();
+        let posted = self
+            .runtime
+            .spawn(async move { client.post("/v1/traces", body).await });
+        // The client logs failures. Here they would be logged for every batch.
+        let _ = posted.await;
+        Ok(())
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.resource = resource.into();
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry::trace::{SpanId, TraceId};
+    use opentelemetry_sdk::trace::SimpleSpanProcessor;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn headers(parent: &str) -> HeaderMap {
+    #[derive(Debug)]
+    struct Channel(mpsc::UnboundedSender<SpanData>);
+
+    impl SpanExporter for Channel {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            for span in batch {
+                let _ = self.0.send(span);
+            }
+            Ok(())
+        }
+    }
+
+    fn tracer(sample_millionths: u32) -> (Tracer, mpsc::UnboundedReceiver<SpanData>) {
+        let (sender, spans) = mpsc::unbounded_channel();
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_span_processor(SimpleSpanProcessor::new(Channel(sender)))
+            .build();
+        (Tracer::new(&provider, sample_millionths), spans)
+    }
+
+    fn headers(traceparent: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(PARENT, parent.parse().unwrap());
+        headers.insert(TRACEPARENT, traceparent.parse().unwrap());
         headers
     }
 
+    /// The trace and parent of the span that a request starts.
+    fn started(tracer: &Tracer, headers: &HeaderMap) -> Option<(TraceId, bool)> {
+        let span = tracer.start(Listener::Api, &Method::GET, headers)?;
+        let trace_id = span.context.span().span_context().trace_id();
+        Some((trace_id, span.has_parent))
+    }
+
     #[test]
-    fn whoever_sends_a_request_says_whether_it_is_traced() {
-        let (all, _kept) = Traces::new(1_000_000);
-        let (none, _kept) = Traces::new(0);
-        let get = Method::GET;
-        let begin = |traces: &Traces, headers: &HeaderMap| {
-            let traced = traces.begin(Door::Api, &get, headers);
-            traced.map(|traced| (traced.trace, traced.parent))
-        };
-        let (trace, parent) = begin(&none, &headers(SAMPLED)).unwrap();
-        assert_eq!((trace[0], parent.unwrap()[7]), (0x0a, 0x31));
+    fn traceparent_decides_whether_a_request_is_sampled() {
+        let ((all, _all_spans), (none, mut spans)) = (tracer(1_000_000), tracer(0));
+        let trace_id = TraceId::from_hex("0af7651916cd43dd8448eb211c80319c").unwrap();
+        assert_eq!(started(&none, &headers(SAMPLED)), Some((trace_id, true)));
+        let span = spans.try_recv().unwrap();
+        let parent = SpanId::from_hex("b7ad6b7169203331").unwrap();
+        assert_eq!(span.parent_span_id, parent);
         let unsampled = SAMPLED.replace("-01", "-00");
-        assert_eq!(begin(&all, &headers(&unsampled)), None);
-        assert_eq!(begin(&none, &HeaderMap::new()), None);
-        assert_eq!(begin(&none, &headers("nonsense")), None);
-        let (_, parent) = begin(&all, &headers("nonsense")).unwrap();
-        assert_eq!(parent, None);
+        assert_eq!(started(&all, &headers(&unsampled)), None);
+        assert_eq!(started(&none, &HeaderMap::new()), None);
+        assert_eq!(started(&none, &headers("nonsense")), None);
+        assert!(!started(&all, &headers("nonsense")).unwrap().1);
+        let mut twice = headers(SAMPLED);
+        twice.append(TRACEPARENT, SAMPLED.parse().unwrap());
+        assert_eq!(started(&none, &twice), None);
     }
 
-    #[tokio::test]
-    async fn more_spans_than_can_wait_are_lost_and_counted() {
-        let (traces, mut spans) = Traces::new(1_000_000);
-        for _ in 0..WAITING + 7 {
-            let traced = traces.begin(Door::Api, &Method::GET, &HeaderMap::new());
-            let answer = async { StatusCode::OK };
-            traced.unwrap().around(answer, |status| *status).await;
+    #[test]
+    fn traceparent_is_parsed_strictly() {
+        let (none, _spans) = tracer(0);
+        let is_sampled = |from: &str, to: &str| {
+            let headers = headers(&SAMPLED.replacen(from, to, 1));
+            started(&none, &headers).is_some()
+        };
+        assert!(is_sampled("-01", "-03"));
+        assert!(is_sampled("00-0af7", "01-0af7"));
+        for (from, to) in [
+            ("-01", "-00"),
+            ("-01", "-01-more"),
+            ("00-0", "ff-0"),
+            (
+                "0af7651916cd43dd8448eb211c80319c",
+                "00000000000000000000000000000000",
+            ),
+            ("b7ad6b7169203331", "0000000000000000"),
+            ("0af7", "0AF7"),
+            ("0af7", "0ag7"),
+            ("0af7", "+af7"),
+            ("-01", "-1"),
+            ("-01", ""),
+        ] {
+            assert!(!is_sampled(from, to), "{from} {to}");
         }
-        assert_eq!(traces.lost.load(Ordering::Relaxed), 7);
-        assert_eq!(spans.len(), WAITING);
-        assert!(spans.recv().await.is_some());
+        let later = format!("{}-more", SAMPLED.replacen("00", "01", 1));
+        assert!(started(&none, &headers(&later)).is_some());
     }
 
     #[tokio::test]
-    async fn a_request_that_is_given_up_is_told_of() {
-        let (traces, mut spans) = Traces::new(1_000_000);
-        let traced = traces.begin(Door::Gateway, &Method::GET, &HeaderMap::new());
-        let mut around = Box::pin(traced.unwrap().around(
+    async fn a_request_that_is_dropped_ends_its_span_with_an_error() {
+        let (tracer, mut spans) = tracer(1_000_000);
+        let span = tracer.start(Listener::Gateway, &Method::GET, &HeaderMap::new());
+        let mut request = Box::pin(span.unwrap().run(
             async {
-                note("login", Outcome::Admitted, Duration::from_millis(1));
+                for _ in 0..MAX_DECISIONS + 1 {
+                    record_decision("login", Outcome::Admitted, Duration::from_millis(1));
+                }
                 std::future::pending::<()>().await;
             },
             |()| StatusCode::OK,
         ));
-        assert!(futures_util::poll!(&mut around).is_pending());
-        drop(around);
-        let mut names = Vec::new();
-        while let Ok(span) = spans.try_recv() {
-            names.push((span.name, span.status.map(|status| status.code)));
+        assert!(futures_util::poll!(&mut request).is_pending());
+        drop(request);
+        for _ in 0..MAX_DECISIONS {
+            assert_eq!(spans.try_recv().unwrap().name, "tallygate.decision");
         }
-        let error = Some(i32::from(Verdict::Error));
-        assert_eq!(names.last(), Some(&("GET".to_owned(), error)));
+        let last = spans.try_recv().unwrap();
+        assert_eq!((&*last.name, last.status), ("GET", Status::error("")));
     }
 }

@@ -1,174 +1,177 @@
-//! Who occurs most often in a stream of any length, in a fixed number of places. Knows numbers that
-//! stand for somebody; asks who that is only when they take a place.
+//! The Space-Saving algorithm (Metwally, Agrawal, El Abbadi): the most frequent items of a stream
+//! in a fixed number of slots.
 //!
-//! Whoever has no place takes that of the one who occurred least, and inherits its weight so that
-//! nobody loses a place to a crowd of strangers (the Space-Saving algorithm of Metwally, Agrawal
-//! and El Abbadi). What is told is what was counted since they took their place, so never too much.
-//! Weights fade: what was counted leaves after the window, what was inherited by halves.
+//! A new item evicts the one of least weight and inherits that weight, so that a stream of unique
+//! items cannot evict frequent ones. Reported counts exclude inherited weight: they are lower
+//! bounds. Counts leave with the window, inherited weight halves at every step of it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::{WINDOW, Who};
+use super::{StoredKey, TopKey, WINDOW};
 
-/// How many parts a table has, each with a lock of its own.
+/// Shards of a table, each with its own lock.
 const SHARDS: usize = 8;
-/// How many places a part has.
-const PLACES: usize = 64;
-/// How many steps the window leaves in.
+const SLOTS_PER_SHARD: usize = 64;
+/// The window slides in this many steps.
 const STEPS: usize = 10;
 
-/// Who occurs most often.
-pub(super) struct Table {
+/// Counts items by id. The key is only built when an item takes a slot.
+pub(super) struct SpaceSaving {
     shards: Box<[Mutex<Shard>; SHARDS]>,
-    began: Instant,
+    started: Instant,
 }
 
 struct Shard {
-    /// Who is where; 0 where nobody is. Apart from the rest: it is read for every request.
-    ids: [u64; PLACES],
-    /// What speaks against giving the place away: what was counted, and what was inherited.
-    weights: [u32; PLACES],
-    places: Vec<Place>,
+    /// The id in each slot, 0 if empty. Apart from the slots: every request scans them.
+    ids: [u64; SLOTS_PER_SHARD],
+    /// Counted and inherited weight of each slot.
+    weights: [u32; SLOTS_PER_SHARD],
+    slots: Vec<Slot>,
     step: u64,
 }
 
-struct Place {
+struct Slot {
     rule: Box<str>,
-    who: Option<Who>,
+    key: Option<StoredKey>,
     counts: [u32; STEPS],
     inherited: u32,
 }
 
-impl Table {
-    pub(super) fn new(began: Instant) -> Self {
+impl SpaceSaving {
+    pub(super) fn new(started: Instant) -> Self {
         let shard = |_| Mutex::new(Shard::new());
-        Table {
+        SpaceSaving {
             shards: Box::new(std::array::from_fn(shard)),
-            began,
+            started,
         }
     }
 
-    /// Counts somebody once.
     #[inline]
-    pub(super) fn count(&self, now: Instant, id: u64, rule: &str, who: impl FnOnce() -> Who) {
-        // 0 stands for nobody.
+    pub(super) fn count(&self, now: Instant, id: u64, rule: &str, key: impl FnOnce() -> StoredKey) {
+        // 0 marks an empty slot.
         let id = id.max(1);
         let step = self.step(now);
-        let mut shard = held(&self.shards[(id >> 32) as usize % SHARDS]);
+        let mut shard = lock(&self.shards[(id >> 32) as usize % SHARDS]);
         shard.advance(step);
-        shard.count(id, rule, who);
+        shard.count(id, rule, key);
     }
 
-    /// Those who occurred most often, the most frequent first, and at least how often.
-    pub(super) fn leaders(
+    /// The most frequent keys in descending order.
+    pub(super) fn top(
         &self,
         now: Instant,
-        most: usize,
-        show: impl Fn(&str, &Who) -> String,
-    ) -> Vec<(String, String, u64)> {
+        limit: usize,
+        redact: impl Fn(&str, &StoredKey) -> String,
+    ) -> Vec<TopKey> {
         let step = self.step(now);
-        let mut best: Vec<(u64, usize, usize, u64)> = Vec::new();
+        let mut top: Vec<(u64, usize, usize, u64)> = Vec::new();
         for (s, shard) in self.shards.iter().enumerate() {
-            let mut shard = held(shard);
+            let mut shard = lock(shard);
             shard.advance(step);
-            for (p, (place, id)) in shard.places.iter().zip(shard.ids).enumerate() {
-                let count = place.counted();
+            for (i, (slot, id)) in shard.slots.iter().zip(shard.ids).enumerate() {
+                let count = slot.count();
                 if count > 0 {
-                    best.push((count, s, p, id));
+                    top.push((count, s, i, id));
                 }
             }
         }
-        // The same order every time, also of those who are equal.
-        best.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.3.cmp(&b.3)));
-        best.truncate(most);
-        let shown = |(count, s, p, id): (u64, usize, usize, u64)| {
-            let shard = held(&self.shards[s]);
-            let place = &shard.places[p];
-            // Somebody else may have taken the place meanwhile.
-            let who = place.who.as_ref().filter(|_| shard.ids[p] == id)?;
-            Some((place.rule.to_string(), show(&place.rule, who), count))
+        // By id among equal counts, for a stable order.
+        top.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.3.cmp(&b.3)));
+        top.truncate(limit);
+        let top_key = |(count, s, i, id): (u64, usize, usize, u64)| {
+            let shard = lock(&self.shards[s]);
+            let slot = &shard.slots[i];
+            // The slot may have been reused since.
+            let key = slot.key.as_ref().filter(|_| shard.ids[i] == id)?;
+            Some(TopKey {
+                rule: slot.rule.to_string(),
+                key: redact(&slot.rule, key),
+                count,
+            })
         };
-        best.into_iter().filter_map(shown).collect()
+        top.into_iter().filter_map(top_key).collect()
     }
 
     fn step(&self, now: Instant) -> u64 {
         let step = WINDOW / STEPS as u32;
-        let since = now.saturating_duration_since(self.began);
+        let since = now.saturating_duration_since(self.started);
         (since.as_nanos() / step.max(Duration::from_nanos(1)).as_nanos()) as u64
     }
 }
 
-fn held(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // What it holds is whole between any two statements.
-    shard.lock().unwrap_or_else(|held| held.into_inner())
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // No statement leaves a shard half changed.
+    shard
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Shard {
     fn new() -> Self {
-        let place = || Place {
+        let slot = || Slot {
             rule: "".into(),
-            who: None,
+            key: None,
             counts: [0; STEPS],
             inherited: 0,
         };
         Shard {
-            ids: [0; PLACES],
-            weights: [0; PLACES],
-            places: (0..PLACES).map(|_| place()).collect(),
+            ids: [0; SLOTS_PER_SHARD],
+            weights: [0; SLOTS_PER_SHARD],
+            slots: (0..SLOTS_PER_SHARD).map(|_| slot()).collect(),
             step: 0,
         }
     }
 
-    fn count(&mut self, id: u64, rule: &str, who: impl FnOnce() -> Who) {
-        let at = match self.ids.iter().position(|known| *known == id) {
-            Some(at) => at,
+    fn count(&mut self, id: u64, rule: &str, key: impl FnOnce() -> StoredKey) {
+        let i = match self.ids.iter().position(|other| *other == id) {
+            Some(i) => i,
             None => {
-                let least = (0..PLACES).min_by_key(|at| self.weights[*at]);
-                let at = least.expect("there are places");
-                self.ids[at] = id;
-                let place = &mut self.places[at];
-                place.rule = rule.into();
-                place.who = Some(who());
-                place.counts = [0; STEPS];
-                place.inherited = self.weights[at];
-                at
+                let lightest = (0..SLOTS_PER_SHARD).min_by_key(|i| self.weights[*i]);
+                let i = lightest.expect("a shard has slots");
+                self.ids[i] = id;
+                let slot = &mut self.slots[i];
+                slot.rule = rule.into();
+                slot.key = Some(key());
+                slot.counts = [0; STEPS];
+                slot.inherited = self.weights[i];
+                i
             }
         };
-        let now = &mut self.places[at].counts[(self.step % STEPS as u64) as usize];
-        *now = now.saturating_add(1);
-        self.weights[at] = self.weights[at].saturating_add(1);
+        let count = &mut self.slots[i].counts[(self.step % STEPS as u64) as usize];
+        *count = count.saturating_add(1);
+        self.weights[i] = self.weights[i].saturating_add(1);
     }
 
-    /// Goes on to a step; a clock that is read earlier elsewhere does not lead back.
+    /// Advances to a step. Earlier steps, from a clock read before the lock, are ignored.
     #[inline]
     fn advance(&mut self, step: u64) {
         if step > self.step {
-            self.fade(step);
+            self.expire(step);
         }
     }
 
     #[cold]
-    fn fade(&mut self, step: u64) {
+    fn expire(&mut self, step: u64) {
         let steps = (step - self.step).min(STEPS as u64);
-        for (at, place) in self.places.iter_mut().enumerate() {
-            for gone in 1..=steps {
-                place.counts[((step - steps + gone) % STEPS as u64) as usize] = 0;
-                place.inherited /= 2;
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            for expired in 1..=steps {
+                slot.counts[((step - steps + expired) % STEPS as u64) as usize] = 0;
+                slot.inherited /= 2;
             }
-            let weight = place.counted() + u64::from(place.inherited);
-            self.weights[at] = u32::try_from(weight).unwrap_or(u32::MAX);
+            let weight = slot.count() + u64::from(slot.inherited);
+            self.weights[i] = u32::try_from(weight).unwrap_or(u32::MAX);
             if weight == 0 {
-                self.ids[at] = 0;
-                place.who = None;
+                self.ids[i] = 0;
+                slot.key = None;
             }
         }
         self.step = step;
     }
 }
 
-impl Place {
-    fn counted(&self) -> u64 {
+impl Slot {
+    fn count(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 }
@@ -177,33 +180,33 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn who() -> Who {
-        Who::Long("somebody".into())
+    fn key() -> StoredKey {
+        StoredKey::Hash("key".into())
     }
 
-    fn counts(table: &Table, now: Instant) -> Vec<u64> {
-        let leaders = table.leaders(now, 1_000, |_, _| String::new());
-        leaders.into_iter().map(|(_, _, count)| count).collect()
+    fn counts(table: &SpaceSaving, now: Instant) -> Vec<u64> {
+        let top = table.top(now, 1_000, |_, _| String::new());
+        top.into_iter().map(|top| top.count).collect()
     }
 
     #[test]
-    fn the_frequent_keep_their_places_before_a_crowd() {
-        let began = Instant::now();
-        let table = Table::new(began);
+    fn unique_items_do_not_evict_frequent_ones() {
+        let start = Instant::now();
+        let table = SpaceSaving::new(start);
         let mut random = fastrand::Rng::with_seed(7);
         let frequent: Vec<u64> = (0..20).map(|_| random.u64(1..)).collect();
         for _ in 0..2_000 {
             for id in &frequent {
-                table.count(began, *id, "a", who);
+                table.count(start, *id, "a", key);
             }
-            // Four strangers, never seen again, for every one who is known.
+            // Four unique items for every frequent one.
             for _ in 0..80 {
-                table.count(began, random.u64(1..), "a", who);
+                table.count(start, random.u64(1..), "a", key);
             }
         }
-        let counts = counts(&table, began);
-        assert!(counts.len() <= SHARDS * PLACES);
-        // What is told is never too much, and of the frequent not much too little.
+        let counts = counts(&table, start);
+        assert!(counts.len() <= SHARDS * SLOTS_PER_SHARD);
+        // Counts are lower bounds, and close for frequent items.
         assert!(
             counts[..20]
                 .iter()
@@ -214,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten_step_by_step() {
-        let began = Instant::now();
-        let table = Table::new(began);
-        let at = |steps: u32| began + WINDOW / STEPS as u32 * steps;
+    fn counts_expire_step_by_step() {
+        let start = Instant::now();
+        let table = SpaceSaving::new(start);
+        let at = |steps: u32| start + WINDOW / STEPS as u32 * steps;
         for steps in 0..3 {
-            table.count(at(steps), 1, "a", who);
+            table.count(at(steps), 1, "a", key);
         }
         assert_eq!(counts(&table, at(9)), [3]);
         assert_eq!(counts(&table, at(10)), [2]);
         assert_eq!(counts(&table, at(11)), [1]);
         assert_eq!(counts(&table, at(12)), [0u64; 0]);
-        table.count(at(12), 1, "a", who);
-        // Far later, and a clock that is a little behind.
+        table.count(at(12), 1, "a", key);
+        // Far later, and from a clock that is slightly behind.
         assert_eq!(counts(&table, at(10_000)), [0u64; 0]);
-        table.count(at(9_999), 1, "a", who);
+        table.count(at(9_999), 1, "a", key);
         assert_eq!(counts(&table, at(10_000)), [1]);
     }
 }

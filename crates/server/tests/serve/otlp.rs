@@ -248,7 +248,7 @@ fn a_receiver_behind_tls_is_told_only_if_it_is_trusted() {
         Server::start_as(&["--otlp", &url], &[OFTEN, trusted])
     };
     let wary = start(certificates.stranger());
-    let said = "the OTLP receiver does not take telemetry";
+    let said = "OTLP export fails";
     poll::until(SOON, "it to be said", || wary.said().contains(said));
     assert!(receiver.got.lock().unwrap().is_empty());
     let _server = start(certificates.authority());
@@ -380,7 +380,7 @@ fn a_receiver_that_is_away_is_said_once_and_holds_nobody_up() {
     for _ in 0..20 {
         assert_eq!(server.check(r#"{"key":"k","quota":"100/h"}"#).status, 200);
     }
-    let said = "the OTLP receiver does not take telemetry";
+    let said = "OTLP export fails";
     poll::until(SOON, "it to be said", || server.said().contains(said));
     server.signal("-TERM");
     assert!(server.ended().success());

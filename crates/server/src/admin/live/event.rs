@@ -66,9 +66,9 @@ impl Figures {
 
     fn look(&mut self, now: Instant) -> Value {
         let serving = Arc::clone(&self.serving);
-        let readings = serving.readings();
+        let store_stats = serving.store_stats();
         let metrics = &serving.metrics;
-        self.lately.look(metrics.store_times());
+        self.lately.look(metrics.store_buckets());
         let (mut rules, seconds) = self.rules(now);
         let number = rules.len() - 1;
         if rules.len() > MOST_RULES {
@@ -79,7 +79,7 @@ impl Figures {
         let rules: Vec<Value> = rules
             .into_iter()
             .map(|rule| {
-                let queue = metrics.queue_of(&rule.name);
+                let queue = metrics.queue_depth(&rule.name);
                 rule.json(&origin, queue, seconds)
             })
             .collect();
@@ -90,13 +90,13 @@ impl Figures {
             "t_ms": u64::try_from(milliseconds).unwrap_or(u64::MAX),
             "store": {
                 "kind": serving.limiter.store().kind(),
-                "breaker": match readings.store_is_down { true => "open", false => "closed" },
+                "breaker": match store_stats.is_down { true => "open", false => "closed" },
                 "p50_us": self.lately.quantile(0.5),
                 "p99_us": self.lately.quantile(0.99),
                 "errors": metrics.store_errors(),
             },
-            "keys": readings.keys,
-            "shared": readings.shared,
+            "keys": store_stats.keys,
+            "shared": store_stats.shared_budgets,
             "reloads": reloads,
             "reload_errors": failed,
             "kill_switch": serving.force.switch().name(),
@@ -132,7 +132,7 @@ impl Figures {
         let before = self.before.take();
         let mut counted = HashMap::with_capacity(told.len());
         for rule in &mut told {
-            rule.counts = metrics.decisions_of(&rule.name);
+            rule.counts = metrics.decisions(&rule.name);
             let known = before.as_ref().and_then(|(_, known)| known.get(&rule.name));
             // The first look has nothing to compare with; a rule that is new began at 0.
             let first = before.is_none().then_some(&rule.counts);

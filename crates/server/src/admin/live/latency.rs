@@ -6,18 +6,18 @@
 
 use std::collections::VecDeque;
 
-use crate::metrics::Times;
+use crate::metrics::Buckets;
 
 /// How many looks the figures are of.
 const LOOKS: usize = 10;
 
 /// The counts of the last looks.
 #[derive(Default)]
-pub(super) struct Lately(VecDeque<Times>);
+pub(super) struct Lately(VecDeque<Buckets>);
 
 impl Lately {
     /// Adds a look.
-    pub(super) fn look(&mut self, times: Times) {
+    pub(super) fn look(&mut self, times: Buckets) {
         if self.0.len() > LOOKS {
             self.0.pop_front();
         }

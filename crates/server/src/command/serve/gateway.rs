@@ -87,7 +87,7 @@ pub(super) fn new(
     mut settings: Settings,
     serving: &Arc<Serving>,
 ) -> Result<Gateway<Arc<Force>, Counters>, Failure> {
-    settings.traces = serving.traces.clone();
+    settings.tracer = serving.tracer.clone();
     let force = Arc::clone(&serving.force);
     settings.trusted = Trusted::when(move |peer| force.rules().client().trusts(peer));
     let force = Arc::clone(&serving.force);

@@ -88,7 +88,7 @@ impl Reload {
         let loaded = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(report)) => {
-                self.serving.metrics.reloaded(false);
+                self.serving.metrics.record_failed_reload();
                 let report = report.text(Style::Plain);
                 tracing::error!(report, "the rules are wrong; those in force stay");
                 return;
@@ -104,7 +104,7 @@ impl Reload {
             tracing::warn!("the file says something else of the gateway, which takes a restart");
         }
         if !same && let Err(fault) = self.serving.force.replace(loaded.rules.clone()) {
-            self.serving.metrics.reloaded(false);
+            self.serving.metrics.record_failed_reload();
             tracing::error!(%fault, "the rules are wrong; those in force stay");
             return;
         }
@@ -116,7 +116,7 @@ impl Reload {
         self.seen.keep(&self.path, &self.loaded.files);
         // A file that was only touched is no reload, unless somebody asked for one.
         if !same || asked {
-            self.serving.metrics.reloaded(true);
+            self.serving.metrics.record_reload();
             let rules = self.loaded.rules.rules.len();
             tracing::info!(rules, changed = !same, "the rules were read again");
         }
