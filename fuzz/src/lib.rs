@@ -1,5 +1,5 @@
-//! What the fuzz targets share: a counter that checks every answer, steps out of bytes, and a
-//! reader of replay lines of another make.
+//! Shared by the fuzz targets: a counter that checks every decision, a decoder of steps, and a second
+//! parser of replay lines.
 //!
 //! A target is a file in `src/bin`: it turns any bytes into calls and panics where a promise is
 //! broken. `fuzz/run` builds and runs them all.

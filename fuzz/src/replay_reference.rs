@@ -1,11 +1,10 @@
-//! Replay lines as another JSON reader sees them. Knows the rules for a line; shares no code with
-//! the reader under test.
+//! A second parser of replay lines, for comparison: serde into typed fields.
 
 use serde::Deserialize;
 use tallygate_core::{MAX_TIME_US, Verb};
-use tallygate_server::replay_request::Line;
+use tallygate_server::replay_request::ReplayRequest;
 
-/// Serde refuses unknown and repeated fields, and for a `u64` everything but digits.
+// Serde refuses unknown and duplicate fields, and for a `u64` everything but digits.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -25,9 +24,9 @@ fn check() -> String {
     "check".into()
 }
 
-/// Reads a line by the same rules; none when it breaks one.
-pub fn read(line: &[u8]) -> Option<Line<'static>> {
-    // Serde takes an array for a struct too.
+/// Parses a line, or returns `None` if it is malformed.
+pub fn parse(line: &[u8]) -> Option<ReplayRequest<'static>> {
+    // Serde would also read the fields from an array.
     let opening = line.iter().find(|byte| !b" \t\r\n".contains(byte));
     if opening != Some(&b'{') {
         return None;
@@ -42,7 +41,7 @@ pub fn read(line: &[u8]) -> Option<Line<'static>> {
         "reset" => Verb::Reset,
         _ => return None,
     };
-    (fields.t_us <= MAX_TIME_US).then(|| Line {
+    (fields.t_us <= MAX_TIME_US).then(|| ReplayRequest {
         t_us: fields.t_us,
         key: fields.key.into(),
         cost: fields.cost,
@@ -50,11 +49,11 @@ pub fn read(line: &[u8]) -> Option<Line<'static>> {
     })
 }
 
-/// A mark that stands for a secret.
+/// A text that stands for a secret.
 pub const SECRET: &str = "Hunter2Hunter2";
 
-/// The same line with every key beginning with [`SECRET`]; none when it has no key, or the mark
-/// stands elsewhere in it already.
+/// Prefixes every key of a line with [`SECRET`]. Returns `None` if there is no key, or if the line
+/// contains the secret already.
 pub fn with_secret_keys(line: &[u8]) -> Option<Vec<u8>> {
     const NAME: &[u8] = b"\"key\"";
     if line.windows(SECRET.len()).any(|w| w == SECRET.as_bytes()) {

@@ -1,5 +1,5 @@
-//! Any bytes as replay lines: read as another JSON reader does, explained without a key, and
-//! decided alike by the core and by the memory store.
+//! Any bytes as replay lines: a second parser must agree, errors must not contain a key, and the
+//! core and the memory store must decide alike.
 #![no_main]
 
 use std::collections::HashMap;
@@ -10,15 +10,14 @@ use tallygate::{Limit, MemoryStore, Request};
 use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
 use tallygate_fuzz::counter::{Ask, Counter};
 use tallygate_fuzz::replay_reference::{self, SECRET};
-use tallygate_server::replay_request::{self, Line};
+use tallygate_server::replay_request::{self, ReplayRequest};
 
-/// The most lines that are replayed of one input.
-const MOST_LINES: usize = 32;
-/// The most characters an error may have, however long the line: a quoted word of 40, each
-/// escaped, and our own.
-const LONGEST_ERROR: usize = 560;
+/// How many lines of one input are replayed.
+const MAX_LINES: usize = 32;
+/// An error quotes at most 40 characters of the line, each possibly escaped.
+const MAX_ERROR_CHARS: usize = 560;
 
-/// One of each behaviour, small enough to be exhausted by a line or two.
+/// One quota of each algorithm, small enough that a line or two exhaust it.
 static LIMITS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
     [
         "fixed-window 5/s",
@@ -28,27 +27,27 @@ static LIMITS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
         "leaky-bucket 1000003/d burst 9",
         "leaky-bucket 7/min queue 8",
     ]
-    .map(|text| Limit::from(text.parse::<Quota>().expect("a quota of our own")))
+    .map(|text| Limit::from(text.parse::<Quota>().expect("the quota is valid")))
     .into()
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    // Line ends within a line are white space.
+    // Line feeds are also white space inside JSON.
     let _ = read(bytes);
-    let read: Vec<Line<'_>> = bytes
+    let read: Vec<ReplayRequest<'_>> = bytes
         .split(|&byte| byte == b'\n')
         .filter_map(read)
-        .take(MOST_LINES)
+        .take(MAX_LINES)
         .collect();
     if !read.is_empty() {
-        each_alone(&read);
-        all_together(&read);
+        check_each_quota(&read);
+        check_all_quotas(&read);
     }
 });
 
-/// Reads a line with both readers, which must agree.
-fn read(line: &[u8]) -> Option<Line<'_>> {
-    let expected = replay_reference::read(line);
+/// Parses a line with both parsers, which must agree.
+fn read(line: &[u8]) -> Option<ReplayRequest<'_>> {
+    let expected = replay_reference::parse(line);
     let got = replay_request::parse(line);
     match &got {
         Ok(read) => assert!(
@@ -63,15 +62,15 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
     if let Some(marked) = replay_reference::with_secret_keys(line)
         && let Err(error) = replay_request::parse(&marked)
     {
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains(SECRET), "a key in an error: {said}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains(SECRET), "a key in an error: {text}");
     }
     got.ok()
 }
 
-fn check_error(line: &[u8], error: &replay_request::LineError) {
+fn check_error(line: &[u8], error: &replay_request::ParseError) {
     let message = error.to_string();
-    assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
+    assert!(message.chars().count() <= MAX_ERROR_CHARS, "{message}");
     assert!(!message.chars().any(char::is_control), "{message:?}");
     if line.len() >= 16 && line.starts_with(b"{") {
         let whole = String::from_utf8_lossy(line);
@@ -79,14 +78,14 @@ fn check_error(line: &[u8], error: &replay_request::LineError) {
     }
     let column = message
         .strip_suffix(')')
-        .and_then(|said| said.rsplit_once("(column "))
+        .and_then(|text| text.rsplit_once("(column "))
         .and_then(|(_, column)| column.parse::<usize>().ok())
         .expect("an error names its column");
     assert!((1..=line.len() + 1).contains(&column), "{message}");
 }
 
-/// Each behaviour by itself, every promise checked.
-fn each_alone(lines: &[Line<'_>]) {
+/// Decides each quota on its own, with all of its guarantees checked.
+fn check_each_quota(lines: &[ReplayRequest<'_>]) {
     for limit in LIMITS.iter() {
         let mut counters: HashMap<&str, Counter> = HashMap::new();
         for line in lines {
@@ -102,11 +101,11 @@ fn each_alone(lines: &[Line<'_>]) {
     }
 }
 
-/// All behaviours at once, all or nothing, in a plain map as replay keeps them and in the memory
-/// store. The store forgets what is as new, so the two must agree until time steps back.
-fn all_together(lines: &[Line<'_>]) {
+/// Decides all quotas together, in a plain map as replay does and in the memory store. The store
+/// drops states that are as new, so the two agree only until time steps back.
+fn check_all_quotas(lines: &[ReplayRequest<'_>]) {
     let store = MemoryStore::builder()
-        .capacity(LIMITS.len() * MOST_LINES)
+        .capacity(LIMITS.len() * MAX_LINES)
         .build();
     let mut counters: HashMap<&str, Vec<State>> = HashMap::new();
     let mut latest = 0;
@@ -129,11 +128,11 @@ fn all_together(lines: &[Line<'_>]) {
         check_decision(line, &decision, *states == before);
 
         let request = Request::of(&*line.key, LIMITS.iter())
-            .expect("our limits have different names")
+            .expect("the limits have distinct names")
             .verb(line.verb)
             .cost(line.cost);
         let stored = store.decide_at(&request, line.t_us);
-        assert!(!stored.shared(), "shared with room to spare, {line:?}");
+        assert!(!stored.shared(), "shared although there is room, {line:?}");
         if !stepped_back {
             assert_eq!(stored.verdicts(), decision.verdicts(), "{line:?}");
             assert_eq!(stored.binding(), decision.binding(), "{line:?}");
@@ -141,8 +140,8 @@ fn all_together(lines: &[Line<'_>]) {
     }
 }
 
-/// The rules for several limits, worked out from their verdicts.
-fn check_decision(line: &Line<'_>, decision: &Decision, unchanged: bool) {
+/// Checks the decision against the verdicts of its limits.
+fn check_decision(line: &ReplayRequest<'_>, decision: &Decision, unchanged: bool) {
     let verdicts = decision.verdicts();
     let verdict = decision.verdict();
     let binding = &verdicts[decision.binding()];

@@ -1,7 +1,5 @@
-//! `tallygate replay`: recorded requests answered on their own time. Knows lines, where counters are
-//! kept, and answers; knows nothing of how a decision is reached.
+//! `tallygate replay`: decides recorded requests at their own timestamps.
 
-mod json;
 mod line_reader;
 mod memory;
 mod output;
@@ -14,11 +12,11 @@ use std::path::Path;
 
 use tallygate_core::Quota;
 
-use self::line_reader::{Lines, LinesError};
-use self::memory::Memory;
-use self::output::Answers;
-use self::redis::Remote;
-use self::request::Line;
+use self::line_reader::{LineReader, ReadError};
+use self::memory::MemoryCounters;
+use self::output::OutputWriter;
+use self::redis::RedisCounters;
+use self::request::ReplayRequest;
 use crate::cli::ReplayArgs;
 use crate::error::Failure;
 use crate::store_url::Place;
@@ -29,28 +27,20 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure
         .iter()
         .map(|text| text.parse::<Quota>())
         .collect::<Result<Vec<_>, _>>()?;
-    let place = Place::of(&args.store)?;
+    let store = Place::of(&args.store)?;
     let input: Box<dyn Read> = match args.file.as_deref() {
         Some(path) if path != Path::new("-") => Box::new(open(path)?),
         Some(_) | None => Box::new(io::stdin().lock()),
     };
-    let mut lines = Lines::new(input);
-    let mut answers = Answers::new(&quotas, out);
-    match place {
-        Place::Memory => {
-            let replayed = in_memory(&mut lines, Memory::new(&quotas), &mut answers);
-            // Answers already given stand, whatever stopped the rest.
-            let flushed = answers.flush().map_err(Failure::writing);
-            replayed.and(flushed)
-        }
-        Place::Redis(builder) => {
-            let mut remote = Remote::connect(builder, &quotas)?;
-            let replayed = in_redis(&mut lines, &mut remote, &mut answers);
-            let flushed = answers.flush().map_err(Failure::writing);
-            let cleared = remote.clear();
-            replayed.and(flushed).and(cleared)
-        }
-    }
+    let mut output = OutputWriter::new(&quotas, out);
+    let mut counters = match store {
+        Place::Memory => Counters::Memory(MemoryCounters::new(&quotas)),
+        Place::Redis(builder) => Counters::Redis(RedisCounters::connect(builder, &quotas)?),
+    };
+    let replayed = replay(LineReader::new(input), &mut counters, &mut output);
+    // Decisions already made are written even if the rest failed.
+    let flushed = output.flush().map_err(Failure::writing);
+    replayed.and(flushed).and(counters.clear())
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -58,82 +48,95 @@ fn open(path: &Path) -> Result<File, Failure> {
         Failure::Input(format!("cannot read {}: {why}", path.display()))
     };
     let file = File::open(path).map_err(|error| cannot(&error))?;
-    // A directory opens well enough and fails only when read.
-    if file.metadata().is_ok_and(|found| found.is_dir()) {
+    // Opening a directory succeeds; only reading it fails.
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Err(cannot(&"it is a directory"));
     }
     Ok(file)
 }
 
-fn in_memory(
-    lines: &mut Lines<impl Read>,
-    mut memory: Memory,
-    answers: &mut Answers<impl Write>,
-) -> Result<(), Failure> {
-    loop {
-        // About to wait for input: whoever types the lines wants to see what came of them.
-        if !lines.ready() {
-            answers.flush().map_err(Failure::writing)?;
-        }
-        match next(lines)? {
-            Next::Request(line) => {
-                let decision = memory.decide(&line);
-                answers
-                    .write(&line, decision.verdict(), decision.verdicts())
-                    .map_err(Failure::writing)?;
+/// Where the counters of a replay are kept.
+enum Counters {
+    Memory(MemoryCounters),
+    Redis(RedisCounters),
+}
+
+impl Counters {
+    /// Decides a request, or queues it for the next batch.
+    fn submit(
+        &mut self,
+        request: ReplayRequest<'_>,
+        output: &mut OutputWriter<impl Write>,
+    ) -> Result<(), Failure> {
+        match self {
+            Counters::Memory(counters) => {
+                let decision = counters.decide(&request);
+                output.write(&request, &decision).map_err(Failure::writing)
             }
-            Next::Blank => {}
-            Next::End => return Ok(()),
+            Counters::Redis(counters) => counters.submit(request, output),
+        }
+    }
+
+    /// Decides the queued requests.
+    fn flush(&mut self, output: &mut OutputWriter<impl Write>) -> Result<(), Failure> {
+        match self {
+            Counters::Memory(_) => Ok(()),
+            Counters::Redis(counters) => counters.flush(output),
+        }
+    }
+
+    /// Deletes the counters.
+    fn clear(&self) -> Result<(), Failure> {
+        match self {
+            Counters::Memory(_) => Ok(()),
+            Counters::Redis(counters) => counters.clear(),
         }
     }
 }
 
-fn in_redis(
-    lines: &mut Lines<impl Read>,
-    remote: &mut Remote,
-    answers: &mut Answers<impl Write>,
+fn replay(
+    mut lines: LineReader<impl Read>,
+    counters: &mut Counters,
+    output: &mut OutputWriter<impl Write>,
 ) -> Result<(), Failure> {
     loop {
-        if !lines.ready() {
-            remote.decide(answers)?;
-            answers.flush().map_err(Failure::writing)?;
+        // The next read may block: an interactive user wants the pending responses first.
+        if !lines.is_ready() {
+            counters.flush(output)?;
+            output.flush().map_err(Failure::writing)?;
         }
-        match next(lines) {
-            Ok(Next::Request(line)) => remote.take(line),
+        match next(&mut lines) {
+            Ok(Next::Request(request)) => counters.submit(request, output)?,
             Ok(Next::Blank) => {}
-            Ok(Next::End) => return remote.decide(answers),
-            // What came before it is answered.
-            Err(failure) => return remote.decide(answers).and(Err(failure)),
-        }
-        if remote.is_full() {
-            remote.decide(answers)?;
+            Ok(Next::End) => return counters.flush(output),
+            Err(failure) => return counters.flush(output).and(Err(failure)),
         }
     }
 }
 
-/// What the next line is.
 enum Next<'a> {
-    Request(Line<'a>),
+    Request(ReplayRequest<'a>),
     Blank,
     End,
 }
 
-fn next<R: Read>(lines: &mut Lines<R>) -> Result<Next<'_>, Failure> {
-    let (number, text) = match lines.next() {
+fn next<R: Read>(lines: &mut LineReader<R>) -> Result<Next<'_>, Failure> {
+    let (number, line) = match lines.next() {
         Ok(Some(line)) => line,
         Ok(None) => return Ok(Next::End),
-        Err(LinesError::TooLong { number, bound }) => {
-            let text = format!("line {number}: longer than {bound} bytes");
+        Err(ReadError::TooLong { number, max }) => {
+            let text = format!("line {number}: longer than {max} bytes");
             return Err(Failure::Input(text));
         }
-        Err(LinesError::Read(error)) => {
+        Err(ReadError::Io(error)) => {
             return Err(Failure::Outside(format!("cannot read the input: {error}")));
         }
     };
-    if json::is_blank(text) {
+    if line.iter().all(|byte| b" \t\r\n".contains(byte)) {
         return Ok(Next::Blank);
     }
-    let line = request::parse(text);
-    let line = line.map_err(|error| Failure::Input(format!("line {number}: {error}")))?;
-    Ok(Next::Request(line))
+    match request::parse(line) {
+        Ok(request) => Ok(Next::Request(request)),
+        Err(error) => Err(Failure::Input(format!("line {number}: {error}"))),
+    }
 }

@@ -1,82 +1,80 @@
-//! A decision as a JSON line, to the byte. Knows the wire form; knows nothing of how it came.
+//! Decisions as JSON lines.
 
 use std::io::{self, Write};
 
-use tallygate_core::{Quota, Verdict};
+use tallygate_core::{Decision, Quota};
 
-use super::request::Line;
+use super::request::ReplayRequest;
 use crate::verdict_json::{figures, number};
 
-/// How much is gathered before it is written.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// Writes answers in the order they are given.
-pub(super) struct Answers<W> {
+/// Writes a line for every decision, in order.
+pub(super) struct OutputWriter<W> {
     out: W,
     buffer: Vec<u8>,
-    /// How each element of `"quotas"` begins; empty with one quota, which has no such field.
-    openings: Vec<String>,
+    /// The first bytes of each element of `"quotas"`. Empty for a single quota, which has no such
+    /// field.
+    prefixes: Vec<String>,
 }
 
-impl<W: Write> Answers<W> {
+impl<W: Write> OutputWriter<W> {
     pub(super) fn new(quotas: &[Quota], out: W) -> Self {
-        let opening = |quota: &Quota| format!("{{\"quota\":\"{quota}\",\"allowed\":");
-        let openings = match quotas {
+        let prefix = |quota: &Quota| format!("{{\"quota\":\"{quota}\",\"allowed\":");
+        let prefixes = match quotas {
             [_] => Vec::new(),
-            several => several.iter().map(opening).collect(),
+            several => several.iter().map(prefix).collect(),
         };
-        Answers {
+        OutputWriter {
             out,
-            buffer: Vec::with_capacity(2 * CHUNK),
-            openings,
+            buffer: Vec::with_capacity(2 * CHUNK_BYTES),
+            prefixes,
         }
     }
 
-    /// Answers a line with the figures of all together and of each quota.
     pub(super) fn write(
         &mut self,
-        line: &Line<'_>,
-        together: &Verdict,
-        each: &[Verdict],
+        request: &ReplayRequest<'_>,
+        decision: &Decision,
     ) -> io::Result<()> {
         let to = &mut self.buffer;
         to.extend(b"{\"t_us\":");
-        number(to, line.t_us);
+        number(to, request.t_us);
         to.extend(b",\"key\":");
-        serde_json::to_writer(&mut *to, line.key.as_ref())?;
+        serde_json::to_writer(&mut *to, request.key.as_ref())?;
         to.extend(b",\"allowed\":");
-        figures(to, together);
-        if !self.openings.is_empty() {
+        figures(to, decision.verdict());
+        if !self.prefixes.is_empty() {
             to.extend(b",\"quotas\":[");
-            for (i, (opening, verdict)) in self.openings.iter().zip(each).enumerate() {
+            for (i, (prefix, verdict)) in self.prefixes.iter().zip(decision.verdicts()).enumerate()
+            {
                 if i > 0 {
                     to.push(b',');
                 }
-                to.extend(opening.as_bytes());
+                to.extend(prefix.as_bytes());
                 figures(to, verdict);
                 to.push(b'}');
             }
             to.push(b']');
         }
         to.extend(b"}\n");
-        if to.len() >= CHUNK {
-            self.hand_over()?;
+        if to.len() >= CHUNK_BYTES {
+            self.write_buffer()?;
         }
         Ok(())
     }
 
-    /// Writes out everything so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.hand_over()?;
+        self.write_buffer()?;
         self.out.flush()
     }
 
-    fn hand_over(&mut self) -> io::Result<()> {
+    fn write_buffer(&mut self) -> io::Result<()> {
         let written = self.out.write_all(&self.buffer);
-        // Also when it failed: nothing is written twice.
+        // Cleared on failure too: nothing is written twice.
         self.buffer.clear();
         written
     }

@@ -1,33 +1,32 @@
-//! One line to replay, read strictly: every wrong line is an error that names the field and the
-//! column, and never repeats a key. Knows nothing of quotas, stores or answers.
+//! Parses one line of a replay.
 
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use tallygate_core::{MAX_TIME_US, Verb};
 
-use super::json::{Fault, Reader};
+/// How many characters of a bad value an error quotes.
+const MAX_QUOTED_CHARS: usize = 40;
 
-/// The most of a caller's word that an error repeats.
-const LONGEST_QUOTE: usize = 40;
-
-/// One request.
+/// One recorded request.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// When, in microseconds; at most 2^52.
+pub struct ReplayRequest<'a> {
+    /// The time in microseconds, at most 2^52.
     pub t_us: u64,
     /// Who is limited.
     pub key: Cow<'a, str>,
-    /// How many units; 1 unless given.
+    /// How many units it takes; 1 by default.
     pub cost: u32,
-    /// What is asked; check unless given.
+    /// What to do; check by default.
     pub verb: Verb,
 }
 
-impl fmt::Debug for Line<'_> {
+impl fmt::Debug for ReplayRequest<'_> {
     /// Shows everything but the key, which is a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
+        f.debug_struct("ReplayRequest")
             .field("t_us", &self.t_us)
             .field("key_bytes", &self.key.len())
             .field("cost", &self.cost)
@@ -36,184 +35,195 @@ impl fmt::Debug for Line<'_> {
     }
 }
 
-/// Why a line cannot be replayed, and where.
+/// Why a line is not a request. Never repeats the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineError {
+pub struct ParseError {
     /// The offending byte, from 1.
     column: usize,
     problem: String,
 }
 
-impl LineError {
-    fn new(at: usize, problem: impl Into<String>) -> Self {
-        LineError {
-            column: at + 1,
-            problem: problem.into(),
-        }
-    }
-}
-
-impl fmt::Display for LineError {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (column {})", self.problem, self.column)
     }
 }
 
-impl std::error::Error for LineError {}
+impl std::error::Error for ParseError {}
 
-impl From<Fault> for LineError {
-    fn from(fault: Fault) -> Self {
-        LineError::new(fault.at, fault.problem)
+impl ParseError {
+    /// Takes over an error of text that starts at byte `offset` of the line.
+    fn from_json(error: &serde_json::Error, offset: usize) -> Self {
+        let text = error.to_string();
+        let problem = match text.rsplit_once(" at line ") {
+            // "key" is also a field.
+            Some(("key must be a string", _)) => "a field name must be a string",
+            Some((problem, _)) => problem,
+            None => &text,
+        };
+        ParseError {
+            column: offset + error.column().max(1),
+            problem: shorten(problem),
+        }
     }
 }
 
-/// Reads one line: an object of `t_us`, `key`, `cost` and `verb`, each at most once, the first
-/// two always.
+/// The fields as they are written; numbers and strings are checked afterwards, so that an error
+/// names the field and its bound.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    t_us: &'a RawValue,
+    #[serde(borrow)]
+    key: &'a RawValue,
+    #[serde(borrow, default, deserialize_with = "present")]
+    cost: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    verb: Option<&'a RawValue>,
+}
+
+/// Unlike `Option`'s own, keeps a `null`: it is no default but an error.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
+}
+
+/// Parses one line: an object of `t_us`, `key`, `cost` and `verb`, each at most once, the first two
+/// required.
 ///
 /// # Errors
-/// When it is anything else. The error never repeats the key.
-pub fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
-    let mut reader = Reader::new(line);
-    let mut t_us = None;
-    let mut key = None;
-    let mut cost = None;
-    let mut verb = None;
-
-    reader.skip_space();
-    if !reader.mark(b'{') {
-        let problem = format!("expected an object, found {}", reader.kind());
-        return Err(LineError::new(reader.at, problem));
+/// If it is anything else.
+pub fn parse(line: &[u8]) -> Result<ReplayRequest<'_>, ParseError> {
+    let text = line.trim_ascii_start();
+    // Serde would also read the fields from an array.
+    if text.first() != Some(&b'{') {
+        return Err(ParseError {
+            column: line.len() - text.len() + 1,
+            problem: format!("expected an object, found {}", kind(text.trim_ascii_end())),
+        });
     }
-    reader.skip_space();
-    let mut closed = reader.mark(b'}');
-    while !closed {
-        let at = reader.at;
-        if reader.look() != Some(b'"') {
-            return Err(reader.fault("expected a field name in quotes").into());
-        }
-        let name = reader.string()?;
-        reader.skip_space();
-        if !reader.mark(b':') {
-            return Err(reader.fault("expected `:` after a field name").into());
-        }
-        reader.skip_space();
-        match name.as_ref() {
-            "t_us" => once(&mut t_us, "t_us", at, || {
-                whole_number(&mut reader, "t_us", MAX_TIME_US)
-            })?,
-            "key" => once(&mut key, "key", at, || string(&mut reader, "key"))?,
-            "cost" => once(&mut cost, "cost", at, || {
-                whole_number(&mut reader, "cost", u32::MAX.into())
-            })?,
-            "verb" => once(&mut verb, "verb", at, || known_verb(&mut reader))?,
-            other => {
-                let problem = format!(
-                    "unknown field `{}`: expected t_us, key, cost or verb",
-                    quote(other)
-                );
-                return Err(LineError::new(at, problem));
-            }
-        }
-        reader.skip_space();
-        closed = reader.mark(b'}');
-        if !closed {
-            if !reader.mark(b',') {
-                return Err(reader.fault("expected `,` or `}` after a value").into());
-            }
-            reader.skip_space();
-        }
-    }
-    let end = reader.at;
-    reader.skip_space();
-    if reader.look().is_some() {
-        return Err(reader.fault("something follows the object").into());
-    }
-
-    let missing = |field| LineError::new(end - 1, format!("{field} is missing"));
-    Ok(Line {
-        t_us: t_us.ok_or_else(|| missing("t_us"))?,
-        key: key.ok_or_else(|| missing("key"))?,
-        cost: match cost {
-            Some(cost) => u32::try_from(cost).expect("checked against u32::MAX when read"),
+    let fields: Fields<'_> =
+        serde_json::from_slice(line).map_err(|error| ParseError::from_json(&error, 0))?;
+    let field = |name, raw| Field::new(line, name, raw);
+    Ok(ReplayRequest {
+        t_us: field("t_us", fields.t_us).whole_number(MAX_TIME_US)?,
+        key: field("key", fields.key).string()?,
+        cost: match fields.cost {
+            Some(raw) => field("cost", raw).whole_number(u32::MAX)?,
             None => 1,
         },
-        verb: verb.unwrap_or_default(),
+        verb: match fields.verb {
+            Some(raw) => field("verb", raw).verb()?,
+            None => Verb::default(),
+        },
     })
 }
 
-/// Reads a field's value into its slot; a field given twice has no one meaning.
-fn once<T>(
-    slot: &mut Option<T>,
-    name: &str,
-    at: usize,
-    read: impl FnOnce() -> Result<T, LineError>,
-) -> Result<(), LineError> {
-    if slot.is_some() {
-        return Err(LineError::new(at, format!("{name} is given twice")));
-    }
-    *slot = Some(read()?);
-    Ok(())
+struct Field<'a> {
+    name: &'static str,
+    text: &'a str,
+    /// Where `text` starts in its line.
+    offset: usize,
 }
 
-fn string<'a>(reader: &mut Reader<'a>, name: &str) -> Result<Cow<'a, str>, LineError> {
-    if reader.look() != Some(b'"') {
-        let problem = format!("{name} is {}, expected a string", reader.kind());
-        return Err(LineError::new(reader.at, problem));
+impl<'a> Field<'a> {
+    fn new(line: &[u8], name: &'static str, raw: &'a RawValue) -> Self {
+        let text = raw.get();
+        let offset = text.as_ptr().addr() - line.as_ptr().addr();
+        Field { name, text, offset }
     }
-    Ok(reader.string()?)
-}
 
-fn known_verb(reader: &mut Reader<'_>) -> Result<Verb, LineError> {
-    let at = reader.at;
-    let word = string(reader, "verb")?;
-    word.parse().map_err(|_| {
-        let problem = format!(
-            "unknown verb `{}`: expected check, peek, take, charge, refund or reset",
-            quote(&word)
-        );
-        LineError::new(at, problem)
-    })
-}
-
-/// A number written as digits only: `1.0` and `1e3` are whole too, but no two readers agree on
-/// how far to follow that road.
-fn whole_number(reader: &mut Reader<'_>, name: &str, most: u64) -> Result<u64, LineError> {
-    let at = reader.at;
-    if !matches!(reader.look(), Some(b'-' | b'0'..=b'9')) {
-        let problem = format!("{name} is {}, expected a whole number", reader.kind());
-        return Err(LineError::new(at, problem));
-    }
-    let written = reader.number()?;
-    let problem = if written.bytes().all(|byte| byte.is_ascii_digit()) {
-        match written.parse() {
-            Ok(number) if number <= most => return Ok(number),
-            // Digits only, so the one thing that can go wrong is their number.
-            Ok(_) | Err(_) => format!("{name} {} is above {most}", quote(written)),
+    fn error(&self, problem: String) -> ParseError {
+        ParseError {
+            column: self.offset + 1,
+            problem,
         }
-    } else {
-        let digits = written.strip_prefix('-').unwrap_or(written);
-        let negative = written != digits && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if negative && digits != "0" {
-            format!("{name} {} is below 0", quote(written))
-        } else {
-            format!(
-                "{name} {} is not a whole number written in digits only",
-                quote(written)
-            )
+    }
+
+    fn expected(&self, what: &str) -> ParseError {
+        let kind = kind(self.text.as_bytes());
+        self.error(format!("{} is {kind}, expected {what}", self.name))
+    }
+
+    /// Accepts digits only: not `1.0` or `1e3`, on which JSON readers disagree.
+    fn whole_number<T>(&self, max: T) -> Result<T, ParseError>
+    where
+        T: std::str::FromStr + PartialOrd + fmt::Display,
+    {
+        let Field { name, text, .. } = self;
+        if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            return Err(self.expected("a whole number"));
         }
-    };
-    Err(LineError::new(at, problem))
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let problem = match text.strip_prefix('-') {
+            _ if digits(text) => match text.parse() {
+                Ok(number) if number <= max => return Ok(number),
+                // Digits only: the one way to fail is to be too large.
+                Ok(_) | Err(_) => format!("is above {max}"),
+            },
+            Some(positive) if digits(positive) && positive != "0" => "is below 0".to_owned(),
+            _ => "is not a whole number written in digits only".to_owned(),
+        };
+        Err(self.error(format!("{name} {} {problem}", quote(text))))
+    }
+
+    fn string(&self) -> Result<Cow<'a, str>, ParseError> {
+        let Some(inner) = self.text.strip_prefix('"') else {
+            return Err(self.expected("a string"));
+        };
+        match inner.strip_suffix('"') {
+            Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
+            _ => serde_json::from_str(self.text)
+                .map(Cow::Owned)
+                .map_err(|error| ParseError::from_json(&error, self.offset)),
+        }
+    }
+
+    fn verb(&self) -> Result<Verb, ParseError> {
+        let word = self.string()?;
+        word.parse().map_err(|_| {
+            self.error(format!(
+                "unknown verb `{}`: expected check, peek, take, charge, refund or reset",
+                quote(&word)
+            ))
+        })
+    }
 }
 
-/// The beginning of a word, made printable.
-fn quote(word: &str) -> String {
-    let cut = word.chars().count() > LONGEST_QUOTE;
-    let shown: String = word
-        .chars()
-        .take(LONGEST_QUOTE)
+/// The kind of JSON value that a text is, for an error.
+fn kind(text: &[u8]) -> &'static str {
+    match text {
+        [b'"', ..] => "a string",
+        [b'-' | b'0'..=b'9', ..] => "a number",
+        [b'{', ..] => "an object",
+        [b'[', ..] => "an array",
+        b"true" => "true",
+        b"false" => "false",
+        b"null" => "null",
+        _ => "no JSON value",
+    }
+}
+
+/// The first characters of a value, made printable.
+fn quote(value: &str) -> String {
+    let mut rest = value.chars();
+    let start: String = rest
+        .by_ref()
+        .take(MAX_QUOTED_CHARS)
         .flat_map(char::escape_debug)
         .collect();
-    if cut { shown + "…" } else { shown }
+    if rest.next().is_some() { start + "…" } else { start }
+}
+
+/// Quotes the unknown field that serde may name in a message.
+fn shorten(problem: &str) -> String {
+    match (problem.split_once('`'), problem.rsplit_once("`, expected")) {
+        (Some((before, name)), Some((_, after))) => {
+            let name = &name[..name.len() - after.len() - "`, expected".len()];
+            format!("{before}`{}`, expected{after}", quote(name))
+        }
+        _ => problem.to_owned(),
+    }
 }
 
 #[cfg(test)]
