@@ -1,4 +1,4 @@
-//! The command line as types, and its help. Knows what may be asked, not how it is done.
+//! The command line and its help texts.
 
 mod serve;
 
@@ -21,18 +21,18 @@ pub(crate) struct Cli {
 const ABOUT_ALL: &str = "\
 Quotas:
   100/min                         the default: a sliding window counter
-  fixed-window 100/min            windows on the clock
-  sliding-window-log 100/min      exact; remembers every request
-  token-bucket 10/s burst 50      bursts of 50, 10 a second in the long run
-  leaky-bucket 10/s burst 20      level drains at 10 a second; excess refused
-  leaky-bucket 10/s queue 20      excess waits its turn in a queue of 20
+  fixed-window 100/min            windows aligned to the clock
+  sliding-window-log 100/min      exact; stores every request
+  token-bucket 10/s burst 50      bursts of 50, 10 per second in the long run
+  leaky-bucket 10/s burst 20      drains at 10 per second; excess is refused
+  leaky-bucket 10/s queue 20      excess is delayed in a queue of 20
   Units: ms s min h d, also combined: fixed-window 5/1h30min
 
 Exit codes:
-  0  done
-  1  something outside failed: a full disk, a store; for doctor: not healthy;
-     for config check --strict: warnings; for config diff: differences
-  2  the input is wrong: arguments, a quota, FILE, a line to replay, rules
+  0  success
+  1  an external failure, such as a full disk or a store; doctor: not healthy;
+     config check --strict: warnings; config diff: differences
+  2  bad input: arguments, a quota, FILE, a line to replay, a rules file
 
 Start here:
   tallygate serve
@@ -40,22 +40,22 @@ Start here:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve: a gateway before a service, or a check API beside any proxy
+    /// Run the gateway in front of a service, and the check API
     #[command(after_long_help = serve::ABOUT)]
     Serve(Box<ServeArgs>),
-    /// Answer recorded requests on their own time, one JSON line each
+    /// Decide recorded requests at their own timestamps, one JSON line each
     #[command(after_long_help = ABOUT_REPLAY)]
     Replay(ReplayArgs),
-    /// Tell in plain words and a picture what a quota allows
+    /// Describe what a quota allows, with a chart
     #[command(after_long_help = ABOUT_EXPLAIN)]
     Explain(ExplainArgs),
-    /// Send the same bursty traffic through all six behaviours
+    /// Send the same bursty traffic through all six algorithms
     #[command(after_long_help = ABOUT_DEMO)]
     Demo(DemoArgs),
-    /// Show how counting by read, check and write lets too many in at once
+    /// Show the race condition of counting by read, check and write
     #[command(after_long_help = ABOUT_RACE)]
     Race(RaceArgs),
-    /// Check a store and say plainly what is wrong with it and what to do
+    /// Diagnose a store: what is wrong with it and how to fix it
     #[command(after_long_help = ABOUT_DOCTOR)]
     Doctor(DoctorArgs),
     /// Check, explain and compare rules files
@@ -70,26 +70,26 @@ pub(crate) enum Command {
 }
 
 const ABOUT_REPLAY: &str = "\
-Each line is one request; cost is 1 and verb is check unless given:
+Each line is one request; cost defaults to 1 and verb to check:
   {\"t_us\": 1500000, \"key\": \"a\", \"cost\": 1, \"verb\": \"check\"}
-  t_us  when, in microseconds: 0 to 2^52; may go back
-  key   who is limited: any text
-  cost  how much: 0 to 4294967295
+  t_us  the time in microseconds, 0 to 2^52; may go back
+  key   who is limited, any string
+  cost  units to take, 0 to 4294967295
   verb  check, peek, take, charge, refund or reset
 
-Each answer is one line:
+Each response is one line:
   {\"t_us\":1500000,\"key\":\"a\",\"allowed\":true,\"granted\":1,\"limit\":10,
    \"remaining\":9,\"retry_after_us\":null,\"reset_after_us\":8500000,\"delay_us\":0}
-With several quotas the figures are the binding one's, and a last field
-\"quotas\" lists each one's own.
+With several quotas these are the values of the binding quota, and a last field
+\"quotas\" lists the values of each.
 
 Blank lines are skipped. The first malformed line, or one longer than 8 MiB,
-stops the replay: the answers before it are written, standard error names the
-line, exit 2. Keys are kept for the whole run, so memory grows with their number.
+stops the replay: earlier responses are written, standard error names the line,
+exit 2. Keys are kept for the whole run, so memory grows with their number.
 
-Every store gives the same answers to the byte. In Redis each run counts under a
-name of its own (tallygate:1:replay-<random>:*), deletes it at the end, and what
-a killed run leaves behind expires within a day.
+Every store gives byte-identical responses. In Redis each run uses its own
+namespace (tallygate:1:replay-<random>:*) and deletes it at the end; keys of a
+killed run expire within a day.
 
 Examples:
   tallygate replay --quota 100/min requests.jsonl
@@ -98,15 +98,15 @@ Examples:
   tallygate replay --quota 10/s --store redis://localhost requests.jsonl
 
 Exit codes:
-  0  every line is answered, or whoever reads the answers has gone
+  0  every line was decided, or the reader of the output is gone
   1  reading, writing or the store failed
   2  a malformed line, a bad quota or store, FILE cannot be opened";
 
-/// Where the counters are kept.
+/// The store of the counters.
 // `Debug` is written by hand: the URL may hold a password.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
-    /// Where the counters are kept: 'memory', or the URL of Redis or Valkey, such as
+    /// The store of the counters: 'memory', or the URL of Redis or Valkey, such as
     /// redis://user:password@host:6379/0, rediss:// for TLS, unix:///path,
     /// redis-sentinel://host:26379/master or redis-cluster://host1,host2
     #[arg(
@@ -117,13 +117,13 @@ pub(crate) struct StoreArgs {
         default_value = "memory"
     )]
     pub(crate) url: String,
-    /// Trust the authority in this PEM file instead of the system's
+    /// Trust the CA certificates in this PEM file instead of the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca_cert: Option<PathBuf>,
-    /// Show the certificate in this PEM file
+    /// Client certificate, a PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_key")]
     pub(crate) client_cert: Option<PathBuf>,
-    /// Prove it with the key in this PEM file
+    /// Private key of the client certificate, a PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_cert")]
     pub(crate) client_key: Option<PathBuf>,
 }
@@ -136,12 +136,12 @@ impl std::fmt::Debug for StoreArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// A quota, such as '100/min'; give several to apply all of them, all or nothing
+    /// A quota, such as '100/min'; may be repeated: all of them apply, all or nothing
     #[arg(long = "quota", value_name = "QUOTA", required = true)]
     pub(crate) quotas: Vec<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// The requests, as JSON lines; '-' or nothing for standard input
+    /// The requests as JSON lines; '-' or none for standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 }
@@ -153,23 +153,23 @@ Examples:
   tallygate explain --json 'leaky-bucket 10/s queue 20'
 
 Exit codes:
-  0  explained
-  2  the quota is wrong; standard error points at the place";
+  0  success
+  2  bad quota; standard error points at the mistake";
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The quota, such as 'token-bucket 10/s burst 50'; quotes keep its words together
-    // Taken as words, so that forgotten quotes do no harm.
+    /// The quota, such as 'token-bucket 10/s burst 50'
+    // Several words: quotes may be omitted.
     #[arg(value_name = "QUOTA", required = true, num_args = 1..)]
     pub(crate) quota: Vec<String>,
-    /// Print the exact figures as JSON, times in microseconds
+    /// Print the exact values as JSON, times in microseconds
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const ABOUT_DEMO: &str = "\
-Nothing waits and nothing is random: time is supplied, the engine is the one
-that limits in production, and the same picture comes out every time.
+The production engine decides at supplied timestamps, so the demo runs at once
+and its output is always the same.
 
 Examples:
   tallygate demo
@@ -177,7 +177,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Whether to colour the output; auto colours a terminal unless NO_COLOR is set
+    /// When to colour the output; auto colours a terminal unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
 }
@@ -191,10 +191,10 @@ pub(crate) enum Color {
 }
 
 const ABOUT_RACE: &str = "\
-Clients that ask all at once, each over a connection of its own, are counted
-twice: by reading the count, checking it and writing it back, as most limiters
-in articles do, and by Tallygate's one atomic step. The first lets too many in.
-With --store memory the clients are threads.
+Concurrent clients, each on its own connection, are counted twice: by reading
+the count, checking it and writing it back, as in many articles, and by one
+atomic step, as in Tallygate. The first admits too many. With --store memory the
+clients are threads.
 
 Examples:
   tallygate race
@@ -202,36 +202,37 @@ Examples:
   tallygate race --store redis-cluster://host1,host2 --json
 
 Exit codes:
-  0  shown
+  0  success
   1  the store failed
-  2  the arguments are wrong";
+  2  bad arguments";
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// How many ask at once
+    /// The number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) clients: u32,
-    /// How many may be let in
+    /// The limit
     #[arg(long, value_name = "L", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
-    /// How often it is tried
+    /// The number of rounds
     #[arg(long, value_name = "R", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
-    /// Print the figures as JSON
+    /// Print the results as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const ABOUT_DOCTOR: &str = "\
-Connects as a limiter would, tries everything one needs, and looks at what may
-surprise one later. Each finding is ok, info, warn or fail; what is not ok says
-what to do. Nothing is changed: what it counts goes under a name of its own
-(tallygate:1:doctor-<random>:*) and is deleted. What it may not look at, it says.
+Connects as a limiter does, tries every command a limiter needs, and checks the
+server's settings. Each finding is ok, info, warn or fail; all but ok include
+advice. Nothing is changed: its counters are in their own namespace
+(tallygate:1:doctor-<random>:*) and are deleted. Checks that its user has no
+permission for are reported as such.
 
 Examples:
   tallygate doctor --store redis://user:password@host:6379
@@ -241,7 +242,7 @@ Examples:
 Exit codes:
   0  healthy; warnings are allowed
   1  not healthy
-  2  the arguments are wrong";
+  2  bad arguments";
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
@@ -253,9 +254,9 @@ pub(crate) struct DoctorArgs {
 }
 
 const ABOUT_CONFIG: &str = "\
-A rules file says which requests are limited, by whom and by how much; every
-field of it is in docs/rules.md. Variables such as ${REDIS_URL} are taken from
-the environment. Nothing here connects to a store.
+A rules file defines which requests are limited, by which key and to what rate;
+docs/rules.md describes every field. Variables such as ${REDIS_URL} are taken
+from the environment. These commands do not connect to a store.
 
 Examples:
   tallygate config check rules.yaml
@@ -271,13 +272,13 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Tell everything that is wrong with rules files, or questionable
+    /// Report all errors and warnings in rules files
     #[command(after_long_help = ABOUT_CHECK)]
     Check(CheckArgs),
-    /// Tell what the rules make of one request, and what its client would see
+    /// Explain how the rules apply to a request, and the responses its client gets
     #[command(after_long_help = ABOUT_CONFIG_EXPLAIN)]
     Explain(ConfigExplainArgs),
-    /// Tell what another rules file would change, and whose counts it would keep
+    /// Compare two rules files: what changes, and which counters are kept
     #[command(after_long_help = ABOUT_DIFF)]
     Diff(DiffArgs),
     /// Print the JSON Schema of rules files, for editors
@@ -286,9 +287,9 @@ pub(crate) enum ConfigCommand {
 }
 
 const ABOUT_CHECK: &str = "\
-Every mistake is shown in its place with a stable code such as
-rules::unknown-field and a hint. Warnings are for what is allowed and probably
-not meant; docs/rules.md lists them. With --json, each file is one line.
+Every error is shown at its position with a stable code such as
+rules::unknown-field and a hint. Warnings mark what is allowed but probably a
+mistake; docs/rules.md lists them. With --json, each file is one line.
 
 Examples:
   tallygate config check rules.yaml
@@ -296,28 +297,27 @@ Examples:
   tallygate config check --json staging.yaml production.yaml
 
 Exit codes:
-  0  good; warnings are allowed
-  1  good, but with --strict there are warnings
+  0  valid; warnings are allowed
+  1  warnings, with --strict
   2  errors";
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The rules files, each with those it includes
+    /// The rules files, each with the files it includes
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// Let warnings fail too
+    /// Fail on warnings too
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Print what was found as JSON, a line for each file
+    /// Print the findings as JSON, one line per file
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const ABOUT_CONFIG_EXPLAIN: &str = "\
-Says of every rule whether it applies and why, which keys, tier, cost and limits
-the request has, and what the client is told: when it is admitted for the first
-time, and once the limit that refuses first is used up. The engine is the one
-that limits in production, over counters that nobody has used, at the start of a
+Shows for every rule whether it applies and why; the keys, tier, cost and limits
+of the request; and the responses its client gets: the first admission, and the
+first refusal. The production engine decides, on fresh counters at the start of a
 window. Secrets in keys are not shown.
 
 Examples:
@@ -328,8 +328,8 @@ Examples:
     --ip 192.0.2.7 --json
 
 Exit codes:
-  0  explained
-  2  the rules file or the request is wrong";
+  0  success
+  2  the rules file or the request is invalid";
 
 // `Debug` is written by hand: a header may hold a secret.
 #[derive(Args)]
@@ -340,16 +340,16 @@ pub(crate) struct ConfigExplainArgs {
     /// The request: a method and a path or URL, such as 'POST /login'
     #[arg(long, value_name = "REQUEST")]
     pub(crate) request: String,
-    /// A header of it, such as 'x-api-key: k1'; may be given several times
+    /// A header of the request, such as 'x-api-key: k1'; may be repeated
     #[arg(long = "header", value_name = "HEADER")]
     pub(crate) headers: Vec<String>,
-    /// The client's address; 192.0.2.1 unless given
+    /// The client's address; 192.0.2.1 by default
     #[arg(long, value_name = "ADDR")]
     pub(crate) ip: Option<IpAddr>,
-    /// Who is at the other end of the connection, if that is a proxy: it forwards for --ip
+    /// The address of the proxy that forwards the request for --ip, if any
     #[arg(long, value_name = "ADDR")]
     pub(crate) peer: Option<IpAddr>,
-    /// Print it as JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -361,8 +361,8 @@ impl std::fmt::Debug for ConfigExplainArgs {
 }
 
 const ABOUT_DIFF: &str = "\
-A counter is known by its rule's name, its limit's name, its behaviour and its
-period: a changed limit or burst keeps every count, a new name starts anew.
+A counter is identified by the rule's name, the limit's name, the algorithm and
+the period. A changed limit or burst keeps the counts; a new name starts at zero.
 
 Examples:
   tallygate config diff rules.yaml new-rules.yaml
@@ -370,15 +370,15 @@ Examples:
 
 Exit codes:
   0  the same rules
-  1  they differ
-  2  a rules file is wrong";
+  1  the rules differ
+  2  a rules file is invalid";
 
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// The rules file in force
+    /// The current rules file
     #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
     pub(crate) old: PathBuf,
-    /// The rules file that is to take its place
+    /// The new rules file
     #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
     pub(crate) new: PathBuf,
     /// Print the changes as JSON
@@ -389,7 +389,7 @@ pub(crate) struct DiffArgs {
 const ABOUT_SCHEMA: &str = "\
 Examples:
   tallygate config schema > rules.schema.json
-An editor with a YAML language server reads it by a first line in the file:
+An editor with a YAML language server uses it if the file starts with:
   # yaml-language-server: $schema=rules.schema.json";
 
 const ABOUT_COMPLETIONS: &str = "\
@@ -411,7 +411,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// Write a page for every command into this directory instead
+    /// Write one page per command into this directory instead
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }

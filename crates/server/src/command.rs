@@ -1,4 +1,4 @@
-//! The commands. Each takes its arguments and a place to write; only doctor reads a clock.
+//! The commands of the binary.
 
 mod completions;
 mod config;
@@ -15,7 +15,7 @@ use std::io;
 use crate::cli::Command;
 use crate::error::Failure;
 
-/// Runs one command on the process's own standard input and output.
+/// Runs a command on standard input and output.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match command {

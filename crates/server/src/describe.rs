@@ -1,5 +1,4 @@
-//! What people are told of each behaviour: in words. Words differ by
-//! algorithm, so this file matches on it; nothing else in this crate does.
+//! Texts about each algorithm. The only file of this crate that matches on [`Algorithm`].
 
 use tallygate_core::{Algorithm, Quota};
 
@@ -16,21 +15,20 @@ pub(crate) fn worst_case_formula(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// The rate in words: `10 a second`, `5 every 1 h 30 min`.
+/// The rate as text: `10 per second`, `5 every 1 h 30 min`.
 pub(crate) fn rate(quota: &Quota) -> String {
     let limit = count(quota.limit().into());
     match quota.period_us() {
-        1_000 => format!("{limit} a millisecond"),
-        1_000_000 => format!("{limit} a second"),
-        60_000_000 => format!("{limit} a minute"),
-        3_600_000_000 => format!("{limit} an hour"),
-        86_400_000_000 => format!("{limit} a day"),
+        1_000 => format!("{limit} per millisecond"),
+        1_000_000 => format!("{limit} per second"),
+        60_000_000 => format!("{limit} per minute"),
+        3_600_000_000 => format!("{limit} per hour"),
+        86_400_000_000 => format!("{limit} per day"),
         _ => format!("{limit} every {}", period(quota)),
     }
 }
 
-/// The period for people, exact: `1 s`, `1 h 30 min`, or as quotas write it when it takes more
-/// than two units.
+/// The exact period: `1 s`, `1 h 30 min`, or as in a quota if it needs more than two units.
 pub(crate) fn period(quota: &Quota) -> String {
     let short = duration(quota.period_us());
     if !short.starts_with('~') {
@@ -39,7 +37,7 @@ pub(crate) fn period(quota: &Quota) -> String {
     quota.period_text()
 }
 
-/// How it counts, what it is good at and what it costs.
+/// How the algorithm counts, its strengths and its costs.
 pub(crate) fn summary(quota: &Quota) -> String {
     let rate = rate(quota);
     let period = period(quota);
@@ -50,86 +48,84 @@ pub(crate) fn summary(quota: &Quota) -> String {
     };
     match quota.algorithm() {
         Algorithm::FixedWindow => format!(
-            "Counts requests in windows of {period} that follow the clock, and forgets the count \
-             when the next one starts. Cheap, and easy to explain to a customer. But a client can \
-             send everything at the end of one window and again at the start of the next."
+            "Counts requests in windows of {period} aligned to the clock; each window starts at \
+             zero. Cheap and easy to explain. But a client can send the whole limit at the end of \
+             one window and again at the start of the next."
         ),
         Algorithm::SlidingWindowLog => format!(
-            "Remembers every request it let in and counts those of the last {period}. Exact: no \
-             span of {period} ever holds more than {capacity}. The price is memory."
+            "Stores every admitted request and counts those of the last {period}. Exact: no span \
+             of {period} ever contains more than {capacity}. The cost is memory."
         ),
         Algorithm::SlidingWindowCounter => format!(
-            "Keeps two counts, this window's and the last one's, and weighs the last one by how \
-             much of it the past {period} still covers. No burst at the edge of a window, and no \
-             log to keep. It estimates: a client that sends its whole limit at once every \
-             {period} is refused some of it."
+            "Keeps two counts, of the current and the previous window, and weights the previous \
+             one by how much of it the last {period} still covers. No burst at a window boundary, \
+             and no log. It is an estimate: a client that sends its whole limit at once every \
+             {period} has some of it refused."
         ),
         Algorithm::TokenBucket => format!(
-            "A bucket of {tokens}, full at first, refilled at {rate}. A request takes \
-             its cost in tokens, and is refused at no charge when there are too few. Silence is \
-             banked and can be spent at once."
+            "A bucket of {tokens}, initially full, refilled at {rate}. A request takes its cost in \
+             tokens; if there are too few, it is refused at no charge. Unused tokens accumulate \
+             up to the burst and can be spent at once."
         ),
         Algorithm::LeakyPolicing => format!(
-            "A bucket that holds {capacity}, empty at first, draining at {rate}. A request pours \
-             its cost in, and is refused at no charge when it would spill over. The mirror image \
-             of a token bucket: same numbers, same answers."
+            "A bucket of capacity {capacity}, initially empty, draining at {rate}. A request adds \
+             its cost; if that would overflow the bucket, it is refused at no charge. The mirror \
+             image of a token bucket: same numbers, same decisions."
         ),
         Algorithm::LeakyShaping => format!(
-            "A queue that holds {capacity}, the one in service included, and lets out {rate}, \
-             evenly. A request that finds room is let in and told how long to wait; one that does \
-             not is refused at no charge. Bursts come out as a steady flow."
+            "A queue of capacity {capacity}, the request in service included, that drains evenly \
+             at {rate}. A request that fits is admitted with a delay; one that does not is \
+             refused at no charge. Bursts leave as a steady flow."
         ),
     }
 }
 
-/// A behaviour's part in the demo.
-pub(crate) struct Part {
+/// An algorithm's settings and texts in the demo.
+pub(crate) struct Demo {
     /// The burst or queue of a bucket; windows and logs have none.
     pub(crate) capacity: Option<u32>,
-    /// The effect to watch for, in two words.
     pub(crate) effect: &'static str,
-    /// What to look at.
     pub(crate) caption: &'static str,
 }
 
-/// What each behaviour is there to show.
-pub(crate) fn part(algorithm: Algorithm) -> Part {
+pub(crate) fn demo(algorithm: Algorithm) -> Demo {
     match algorithm {
-        Algorithm::FixedWindow => Part {
+        Algorithm::FixedWindow => Demo {
             capacity: None,
             effect: "boundary burst",
-            caption: "Look at 1 s: the count is forgotten there, so a full limit just before it \
-                      and another just after both get in.",
+            caption: "The count restarts at 1 s, so the whole limit just before it and the whole \
+                      limit just after it are both admitted.",
         },
-        Algorithm::SlidingWindowLog => Part {
+        Algorithm::SlidingWindowLog => Demo {
             capacity: None,
             effect: "exact",
-            caption: "After the first ten nothing fits until they are a whole second old, at \
-                      1.8 s. Never more than the limit in any second.",
+            caption: "After the first ten, nothing fits until they are one second old, at 1.8 s. \
+                      Never more than the limit in any second.",
         },
-        Algorithm::SlidingWindowCounter => Part {
+        Algorithm::SlidingWindowCounter => Demo {
             capacity: None,
-            effect: "smoothed edge",
-            caption: "After 1 s the old count fades instead of vanishing: room comes back one by \
-                      one. Nearly the log, at a fraction of its memory.",
+            effect: "smoothed boundary",
+            caption: "After 1 s the previous count fades instead of vanishing: capacity returns \
+                      one by one. Nearly the log, at a fraction of its memory.",
         },
-        Algorithm::TokenBucket => Part {
+        Algorithm::TokenBucket => Demo {
             capacity: Some(20),
-            effect: "banked burst",
-            caption: "Silence fills the bucket, so the burst at 4.1 s finds twenty tokens waiting: \
-                      twice what a window lets in. In the long run still 10 a second.",
+            effect: "accumulated burst",
+            caption: "The bucket fills while there are no requests, so the burst at 4.1 s finds \
+                      twenty tokens: twice what a window admits. In the long run still 10 per \
+                      second.",
         },
-        Algorithm::LeakyPolicing => Part {
+        Algorithm::LeakyPolicing => Demo {
             capacity: Some(5),
             effect: "steady level",
-            caption: "A small bucket that drains at 10 a second: five fit at once, then one every \
-                      100 ms. A token bucket with burst 5 answers the same.",
+            caption: "A small bucket that drains at 10 per second: five fit at once, then one \
+                      every 100 ms. A token bucket with burst 5 decides the same.",
         },
-        Algorithm::LeakyShaping => Part {
+        Algorithm::LeakyShaping => Demo {
             capacity: Some(20),
             effect: "steady drain",
-            caption: "The burst is let in but waits its turn: whatever comes in, one leaves every \
-                      100 ms. Only what the queue cannot hold is refused.",
+            caption: "The burst is admitted but delayed: one request leaves every 100 ms. Only \
+                      what does not fit into the queue is refused.",
         },
     }
 }

@@ -1,9 +1,8 @@
 //! Tallygate's command line: `tallygate serve`, `replay`, `explain`, `demo`, `race`, `doctor`,
 //! `config`, `completions` and `man`.
 //!
-//! This crate is the binary `tallygate`; the library exists so that the binary stays a few lines
-//! and fuzzers can reach the readers of replay lines and rules files. To limit rates in a program, use the
-//! `tallygate` crate.
+//! The library exists for the binary `tallygate` and for fuzzing the parsers of replay lines and
+//! rules files. To limit rates in a program, use the `tallygate` crate.
 
 mod active_rules;
 mod admin;
@@ -42,15 +41,14 @@ use clap::Parser;
 #[doc(hidden)]
 pub use command::replay::request as replay_request;
 
-/// Reads the command line, does what it asks and tells the exit code: 0 done, 1 something outside
-/// failed, 2 the input is wrong.
+/// Runs the command line. Exit codes: 0 success, 1 an external failure, 2 bad input.
 pub fn run() -> ExitCode {
     let cli = cli::Cli::parse();
     match command::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.text() {
-                // Where standard error is gone too, the exit code has to do.
+                // If standard error is closed too, only the exit code is left.
                 let _ = writeln!(io::stderr().lock(), "tallygate: {text}");
             }
             failure.code()

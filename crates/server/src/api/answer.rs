@@ -8,7 +8,7 @@ use tallygate::{Decision, Limit, Outcome, Verdict};
 
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::verdict_json::{figures, number};
+use crate::verdict_json::{write_number, write_verdict};
 
 /// The answer to a check.
 pub(super) enum Answer {
@@ -59,7 +59,7 @@ impl Answer {
         }
         let mut json = Vec::with_capacity(256);
         json.extend(b"{\"status\":");
-        number(&mut json, self.status().as_u16());
+        write_number(&mut json, self.status().as_u16());
         json.push(b',');
         self.fields(&mut json);
         json.push(b'}');
@@ -145,7 +145,7 @@ impl<'e> Decided<'e> {
             Some(_) | None => *decision.verdict(),
         };
         json.extend(b"\"allowed\":");
-        figures(json, &combined);
+        write_verdict(json, &combined);
         json.extend(b",\"binding\":");
         let binding = limits.get(decision.binding()).map(|limit| limit.name());
         serde_json::to_writer(&mut *json, &binding).expect("a string is valid JSON");
@@ -162,7 +162,7 @@ impl<'e> Decided<'e> {
                     json.push(b',');
                 }
                 json.extend(format!("{{\"quota\":\"{}\",\"allowed\":", limit.quota()).as_bytes());
-                figures(json, verdict);
+                write_verdict(json, verdict);
                 json.push(b'}');
             }
             json.push(b']');

@@ -1,4 +1,4 @@
-//! `tallygate completions`: a shell's completion script. Knows the command line, nothing else.
+//! `tallygate completions`: a shell's completion script.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::cli::{Cli, CompletionsArgs};
 use crate::error::Failure;
 
 pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
-    // The generator panics where a write fails; memory does not fail.
+    // The generator panics if a write fails, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tallygate", &mut script);
     out.write_all(&script)

@@ -1,5 +1,4 @@
-//! `tallygate demo`: the same bursty traffic through every behaviour, on supplied time. Draws what
-//! the lanes measured; decides nothing.
+//! `tallygate demo`: the same bursty traffic through every algorithm, at supplied timestamps.
 
 mod simulation;
 mod style;
@@ -9,78 +8,76 @@ use std::io::{self, Write};
 
 use tallygate_core::Algorithm;
 
-use self::simulation::Lane;
-use self::style::Ink;
-use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_A_PERIOD, TRAFFIC, ticks};
+use self::simulation::Simulation;
+use self::style::Style;
+use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_PER_PERIOD, TRAFFIC, ticks};
 use crate::cli::DemoArgs;
 use crate::describe;
 use crate::error::Failure;
 use crate::format::{duration, wrap};
 
-/// The margin in which rows are named.
+/// The columns in front of each row, which hold its name.
 const MARGIN: usize = 14;
 
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let ink = Ink::choose(args.color);
-    let lanes: Vec<Lane> = Algorithm::ALL.into_iter().map(Lane::drive).collect();
-    page(&lanes, ink, out)
+    let runs: Vec<Simulation> = Algorithm::ALL.into_iter().map(Simulation::run).collect();
+    page(&runs, Style::new(args.color), out)
         .and_then(|()| out.flush())
         .map_err(Failure::writing)
 }
 
-fn page(lanes: &[Lane], ink: Ink, out: &mut impl Write) -> io::Result<()> {
-    let title = format!("Six ways to allow {LIMIT} requests a second");
-    writeln!(out, "{}\n", ink.strong(&title))?;
+fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<()> {
+    let title = format!("Six ways to allow {LIMIT} requests per second");
+    writeln!(out, "{}\n", style.bold(&title))?;
     let tick = duration(TICK_US);
-    writeln!(out, "The same traffic meets six limiters.")?;
+    writeln!(out, "Six limiters receive the same traffic.")?;
     writeln!(
         out,
-        "Each column is {tick}, each digit a number of requests; · is none.\n"
+        "Each column is {tick}, each digit a number of requests; · means none.\n"
     )?;
     let legend = [
-        (ink.good("let in "), "passed by the limiter"),
+        (style.green("admitted"), "by the limiter"),
         (
-            ink.late("leaves "),
-            "let in earlier, and done waiting in the queue",
+            style.cyan("dequeued"),
+            "admitted earlier, leaves the queue now",
         ),
-        (ink.bad("refused"), "turned away, and charged nothing"),
+        (style.red("refused "), "by the limiter, at no charge"),
     ];
     for (row, meaning) in legend {
         writeln!(out, "  {row}     {meaning}")?;
     }
     writeln!(out)?;
-    ruler(ink, out)?;
-    row(out, "traffic", &TRAFFIC, |digit| ink.strong(digit))?;
+    ruler(style, out)?;
+    row(out, "traffic", &TRAFFIC, |digit| style.bold(digit))?;
 
-    for lane in lanes {
-        let part = describe::part(lane.quota.algorithm());
-        let name = lane.quota.to_string();
-        writeln!(out, "\n{}: {}", ink.strong(&name), part.effect)?;
-        row(out, "let in", &lane.let_in, |digit| ink.good(digit))?;
-        if lane.quota.algorithm().is_shaping() {
-            row(out, "leaves", &lane.leaves, |digit| ink.late(digit))?;
+    for run in runs {
+        let text = describe::demo(run.quota.algorithm());
+        let name = run.quota.to_string();
+        writeln!(out, "\n{}: {}", style.bold(&name), text.effect)?;
+        row(out, "admitted", &run.admitted, |digit| style.green(digit))?;
+        if run.quota.algorithm().is_shaping() {
+            row(out, "dequeued", &run.dequeued, |digit| style.cyan(digit))?;
         }
-        row(out, "refused", &lane.refused, |digit| ink.bad(digit))?;
-        for line in wrap(part.caption, 74) {
+        row(out, "refused", &run.refused, |digit| style.red(digit))?;
+        for line in wrap(text.caption, 74) {
             writeln!(out, "  {line}")?;
         }
     }
 
     writeln!(out)?;
-    table(lanes, ink, out)?;
+    table(runs, style, out)?;
     writeln!(
         out,
-        "\nNext, what a quota of your own allows:\n  \
+        "\nNext, see what another quota allows:\n  \
          tallygate explain 'token-bucket 10/s burst 50'"
     )
 }
 
-/// The seconds above the columns.
-fn ruler(ink: Ink, out: &mut impl Write) -> io::Result<()> {
+fn ruler(style: Style, out: &mut impl Write) -> io::Result<()> {
     let mut times = String::new();
     let mut marks = String::new();
     for (tick, at_us) in ticks() {
-        let whole = at_us.is_multiple_of(TICK_US * TICKS_A_PERIOD);
+        let whole = at_us.is_multiple_of(TICK_US * TICKS_PER_PERIOD);
         marks.push(if whole { '|' } else { ' ' });
         if whole {
             times.extend(std::iter::repeat_n(' ', tick - times.chars().count()));
@@ -91,8 +88,8 @@ fn ruler(ink: Ink, out: &mut impl Write) -> io::Result<()> {
         }
     }
     let margin = " ".repeat(MARGIN);
-    writeln!(out, "{margin}{}", ink.quiet(&times))?;
-    writeln!(out, "{margin}{}", ink.quiet(marks.trim_end()))
+    writeln!(out, "{margin}{}", style.dim(&times))?;
+    writeln!(out, "{margin}{}", style.dim(marks.trim_end()))
 }
 
 fn row(
@@ -112,44 +109,37 @@ fn row(
     writeln!(out)
 }
 
-fn table(lanes: &[Lane], ink: Ink, out: &mut impl Write) -> io::Result<()> {
+fn table(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<()> {
     let sent: u32 = TRAFFIC.iter().sum();
-    let period = duration(TICK_US * TICKS_A_PERIOD);
+    let period = duration(TICK_US * TICKS_PER_PERIOD);
     let line = |cells: [&str; 6]| {
-        let [name, let_in, refused, most, wait, retry] = cells;
-        format!("{name:<30}{let_in:>7}{refused:>9}{most:>14}{wait:>9}{retry:>10}")
+        let [name, admitted, refused, max, delay, retry] = cells;
+        format!("{name:<30}{admitted:>9}{refused:>9}{max:>13}{delay:>9}{retry:>9}")
     };
     let of_sent = format!("of {sent}");
-    let any = format!("any {period}");
-    let head = line([
-        "",
-        "let in",
-        "refused",
-        "most through",
-        "longest",
-        "longest",
-    ]);
-    writeln!(out, "{}", ink.quiet(&head))?;
-    let head = line(["", &of_sent, "", &any, "wait", "retry"]);
-    writeln!(out, "{}", ink.quiet(&head))?;
-    for lane in lanes {
-        let most = lane.most_in_a_period();
-        let tenths = most * 10 / u64::from(LIMIT);
-        let times = format!("{most} ({}.{}x)", tenths / 10, tenths % 10);
+    let any = format!("in any {period}");
+    let head = line(["", "admitted", "refused", "maximum", "longest", "longest"]);
+    writeln!(out, "{}", style.dim(&head))?;
+    let head = line(["", &of_sent, "", &any, "delay", "retry"]);
+    writeln!(out, "{}", style.dim(&head))?;
+    for run in runs {
+        let max = run.max_per_period();
+        let tenths = max * 10 / u64::from(LIMIT);
+        let times = format!("{max} ({}.{}x)", tenths / 10, tenths % 10);
         let text = line([
-            &lane.quota.to_string(),
-            &lane.let_in.iter().sum::<u32>().to_string(),
-            &lane.refused.iter().sum::<u32>().to_string(),
+            &run.quota.to_string(),
+            &run.admitted.iter().sum::<u32>().to_string(),
+            &run.refused.iter().sum::<u32>().to_string(),
             &times,
-            &wait(lane.longest_wait_us),
-            &wait(lane.longest_retry_us),
+            &wait(run.max_delay_us),
+            &wait(run.max_retry_us),
         ]);
         writeln!(out, "{text}")?;
     }
     let note = format!(
-        "Most through: measured over every {period} of this traffic, wherever it starts, as a \
-         multiple of the limit. Wait: how long somebody let in was held. Retry: how long somebody \
-         refused was told to wait.",
+        "Maximum: the most requests that proceed within any {period} of this traffic, also as a \
+         multiple of the limit. Delay: how long an admitted request waits in the queue. Retry: \
+         the retry_after of a refused request.",
     );
     writeln!(out)?;
     for line in wrap(&note, 78) {

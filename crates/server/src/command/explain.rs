@@ -1,5 +1,4 @@
-//! `tallygate explain`: what a quota allows, in words, a picture and a comparison. Puts the parts
-//! on the page; knows no formula.
+//! `tallygate explain`: describes a quota with a summary, figures, a chart and a comparison.
 
 mod chart;
 mod comparison;
@@ -15,7 +14,7 @@ use crate::describe;
 use crate::error::Failure;
 use crate::format::{bytes, count, duration, wrap};
 
-/// How wide a paragraph runs; the page is 80 columns.
+/// The width of a paragraph; the page is 80 columns wide.
 const WIDTH: usize = 76;
 
 pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -29,7 +28,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failur
 }
 
 fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
-    let facts = Facts::of(quota);
+    let facts = Facts::new(quota);
     writeln!(out, "{quota}\n")?;
     for line in wrap(&describe::summary(quota), WIDTH) {
         writeln!(out, "  {line}")?;
@@ -48,7 +47,6 @@ fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     comparison::draw(quota, out)
 }
 
-/// What there is to know, by name.
 fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
     let limit = u64::from(quota.limit());
     let capacity = count(quota.capacity().into());
@@ -85,7 +83,7 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
         (
             "Largest burst",
             format!(
-                "{capacity} at once, and again after {} of silence",
+                "{capacity} at once, and again after {} without requests",
                 duration(facts.after_refusal.capacity_fits_after_us)
             ),
         ),
@@ -93,15 +91,15 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
         ("After a refusal", refusal),
     ];
     if quota.algorithm().is_shaping() {
-        let longest = duration(facts.longest_delay_us);
-        let text = format!("at most {longest} for a request of cost 1");
-        entries.push(("Waiting", text));
+        let max = duration(facts.longest_delay_us);
+        let text = format!("at most {max} for a request of cost 1");
+        entries.push(("Queue delay", text));
     }
     let memory = if quota.algorithm().is_log() {
         format!(
-            "about {} bytes, and 8 to {} more per instant remembered:\nup to {} in all",
+            "about {} bytes, plus 8 to {} per stored timestamp:\nup to {} in total",
             facts.memory.bytes_a_key,
-            facts::BYTES_AN_INSTANT,
+            facts::BYTES_PER_TIMESTAMP,
             bytes(facts.memory.most_bytes_a_key)
         )
     } else {
@@ -109,8 +107,11 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
         format!("about {bytes} bytes in the memory store")
     };
     entries.push(("Memory per key", memory));
-    let forgotten = duration(facts.forgotten_after_us);
-    entries.push(("Forgotten", format!("after at most {forgotten} of silence")));
+    let expiry = duration(facts.forgotten_after_us);
+    entries.push((
+        "Key expiry",
+        format!("at most {expiry} after the last request"),
+    ));
     entries
 }
 
@@ -118,7 +119,7 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    /// Every behaviour, and the ends of every range.
+    /// Every algorithm, and the ends of every range.
     pub(super) const QUOTAS: [&str; 20] = [
         "100/min",
         "fixed-window 100/min",
@@ -145,9 +146,9 @@ mod tests {
     #[test]
     fn every_page_fits_in_eighty_columns() {
         for text in QUOTAS {
-            let mut page_bytes = Vec::new();
-            page(&text.parse().unwrap(), &mut page_bytes).unwrap();
-            for line in String::from_utf8(page_bytes).unwrap().lines() {
+            let mut bytes = Vec::new();
+            page(&text.parse().unwrap(), &mut bytes).unwrap();
+            for line in String::from_utf8(bytes).unwrap().lines() {
                 assert!(line.chars().count() <= 80, "{text}: {line}");
                 assert_eq!(line.trim_end(), line, "{text}");
             }

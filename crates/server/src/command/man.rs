@@ -1,4 +1,4 @@
-//! `tallygate man`: the manual pages. Knows the command line, nothing else.
+//! `tallygate man`: the manual pages.
 
 use std::io::Write;
 

@@ -71,7 +71,9 @@ impl Counters {
         match self {
             Counters::Memory(counters) => {
                 let decision = counters.decide(&request);
-                output.write(&request, &decision).map_err(Failure::writing)
+                output
+                    .write(&request, decision.verdict(), decision.verdicts())
+                    .map_err(Failure::writing)
             }
             Counters::Redis(counters) => counters.submit(request, output),
         }

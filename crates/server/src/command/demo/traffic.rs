@@ -1,18 +1,18 @@
-//! The demo's traffic and its limit. Knows times and numbers of requests, nothing else.
+//! The demo's traffic.
 
-/// The limit of every lane, a period.
+/// The limit of every quota, per period.
 pub(super) const LIMIT: u32 = 10;
-/// One column.
+/// One column of the chart.
 pub(super) const TICK_US: u64 = 100_000;
 /// A period is one second.
-pub(super) const TICKS_A_PERIOD: u64 = 10;
-/// The columns of the picture.
+pub(super) const TICKS_PER_PERIOD: u64 = 10;
+/// The columns of the chart.
 pub(super) const TICKS: usize = 64;
-/// The first column: a whole second of some day in 2023, so that windows start on the ruler.
+/// A whole second, so that windows start on the ruler.
 pub(super) const START_US: u64 = 1_700_000_000_000_000;
 
-/// Requests in each column: a limit's worth either side of 1 s and a trickle after it; silence;
-/// a burst of twenty-five in the middle of a second.
+/// Requests per tick: the whole limit on both sides of 1 s, then one per tick until 2 s; at 4.1 s
+/// a burst of 25.
 pub(super) const TRAFFIC: [u32; TICKS] = {
     let mut traffic = [0; TICKS];
     let mut tick = 8;
@@ -30,7 +30,7 @@ pub(super) const TRAFFIC: [u32; TICKS] = {
     traffic
 };
 
-/// Every column with its time since the first.
+/// Every tick with its time since the start.
 pub(super) fn ticks() -> impl Iterator<Item = (usize, u64)> {
     (0..TICKS).zip((0..).map(|tick: u64| tick * TICK_US))
 }

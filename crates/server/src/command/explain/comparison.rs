@@ -1,28 +1,28 @@
-//! The same limit over every behaviour, side by side. Knows the columns; knows no formula.
+//! A table of the same limit with every algorithm.
 
 use std::io::{self, Write};
 
 use tallygate_core::{Algorithm, Quota};
 
-use super::facts::{Facts, under};
+use super::facts::{Facts, with_algorithm};
 use crate::describe;
 use crate::format::{bytes, count, duration, wrap};
 
 pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
-    let span = |us: u64, otherwise: &str| {
+    let span = |us: u64, fallback: &str| {
         let text = format!("any {}", duration(us));
-        if text.chars().count() <= otherwise.len() {
+        if text.chars().count() <= fallback.len() {
             text
         } else {
-            otherwise.to_owned()
+            fallback.to_owned()
         }
     };
     let rate = describe::rate(quota);
-    writeln!(out, "  The same limit, {rate}, under every behaviour\n")?;
+    writeln!(out, "  The same limit, {rate}, with every algorithm\n")?;
     writeln!(
         out,
         "  {:<23}{:─^32}{:>13}{:>9}",
-        "", " most let in ", "next one", "bytes"
+        "", " most admitted ", "next one", "bytes"
     )?;
     writeln!(
         out,
@@ -32,7 +32,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         span(quota.period_us(), "any period"),
         span(10 * quota.period_us(), "ten periods"),
         "fits in",
-        "a key"
+        "per key"
     )?;
     for algorithm in Algorithm::ALL {
         let mark = if algorithm == quota.algorithm() {
@@ -41,12 +41,12 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
             ' '
         };
         let name = algorithm.behaviour();
-        let Ok(sibling) = under(quota, algorithm) else {
-            let most = count(algorithm.max_limit().into());
-            writeln!(out, "{mark} {name:<23} only for limits up to {most}")?;
+        let Ok(other) = with_algorithm(quota, algorithm) else {
+            let max = count(algorithm.max_limit().into());
+            writeln!(out, "{mark} {name:<23} only for limits up to {max}")?;
             continue;
         };
-        let facts = Facts::of(&sibling);
+        let facts = Facts::new(&other);
         writeln!(
             out,
             "{mark} {name:<23}{:>9}{:>11}{:>12}{:>13}{:>9}",
@@ -59,9 +59,8 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(out)?;
     let notes = format!(
-        "The > marks this quota. The bounds hold for any span, wherever it starts, however hard a \
-         client tries. What leaves the shaping queue is steadier than what enters it: requests of \
-         cost 1 leave one by one, at most {} in any {}.",
+        "The > marks this quota. The bounds hold for any span and any traffic. Requests of cost 1 \
+         leave the shaping queue one by one, at most {} in any {}.",
         count(u64::from(quota.limit()) + 1),
         describe::period(quota)
     );
@@ -72,11 +71,11 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn memory(facts: &Facts) -> String {
-    let most = bytes(facts.memory.most_bytes_a_key);
-    let most = most.trim_end_matches(" bytes");
+    let max = bytes(facts.memory.most_bytes_a_key);
+    let max = max.trim_end_matches(" bytes");
     if facts.memory.most_bytes_a_key == facts.memory.bytes_a_key {
-        most.to_owned()
+        max.to_owned()
     } else {
-        format!("≤ {most}")
+        format!("≤ {max}")
     }
 }

@@ -1,5 +1,4 @@
-//! The exact figures of a quota: asked of the engine where it knows them, worked out from the
-//! stated worst case otherwise. Knows nothing of pages.
+//! The exact figures of a quota, measured with the engine or computed from the worst case.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,14 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tallygate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, evaluate};
 
-/// What a key costs in the memory store, about.
-const BYTES_A_KEY: u64 = 40;
-/// What a log costs before it remembers anything to speak of.
-const BYTES_A_LOG: u64 = 95;
-/// What a log pays for each instant it remembers, at most.
-pub(super) const BYTES_AN_INSTANT: u64 = 15;
+/// The approximate size of a key in the memory store.
+const BYTES_PER_KEY: u64 = 40;
+/// The approximate size of a nearly empty log.
+const BYTES_PER_LOG: u64 = 95;
+/// The maximum size of each timestamp in a log.
+pub(super) const BYTES_PER_TIMESTAMP: u64 = 15;
 
-/// A quota in numbers.
 #[derive(Serialize)]
 pub(super) struct Facts {
     pub(super) quota: String,
@@ -29,21 +27,21 @@ pub(super) struct Facts {
     pub(super) memory: Memory,
 }
 
-/// The most let in over any span.
+/// The most units admitted within any span.
 #[derive(Serialize)]
 pub(super) struct WorstCase {
     pub(super) one_period: u64,
     pub(super) ten_periods: u64,
 }
 
-/// The longest waits of somebody who has just taken everything.
+/// The longest waits after the whole capacity was taken at once.
 #[derive(Serialize)]
 pub(super) struct AfterRefusal {
     pub(super) one_fits_after_us: u64,
     pub(super) capacity_fits_after_us: u64,
 }
 
-/// Bytes in the memory store, about.
+/// Approximate sizes in the memory store.
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) bytes_a_key: u64,
@@ -51,8 +49,8 @@ pub(super) struct Memory {
 }
 
 impl Facts {
-    pub(super) fn of(quota: &Quota) -> Self {
-        // The start of a window, from where the wait for the next one is longest.
+    pub(super) fn new(quota: &Quota) -> Self {
+        // The start of a window: the wait for the next one is longest.
         let now = quota.period_us();
         let mut state = State::New;
         let emptied = evaluate(quota, &mut state, Verb::Check, quota.capacity(), now);
@@ -64,10 +62,10 @@ impl Facts {
             one_fits_after_us: wait(1),
             capacity_fits_after_us: wait(quota.capacity()),
         };
-        let (bytes_a_key, instants) = if quota.algorithm().is_log() {
-            (BYTES_A_LOG, u64::from(quota.limit()))
+        let (bytes_a_key, timestamps) = if quota.algorithm().is_log() {
+            (BYTES_PER_LOG, u64::from(quota.limit()))
         } else {
-            (BYTES_A_KEY, 0)
+            (BYTES_PER_KEY, 0)
         };
         Facts {
             quota: quota.to_string(),
@@ -80,26 +78,26 @@ impl Facts {
                 ten_periods: quota.worst_case(10 * quota.period_us()),
             },
             after_refusal,
-            longest_delay_us: last_in_line(quota).delay_us(),
+            longest_delay_us: last_admitted(quota).delay_us(),
             forgotten_after_us: emptied.reset_after_us,
             memory: Memory {
                 bytes_a_key,
-                most_bytes_a_key: bytes_a_key + BYTES_AN_INSTANT * instants,
+                most_bytes_a_key: bytes_a_key + BYTES_PER_TIMESTAMP * timestamps,
             },
         }
     }
 }
 
-/// The verdict of the last single request that fits.
-fn last_in_line(quota: &Quota) -> Verdict {
+/// The verdict of the last request of cost 1 that fits.
+fn last_admitted(quota: &Quota) -> Verdict {
     let now = quota.period_us();
     let mut state = State::New;
     evaluate(quota, &mut state, Verb::Check, quota.capacity() - 1, now);
     evaluate(quota, &mut state, Verb::Check, 1, now)
 }
 
-/// The same limit, period and, among buckets, capacity under another behaviour.
-pub(super) fn under(quota: &Quota, algorithm: Algorithm) -> Result<Quota, QuotaError> {
+/// The same limit, period and, for buckets, capacity with another algorithm.
+pub(super) fn with_algorithm(quota: &Quota, algorithm: Algorithm) -> Result<Quota, QuotaError> {
     let period = Duration::from_micros(quota.period_us());
     if algorithm.capacity_keyword().is_some() && quota.algorithm().capacity_keyword().is_some() {
         Quota::with_capacity(algorithm, quota.limit(), period, quota.capacity())
@@ -108,22 +106,22 @@ pub(super) fn under(quota: &Quota, algorithm: Algorithm) -> Result<Quota, QuotaE
     }
 }
 
-/// The whole answer of `--json`: the quota's facts, and those of its siblings.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
     facts: Facts,
-    /// Every behaviour that can carry this limit; a log cannot carry the largest.
+    /// The same limit with every algorithm that supports it: a log does not support the largest.
     behaviours: Vec<Facts>,
 }
 
 pub(super) fn write_json(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
-    let siblings = Algorithm::ALL
+    let quotas = Algorithm::ALL
         .into_iter()
-        .filter_map(|algorithm| under(quota, algorithm).ok());
+        .filter_map(|algorithm| with_algorithm(quota, algorithm).ok());
     let report = Report {
-        facts: Facts::of(quota),
-        behaviours: siblings.map(|sibling| Facts::of(&sibling)).collect(),
+        facts: Facts::new(quota),
+        behaviours: quotas.map(|quota| Facts::new(&quota)).collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &report)?;
     writeln!(out)

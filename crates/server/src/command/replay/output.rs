@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use tallygate_core::{Decision, Quota};
+use tallygate_core::{Quota, Verdict};
 
 use super::request::ReplayRequest;
-use crate::verdict_json::{figures, number};
+use crate::verdict_json::{write_number, write_verdict};
 
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -32,27 +32,28 @@ impl<W: Write> OutputWriter<W> {
         }
     }
 
+    /// Writes the response to a request: the overall verdict and that of each quota.
     pub(super) fn write(
         &mut self,
         request: &ReplayRequest<'_>,
-        decision: &Decision,
+        overall: &Verdict,
+        verdicts: &[Verdict],
     ) -> io::Result<()> {
         let to = &mut self.buffer;
         to.extend(b"{\"t_us\":");
-        number(to, request.t_us);
+        write_number(to, request.t_us);
         to.extend(b",\"key\":");
         serde_json::to_writer(&mut *to, request.key.as_ref())?;
         to.extend(b",\"allowed\":");
-        figures(to, decision.verdict());
+        write_verdict(to, overall);
         if !self.prefixes.is_empty() {
             to.extend(b",\"quotas\":[");
-            for (i, (prefix, verdict)) in self.prefixes.iter().zip(decision.verdicts()).enumerate()
-            {
+            for (i, (prefix, verdict)) in self.prefixes.iter().zip(verdicts).enumerate() {
                 if i > 0 {
                     to.push(b',');
                 }
                 to.extend(prefix.as_bytes());
-                figures(to, verdict);
+                write_verdict(to, verdict);
                 to.push(b'}');
             }
             to.push(b']');

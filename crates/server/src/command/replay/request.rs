@@ -212,7 +212,11 @@ fn quote(value: &str) -> String {
         .take(MAX_QUOTED_CHARS)
         .flat_map(char::escape_debug)
         .collect();
-    if rest.next().is_some() { start + "…" } else { start }
+    if rest.next().is_some() {
+        start + "…"
+    } else {
+        start
+    }
 }
 
 /// Quotes the unknown field that serde may name in a message.

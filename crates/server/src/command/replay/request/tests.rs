@@ -60,12 +60,12 @@ fn a_number_is_written_in_digits_and_within_its_bounds() {
         ("01", "invalid number (column 10)"),
         ("1.", "invalid number (column 11)"),
         ("-", "invalid number (column 10)"),
-        (
-            "+1",
-            "expected value (column 9)",
-        ),
+        ("+1", "expected value (column 9)"),
     ] {
-        assert_eq!(problem(&format!(r#"{{"t_us":{number},"key":"a"}}"#)), expected);
+        assert_eq!(
+            problem(&format!(r#"{{"t_us":{number},"key":"a"}}"#)),
+            expected
+        );
     }
     let error = problem(r#"{"t_us":1,"key":"a","cost":4294967296}"#);
     assert_eq!(error, "cost 4294967296 is above 4294967295 (column 28)");
@@ -107,10 +107,7 @@ fn errors_name_the_field_and_never_the_key() {
             r#"{"t_us":1 "key":"SECRET"}"#,
             "expected `,` or `}` (column 11)",
         ),
-        (
-            r#"{"t_us" 1}"#,
-            "expected `:` (column 9)",
-        ),
+        (r#"{"t_us" 1}"#, "expected `:` (column 9)"),
         (
             r#"{"t_us":1,"key":"SECRET","key":"b"}"#,
             "duplicate field `key` (column 30)",
