@@ -26,7 +26,7 @@ use crate::active_rules::Switch;
 use crate::api::Object;
 use crate::assets::File;
 use crate::auth::may_change;
-use crate::listener::Door;
+use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::Serving;
@@ -218,10 +218,10 @@ impl Admin {
     }
 }
 
-impl Door for Admin {
+impl RequestHandler for Admin {
     type Body = Events;
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Events> {
+    async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Events> {
         let routed = match request.uri().path() {
             "/live/events" => self.events(&request, peer),
             _ => {

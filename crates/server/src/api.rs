@@ -25,7 +25,7 @@ pub(crate) use self::body::Object;
 pub(crate) use self::known::Known;
 use self::question::Asking;
 use crate::auth::may_change;
-use crate::listener::Door;
+use crate::listener::RequestHandler;
 use crate::metrics::NO_RULE;
 use crate::otlp;
 use crate::playground::Playground;
@@ -156,10 +156,10 @@ impl Api {
     }
 }
 
-impl Door for Api {
+impl RequestHandler for Api {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+    async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let tracer = self.serving.tracer.as_ref();
         let span = tracer.and_then(|tracer| {
             tracer.start(otlp::Listener::Api, request.method(), request.headers())

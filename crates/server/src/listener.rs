@@ -1,5 +1,5 @@
-//! A listener and its connections, each within bounds, until it is told to stop. Knows HTTP/1.1;
-//! knows nothing of what is asked.
+//! Accepts TCP connections within a bound, over TLS where configured, and drains them on shutdown.
+//! Every port uses it; a [`ConnectionHandler`] serves the connections.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -16,167 +17,241 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tallygate::http::Peer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
-use crate::malformed::Told;
+use crate::malformed::MalformedIo;
 
-/// The most connections at a time; others wait to be accepted.
-const MOST_CONNECTIONS: u32 = 8_192;
-/// How long a head may take, and a connection may be idle.
-const HEAD_WITHIN: Duration = Duration::from_secs(30);
-/// The most bytes of a head.
-const LARGEST_HEAD: usize = 32 << 10;
-/// The most headers.
-const MOST_HEADERS: usize = 100;
-/// How long a connection is kept, however busy it is.
-const LONGEST: Duration = Duration::from_secs(3_600);
-/// How long whoever does not read gets to take the last answer.
-const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How many may have connected without having been accepted when it is told to stop, and how long
-/// it is looked for the next of them.
-const LAST_CALLS: usize = 4_096;
-const LAST_CALL: Duration = Duration::from_millis(5);
-/// How long to wait when no connection can be accepted, for want of descriptors say.
-const BREATH: Duration = Duration::from_millis(50);
+/// How long to pause when a connection cannot be accepted, for example without free descriptors.
+/// Doubles with every failure in a row.
+const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+/// How many connections of the accept queue are still accepted on shutdown.
+const MAX_FINAL_ACCEPTS: usize = 4_096;
+/// How long shutdown waits for the next one of them.
+const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// What answers requests.
-pub(crate) trait Door: Send + Sync + 'static {
-    /// What answers are made of.
+/// The limits of one port.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// Further connections wait in the accept queue.
+    pub(crate) max_connections: usize,
+    /// How long connections may go on after shutdown before they are aborted.
+    pub(crate) drain_timeout: Duration,
+    pub(crate) tls: Option<TlsOptions>,
+}
+
+/// The TLS side of one port.
+#[derive(Debug)]
+pub(crate) struct TlsOptions {
+    /// Read for every connection, so that a renewed certificate takes effect.
+    pub(crate) config: Arc<ArcSwap<ServerConfig>>,
+    pub(crate) handshake_timeout: Duration,
+}
+
+/// The life cycle of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    /// Requests in flight finish; no connection is accepted.
+    Draining,
+    /// Connections end without finishing their requests.
+    Aborting,
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) peer: SocketAddr,
+    pub(crate) is_tls: bool,
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Counts the connection against `max_connections` until dropped.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Serves the connections of a port.
+pub(crate) trait ConnectionHandler: Send + Sync + 'static {
+    /// Serves one connection to its end. Returns soon after [`Phase::Aborting`].
+    fn serve<T>(self: Arc<Self>, io: T, accepted: Accepted) -> impl Future<Output = ()> + Send
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+}
+
+/// Serves connections until `shutdown` resolves, then drains them. Returns how many were aborted.
+pub(crate) async fn serve<H: ConnectionHandler>(
+    listener: TcpListener,
+    handler: Arc<H>,
+    options: &Options,
+    shutdown: impl Future<Output = ()>,
+) -> usize {
+    let max_connections = options.max_connections.min(Semaphore::MAX_PERMITS);
+    let max_connections = u32::try_from(max_connections).unwrap_or(u32::MAX);
+    let permits = Arc::new(Semaphore::new(max_connections as usize));
+    let (phase, phases) = watch::channel(Phase::Running);
+    let spawn = |(stream, peer): (TcpStream, SocketAddr), permit| {
+        // Without TCP_NODELAY responses leave a little later, which is no reason to fail.
+        let _ = stream.set_nodelay(true);
+        let accepted = Accepted {
+            peer,
+            is_tls: options.tls.is_some(),
+            phase: phases.clone(),
+            permit,
+        };
+        let handler = Arc::clone(&handler);
+        match &options.tls {
+            None => tokio::spawn(handler.serve(stream, accepted)),
+            Some(tls) => {
+                let acceptor = TlsAcceptor::from(tls.config.load_full());
+                let limit = tls.handshake_timeout;
+                tokio::spawn(serve_tls(handler, stream, accepted, acceptor, limit))
+            }
+        };
+    };
+
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.as_mut() => break,
+            (accepted, permit) = accept(&listener, &permits) => spawn(accepted, permit),
+        }
+    }
+    // Clients in the accept queue may have sent their request already.
+    for _ in 0..MAX_FINAL_ACCEPTS {
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            break;
+        };
+        match timeout(FINAL_ACCEPT_TIMEOUT, listener.accept()).await {
+            Ok(Ok(accepted)) => spawn(accepted, permit),
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    drop(listener);
+
+    phase.send_replace(Phase::Draining);
+    let all_closed = || permits.acquire_many(max_connections);
+    if timeout(options.drain_timeout, all_closed()).await.is_ok() {
+        return 0;
+    }
+    let aborted = max_connections as usize - permits.available_permits();
+    phase.send_replace(Phase::Aborting);
+    let _ = all_closed().await;
+    aborted
+}
+
+/// The next connection, once there is a permit for it.
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> ((TcpStream, SocketAddr), OwnedSemaphorePermit) {
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    let mut backoff = MIN_ACCEPT_BACKOFF;
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return (accepted, permit),
+            Err(error) if is_client_error(&error) => {}
+            Err(error) => {
+                if backoff == MIN_ACCEPT_BACKOFF {
+                    tracing::warn!(%error, "cannot accept connections");
+                }
+                sleep(backoff).await;
+                backoff = (backoff * 2).min(MAX_ACCEPT_BACKOFF);
+            }
+        }
+    }
+}
+
+/// Whether the client left before its connection was accepted: the next one is not affected.
+fn is_client_error(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+async fn serve_tls<H: ConnectionHandler>(
+    handler: Arc<H>,
+    stream: TcpStream,
+    accepted: Accepted,
+    acceptor: TlsAcceptor,
+    handshake_timeout: Duration,
+) {
+    let mut phase = accepted.phase.clone();
+    let stream = tokio::select! {
+        stream = timeout(handshake_timeout, acceptor.accept(stream)) => stream,
+        _ = phase.wait_for(|phase| *phase == Phase::Aborting) => return,
+    };
+    // Clients that fail the handshake cannot be answered.
+    if let Ok(Ok(stream)) = stream {
+        handler.serve(stream, accepted).await;
+    }
+}
+
+/// Answers the requests of the API or the admin port.
+pub(crate) trait RequestHandler: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error = Infallible> + Send + 'static;
 
-    /// Answers one.
-    fn answer(
+    fn handle(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// A listener on an address.
-pub(crate) struct Bound {
-    listener: TcpListener,
-    /// The address, with the port that was found for port 0.
-    pub(crate) address: SocketAddr,
+/// Serves HTTP/1.1 with a [`RequestHandler`].
+pub(crate) struct Http1<H>(pub(crate) H);
+
+impl<H> Http1<H> {
+    pub(crate) const MAX_CONNECTIONS: usize = 8_192;
+    const MAX_HEAD_BYTES: usize = 32 << 10;
+    const MAX_HEADERS: usize = 100;
+    /// Also how long a connection may be idle.
+    const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+    /// How long a connection is kept, however busy it is.
+    const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3_600);
+    /// How long a client that does not read has for its last response.
+    const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
-/// Takes an address.
-///
-/// # Errors
-/// When it is taken already, or not ours.
-pub(crate) async fn bind(address: SocketAddr) -> io::Result<Bound> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
-    Ok(Bound { listener, address })
-}
-
-impl Bound {
-    /// The listener itself, for a door that has its own ways.
-    pub(crate) fn into_listener(self) -> TcpListener {
-        self.listener
-    }
-
-    /// Answers requests until told to stop; then those that are under way, for at most `drain`.
-    /// Gives back whether all were answered.
-    pub(crate) async fn serve<D: Door>(
-        self,
-        door: Arc<D>,
-        mut stop: watch::Receiver<bool>,
-        drain: Duration,
-    ) -> bool {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
-        let told_to_stop = stop.clone();
-        let enter = |stream: TcpStream, peer, permit| {
-            let connection = Connection {
-                door: Arc::clone(&door),
-                peer,
-                stop: told_to_stop.clone(),
-                _permit: permit,
-            };
-            tokio::spawn(connection.run(stream));
-        };
-        loop {
-            let permit = Arc::clone(&room).acquire_owned();
-            let accepted = async {
-                let permit = permit.await.expect("nobody closes it");
-                (self.listener.accept().await, permit)
-            };
-            let (accepted, permit) = tokio::select! {
-                accepted = accepted => accepted,
-                () = told(&mut stop) => break,
-            };
-            match accepted {
-                Ok((stream, peer)) => enter(stream, peer, permit),
-                Err(error) if is_the_clients(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "no connection can be accepted");
-                    sleep(BREATH).await;
-                }
-            }
-        }
-        // Whoever is connected already, but not accepted, is answered too.
-        for _ in 0..LAST_CALLS {
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-                break;
-            };
-            match timeout(LAST_CALL, self.listener.accept()).await {
-                Ok(Ok((stream, peer))) => enter(stream, peer, permit),
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
-        drop(self.listener);
-        timeout(drain, room.acquire_many(MOST_CONNECTIONS))
-            .await
-            .is_ok()
-    }
-}
-
-/// Waits until told to stop.
-async fn told(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
-fn is_the_clients(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-    )
-}
-
-/// One connection.
-struct Connection<D> {
-    door: Arc<D>,
-    peer: SocketAddr,
-    stop: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl<D: Door> Connection<D> {
-    async fn run(mut self, stream: TcpStream) {
-        // Answers are one small packet each.
-        let _ = stream.set_nodelay(true);
-        let (door, peer) = (&self.door, self.peer);
-        let answer = service_fn(move |mut request: Request<Incoming>| async move {
+impl<H: RequestHandler> ConnectionHandler for Http1<H> {
+    async fn serve<T>(self: Arc<Self>, io: T, accepted: Accepted)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Accepted {
+            peer,
+            mut phase,
+            permit: _permit,
+            ..
+        } = accepted;
+        let handler = &self.0;
+        let service = service_fn(move |mut request: Request<Incoming>| async move {
             request.extensions_mut().insert(Peer(peer));
-            Ok::<_, Infallible>(door.answer(request, peer).await)
+            Ok::<_, Infallible>(handler.handle(request, peer).await)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
-            .max_buf_size(LARGEST_HEAD)
-            .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(Told::new(stream)), answer);
+            .header_read_timeout(Self::HEAD_TIMEOUT)
+            .max_buf_size(Self::MAX_HEAD_BYTES)
+            .max_headers(Self::MAX_HEADERS)
+            .serve_connection(TokioIo::new(MalformedIo::new(io)), service);
         let mut connection = pin!(connection);
         tokio::select! {
-            // Whoever went away has no use for an error.
+            // Errors mean that the client is gone.
             _ = connection.as_mut() => return,
-            () = told(&mut self.stop) => {}
-            () = sleep(LONGEST) => {}
+            _ = phase.wait_for(|phase| *phase != Phase::Running) => {}
+            () = sleep(Self::MAX_CONNECTION_AGE) => {}
         }
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_ANSWER_WITHIN, connection).await;
+        tokio::select! {
+            _ = timeout(Self::LAST_RESPONSE_TIMEOUT, connection) => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Aborting) => {}
+        }
     }
 }

@@ -1,89 +1,92 @@
-//! Answers to what is no request: hyper refuses it before anybody here sees it, with a status and
-//! nothing else. On its way out that becomes a problem like any other. Knows hyper's bare answers;
-//! knows nothing of requests.
+//! Rewrites hyper's bare rejections of malformed requests, a status line without a body, as problem
+//! details on their way to the client.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use http::StatusCode;
+use tallygate::http::ProblemDetails;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose bare refusals leave as problems.
+/// A connection whose bare rejections leave as problem details.
 #[derive(Debug)]
-pub(super) struct Told<T> {
+pub(crate) struct MalformedIo<T> {
     inner: T,
-    instead: Instead,
-}
-
-/// A problem that is written in the place of a bare refusal.
-#[derive(Debug, Default)]
-pub(super) struct Instead {
-    text: Vec<u8>,
+    /// Whether what is written now can be a bare rejection.
+    pub(crate) rewrites: bool,
+    /// What is written in place of a rejection.
+    replacement: Vec<u8>,
     written: usize,
 }
 
-impl<T> Told<T> {
-    pub(super) fn new(inner: T) -> Self {
-        Told {
+impl<T> MalformedIo<T> {
+    pub(crate) fn new(inner: T) -> Self {
+        MalformedIo {
             inner,
-            instead: Instead::default(),
+            rewrites: true,
+            replacement: Vec::new(),
+            written: 0,
         }
     }
 }
 
-impl Instead {
-    /// Whether a bare refusal is to be replaced, or is being.
-    pub(super) fn takes(&mut self, bytes: &[u8]) -> bool {
-        if self.text.is_empty() {
-            self.text = problem(bytes).unwrap_or_default();
+impl<T: AsyncWrite + Unpin> MalformedIo<T> {
+    /// Whether a bare rejection is to be replaced, or is being replaced.
+    fn replaces(&mut self, bytes: &[u8]) -> bool {
+        if self.rewrites && self.replacement.is_empty() {
+            self.replacement = rewrite(bytes).unwrap_or_default();
         }
-        !self.text.is_empty()
+        self.rewrites && !self.replacement.is_empty()
     }
 
-    /// Writes the problem; once all of it is, `length` bytes count as written.
-    pub(super) fn poll<T: AsyncWrite + Unpin>(
+    /// Writes the replacement. Once complete, `len` bytes count as written.
+    fn poll_replacement(
         &mut self,
-        to: &mut T,
         context: &mut Context<'_>,
-        length: usize,
+        len: usize,
     ) -> Poll<io::Result<usize>> {
-        while let rest @ [_, ..] = &self.text[self.written..] {
-            let written = ready!(Pin::new(&mut *to).poll_write(context, rest))?;
+        while let rest @ [_, ..] = &self.replacement[self.written..] {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(context, rest))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written += written;
         }
-        *self = Instead::default();
-        Poll::Ready(Ok(length))
+        self.replacement.clear();
+        self.written = 0;
+        Poll::Ready(Ok(len))
     }
 }
 
-/// The one part of some bytes, if all others are empty.
-pub(super) fn only<'b>(bytes: &'b [io::IoSlice<'_>]) -> Option<&'b [u8]> {
-    let mut parts = bytes.iter().filter(|part| !part.is_empty());
-    let first = parts.next()?;
-    parts.next().is_none().then_some(&**first)
+/// The only slice that is not empty.
+fn single<'b>(slices: &'b [io::IoSlice<'_>]) -> Option<&'b [u8]> {
+    let mut slices = slices.iter().filter(|slice| !slice.is_empty());
+    let first = slices.next()?;
+    slices.next().is_none().then_some(&**first)
 }
 
-/// The problem that says what a bare refusal says; none if these bytes are anything else.
-fn problem(bytes: &[u8]) -> Option<Vec<u8>> {
+/// A bare rejection as problem details; `None` if the bytes are anything else.
+fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let head = text.strip_suffix("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
-    let status = lines.next()?;
-    let (code, title, detail) = match status.strip_prefix("HTTP/1.1 ")?.get(..3)? {
+    let status_line = lines.next()?;
+    let (status, code, title, detail) = match status_line.strip_prefix("HTTP/1.1 ")?.get(..3)? {
         "400" => (
+            StatusCode::BAD_REQUEST,
             "bad-request",
             "Request not understood",
             "this is no HTTP request",
         ),
         "414" => (
+            StatusCode::URI_TOO_LONG,
             "target-too-long",
             "Target too long",
             "the request's target is longer than is read here",
         ),
         "431" => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "head-too-large",
             "Head too large",
             "the request's head has more bytes or headers than are read here",
@@ -95,28 +98,25 @@ fn problem(bytes: &[u8]) -> Option<Vec<u8>> {
         match line {
             "connection: close" | "content-length: 0" => {}
             _ if line.starts_with("date: ") => date = line,
-            // Somebody meant this answer.
+            // A handler's response, not hyper's rejection.
             _ => return None,
         }
     }
-    let number: u16 = status.get(9..12)?.parse().ok()?;
-    let json = serde_json::json!({
-        "type": format!("urn:tallygate:problem:{code}"),
-        "title": title,
-        "status": number,
-        "detail": detail,
-        "code": code,
-    });
-    let json = format!("{json}\n");
-    let length = json.len();
-    let answer = format!(
-        "{status}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
-         content-length: {length}\r\n{date}\r\n\r\n{json}"
+    let problem_type = format!("urn:tallygate:problem:{code}");
+    let problem = ProblemDetails {
+        code: Some(code),
+        ..ProblemDetails::new(&problem_type, title, status, detail)
+    };
+    let json = problem.to_json();
+    let len = json.len() + 1;
+    let response = format!(
+        "{status_line}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+         content-length: {len}\r\n{date}\r\n\r\n{json}\n"
     );
-    Some(answer.into_bytes())
+    Some(response.into_bytes())
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Told<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for MalformedIo<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -126,15 +126,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Told<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Told<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for MalformedIo<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        match this.instead.takes(bytes) {
-            true => this.instead.poll(&mut this.inner, context, bytes.len()),
+        match this.replaces(bytes) {
+            true => this.poll_replacement(context, bytes.len()),
             false => Pin::new(&mut this.inner).poll_write(context, bytes),
         }
     }
@@ -142,14 +142,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Told<T> {
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
+        slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        match only(bytes) {
-            Some(only) if this.instead.takes(only) => {
-                this.instead.poll(&mut this.inner, context, only.len())
-            }
-            Some(_) | None => Pin::new(&mut this.inner).poll_write_vectored(context, bytes),
+        match single(slices) {
+            Some(bytes) if this.replaces(bytes) => this.poll_replacement(context, bytes.len()),
+            Some(_) | None => Pin::new(&mut this.inner).poll_write_vectored(context, slices),
         }
     }
 
@@ -176,13 +174,13 @@ mod tests {
                           content-length: 0\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 
     #[tokio::test]
-    async fn a_bare_refusal_becomes_a_problem_however_little_room_there_is() {
-        for room in [1, 7, 4096] {
-            let (near, mut far) = tokio::io::duplex(room);
-            let mut told = Told::new(near);
+    async fn a_bare_rejection_is_rewritten_whatever_the_socket_buffer() {
+        for buffer in [1, 7, 4096] {
+            let (near, mut far) = tokio::io::duplex(buffer);
+            let mut io = MalformedIo::new(near);
             let write = tokio::spawn(async move {
-                told.write_all(BARE).await.unwrap();
-                told.write_all(b"more").await.unwrap();
+                io.write_all(BARE).await.unwrap();
+                io.write_all(b"more").await.unwrap();
             });
             let mut text = String::new();
             far.read_to_string(&mut text).await.unwrap();
@@ -202,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn whatever_somebody_meant_is_left_alone() {
-        let said = |text: &str| problem(text.as_bytes()).is_some();
-        assert!(said(
+    fn other_responses_are_not_rewritten() {
+        let is_rewritten = |text: &str| rewrite(text.as_bytes()).is_some();
+        assert!(is_rewritten(
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"
         ));
         for other in [
@@ -216,7 +214,7 @@ mod tests {
             "\r\n\r\n",
             "",
         ] {
-            assert!(!said(other), "{other}");
+            assert!(!is_rewritten(other), "{other}");
         }
     }
 }

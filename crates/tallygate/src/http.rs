@@ -10,6 +10,7 @@ mod limits;
 mod outcome;
 mod peer;
 mod plan;
+mod problem;
 mod refusal;
 mod rule;
 
@@ -21,5 +22,6 @@ pub use limits::Limits;
 pub use outcome::Outcome;
 pub use peer::Peer;
 pub use plan::{Charge, CountFilter, DelayMode, Plan, Policy, RuleSettings, Stop, StopReason};
+pub use problem::ProblemDetails;
 pub use refusal::Refusal;
 pub use rule::{Missing, Rule, Rules};

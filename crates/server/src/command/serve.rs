@@ -1,14 +1,11 @@
-//! `tallygate serve`: opens the store, the rules and the doors, and keeps them until told to stop.
-//! Knows what goes where; leaves each to the files below.
+//! `tallygate serve`: opens the store, the rules and the listeners, and serves until shutdown.
 
 mod certificate_reload;
 mod gateway;
 mod logging;
-mod otlp;
 mod reload;
 mod signals;
 mod startup;
-mod store;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,101 +14,95 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{MemoryStore, OnFailure, Store};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::signals::Signals;
+use self::startup::Addresses;
 use crate::active_rules::Force;
 use crate::auth::Token;
-use crate::cli::{Failing, ServeArgs};
-use crate::config::{self, Loaded, Report, Style};
+use crate::cli::{Failing, ServeArgs, StoreArgs};
+use crate::config::{self, Loaded, Report, StoreSetting, Style};
 use crate::error::Failure;
 use crate::gateway::Settings;
-use crate::listener::{self, Bound};
+use crate::listener::{self, Http1, Options, RequestHandler};
 use crate::metrics::Metrics;
-use crate::otlp::{Client as OtlpClient, Otlp};
+use crate::otlp::{self, Otlp};
 use crate::state::Serving;
 use crate::store::Counters;
 use crate::store_url::Place;
 use crate::{admin, api};
 
-/// Rules to try it out with, where no file is given.
+/// The rules that apply without a rules file.
 const SAMPLE: &str = include_str!("serve/sample.yaml");
-/// How long requests that are under way when it is told to stop may take.
-const DRAIN: Duration = Duration::from_secs(20);
-/// How often a store that has not answered yet is asked whether it would.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
+/// How long requests in flight may take after shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a store that has not answered yet is probed.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let otlp = otlp::from_args(args)?;
-    let seen = args.config.as_deref().map(reload::Seen::of);
-    let loaded = rules(args.config.as_deref())?;
-    let token = token(args)?;
-    let place = store::url(args, &loaded.store)?;
-    let gateway = gateway::asked(args, loaded.gateway.as_ref())?;
+    let inputs = Inputs {
+        otlp: otlp_client(args)?,
+        // Before the rules are read, so that a change in between is noticed.
+        fingerprint: args.config.as_deref().map(reload::Fingerprint::of_file),
+        loaded: load_rules(args.config.as_deref())?,
+        token: read_token(args)?,
+    };
+    let store = store_place(args, &inputs.loaded.store)?;
+    let gateway = gateway::settings(args, inputs.loaded.gateway.as_ref())?;
     if args.check {
-        return startup::checked(&loaded, out).map_err(Failure::writing);
+        return startup::print_check(&inputs.loaded, out).map_err(Failure::writing);
     }
     logging::init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Outside(format!("cannot start threads: {error}")))?;
-    let served = runtime.block_on(serve(
-        args,
-        Start {
-            seen,
-            loaded,
-            token,
-            place,
-            gateway,
-            otlp,
-        },
-        out,
-    ));
-    // What is still under way had its time.
+    let result = runtime.block_on(serve(args, inputs, store, gateway, out));
+    // Draining is over.
     runtime.shutdown_background();
-    served
+    result
 }
 
-/// What is known before anything listens.
-struct Start {
-    /// What the rules file looked like before it was read.
-    seen: Option<reload::Seen>,
+/// What is read before anything listens.
+struct Inputs {
+    otlp: Option<otlp::Client>,
+    fingerprint: Option<reload::Fingerprint>,
     loaded: Loaded,
     token: Option<Token>,
-    place: Place,
-    /// Where the gateway listens, and where it leads to.
-    gateway: Option<(SocketAddr, Settings)>,
-    /// Posts telemetry.
-    otlp: Option<OtlpClient>,
 }
 
-async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(), Failure> {
-    let Start {
-        seen,
+async fn serve(
+    args: &ServeArgs,
+    inputs: Inputs,
+    store: Place,
+    gateway: Option<(SocketAddr, Settings)>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let Inputs {
+        otlp,
+        fingerprint,
         loaded,
         token,
-        place,
-        gateway,
-        otlp,
-    } = start;
-    // Before anybody can learn that it runs: from the first line on it can be told to stop.
+    } = inputs;
+    // Before the first line of output, which tells callers that signals are handled.
     let mut signals = Signals::new()?;
-    let api = bind(args.listen, "--listen").await?;
-    let admin = bind(args.admin, "--admin").await?;
+    let (api, api_address) = bind(args.listen, "--listen").await?;
+    let (admin, admin_address) = bind(args.admin, "--admin").await?;
     let gateway = match gateway {
         Some((address, settings)) => Some((bind(address, "--gateway").await?, settings)),
         None => None,
     };
-    let kind = match place {
+    let kind = match store {
         Place::Memory => "memory",
         Place::Redis(_) => "redis",
     };
     let metrics = Arc::new(Metrics::new(kind));
-    let counters = match place {
+    let counters = match store {
         Place::Memory => Counters::memory(MemoryStore::new(), metrics.store()),
         Place::Redis(builder) => {
-            // Also if no server answers yet: policies say what to do without.
+            // Does not connect: until a server answers, the failure policies apply.
             let store = builder
                 .open()
                 .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?;
@@ -133,76 +124,83 @@ async fn serve(args: &ServeArgs, start: Start, out: &mut impl Write) -> Result<(
     let otlp = otlp.map(Otlp::start);
     let serving = Arc::new(serving.trace(otlp.as_ref().map(Otlp::tracer)));
 
-    let (stop, stopping) = watch::channel(false);
-    // The admin door stays open while the others drain: somebody wants to see that they do.
-    let (stop_admin, stopping_admin) = watch::channel(false);
-    let exporting_stops = stopping_admin.clone();
-    let addresses = startup::Addresses {
-        api: api.address,
-        gateway: gateway.as_ref().map(|(bound, _)| bound.address),
-        admin: admin.address,
+    let (shutdown, on_shutdown) = watch::channel(false);
+    // The admin port and OTLP stay up while the other ports drain.
+    let (shutdown_admin, on_shutdown_admin) = watch::channel(false);
+    let addresses = Addresses {
+        api: api_address,
+        gateway: gateway.as_ref().map(|((_, address), _)| *address),
+        admin: admin_address,
     };
     let gateway = match gateway {
-        Some((bound, settings)) => {
-            let gateway = gateway::new(settings, &serving)?;
+        Some(((listener, _), settings)) => {
+            let gateway = gateway::build(settings, &serving)?;
             if let Some(certificate) = gateway.certificate() {
                 let hang_ups = signals.more_hang_ups()?;
                 tokio::spawn(certificate_reload::run(certificate.clone(), hang_ups));
             }
-            Some(gateway::serve(bound, gateway, stopping.clone()))
+            Some((gateway, listener))
         }
         None => None,
     };
-    startup::bound(&addresses, out).map_err(Failure::writing)?;
-    startup::banner(args.config.as_deref(), &addresses);
-    let gateway = gateway.map(tokio::spawn);
-    let api = tokio::spawn(api.serve(
-        Arc::new(api::Api::new(Arc::clone(&serving))),
-        stopping,
-        DRAIN,
+    startup::print_addresses(&addresses, out).map_err(Failure::writing)?;
+    startup::announce(args.config.as_deref(), &addresses);
+    let gateway = gateway.map(|(gateway, listener)| {
+        let shutdown = shutdown_signal(on_shutdown.clone());
+        tokio::spawn(async move { gateway.serve(listener, shutdown).await.aborted == 0 })
+    });
+    let handler = api::Api::new(Arc::clone(&serving));
+    let api = tokio::spawn(serve_http(api, handler, DRAIN_TIMEOUT, on_shutdown));
+    let handler = admin::Admin::new(Arc::clone(&serving), on_shutdown_admin.clone());
+    let admin = tokio::spawn(serve_http(
+        admin,
+        handler,
+        ADMIN_DRAIN_TIMEOUT,
+        on_shutdown_admin.clone(),
     ));
-    let admin = tokio::spawn(admin.serve(
-        Arc::new(admin::Admin::new(
-            Arc::clone(&serving),
-            stopping_admin.clone(),
-        )),
-        stopping_admin,
-        Duration::from_secs(1),
-    ));
-    let exporting = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), exporting_stops)));
-    tokio::spawn(reach(Arc::clone(&serving)));
+    let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), on_shutdown_admin)));
+    tokio::spawn(probe_store(Arc::clone(&serving)));
     let force = Arc::clone(&serving.force);
     tokio::spawn(async move { force.keep_time().await });
-    let reloading = args.config.clone().zip(seen).map(|(path, seen)| {
-        let reload = reload::Reload::new(path, seen, loaded, Arc::clone(&serving));
+    let reload = args.config.clone().zip(fingerprint);
+    let reload = reload.map(|(path, fingerprint)| {
+        let reload = reload::Reload::new(path, fingerprint, loaded, Arc::clone(&serving));
         tokio::spawn(reload.run(signals.hang_ups()))
     });
 
-    let signal = signals.stop().await;
+    let signal = signals.shutdown().await;
     serving.drain();
     tracing::info!(signal, "draining");
-    stop.send_replace(true);
+    shutdown.send_replace(true);
     let mut drained = api.await.unwrap_or(false);
     if let Some(gateway) = gateway {
         drained &= gateway.await.unwrap_or(false);
     }
-    stop_admin.send_replace(true);
+    shutdown_admin.send_replace(true);
     let _ = admin.await;
-    if let Some(exporting) = exporting {
-        let _ = exporting.await;
+    if let Some(otlp) = otlp {
+        let _ = otlp.await;
     }
-    if let Some(reloading) = reloading {
-        reloading.abort();
+    if let Some(reload) = reload {
+        reload.abort();
     }
     match drained {
-        true => tracing::info!("every request is answered; good night"),
-        false => tracing::warn!("some requests took longer than {} s", DRAIN.as_secs()),
+        true => tracing::info!("every request was answered"),
+        false => tracing::warn!(
+            "some requests took longer than {} s",
+            DRAIN_TIMEOUT.as_secs()
+        ),
     }
     Ok(())
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<Bound, Failure> {
-    listener::bind(address).await.map_err(|error| {
+async fn bind(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    bound.await.map_err(|error: std::io::Error| {
         let help = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 format!("; something else listens there: give another address with {flag}")
@@ -213,28 +211,44 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<Bound, Failure> {
     })
 }
 
-/// What the rules file says, or the sample.
-fn rules(path: Option<&Path>) -> Result<Loaded, Failure> {
-    let shown = |report: Report| {
-        let text = report.text(Style::Plain);
-        Failure::Input(format!("the rules are wrong\n{text}"))
+/// Serves the API or the admin port. Returns whether every request was answered.
+async fn serve_http<H: RequestHandler>(
+    listener: TcpListener,
+    handler: H,
+    drain_timeout: Duration,
+    shutdown: watch::Receiver<bool>,
+) -> bool {
+    let options = Options {
+        max_connections: Http1::<H>::MAX_CONNECTIONS,
+        drain_timeout,
+        tls: None,
     };
-    match path {
-        Some(path) => config::load(path).map_err(shown),
-        None => {
-            config::load_text("the built-in sample", SAMPLE.as_bytes(), &|_| None).map_err(shown)
-        }
-    }
+    let handler = Arc::new(Http1(handler));
+    listener::serve(listener, handler, &options, shutdown_signal(shutdown)).await == 0
 }
 
-/// The admin token, if there is one.
-fn token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
+async fn shutdown_signal(mut shutdown: watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+}
+
+fn load_rules(path: Option<&Path>) -> Result<Loaded, Failure> {
+    let loaded = match path {
+        Some(path) => config::load(path),
+        None => config::load_text("the built-in sample", SAMPLE.as_bytes(), &|_| None),
+    };
+    loaded.map_err(|report: Report| {
+        let text = report.text(Style::Plain);
+        Failure::Input(format!("the rules are wrong\n{text}"))
+    })
+}
+
+fn read_token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
     let text =
         match &args.admin_token_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
                 Failure::Input(format!("cannot read {}: {error}", path.display()))
             })?),
-            // Whoever composes containers hands on variables that nobody set.
+            // Compose files pass unset variables on as empty ones.
             None => std::env::var("TALLYGATE_ADMIN_TOKEN")
                 .ok()
                 .filter(|text| !text.trim().is_empty()),
@@ -243,22 +257,48 @@ fn token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
     token.map_err(Failure::Input)
 }
 
-/// Finds out when the store answers for the first time.
-async fn reach(serving: Arc<Serving>) {
-    let mut said = false;
-    loop {
-        match serving.limiter.store().probe().await {
-            Ok(()) => break,
-            Err(error) if !said => {
-                said = true;
-                tracing::warn!(%error, "not ready: requests are decided by policy until then");
-            }
-            Err(_) => {}
+/// The store that the arguments name, or else the rules file.
+fn store_place(args: &ServeArgs, file: &StoreSetting) -> Result<Place, Failure> {
+    let mut store = StoreArgs {
+        url: file.url.clone(),
+        ca_cert: args.ca_cert.clone(),
+        client_cert: args.client_cert.clone(),
+        client_key: args.client_key.clone(),
+    };
+    match &args.store {
+        Some(url) => store.url.clone_from(url),
+        None => {
+            store.ca_cert = store.ca_cert.or_else(|| file.ca_cert.clone());
+            store.client_cert = store.client_cert.or_else(|| file.client_cert.clone());
+            store.client_key = store.client_key.or_else(|| file.client_key.clone());
         }
-        tokio::time::sleep(ASKED_EVERY).await;
+    }
+    Place::of(&store)
+}
+
+/// The client of the OTLP endpoint, from the arguments and the environment.
+fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let disabled =
+        variable("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    let endpoint = args.otlp.as_deref().filter(|_| !disabled);
+    let settings = otlp::Settings::new(endpoint, args.otlp_sample, &variable);
+    let client = settings.map_err(Failure::Input)?.map(otlp::Client::new);
+    client.transpose().map_err(Failure::Outside)
+}
+
+/// Probes the store until it answers for the first time.
+async fn probe_store(serving: Arc<Serving>) {
+    let mut failed = false;
+    while let Err(error) = serving.limiter.store().probe().await {
+        if !failed {
+            failed = true;
+            tracing::warn!(%error, "not ready: failure policies decide until the store answers");
+        }
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
     serving.reach();
-    if said {
+    if failed {
         tracing::info!("the store answers: ready");
     }
 }

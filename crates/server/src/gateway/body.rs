@@ -1,5 +1,4 @@
-//! Bodies on their way through, piece by piece, never kept: bounded in size going up, in time both
-//! ways. Knows nothing of heads.
+//! Request and response bodies: streamed, bounded in size towards upstreams and in time both ways.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,124 +10,127 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use pin_project_lite::pin_project;
 use tallygate::tower::FromBytes;
 use tokio::time::Instant;
 
 use super::connection_state::InFlight;
-use super::error::Problem;
-use super::idle_timeout::Timer;
-use super::pool::Lent;
-use super::read_ahead::Upload;
-use super::replay_body::Again;
+use super::error::GatewayError;
+use super::idle_timeout::IdleTimeout;
+use super::pool::PooledConnection;
+use super::read_ahead::ClientBody;
+use super::replay_body::ReplayBody;
 
 /// A request's body on its way to an upstream.
-// Small: it is moved from hand to hand with its request. Most have none.
+// Boxed: it is moved often with its request, and most are empty.
 #[derive(Debug)]
-pub(super) struct Asked(Option<Box<Going>>);
+pub(super) struct OutboundBody(Option<Box<Upload>>);
 
 #[derive(Debug)]
-struct Going {
-    upload: Upload,
-    progress: Arc<Progress>,
-    left: u64,
-    idle: Timer,
+struct Upload {
+    body: ClientBody,
+    progress: Arc<UploadProgress>,
+    remaining_bytes: u64,
+    idle: IdleTimeout,
 }
 
-/// How far a request's body has come, and what stopped it.
+/// How far an upload has come, and why it stopped.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct UploadProgress {
     started: Instant,
-    /// Milliseconds since then.
+    /// In milliseconds since then.
     last: AtomicU64,
-    fault: AtomicU8,
+    error: AtomicU8,
 }
 
 const TOO_LARGE: u8 = 1;
-const LATE: u8 = 2;
+const TIMEOUT: u8 = 2;
 const BROKEN: u8 = 3;
 
-impl Progress {
-    /// When the last part was passed on.
+impl UploadProgress {
+    /// When the last frame was passed on.
     pub(super) fn last(&self) -> Instant {
         self.started + Duration::from_millis(self.last.load(Relaxed))
     }
 
-    /// What stopped the body, if that was the client's doing.
-    pub(super) fn fault(&self) -> Option<Problem> {
-        match self.fault.load(Relaxed) {
+    /// Why the upload stopped, if that was the client's fault.
+    pub(super) fn error(&self) -> Option<GatewayError> {
+        match self.error.load(Relaxed) {
             0 => None,
-            TOO_LARGE => Some(Problem::BodyTooLarge),
-            LATE => Some(Problem::BodyLate),
-            _ => Some(Problem::BadRequest("the body broke off or is malformed")),
+            TOO_LARGE => Some(GatewayError::BodyTooLarge),
+            TIMEOUT => Some(GatewayError::BodyTimeout),
+            _ => Some(GatewayError::BadRequest(
+                "the body broke off or is malformed",
+            )),
         }
     }
 
-    fn moved(&self) {
+    fn record(&self) {
         let millis = self.started.elapsed().as_millis();
         self.last
             .store(u64::try_from(millis).unwrap_or(u64::MAX), Relaxed);
     }
 }
 
-impl Asked {
-    /// No body.
+impl OutboundBody {
     pub(super) fn empty() -> Self {
-        Asked(None)
+        OutboundBody(None)
     }
 
-    /// A body of at most so many bytes, and how far it has come.
-    pub(super) fn new(upload: Upload, most: u64, idle: Duration) -> (Self, Arc<Progress>) {
-        let progress = Arc::new(Progress {
+    pub(super) fn new(
+        body: ClientBody,
+        max_bytes: u64,
+        idle_timeout: Duration,
+    ) -> (Self, Arc<UploadProgress>) {
+        let progress = Arc::new(UploadProgress {
             started: Instant::now(),
             last: AtomicU64::new(0),
-            fault: AtomicU8::new(0),
+            error: AtomicU8::new(0),
         });
-        let going = Going {
-            upload,
+        let upload = Upload {
+            body,
             progress: Arc::clone(&progress),
-            left: most,
-            idle: Timer::new(idle),
+            remaining_bytes: max_bytes,
+            idle: IdleTimeout::new(idle_timeout),
         };
-        (Asked(Some(Box::new(going))), progress)
+        (OutboundBody(Some(Box::new(upload))), progress)
     }
 }
 
-impl Body for Asked {
+impl Body for OutboundBody {
     type Data = Bytes;
-    type Error = Stopped;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
-        let Some(going) = &mut self.get_mut().0 else {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(upload) = &mut self.get_mut().0 else {
             return Poll::Ready(None);
         };
-        let Going {
-            upload,
+        let Upload {
+            body,
             progress,
-            left,
+            remaining_bytes,
             idle,
-        } = &mut **going;
-        let stop = |fault| {
-            progress.fault.store(fault, Relaxed);
-            Poll::Ready(Some(Err(Stopped)))
+        } = &mut **upload;
+        let fail = |error| {
+            progress.error.store(error, Relaxed);
+            Poll::Ready(Some(Err(BodyError)))
         };
-        let Poll::Ready(frame) = Pin::new(upload).poll_frame(context) else {
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             ready!(idle.poll(context));
-            return stop(LATE);
+            return fail(TIMEOUT);
         };
         idle.stop();
-        progress.moved();
+        progress.record();
         match frame {
             None => Poll::Ready(None),
-            Some(Err(_)) => stop(BROKEN),
+            Some(Err(_)) => fail(BROKEN),
             Some(Ok(frame)) => {
                 let len = frame.data_ref().map_or(0, Bytes::len) as u64;
-                match left.checked_sub(len) {
-                    Some(less) => *left = less,
-                    None => return stop(TOO_LARGE),
+                match remaining_bytes.checked_sub(len) {
+                    Some(rest) => *remaining_bytes = rest,
+                    None => return fail(TOO_LARGE),
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -136,94 +138,96 @@ impl Body for Asked {
     }
 
     fn is_end_stream(&self) -> bool {
-        let going = self.0.as_ref();
-        going.is_none_or(|going| going.upload.is_end_stream())
+        let upload = self.0.as_ref();
+        upload.is_none_or(|upload| upload.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Some(going) => going.upload.size_hint(),
+            Some(upload) => upload.body.size_hint(),
             None => SizeHint::with_exact(0),
         }
     }
 }
 
-/// A body stopped before its end.
+/// A body that stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopped;
+pub(super) struct BodyError;
 
-impl fmt::Display for Stopped {
+impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the body stopped before its end")
     }
 }
 
-impl std::error::Error for Stopped {}
+impl std::error::Error for BodyError {}
 
-/// An answer's body on its way to the client.
+/// A response's body on its way to the client.
 #[derive(Debug)]
-pub(super) enum Reply {
-    /// As it comes from the upstream.
-    Upstream(Coming),
-    /// What the gateway says.
-    Text(Bytes),
-    /// One that was kept, or the start of one.
-    Again(Again),
+pub(super) enum ResponseBody {
+    Upstream(UpstreamBody),
+    /// One of the gateway itself.
+    Full(Bytes),
+    Replay(ReplayBody),
 }
 
-/// A body that an upstream sends.
+/// A response's body as the upstream sends it.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(super) struct UpstreamBody {
     inner: Incoming,
-    /// What it comes on, until it has come.
-    lent: Option<Lent>,
-    idle: Timer,
-    until: Instant,
+    /// Goes back to the pool at the end of the body.
+    connection: Option<PooledConnection>,
+    idle: IdleTimeout,
+    deadline: Instant,
 }
 
-impl Coming {
-    /// A body whose pieces may be so far apart, and which has to end by then.
-    pub(super) fn new(inner: Incoming, lent: Option<Lent>, idle: Duration, until: Instant) -> Self {
-        let mut coming = Coming {
+impl UpstreamBody {
+    pub(super) fn new(
+        inner: Incoming,
+        connection: Option<PooledConnection>,
+        idle_timeout: Duration,
+        deadline: Instant,
+    ) -> Self {
+        let mut body = UpstreamBody {
             inner,
-            lent,
-            idle: Timer::new(idle),
-            until,
+            connection,
+            idle: IdleTimeout::new(idle_timeout),
+            deadline,
         };
-        if coming.inner.is_end_stream() {
-            coming.ended();
+        if body.inner.is_end_stream() {
+            body.release_connection();
         }
-        coming
+        body
     }
 
-    fn ended(&mut self) {
-        if let Some(lent) = self.lent.take() {
-            lent.give_back();
+    fn release_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.release();
         }
     }
 }
 
-impl Body for Coming {
+impl Body for UpstreamBody {
     type Data = Bytes;
-    type Error = Stopped;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(context) else {
             ready!(this.idle.poll(context));
-            return Poll::Ready(Some(Err(Stopped)));
+            return Poll::Ready(Some(Err(BodyError)));
         };
         this.idle.stop();
         if frame.is_none() || this.inner.is_end_stream() {
-            this.ended();
+            this.release_connection();
         }
         Poll::Ready(match frame {
             None => None,
-            Some(Err(_)) => Some(Err(Stopped)),
-            Some(Ok(_)) if Instant::now() > this.until => Some(Err(Stopped)),
+            Some(Err(_)) => Some(Err(BodyError)),
+            Some(Ok(_)) if Instant::now() > this.deadline => Some(Err(BodyError)),
             Some(Ok(frame)) => Some(Ok(frame)),
         })
     }
@@ -237,72 +241,72 @@ impl Body for Coming {
     }
 }
 
-impl FromBytes for Reply {
+impl FromBytes for ResponseBody {
     fn from_bytes(bytes: Bytes) -> Self {
-        Reply::Text(bytes)
+        ResponseBody::Full(bytes)
     }
 }
 
-impl Body for Reply {
+impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = Stopped;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Reply::Upstream(coming) => Pin::new(coming).poll_frame(context),
-            Reply::Again(again) => again.poll_frame(context),
-            Reply::Text(text) => Poll::Ready(match text.is_empty() {
+            ResponseBody::Upstream(body) => Pin::new(body).poll_frame(context),
+            ResponseBody::Replay(body) => body.poll_frame(context),
+            ResponseBody::Full(bytes) => Poll::Ready(match bytes.is_empty() {
                 true => None,
-                false => Some(Ok(Frame::data(std::mem::take(text)))),
+                false => Some(Ok(Frame::data(std::mem::take(bytes)))),
             }),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Reply::Upstream(coming) => coming.is_end_stream(),
-            Reply::Again(again) => again.is_end_stream(),
-            Reply::Text(text) => text.is_empty(),
+            ResponseBody::Upstream(body) => body.is_end_stream(),
+            ResponseBody::Replay(body) => body.is_end_stream(),
+            ResponseBody::Full(bytes) => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Reply::Upstream(coming) => coming.size_hint(),
-            Reply::Again(again) => again.size_hint(),
-            Reply::Text(text) => SizeHint::with_exact(text.len() as u64),
+            ResponseBody::Upstream(body) => body.size_hint(),
+            ResponseBody::Replay(body) => body.size_hint(),
+            ResponseBody::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }
 
-pin_project! {
-    /// An answer's body that keeps its request in flight until it is sent or given up.
-    #[derive(Debug)]
-    pub(super) struct Held<B> {
-        #[pin]
-        inner: B,
-        in_flight: InFlight,
+/// A response's body that keeps its request in flight until it is sent or abandoned.
+#[derive(Debug)]
+pub(super) struct TrackedBody {
+    inner: ResponseBody,
+    _in_flight: InFlight,
+}
+
+impl TrackedBody {
+    pub(super) fn new(inner: ResponseBody, in_flight: InFlight) -> Self {
+        TrackedBody {
+            inner,
+            _in_flight: in_flight,
+        }
     }
 }
 
-impl<B> Held<B> {
-    pub(super) fn new(inner: B, in_flight: InFlight) -> Self {
-        Held { inner, in_flight }
-    }
-}
-
-impl<B: Body> Body for Held<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+impl Body for TrackedBody {
+    type Data = Bytes;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        self.project().inner.poll_frame(context)
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.get_mut().inner).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

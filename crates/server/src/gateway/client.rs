@@ -1,43 +1,40 @@
-//! The connection that a request came on, as far as its way to an upstream depends on it. Knows
-//! nothing of the request.
+//! What a request's way to an upstream depends on besides the request itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::HeaderValue;
 
-use super::read_ahead::Upload;
-use super::tunnel::Tunnels;
+use super::read_ahead::ClientBody;
+use super::tunnel::TunnelContext;
 
 /// The connection that a request came on.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// The peer's address.
-    pub(super) peer: IpAddr,
-    /// The same in a form that headers take.
-    pub(super) from: HeaderValue,
+    pub(super) address: IpAddr,
+    /// The address as a header value.
+    pub(super) address_header: HeaderValue,
     /// `http` or `https`.
-    pub(super) by: &'static str,
-    pub(super) tunnels: Tunnels,
+    pub(super) scheme: &'static str,
+    pub(super) tunnel: TunnelContext,
 }
 
 impl Client {
-    pub(super) fn new(peer: SocketAddr, by: &'static str, tunnels: Tunnels) -> Self {
-        let peer = peer.ip().to_canonical();
-        let from = HeaderValue::try_from(peer.to_string());
+    pub(super) fn new(peer: SocketAddr, is_tls: bool, tunnel: TunnelContext) -> Self {
+        let address = peer.ip().to_canonical();
+        let address_header = HeaderValue::try_from(address.to_string());
         Client {
-            peer,
-            from: from.expect("an address is visible ASCII"),
-            by,
-            tunnels,
+            address,
+            address_header: address_header.expect("an address is visible ASCII"),
+            scheme: if is_tls { "https" } else { "http" },
+            tunnel,
         }
     }
 }
 
-/// A request's body, and whose it is. It goes with the request as a part of it: as one of the
-/// request's extensions it would have to be looked for.
+/// A request's body and its client: as a request extension the client would cost a lookup.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(super) struct InboundBody {
     pub(super) client: Arc<Client>,
-    pub(super) upload: Upload,
+    pub(super) body: ClientBody,
 }

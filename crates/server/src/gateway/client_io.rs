@@ -1,5 +1,5 @@
-//! The bytes of a client's connection on their way: when they come, what their heads look like,
-//! whether the client makes room for answers. Knows nothing of what they mean.
+//! A client's socket: records reads, scans heads for conflicting framing and limits how long a
+//! write may block.
 
 use std::io;
 use std::pin::Pin;
@@ -10,58 +10,48 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_state::ConnectionState;
-use super::framing_scanner::Scan;
-use super::idle_timeout::Timer;
-use crate::malformed::{Instead, only};
+use super::idle_timeout::IdleTimeout;
+use super::smuggling::FramingScanner;
+use crate::malformed::MalformedIo;
 
-/// A client's connection.
 #[derive(Debug)]
-pub(super) struct Wire<T> {
-    inner: T,
-    watch: Arc<ConnectionState>,
-    scan: Scan,
-    full: Timer,
-    instead: Instead,
+pub(super) struct ClientIo<T> {
+    inner: MalformedIo<T>,
+    state: Arc<ConnectionState>,
+    scanner: FramingScanner,
+    write_timeout: IdleTimeout,
 }
 
-impl<T> Wire<T> {
-    pub(super) fn new(inner: T, watch: Arc<ConnectionState>, write: Duration) -> Self {
-        Wire {
-            inner,
-            watch,
-            scan: Scan::default(),
-            full: Timer::new(write),
-            instead: Instead::default(),
+impl<T> ClientIo<T> {
+    pub(super) fn new(inner: T, state: Arc<ConnectionState>, write_timeout: Duration) -> Self {
+        ClientIo {
+            inner: MalformedIo::new(inner),
+            state,
+            scanner: FramingScanner::default(),
+            write_timeout: IdleTimeout::new(write_timeout),
         }
     }
 
-    /// Whether bytes are a bare refusal of what came instead of a request, and not an answer to
-    /// one, which might look the same.
-    fn refuses(&mut self, bytes: &[u8]) -> bool {
-        self.watch.reads_head() && self.instead.takes(bytes)
-    }
-
-    /// Passes on whether bytes could be written, unless they could not for too long.
-    fn written<R>(
+    /// Polls the socket for writing, for at most the write timeout.
+    fn poll_with_timeout<R>(
         &mut self,
         context: &mut Context<'_>,
-        poll: Poll<io::Result<R>>,
-    ) -> Poll<io::Result<R>> {
-        match poll {
-            Poll::Ready(done) => {
-                self.full.stop();
-                Poll::Ready(done)
-            }
-            Poll::Pending => {
-                ready!(self.full.poll(context));
-                let late = io::Error::new(io::ErrorKind::TimedOut, "the client does not read");
-                Poll::Ready(Err(late))
-            }
+        poll: impl FnOnce(Pin<&mut MalformedIo<T>>, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>>
+    where
+        T: Unpin,
+    {
+        if let Poll::Ready(result) = poll(Pin::new(&mut self.inner), context) {
+            self.write_timeout.stop();
+            return Poll::Ready(result);
         }
+        ready!(self.write_timeout.poll(context));
+        let error = io::Error::new(io::ErrorKind::TimedOut, "the client does not read");
+        Poll::Ready(Err(error))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,44 +60,39 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
-        let new = &buffer.filled()[before..];
-        if !new.is_empty() && !this.watch.is_http2() {
-            this.watch.read();
-            if this.scan.finds_both(new) {
-                this.watch.two_lengths();
+        let bytes = &buffer.filled()[before..];
+        if !bytes.is_empty() && !this.state.is_http2() {
+            this.state.record_read();
+            if this.scanner.finds_conflict(bytes) {
+                this.state.record_conflicting_framing();
             }
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let poll = match this.refuses(bytes) {
-            true => this.instead.poll(&mut this.inner, context, bytes.len()),
-            false => Pin::new(&mut this.inner).poll_write(context, bytes),
-        };
-        this.written(context, poll)
+        // With a request in flight an upstream's response may look the same.
+        this.inner.rewrites = this.state.is_reading_head();
+        this.poll_with_timeout(context, |io, context| io.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
+        slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let poll = match only(bytes) {
-            Some(only) if this.refuses(only) => {
-                this.instead.poll(&mut this.inner, context, only.len())
-            }
-            Some(_) | None => Pin::new(&mut this.inner).poll_write_vectored(context, bytes),
-        };
-        this.written(context, poll)
+        this.inner.rewrites = this.state.is_reading_head();
+        this.poll_with_timeout(context, |io, context| {
+            io.poll_write_vectored(context, slices)
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -115,14 +100,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let poll = Pin::new(&mut this.inner).poll_flush(context);
-        this.written(context, poll)
+        self.get_mut()
+            .poll_with_timeout(context, |io, context| io.poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let poll = Pin::new(&mut this.inner).poll_shutdown(context);
-        this.written(context, poll)
+        self.get_mut()
+            .poll_with_timeout(context, |io, context| io.poll_shutdown(context))
     }
 }

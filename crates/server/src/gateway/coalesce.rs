@@ -1,11 +1,10 @@
-//! Single flight: identical requests that are in flight at the same time share one call to an
-//! upstream. Knows requests and answers; knows nothing of limits, which every one of them has
-//! passed by itself, nor of upstreams.
+//! Single flight: identical requests in flight at the same time share one call to an upstream.
+//! Each of them passed the limits by itself.
 //!
-//! One leads and asks; the others follow and wait. Whatever comes of it is theirs too, an error
-//! included, unless it is not meant for others: an answer that sets a cookie, is private or not to
-//! be stored, varies by something that differs, is an event stream or is too large to keep. Then
-//! those who followed ask for themselves. If the leader's client leaves, a follower leads.
+//! The first request leads and is forwarded; the others follow and wait for its response, errors
+//! included. Followers are forwarded themselves if the response cannot be shared: it sets a cookie,
+//! is private or `no-store`, varies by a header that differs, is an event stream or is too large to
+//! buffer. If the leader's client disconnects, a follower leads.
 
 mod key;
 mod response;
@@ -25,61 +24,60 @@ use tallygate::http::Head;
 use tokio::sync::watch;
 use tower_service::Service;
 
-use super::body::Reply;
-use super::client::Inbound;
-use key::{Likeness, is_safe};
-use response::{Kept, keep};
+use super::body::ResponseBody;
+use super::client::InboundBody;
+use key::{CoalesceKey, is_shareable};
+use response::{SharedResponse, buffer};
 
 /// Which requests share one call to an upstream, and what makes them identical.
 #[derive(Clone)]
 pub struct SingleFlight {
-    alike: Arc<WhenAlike>,
+    identify: Arc<Identify>,
     headers: Option<Arc<[HeaderName]>>,
-    body_bytes: usize,
+    max_body_bytes: usize,
 }
 
-type WhenAlike = dyn Fn(&Head<'_>) -> Option<Alike> + Send + Sync;
+type Identify = dyn Fn(&Head<'_>) -> Option<CoalesceBy> + Send + Sync;
 
-/// What makes a request identical with others, besides method, host, path and query.
+/// What makes requests identical, besides method, host, path and query.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Alike {
-    /// Every header that may hold a secret or say what answer is wanted.
+pub enum CoalesceBy {
+    /// Every header that may hold a credential or select a response.
     Credentials,
-    /// This key, and no header.
+    /// A key, and no header.
     Key(Key<'static>),
 }
 
 impl SingleFlight {
-    /// Shares calls for the requests that a function says yes to: GET or HEAD without body,
-    /// `Range`, condition or upgrade, and alike in method, host, path, query and every header that
-    /// may hold a secret or say what answer is wanted. Nobody gets an answer to somebody else's
+    /// Shares calls among the requests that a predicate selects: GET or HEAD without body, `Range`,
+    /// condition or upgrade, and identical in method, host, path, query and every header that may
+    /// hold a credential or select a response. No client gets a response to another client's
     /// credentials.
-    pub fn when(when: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        SingleFlight::alike(move |head| when(head).then_some(Alike::Credentials))
+    pub fn when(predicate: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        SingleFlight::by(move |head| predicate(head).then_some(CoalesceBy::Credentials))
     }
 
-    /// Shares calls for the requests that a function says anything of, among those that it says
-    /// the same of; otherwise as [`SingleFlight::when`].
-    pub fn alike(alike: impl Fn(&Head<'_>) -> Option<Alike> + Send + Sync + 'static) -> Self {
+    /// Shares calls among the requests that a function returns the same value for, but `None`;
+    /// otherwise as [`SingleFlight::when`].
+    pub fn by(identify: impl Fn(&Head<'_>) -> Option<CoalesceBy> + Send + Sync + 'static) -> Self {
         SingleFlight {
-            alike: Arc::new(alike),
+            identify: Arc::new(identify),
             headers: None,
-            body_bytes: 1 << 20,
+            max_body_bytes: 1 << 20,
         }
     }
 
-    /// Sets which headers make requests identical, and no others: credentials that are not among
-    /// them do not count.
+    /// Compares only these headers: credentials that are not among them are ignored.
     #[must_use]
-    pub fn identical_by(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
+    pub fn by_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.headers = Some(headers.into_iter().collect());
         self
     }
 
-    /// Sets the largest body that is kept to be shared: 1 MiB unless told otherwise.
+    /// Sets the size of the largest body that is shared, 1 MiB by default.
     #[must_use]
-    pub fn body_bytes(mut self, most: usize) -> Self {
-        self.body_bytes = most;
+    pub fn max_body_bytes(mut self, bytes: usize) -> Self {
+        self.max_body_bytes = bytes;
         self
     }
 }
@@ -88,179 +86,190 @@ impl fmt::Debug for SingleFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SingleFlight")
             .field("headers", &self.headers)
-            .field("body_bytes", &self.body_bytes)
+            .field("max_body_bytes", &self.max_body_bytes)
             .finish_non_exhaustive()
     }
 }
 
-/// How many calls may be shared at a time; requests beyond ask for themselves.
-const MOST_FLIGHTS: usize = 4096;
+/// How many calls are shared at a time; requests beyond are forwarded themselves.
+const MAX_CALLS: usize = 4096;
 
-/// Shares calls to a service.
+/// A service that shares the calls to another one.
 #[derive(Clone)]
-pub(super) struct Flights<I> {
+pub(super) struct Coalesce<I> {
     inner: I,
-    /// None where no calls are shared.
-    shared: Option<Arc<Shared>>,
+    /// `None` if no calls are shared.
+    calls: Option<Arc<Calls>>,
 }
 
-/// What calls are shared, and those that are.
-struct Shared {
+struct Calls {
     rules: Vec<SingleFlight>,
-    flights: Mutex<HashMap<Likeness, Flight>>,
+    in_flight: Mutex<HashMap<CoalesceKey, CallReceiver>>,
 }
 
-/// A call that is under way, by what comes of it. Without a sender it came to nothing.
-type Flight = watch::Receiver<Option<Come>>;
+/// Receives the outcome of a call. Closed without one if the leader was dropped.
+type CallReceiver = watch::Receiver<Option<CallOutcome>>;
 
-/// What came of a call.
 #[derive(Clone)]
-enum Come {
-    /// An answer for all whose request was like the leader's.
-    Shared(Arc<Kept>, Arc<HeaderMap>),
-    /// None for others.
-    Alone,
+enum CallOutcome {
+    /// A response, and the headers of the leader's request.
+    Shared(Arc<SharedResponse>, Arc<HeaderMap>),
+    /// The response cannot be shared.
+    Unshared,
 }
 
-impl<I> Flights<I> {
+impl<I> Coalesce<I> {
     pub(super) fn new(inner: I, rules: Vec<SingleFlight>) -> Self {
-        let shared = (!rules.is_empty()).then(|| {
-            Arc::new(Shared {
+        let calls = (!rules.is_empty()).then(|| {
+            Arc::new(Calls {
                 rules,
-                flights: Mutex::default(),
+                in_flight: Mutex::default(),
             })
         });
-        Flights { inner, shared }
+        Coalesce { inner, calls }
     }
 }
 
-type Answered = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
+type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
-impl<I> Service<Request<Inbound>> for Flights<I>
+impl<I> Service<Request<InboundBody>> for Coalesce<I>
 where
-    I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible, Future = Answered>
-        + Clone
+    I: Service<
+            Request<InboundBody>,
+            Response = Response<ResponseBody>,
+            Error = Infallible,
+            Future = ResponseFuture,
+        > + Clone
         + Send
         + 'static,
 {
-    type Response = Response<Reply>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Answered;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Inbound>) -> Answered {
-        // What costs least goes first: few calls are shared.
-        let safe = request.method().is_safe();
-        let Some(shared) = self.shared.as_ref().filter(|_| safe) else {
+    fn call(&mut self, request: Request<InboundBody>) -> ResponseFuture {
+        // The cheapest check first: few calls are shared.
+        let is_safe = request.method().is_safe();
+        let Some(calls) = self.calls.as_ref().filter(|_| is_safe) else {
             return self.inner.call(request);
         };
-        let found = shared.rules.iter().find_map(|rule| {
-            let alike = (rule.alike)(&Head::from(&request))?;
-            Some((rule, alike))
+        let rule = calls.rules.iter().find_map(|rule| {
+            let by = (rule.identify)(&Head::from(&request))?;
+            Some((rule, by))
         });
-        let Some((rule, alike)) = found.filter(|_| is_safe(&request)) else {
+        let Some((rule, by)) = rule.filter(|_| is_shareable(&request)) else {
             return self.inner.call(request);
         };
-        let likeness = Likeness::of(&request, alike, rule.headers.as_deref());
-        let (shared, most) = (Arc::clone(shared), rule.body_bytes);
-        let part = shared.join(&likeness);
+        let key = CoalesceKey::new(&request, by, rule.headers.as_deref());
+        let (calls, max_bytes) = (Arc::clone(calls), rule.max_body_bytes);
+        let role = calls.join(&key);
         let inner = self.inner.clone();
-        Box::pin(shared.fly(inner, part, likeness, request, most))
+        Box::pin(calls.run(inner, role, key, request, max_bytes))
     }
 }
 
-/// What a request does about a flight.
-enum Part {
-    Leads(Lead),
-    Follows(Flight),
-    /// There are too many flights.
-    Alone,
+/// The role of a request in a call.
+enum Role {
+    Leader(Leader),
+    Follower(CallReceiver),
+    /// Forwarded without sharing.
+    Independent,
 }
 
-/// The leader of a flight, which is off the list as soon as it is done or gives up.
-struct Lead {
-    come: watch::Sender<Option<Come>>,
-    likeness: Likeness,
-    shared: Arc<Shared>,
+/// The leader of a call, which ends when this is dropped.
+struct Leader {
+    outcome: watch::Sender<Option<CallOutcome>>,
+    key: CoalesceKey,
+    calls: Arc<Calls>,
 }
 
-impl Drop for Lead {
+impl Drop for Leader {
     fn drop(&mut self) {
-        self.shared.flights().remove(&self.likeness);
+        self.calls.in_flight().remove(&self.key);
     }
 }
 
-impl Shared {
-    fn flights(&self) -> MutexGuard<'_, HashMap<Likeness, Flight>> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+impl Calls {
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<CoalesceKey, CallReceiver>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(self: &Arc<Self>, likeness: &Likeness) -> Part {
-        let mut flights = self.flights();
-        if let Some(flight) = flights.get(likeness) {
-            return Part::Follows(flight.clone());
+    fn join(self: &Arc<Self>, key: &CoalesceKey) -> Role {
+        let mut in_flight = self.in_flight();
+        if let Some(call) = in_flight.get(key) {
+            return Role::Follower(call.clone());
         }
-        if flights.len() >= MOST_FLIGHTS {
-            return Part::Alone;
+        if in_flight.len() >= MAX_CALLS {
+            return Role::Independent;
         }
-        let (come, flight) = watch::channel(None);
-        flights.insert(likeness.clone(), flight);
-        Part::Leads(Lead {
-            come,
-            likeness: likeness.clone(),
-            shared: Arc::clone(self),
+        let (outcome, call) = watch::channel(None);
+        in_flight.insert(key.clone(), call);
+        Role::Leader(Leader {
+            outcome,
+            key: key.clone(),
+            calls: Arc::clone(self),
         })
     }
 
-    async fn fly<I>(
+    async fn run<I>(
         self: Arc<Self>,
         mut inner: I,
-        mut part: Part,
-        likeness: Likeness,
-        request: Request<Inbound>,
-        most: usize,
-    ) -> Result<Response<Reply>, Infallible>
+        mut role: Role,
+        key: CoalesceKey,
+        request: Request<InboundBody>,
+        max_bytes: usize,
+    ) -> Result<Response<ResponseBody>, Infallible>
     where
-        I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible>,
+        I: Service<Request<InboundBody>, Response = Response<ResponseBody>, Error = Infallible>,
     {
         loop {
-            let mut flight = match part {
-                Part::Alone => return inner.call(request).await,
-                Part::Leads(lead) => return Ok(lead.fly(inner, request, most).await),
-                Part::Follows(flight) => flight,
+            let mut call = match role {
+                Role::Independent => return inner.call(request).await,
+                Role::Leader(leader) => return Ok(leader.run(inner, request, max_bytes).await),
+                Role::Follower(call) => call,
             };
-            let come = match flight.wait_for(Option::is_some).await {
-                Ok(come) => come.clone(),
+            let outcome = match call.wait_for(Option::is_some).await {
+                Ok(outcome) => outcome.clone(),
                 Err(_) => None,
             };
-            part = match come {
-                Some(Come::Shared(kept, asked)) if kept.is_for(&asked, request.headers()) => {
-                    return Ok(kept.response());
+            role = match outcome {
+                Some(CallOutcome::Shared(response, leader))
+                    if response.matches(&leader, request.headers()) =>
+                {
+                    return Ok(response.response());
                 }
-                Some(Come::Shared(..) | Come::Alone) => Part::Alone,
-                // The leader gave up: whoever comes first leads.
-                None => self.join(&likeness),
+                Some(CallOutcome::Shared(..) | CallOutcome::Unshared) => Role::Independent,
+                // The leader was dropped: the first follower to get here leads.
+                None => self.join(&key),
             };
         }
     }
 }
 
-impl Lead {
-    async fn fly<I>(self, mut inner: I, request: Request<Inbound>, most: usize) -> Response<Reply>
+impl Leader {
+    async fn run<I>(
+        self,
+        mut inner: I,
+        request: Request<InboundBody>,
+        max_bytes: usize,
+    ) -> Response<ResponseBody>
     where
-        I: Service<Request<Inbound>, Response = Response<Reply>, Error = Infallible>,
+        I: Service<Request<InboundBody>, Response = Response<ResponseBody>, Error = Infallible>,
     {
-        let asked = Arc::new(request.headers().clone());
+        let headers = Arc::new(request.headers().clone());
         let Ok(response) = inner.call(request).await;
-        let (response, kept) = keep(response, most).await;
-        let come = match kept {
-            Some(kept) => Come::Shared(kept, asked),
-            None => Come::Alone,
-        };
-        self.come.send_replace(Some(come));
+        let (response, shared) = buffer(response, max_bytes).await;
+        self.outcome.send_replace(Some(match shared {
+            Some(shared) => CallOutcome::Shared(shared, headers),
+            None => CallOutcome::Unshared,
+        }));
         response
     }
 }

@@ -1,15 +1,14 @@
-//! One client's connection, from its first byte to its last: every request on it is looked at,
-//! limited and forwarded. Knows when a connection has to end; knows nothing of how it was accepted.
+//! Serves one client connection: every request is validated, limited and forwarded.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,35 +17,46 @@ use tallygate::Store;
 use tallygate::http::{Peer, Policy};
 use tallygate::tower::RateLimit;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
-use super::body::{Held, Reply};
+use super::body::{ResponseBody, TrackedBody};
 use super::client::Client;
-use super::client_io::Wire;
-use super::coalesce::Flights;
-use super::connection_state::{ConnectionState, Look};
-use super::error::Problem;
+use super::client_io::ClientIo;
+use super::coalesce::Coalesce;
+use super::connection_state::{ConnectionState, Deadline};
+use super::error::GatewayError;
 use super::forward::Forward;
-use super::read_ahead;
-use super::smuggling::validate;
-use super::tunnel::Tunnels;
-use super::{Limits, Settings, Stage};
+use super::tunnel::TunnelContext;
+use super::{Limits, Settings, read_ahead, smuggling};
+use crate::listener::{Accepted, ConnectionHandler, Phase};
 use crate::otlp;
 
-/// How HTTP is spoken with clients.
-pub(super) type Builder = auto::Builder<TokioExecutor>;
+/// Serves the gateway's connections.
+pub(super) struct GatewayHandler<P, S> {
+    http: auto::Builder<TokioExecutor>,
+    service: RateLimit<Coalesce<Forward>, P, S>,
+    pub(super) settings: Settings,
+}
 
-/// How HTTP is spoken with clients under these limits.
-pub(super) fn builder(limits: &Limits) -> Builder {
+impl<P, S> GatewayHandler<P, S> {
+    pub(super) fn new(service: RateLimit<Coalesce<Forward>, P, S>, settings: Settings) -> Self {
+        GatewayHandler {
+            http: http_builder(&settings.limits),
+            service,
+            settings,
+        }
+    }
+}
+
+fn http_builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        // It would run between requests too; the watch tells these times apart.
+        // hyper's timeout would also run between requests; `ConnectionState` has one for each.
         .header_read_timeout(None)
         .max_buf_size(limits.head_bytes.max(8 << 10));
-    // What hyper allows by itself costs no memory of its own.
+    // hyper allocates for any other number than its default.
     if limits.headers != Limits::default().headers {
         builder.http1().max_headers(limits.headers);
     }
@@ -57,182 +67,172 @@ pub(super) fn builder(limits: &Limits) -> Builder {
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(head_bytes)
         .max_pending_accept_reset_streams(20)
-        .keep_alive_interval(std::time::Duration::from_secs(30))
-        .keep_alive_timeout(std::time::Duration::from_secs(20));
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
     builder
 }
 
-/// What a connection needs of its gateway.
-pub(super) struct Serving<P, S> {
-    pub(super) builder: Builder,
-    pub(super) gated: RateLimit<Flights<Forward>, P, S>,
-    pub(super) settings: Settings,
-}
-
-/// Serves a connection until it ends, or has to.
-pub(super) async fn serve<P: Policy, S: Store, T>(
-    serving: Arc<Serving<P, S>>,
-    io: T,
-    (peer, by): (SocketAddr, &'static str),
-    watch: Arc<ConnectionState>,
-    mut stage: watch::Receiver<Stage>,
-) where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let timeouts = &serving.settings.timeouts;
-    let io = Wire::new(io, Arc::clone(&watch), timeouts.write);
-    let tunnels = Tunnels {
-        watch: Arc::clone(&watch),
-        stage: stage.clone(),
-    };
-    let client = Arc::new(Client::new(peer, by, tunnels));
-    let service = service_fn(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
-        answer(&serving, &client, request)
-    });
-    let mut connection = pin!(
-        serving
-            .builder
-            .serve_connection_with_upgrades(TokioIo::new(io), service)
-    );
-    let mut ending = false;
-    loop {
-        let now = *stage.borrow_and_update();
-        let idle = match now {
-            Stage::Open => timeouts.keep_alive,
-            Stage::Draining => {
-                watch.drain();
-                timeouts.linger.min(timeouts.keep_alive)
-            }
-            Stage::Cut => return,
+impl<P: Policy, S: Store> ConnectionHandler for GatewayHandler<P, S> {
+    async fn serve<T>(self: Arc<Self>, io: T, accepted: Accepted)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Accepted {
+            peer,
+            is_tls,
+            mut phase,
+            permit,
+        } = accepted;
+        let timeouts = &self.settings.timeouts;
+        let state = Arc::new(ConnectionState::new(permit, &self.settings.limits));
+        let io = ClientIo::new(io, Arc::clone(&state), timeouts.write);
+        let tunnel = TunnelContext {
+            state: Arc::clone(&state),
+            phase: phase.clone(),
         };
-        if now == Stage::Draining && watch.is_http2() && !ending {
-            // The client is told which requests were the last: none is lost.
-            connection.as_mut().graceful_shutdown();
-            ending = true;
-        }
-        let again = match watch.look(timeouts, idle) {
-            Look::Again(again) => again,
-            Look::Late | Look::Stuck => return,
-            Look::Idle if ending => return,
-            Look::Idle => {
+        let client = Arc::new(Client::new(peer, is_tls, tunnel));
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            handle(&self, &client, request)
+        });
+        let connection = self
+            .http
+            .serve_connection_with_upgrades(TokioIo::new(io), service);
+        let mut connection = pin!(connection);
+        let mut shutting_down = false;
+        loop {
+            let current = *phase.borrow_and_update();
+            let idle = match current {
+                Phase::Running => timeouts.keep_alive,
+                Phase::Draining => {
+                    state.drain();
+                    timeouts.linger.min(timeouts.keep_alive)
+                }
+                Phase::Aborting => return,
+            };
+            if current == Phase::Draining && state.is_http2() && !shutting_down {
+                // GOAWAY names the last request, so that none is lost.
                 connection.as_mut().graceful_shutdown();
-                ending = true;
-                tokio::time::Instant::now() + timeouts.header
+                shutting_down = true;
             }
-        };
-        let aside = async {
-            tokio::select! {
-                () = sleep_until(again) => true,
-                () = watch.enough.notified() => false,
-                // Without a gateway nobody would tell it to end.
-                told = stage.changed() => told.is_ok(),
+            let next_check = match state.check_deadline(timeouts, idle) {
+                Deadline::At(next_check) => next_check,
+                Deadline::HeadTimeout | Deadline::ResponseTimeout => return,
+                Deadline::Idle if shutting_down => return,
+                Deadline::Idle => {
+                    connection.as_mut().graceful_shutdown();
+                    shutting_down = true;
+                    Instant::now() + timeouts.header
+                }
+            };
+            let interrupt = async {
+                tokio::select! {
+                    () = sleep_until(next_check) => true,
+                    () = state.too_many_resets.notified() => false,
+                    // An error means that the listener is gone.
+                    changed = phase.changed() => changed.is_ok(),
+                }
+            };
+            // `FuturesUnordered` polls it only when woken, not with every poll of the connection.
+            let mut interrupt: FuturesUnordered<_> = [interrupt].into_iter().collect();
+            let goes_on = tokio::select! {
+                biased;
+                // Errors are the client's: it left, or was answered with a 400.
+                _ = connection.as_mut() => return,
+                goes_on = interrupt.next() => goes_on,
+            };
+            if goes_on != Some(true) {
+                return;
             }
-        };
-        // Looked at when it has something to say, not whenever the connection has.
-        let mut aside: FuturesUnordered<_> = [aside].into_iter().collect();
-        let goes_on = tokio::select! {
-            biased;
-            // Errors are the client's: it left, or what it sent was answered with a 400 already.
-            _ = connection.as_mut() => return,
-            goes_on = aside.next() => goes_on,
-        };
-        if goes_on != Some(true) {
-            return;
         }
-    }
-}
-
-/// Answers one request. What can be done at once is done at once: the future has no room for the
-/// request.
-fn answer<P: Policy, S: Store>(
-    serving: &Arc<Serving<P, S>>,
-    client: &Arc<Client>,
-    request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Held<Reply>>, Infallible>> + use<P, S> {
-    let watch = &client.tunnels.watch;
-    let version = request.version();
-    let mut in_flight = watch.begin(version);
-    let checked = validate(&request, watch.had_two_lengths(), &serving.settings.limits);
-    let answered = match (checked, &serving.settings.tracer) {
-        (Ok(()), None) => Answered::Gated(gated(serving, Arc::clone(client), request)),
-        (Ok(()), Some(_)) => {
-            let traced = traced(Arc::clone(serving), Arc::clone(client), request);
-            Answered::Traced(Box::pin(traced))
-        }
-        (Err(problem), _) => Answered::Refused(problem),
-    };
-    async move {
-        let mut response = match answered {
-            Answered::Gated(gated) => gated.await,
-            Answered::Traced(traced) => traced.await,
-            Answered::Refused(problem) => refused(problem),
-        };
-        in_flight.answered();
-        if version == Version::HTTP_2 {
-            response.headers_mut().remove(CONNECTION);
-        } else if in_flight.is_draining()
-            && response.status() != http::StatusCode::SWITCHING_PROTOCOLS
-        {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
-        }
-        Ok(response.map(|body| Held::new(body, in_flight)))
     }
 }
 
 /// How a request is answered.
-enum Answered<G, T> {
-    Gated(G),
-    /// Few are: the others' answers need not have room for it.
+enum Handling<L, T> {
+    Limited(L),
+    /// Boxed: few requests are traced, and the other futures stay small.
     Traced(Pin<Box<T>>),
-    Refused(Problem),
+    Rejected(GatewayError),
 }
 
-/// Answers a request that somebody may be told of.
-async fn traced<P: Policy, S: Store>(
-    serving: Arc<Serving<P, S>>,
+/// Handles one request. Validates it before the future is built, which then need not hold it.
+fn handle<P: Policy, S: Store>(
+    handler: &Arc<GatewayHandler<P, S>>,
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<TrackedBody>, Infallible>> + use<P, S> {
+    let state = &client.tunnel.state;
+    let version = request.version();
+    let mut in_flight = state.begin(version);
+    let limits = &handler.settings.limits;
+    let valid = smuggling::validate(&request, state.has_conflicting_framing(), limits);
+    let handling = match (valid, &handler.settings.tracer) {
+        (Ok(()), None) => Handling::Limited(limit(handler, Arc::clone(client), request)),
+        (Ok(()), Some(_)) => {
+            let traced = trace(Arc::clone(handler), Arc::clone(client), request);
+            Handling::Traced(Box::pin(traced))
+        }
+        (Err(error), _) => Handling::Rejected(error),
+    };
+    async move {
+        let mut response = match handling {
+            Handling::Limited(limited) => limited.await,
+            Handling::Traced(traced) => traced.await,
+            Handling::Rejected(error) => error.response().map(ResponseBody::Full),
+        };
+        in_flight.start_response();
+        if version == Version::HTTP_2 {
+            response.headers_mut().remove(CONNECTION);
+        } else if in_flight.is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Ok(response.map(|body| TrackedBody::new(body, in_flight)))
+    }
+}
+
+async fn trace<P: Policy, S: Store>(
+    handler: Arc<GatewayHandler<P, S>>,
     client: Arc<Client>,
     mut request: Request<Incoming>,
-) -> Response<Reply> {
-    let tracer = serving.settings.tracer.as_ref();
+) -> Response<ResponseBody> {
+    let tracer = handler.settings.tracer.as_ref();
     let span = tracer.and_then(|tracer| {
         tracer.start(otlp::Listener::Gateway, request.method(), request.headers())
     });
     match span {
-        None => gated(&serving, client, request).await,
+        None => limit(&handler, client, request).await,
         Some(span) => {
             span.propagate(request.headers_mut());
-            let answer = async { gated(&serving, client, request).await };
-            span.run(answer, Response::status).await
+            let response = async { limit(&handler, client, request).await };
+            span.run(response, Response::status).await
         }
     }
 }
 
-/// Answers a request that may go on to the limits, unless its client leaves before.
-fn gated<P: Policy, S: Store>(
-    serving: &Serving<P, S>,
+/// Passes a request through the limits, unless its client disconnects first.
+fn limit<P: Policy, S: Store>(
+    handler: &GatewayHandler<P, S>,
     client: Arc<Client>,
     request: Request<Incoming>,
-) -> impl Future<Output = Response<Reply>> + use<P, S> {
-    let (request, leaves) = read_ahead::watched(request, client);
-    let answered = serving.gated.clone().call(request);
+) -> impl Future<Output = Response<ResponseBody>> + use<P, S> {
+    let (request, disconnect) = read_ahead::wrap(request, client);
+    let response = handler.service.clone().call(request);
     async move {
-        match leaves {
+        match disconnect {
             None => {
-                let Ok(response) = answered.await;
+                let Ok(response) = response.await;
                 response
             }
-            Some(leaves) => tokio::select! {
+            Some(disconnect) => tokio::select! {
                 biased;
-                Ok(response) = answered => response,
-                // Whatever it waits for is for others now.
-                () = leaves => refused(Problem::BadRequest("the body broke off")),
+                Ok(response) = response => response,
+                // Frees its place in the queue.
+                () = disconnect => GatewayError::BadRequest("the body broke off")
+                    .response()
+                    .map(ResponseBody::Full),
             },
         }
     }
-}
-
-fn refused(problem: Problem) -> Response<Reply> {
-    problem.response().map(Reply::Text)
 }

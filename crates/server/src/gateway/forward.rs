@@ -1,5 +1,5 @@
-//! One request's way to an upstream and its answer's way back. Knows nothing of limits: whatever
-//! comes here has been let through and counted, once, however many upstreams are tried.
+//! Forwards a request to an upstream and its response to the client. Limits were applied and
+//! charged before, once, however many upstreams are tried.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::header::{HOST, HeaderValue};
+use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{Extensions, Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -17,14 +17,14 @@ use hyper::upgrade::{OnUpgrade, on};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use super::body::{Asked, Coming, Progress, Reply};
-use super::client::{Client, Inbound};
-use super::error::Problem;
-use super::settings::Speaks;
-use super::upstreams::{Answer, Outcome, Turn, Unanswered, Upstreams};
+use super::body::{OutboundBody, ResponseBody, UploadProgress, UpstreamBody};
+use super::client::{Client, InboundBody};
+use super::error::GatewayError;
+use super::settings::Protocol;
+use super::upstreams::{ServerIndex, UpstreamError, UpstreamResponse, UpstreamResult, Upstreams};
 use super::{Host, Settings, SettingsError, headers, tunnel};
 
-/// Sends requests to the upstreams.
+/// The service that forwards requests.
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
     shared: Arc<Shared>,
@@ -36,16 +36,17 @@ struct Shared {
     settings: Settings,
 }
 
-/// Why an upstream did not answer.
-enum Failed {
-    /// Nothing was written to it.
-    Unreached { late: bool },
-    /// Something may have been.
+/// Why an attempt failed.
+enum AttemptError {
+    /// Nothing was sent.
+    Connect {
+        timed_out: bool,
+    },
+    /// Something may have been sent.
     Broken,
-    /// It took too long.
-    Late,
-    /// The client's body stopped.
-    Client(Problem),
+    Timeout,
+    /// The client's body failed.
+    Client(GatewayError),
 }
 
 impl Forward {
@@ -60,219 +61,222 @@ impl Forward {
     }
 }
 
-impl Service<Request<Inbound>> for Forward {
-    type Response = Response<Reply>;
+impl Service<Request<InboundBody>> for Forward {
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Inbound>) -> Self::Future {
+    fn call(&mut self, request: Request<InboundBody>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
-        // Outside of the future, which would have to hold the head, and be moved with it.
-        let sent = shared.send(request);
+        // Outside of the future, which then does not hold the head.
+        let pending = shared.send(request);
         Box::pin(async move {
-            let answer = shared.answer(sent).await;
-            Ok(answer.unwrap_or_else(|problem| problem.response().map(Reply::Text)))
+            let response = shared.receive(pending).await;
+            Ok(response.unwrap_or_else(|error| error.response().map(ResponseBody::Full)))
         })
     }
 }
 
-/// A request on its way.
-struct Sent<A> {
-    asking: Asking<A>,
-    /// Its head once more, if another upstream may be asked.
-    spare: Option<Box<Parts>>,
-    until: Instant,
-    upgrades: Option<(OnUpgrade, Arc<Client>)>,
+/// A request that was sent.
+struct Pending<F> {
+    attempt: Attempt<F>,
+    /// The head for a second attempt at another upstream, if the request can be repeated.
+    retry_head: Option<Box<Parts>>,
+    deadline: Instant,
+    upgrade: Option<(OnUpgrade, Arc<Client>)>,
 }
 
-/// An upstream that is being asked.
-struct Asking<A> {
-    turn: Turn,
-    answer: A,
-    since: Instant,
-    progress: Option<Arc<Progress>>,
+/// A request to one upstream.
+struct Attempt<F> {
+    server: ServerIndex,
+    response: F,
+    started: Instant,
+    progress: Option<Arc<UploadProgress>>,
 }
 
 impl Shared {
-    /// Sends a request on its way.
-    fn send(&self, mut request: Request<Inbound>) -> Sent<impl Future<Output = Outcome> + use<>> {
-        let now = Instant::now();
-        let upgrade = headers::upgrade(&request);
-        let upgrades = upgrade.as_ref().map(|_| on(&mut request));
-        let (mut parts, Inbound { client, upload }) = request.into_parts();
-        upload.claim();
-        parts.extensions = Extensions::new();
-        self.prepare(&mut parts, upgrade.as_ref(), &client);
-
-        let empty = upload.is_end_stream();
-        let again = empty && parts.method.is_idempotent() && self.upstreams.are_several();
-        let spare = again.then(|| Box::new(parts.clone()));
-        let (body, progress) = match empty {
-            true => (Asked::empty(), None),
-            false => {
-                let most = self.settings.limits.body_bytes;
-                let (body, progress) = Asked::new(upload, most, self.settings.timeouts.body_idle);
-                (body, Some(progress))
-            }
-        };
-        Sent {
-            asking: self.ask(self.upstreams.pick(), parts, body, progress, now),
-            spare,
-            until: now + self.settings.timeouts.whole,
-            upgrades: upgrades.map(|upgrade| (upgrade, client)),
-        }
-    }
-
-    async fn answer(
+    fn send(
         &self,
-        sent: Sent<impl Future<Output = Outcome>>,
-    ) -> Result<Response<Reply>, Problem> {
-        let Sent {
-            asking,
-            spare,
-            until,
-            upgrades,
-        } = sent;
-        let turn = asking.turn;
-        let asked = match (self.answered(asking, until).await, spare) {
-            (Err(Failed::Unreached { late }), Some(parts)) => match self.upstreams.other(turn) {
-                // Seldom: the others' futures need not have room for it.
-                Some(other) => {
-                    let asking = self.ask(other, *parts, Asked::empty(), None, Instant::now());
-                    Box::pin(self.answered(asking, until)).await
-                }
-                None => Err(Failed::Unreached { late }),
-            },
-            (asked, _) => asked,
-        };
-        let answer = asked.map_err(|failed| match failed {
-            Failed::Unreached { late: true } | Failed::Late => Problem::UpstreamLate,
-            Failed::Unreached { late: false } | Failed::Broken => Problem::UpstreamFailed,
-            Failed::Client(problem) => problem,
-        })?;
-        self.finish(answer, until, upgrades)
-    }
-
-    /// Makes a head the one that upstreams get, but for what differs between them.
-    fn prepare(&self, parts: &mut Parts, upgrade: Option<&HeaderValue>, client: &Client) {
-        if let Some(named) = parts.uri.authority()
+        mut request: Request<InboundBody>,
+    ) -> Pending<impl Future<Output = UpstreamResult> + use<>> {
+        let now = Instant::now();
+        let protocol = headers::upgrade(&request);
+        let upgrade = protocol.as_ref().map(|_| on(&mut request));
+        let (mut parts, InboundBody { client, body }) = request.into_parts();
+        body.start_forwarding();
+        parts.extensions = Extensions::new();
+        if let Some(authority) = parts.uri.authority()
             && !parts.headers.contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(named.as_str())
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
         {
             parts.headers.insert(HOST, host);
         }
-        let trusted = self.settings.trusted.trusts(client.peer);
-        headers::forward(&mut parts.headers, upgrade, client, trusted);
+        let is_trusted = self.settings.trusted.contains(client.address);
+        headers::prepare_request(&mut parts.headers, protocol.as_ref(), &client, is_trusted);
+
+        let is_empty = body.is_end_stream();
+        let can_retry = is_empty && parts.method.is_idempotent() && self.upstreams.are_several();
+        let retry_head = can_retry.then(|| Box::new(parts.clone()));
+        let (body, progress) = match is_empty {
+            true => (OutboundBody::empty(), None),
+            false => {
+                let Settings {
+                    limits, timeouts, ..
+                } = &self.settings;
+                let (body, progress) =
+                    OutboundBody::new(body, limits.body_bytes, timeouts.body_idle);
+                (body, Some(progress))
+            }
+        };
+        Pending {
+            attempt: self.attempt(self.upstreams.pick(), parts, body, progress, now),
+            retry_head,
+            deadline: now + self.settings.timeouts.whole,
+            upgrade: upgrade.map(|upgrade| (upgrade, client)),
+        }
     }
 
-    /// Asks one upstream.
-    fn ask(
+    async fn receive(
         &self,
-        turn: Turn,
+        pending: Pending<impl Future<Output = UpstreamResult>>,
+    ) -> Result<Response<ResponseBody>, GatewayError> {
+        let Pending {
+            attempt,
+            retry_head,
+            deadline,
+            upgrade,
+        } = pending;
+        let first = attempt.server;
+        let mut result = self.wait(attempt, deadline).await;
+        if let (Err(AttemptError::Connect { .. }), Some(parts)) = (&result, retry_head)
+            && let Some(other) = self.upstreams.other(first)
+        {
+            let body = OutboundBody::empty();
+            let attempt = self.attempt(other, *parts, body, None, Instant::now());
+            // Boxed: seldom needed, and the other futures stay small.
+            result = Box::pin(self.wait(attempt, deadline)).await;
+        }
+        match result {
+            Ok(response) => self.finish(response, deadline, upgrade),
+            Err(AttemptError::Connect { timed_out: true } | AttemptError::Timeout) => {
+                Err(GatewayError::UpstreamTimeout)
+            }
+            Err(AttemptError::Connect { timed_out: false } | AttemptError::Broken) => {
+                Err(GatewayError::UpstreamFailed)
+            }
+            Err(AttemptError::Client(error)) => Err(error),
+        }
+    }
+
+    /// Sends a request to one upstream.
+    fn attempt(
+        &self,
+        index: ServerIndex,
         mut parts: Parts,
-        body: Asked,
-        progress: Option<Arc<Progress>>,
-        since: Instant,
-    ) -> Asking<impl Future<Output = Outcome> + use<>> {
-        let server = self.upstreams.server(turn);
-        match (server.speaks, self.settings.host) {
-            (Speaks::Http1, host) => {
+        body: OutboundBody,
+        progress: Option<Arc<UploadProgress>>,
+        now: Instant,
+    ) -> Attempt<impl Future<Output = UpstreamResult> + use<>> {
+        let server = self.upstreams.server(index);
+        match (server.protocol, self.settings.host) {
+            (Protocol::Http1, host) => {
                 parts.version = Version::HTTP_11;
                 if host == Host::Upstream || !parts.headers.contains_key(HOST) {
                     parts.headers.insert(HOST, server.host.clone());
                 }
             }
-            // Its own name is in the address already.
-            (Speaks::Http2, _) => {
+            // `:authority` names the upstream.
+            (Protocol::Http2, _) => {
                 parts.version = Version::HTTP_2;
-                for name in [HOST, http::header::CONNECTION, http::header::UPGRADE] {
+                for name in [HOST, CONNECTION, UPGRADE] {
                     parts.headers.remove(name);
                 }
             }
         }
-        Asking {
-            turn,
-            answer: server.ask(parts, body, since),
-            since,
+        Attempt {
+            server: index,
+            response: server.send(parts, body, now),
+            started: now,
             progress,
         }
     }
 
-    /// Waits for an upstream's answer.
-    async fn answered(
+    /// Waits for an upstream's response.
+    async fn wait(
         &self,
-        asking: Asking<impl Future<Output = Outcome>>,
-        until: Instant,
-    ) -> Result<Answer, Failed> {
-        let Asking {
-            turn,
-            answer,
-            since,
+        attempt: Attempt<impl Future<Output = UpstreamResult>>,
+        deadline: Instant,
+    ) -> Result<UpstreamResponse, AttemptError> {
+        let Attempt {
+            server,
+            response,
+            started,
             progress,
-        } = asking;
-        let mut answer = pin!(answer);
+        } = attempt;
+        let mut response = pin!(response);
         let first_byte = self.settings.timeouts.first_byte;
-        let mut patience = since + first_byte;
-        let answer = loop {
-            match timeout_at(patience.min(until), answer.as_mut()).await {
-                Ok(answer) => break answer,
-                Err(_) => {
-                    // As long as the body moves, the upstream is not the slow one.
-                    let moved = progress.as_ref().map(|body| body.last() + first_byte);
-                    match moved {
-                        Some(later) if later > patience && patience < until => patience = later,
-                        Some(_) | None => return Err(Failed::Late),
-                    }
+        let mut first_byte_deadline = started + first_byte;
+        let result = loop {
+            let timeout = first_byte_deadline.min(deadline);
+            if let Ok(result) = timeout_at(timeout, response.as_mut()).await {
+                break result;
+            }
+            // While the upload makes progress, the upstream is not at fault.
+            let later = progress.as_ref().map(|upload| upload.last() + first_byte);
+            match later {
+                Some(later) if later > first_byte_deadline && first_byte_deadline < deadline => {
+                    first_byte_deadline = later;
                 }
+                Some(_) | None => return Err(AttemptError::Timeout),
             }
         };
-        match answer {
-            Ok(answer) => {
-                self.upstreams.answered(turn);
-                Ok(answer)
+        match result {
+            Ok(response) => {
+                self.upstreams.record_success(server);
+                Ok(response)
             }
-            Err(Unanswered::Unreached(error)) => {
-                self.upstreams.failed(turn, &*error);
-                let late = is_late(&*error);
-                Err(Failed::Unreached { late })
+            Err(UpstreamError::Connect(error)) => {
+                self.upstreams.record_failure(server, &*error);
+                let timed_out = is_timeout(&*error);
+                Err(AttemptError::Connect { timed_out })
             }
-            Err(Unanswered::Broken) => Err(match progress.and_then(|body| body.fault()) {
-                Some(problem) => Failed::Client(problem),
-                None => Failed::Broken,
+            Err(UpstreamError::Broken) => Err(match progress.and_then(|upload| upload.error()) {
+                Some(error) => AttemptError::Client(error),
+                None => AttemptError::Broken,
             }),
         }
     }
 
-    /// Makes an upstream's answer the one that the client gets.
+    /// Turns an upstream's response into the one that the client gets.
     fn finish(
         &self,
-        (mut answer, mut lent): Answer,
-        until: Instant,
-        upgrades: Option<(OnUpgrade, Arc<Client>)>,
-    ) -> Result<Response<Reply>, Problem> {
+        (mut response, mut connection): UpstreamResponse,
+        deadline: Instant,
+        upgrade: Option<(OnUpgrade, Arc<Client>)>,
+    ) -> Result<Response<ResponseBody>, GatewayError> {
         let timeouts = &self.settings.timeouts;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // An upstream that goes on with a protocol nobody asked for is not understood.
-            let (upgrade, client) = upgrades.ok_or(Problem::UpstreamFailed)?;
-            let tunnels = client.tunnels.clone();
-            lent = None;
-            tunnel::open(upgrade, on(&mut answer), timeouts.tunnel_idle, tunnels);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // A switch that the request did not ask for is an error.
+            let (upgrade, client) = upgrade.ok_or(GatewayError::UpstreamFailed)?;
+            connection = None;
+            let context = client.tunnel.clone();
+            tunnel::spawn(upgrade, on(&mut response), timeouts.tunnel_idle, context);
         }
-        let (mut parts, body) = answer.into_parts();
+        let (mut parts, body) = response.into_parts();
         parts.version = Version::HTTP_11;
         parts.extensions = Extensions::new();
-        headers::backward(parts.status, &mut parts.headers);
-        let reply = Reply::Upstream(Coming::new(body, lent, timeouts.answer_idle, until));
-        Ok(Response::from_parts(parts, reply))
+        headers::prepare_response(parts.status, &mut parts.headers);
+        let body = UpstreamBody::new(body, connection, timeouts.answer_idle, deadline);
+        Ok(Response::from_parts(parts, ResponseBody::Upstream(body)))
     }
 }
 
-/// Whether a connection took too long, rather than being refused.
-fn is_late(error: &(dyn Error + 'static)) -> bool {
+/// Whether connecting timed out rather than being refused.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {

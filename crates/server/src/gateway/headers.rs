@@ -1,7 +1,6 @@
-//! Headers on their way through: those for one connection only go no further, and the upstream is
-//! told for whom a request is forwarded. Knows nothing of connections.
+//! Removes hop-by-hop headers and adds the `X-Forwarded-*` ones.
 //!
-//! No `Via` is added: servers exist that no longer compress their answers when they see one.
+//! No `Via` is added: some servers do not compress responses to requests that have one.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
@@ -15,8 +14,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Whether a header is for one connection only, whatever `Connection` says.
-fn is_for_one_connection(name: &HeaderName) -> bool {
+/// Whether a header is hop-by-hop even if `Connection` does not list it.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "keep-alive"
@@ -30,10 +29,10 @@ fn is_for_one_connection(name: &HeaderName) -> bool {
     )
 }
 
-/// Whether a header says for whom a request is forwarded: only a trusted peer's are passed on.
-fn is_claim(name: &HeaderName) -> bool {
+/// Whether a header names the original client or request: only a trusted peer's are passed on.
+fn is_forwarding_header(name: &HeaderName) -> bool {
     let name = name.as_str();
-    // Some proxies tell the user they let in, or the request's own line, in headers of these kinds.
+    // Some proxies pass the authenticated user or the original request line in these.
     name.starts_with("x-forwarded-")
         || name.starts_with("x-original-")
         || matches!(
@@ -47,48 +46,47 @@ fn is_claim(name: &HeaderName) -> bool {
         )
 }
 
-/// Removes the headers with such names. A request has few headers, and most have none of these: to
-/// look at each is faster than to look all of them up.
-fn remove(headers: &mut HeaderMap, such: fn(&HeaderName) -> bool) {
-    while let Some(name) = headers.keys().find(|name| such(name)).cloned() {
+/// Removes the matching headers. A request has few: testing each is faster than looking up every
+/// name.
+fn remove_if(headers: &mut HeaderMap, predicate: fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| predicate(name)).cloned() {
         headers.remove(name);
     }
 }
 
-/// Removes what is for one connection only.
-pub(super) fn strip(headers: &mut HeaderMap) {
+/// Removes the hop-by-hop headers.
+fn strip(headers: &mut HeaderMap) {
     if let Some(first) = headers.get(CONNECTION) {
-        // Nearly all say one of these and nothing else.
-        if !is_no_name(first.as_bytes()) || headers.get_all(CONNECTION).iter().nth(1).is_some() {
+        // The usual values name no header.
+        if !is_option(first.as_bytes()) || headers.get_all(CONNECTION).iter().nth(1).is_some() {
             for name in listed(headers) {
                 headers.remove(name);
             }
         }
         headers.remove(CONNECTION);
     }
-    remove(headers, is_for_one_connection);
+    remove_if(headers, is_hop_by_hop);
 }
 
-/// Whether what `Connection` says is no header's name, or one that is removed anyway.
-fn is_no_name(said: &[u8]) -> bool {
-    said.eq_ignore_ascii_case(b"keep-alive") || said.eq_ignore_ascii_case(b"close")
+/// Whether an element of `Connection` names no header, or one that is removed anyway.
+fn is_option(element: &[u8]) -> bool {
+    element.eq_ignore_ascii_case(b"keep-alive") || element.eq_ignore_ascii_case(b"close")
 }
 
-/// The headers that `Connection` says are for one connection only. Whom a request is for and how
-/// long its body is are never.
+/// The headers that `Connection` lists, but never `Host` and `Content-Length`.
 fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(CONNECTION).iter();
     let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     names
         .map(<[u8]>::trim_ascii)
-        .filter(|name| !is_no_name(name))
+        .filter(|name| !is_option(name))
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| ![HOST, CONTENT_LENGTH].contains(name))
         .collect()
 }
 
-/// The protocol that a request asks to go on with; none if it asks for none, or for HTTP/2, which
-/// would lead around the limits.
+/// The protocol that a request wants to upgrade to. HTTP/2 is not upgraded to: requests inside
+/// would bypass the limits.
 pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
     let headers = request.headers();
     if request.version() != Version::HTTP_11 || request.method() != Method::GET {
@@ -96,22 +94,22 @@ pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
     }
     let mut protocols = headers.get_all(UPGRADE).iter();
     let protocol = protocols.next()?;
-    let asks = listed(headers).contains(&UPGRADE);
-    let alone = protocols.next().is_none();
+    let is_listed = listed(headers).contains(&UPGRADE);
+    let is_single = protocols.next().is_none();
     let text = protocol.to_str().ok()?;
     let is_http = text
         .split(',')
         .any(|one| one.trim_ascii().to_ascii_lowercase().starts_with("h2"));
-    (asks && alone && !is_http).then(|| protocol.clone())
+    (is_listed && is_single && !is_http).then(|| protocol.clone())
 }
 
-/// Makes a request's headers those that the upstream gets; what a trusted peer says of whom it
-/// forwards is kept.
-pub(super) fn forward(
+/// Turns a client's headers into those that the upstream gets. Forwarding headers of a trusted peer
+/// are kept and extended.
+pub(super) fn prepare_request(
     headers: &mut HeaderMap,
     upgrade: Option<&HeaderValue>,
     client: &Client,
-    trusted: bool,
+    is_trusted: bool,
 ) {
     let trailers = headers.get_all(TE).iter().any(|te| {
         let mut codings = te.as_bytes().split(|&byte| byte == b',');
@@ -125,30 +123,30 @@ pub(super) fn forward(
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
-    // The gateway says `100 Continue` itself, once the body is wanted.
+    // The gateway sends `100 Continue` itself.
     if headers
         .get(EXPECT)
         .is_some_and(|expects| expects.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     {
         headers.remove(EXPECT);
     }
-    if !trusted {
-        remove(headers, is_claim);
-        headers.insert(X_FORWARDED_FOR, client.from.clone());
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.by));
+    if !is_trusted {
+        remove_if(headers, is_forwarding_header);
+        headers.insert(X_FORWARDED_FOR, client.address_header.clone());
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
         if let Some(host) = headers.get(HOST).cloned() {
             headers.insert(X_FORWARDED_HOST, host);
         }
         return;
     }
-    append(headers, &X_FORWARDED_FOR, &client.from);
+    append(headers, &X_FORWARDED_FOR, &client.address_header);
     if headers.contains_key(FORWARDED)
         && let Ok(element) = HeaderValue::try_from(forwarded(client))
     {
         append(headers, &FORWARDED, &element);
     }
     if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.by));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
     }
     if !headers.contains_key(X_FORWARDED_HOST)
         && let Some(host) = headers.get(HOST).cloned()
@@ -157,8 +155,8 @@ pub(super) fn forward(
     }
 }
 
-/// Makes an answer's headers those that the client gets.
-pub(super) fn backward(status: StatusCode, headers: &mut HeaderMap) {
+/// Turns an upstream's headers into those that the client gets.
+pub(super) fn prepare_response(status: StatusCode, headers: &mut HeaderMap) {
     let upgrade = match status {
         StatusCode::SWITCHING_PROTOCOLS => headers.get(UPGRADE).cloned(),
         _ => None,
@@ -170,7 +168,7 @@ pub(super) fn backward(status: StatusCode, headers: &mut HeaderMap) {
     }
 }
 
-/// Adds an element to a list, in one line whatever the number of lines before.
+/// Appends an element to a list header and joins its lines.
 fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
     if !headers.contains_key(name) {
         headers.insert(name, element.clone());
@@ -189,13 +187,13 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
 
 /// The peer as an element of a `Forwarded` list.
 fn forwarded(client: &Client) -> Vec<u8> {
-    let from = client.from.as_bytes();
+    let address = client.address_header.as_bytes();
     let mut element = b"for=".to_vec();
-    match from.contains(&b':') {
-        true => element.extend([b"\"[", from, b"]\""].concat()),
-        false => element.extend_from_slice(from),
+    match address.contains(&b':') {
+        true => element.extend([b"\"[", address, b"]\""].concat()),
+        false => element.extend_from_slice(address),
     }
     element.extend_from_slice(b";proto=");
-    element.extend_from_slice(client.by.as_bytes());
+    element.extend_from_slice(client.scheme.as_bytes());
     element
 }

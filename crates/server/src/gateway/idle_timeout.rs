@@ -1,4 +1,4 @@
-//! A time limit on something that may have to wait: nothing is set up until it does.
+//! A timeout that sets no timer while there is progress.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,29 +9,29 @@ use tokio::time::{Sleep, sleep};
 
 /// How long something may go without progress.
 #[derive(Debug)]
-pub(super) struct Timer {
-    longest: Duration,
+pub(super) struct IdleTimeout {
+    timeout: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Timer {
-    pub(super) fn new(longest: Duration) -> Self {
-        Timer {
-            longest,
+impl IdleTimeout {
+    pub(super) fn new(timeout: Duration) -> Self {
+        IdleTimeout {
+            timeout,
             sleep: None,
         }
     }
 
-    /// There was progress.
+    /// Stops the timer after progress.
     pub(super) fn stop(&mut self) {
         self.sleep = None;
     }
 
-    /// There was none: ready once that has lasted too long.
+    /// Starts the timer if it is stopped; ready once it has expired.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let sleep = self
             .sleep
-            .get_or_insert_with(|| Box::pin(sleep(self.longest)));
+            .get_or_insert_with(|| Box::pin(sleep(self.timeout)));
         sleep.as_mut().poll(context)
     }
 }

@@ -1,8 +1,8 @@
-//! Connections to one server that speaks HTTP/1.1, kept for the next request. Knows nothing of what
-//! is asked.
+//! A pool of HTTP/1.1 connections to one server.
 //!
-//! A client that knows many servers looks each up by its name and starts a task to learn when a
-//! connection is free again, for every request; with one server neither is needed.
+//! Written by hand: hyper-util's `client::pool::cache` bounds neither the number nor the age of idle
+//! connections, takes back every dropped one, also in the middle of a body, and does not return an
+//! unsent request. Its legacy client costs a lookup and a task per request.
 
 use std::fmt;
 use std::future::Future;
@@ -14,141 +14,139 @@ use hyper::client::conn::http1::{self, SendRequest};
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
-use super::body::Asked;
-use super::upstreams::{Https, Outcome, Unanswered};
+use super::body::OutboundBody;
+use super::upstreams::{Connector, UpstreamError, UpstreamResult};
+
+type Sender = SendRequest<OutboundBody>;
 
 /// Connections to one server.
 pub(super) struct Pool(Arc<Shared>);
 
 struct Shared {
-    to: Uri,
-    https: Https,
+    uri: Uri,
+    connector: Connector,
     idle: Mutex<Idle>,
-    most: usize,
-    longest: Duration,
+    max_idle: usize,
+    idle_timeout: Duration,
 }
 
-/// Connections that nobody uses, the one that was used last at the end.
+/// Idle connections, the most recently used one last.
 #[derive(Default)]
 struct Idle {
-    all: Vec<Kept>,
-    /// Whether somebody looks after those that are kept for too long.
-    swept: bool,
-}
-
-struct Kept {
-    sender: SendRequest<Asked>,
-    since: Instant,
+    connections: Vec<(Sender, Instant)>,
+    /// Whether a task evicts those that are idle for too long.
+    has_evictor: bool,
 }
 
 /// A connection in use.
-pub(super) struct Lent {
-    sender: SendRequest<Asked>,
+pub(super) struct PooledConnection {
+    sender: Sender,
     pool: Arc<Shared>,
 }
 
 impl Pool {
-    /// At most so many connections are kept, and for no longer than this.
-    pub(super) fn new(to: Uri, https: Https, most: usize, longest: Duration) -> Self {
+    pub(super) fn new(
+        uri: Uri,
+        connector: Connector,
+        max_idle: usize,
+        idle_timeout: Duration,
+    ) -> Self {
         Pool(Arc::new(Shared {
-            to,
-            https,
+            uri,
+            connector,
             idle: Mutex::default(),
-            most,
-            longest,
+            max_idle,
+            idle_timeout,
         }))
     }
 
-    /// Sends a request, at once if a connection is free. One that closes before it takes the request
-    /// costs nothing but another try.
+    /// Sends a request on an idle connection, or on a new one. A request is sent again only if the
+    /// connection closed before taking it.
     pub(super) fn send(
         &self,
-        request: Request<Asked>,
+        request: Request<OutboundBody>,
         now: Instant,
-    ) -> impl Future<Output = Outcome> + use<> {
-        let first = match self.0.take(now) {
+    ) -> impl Future<Output = UpstreamResult> + use<> {
+        let first = match self.0.checkout(now) {
             Some(mut sender) => Ok((sender.try_send_request(request), sender)),
             None => Err(request),
         };
         let pool = Arc::clone(&self.0);
         async move {
             let request = match first {
-                Ok((answer, sender)) => match answer.await {
-                    Ok(answer) => return Ok((answer, Some(Lent { sender, pool }))),
-                    Err(mut unsent) => match unsent.take_message() {
-                        Some(request) => request,
-                        None => return Err(Unanswered::Broken),
-                    },
+                Ok((response, sender)) => match response.await {
+                    Ok(response) => return Ok((response, Some(PooledConnection { sender, pool }))),
+                    Err(mut error) => error.take_message().ok_or(UpstreamError::Broken)?,
                 },
                 Err(request) => request,
             };
-            // Seldom: the others' futures need not have room for it.
-            Box::pin(pool.ask_anew(request)).await
+            // Boxed: seldom needed, and the other futures stay small.
+            Box::pin(pool.connect_and_send(request)).await
         }
     }
 }
 
 impl Shared {
-    /// Sends a request on a connection of its own, or on one that has become free.
-    async fn ask_anew(self: Arc<Self>, mut request: Request<Asked>) -> Outcome {
-        while let Some(mut sender) = self.take(Instant::now()) {
+    /// Sends a request on a connection that has become idle, or on a new one.
+    async fn connect_and_send(
+        self: Arc<Self>,
+        mut request: Request<OutboundBody>,
+    ) -> UpstreamResult {
+        while let Some(mut sender) = self.checkout(Instant::now()) {
             match sender.try_send_request(request).await {
-                Ok(answer) => return Ok((answer, Some(Lent { sender, pool: self }))),
-                Err(mut unsent) => match unsent.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(Unanswered::Broken),
-                },
+                Ok(response) => {
+                    return Ok((response, Some(PooledConnection { sender, pool: self })));
+                }
+                Err(mut error) => request = error.take_message().ok_or(UpstreamError::Broken)?,
             }
         }
         let mut sender = self.connect().await?;
         match sender.try_send_request(request).await {
-            Ok(answer) => Ok((answer, Some(Lent { sender, pool: self }))),
-            Err(_) => Err(Unanswered::Broken),
+            Ok(response) => Ok((response, Some(PooledConnection { sender, pool: self }))),
+            Err(_) => Err(UpstreamError::Broken),
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Asked>, Unanswered> {
-        let stream = self.https.clone().call(self.to.clone()).await;
-        let stream = stream.map_err(Unanswered::Unreached)?;
-        let opened = http1::handshake(stream).await;
-        let (sender, connection) = opened.map_err(|error| Unanswered::Unreached(error.into()))?;
-        // How it ends, whoever uses it is told.
+    async fn connect(&self) -> Result<Sender, UpstreamError> {
+        let stream = self.connector.clone().call(self.uri.clone()).await;
+        let stream = stream.map_err(UpstreamError::Connect)?;
+        let handshake = http1::handshake(stream).await;
+        let (sender, connection) =
+            handshake.map_err(|error| UpstreamError::Connect(error.into()))?;
+        // Its errors reach the sender.
         tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 
-    /// A connection that can be used at once; those that have closed are forgotten on the way.
-    fn take(&self, now: Instant) -> Option<SendRequest<Asked>> {
+    /// Takes an idle connection that is ready, and drops those that are closed or expired.
+    fn checkout(&self, now: Instant) -> Option<Sender> {
         let mut idle = self.idle();
-        let mut place = idle.all.len();
-        while let Some(before) = place.checked_sub(1) {
-            place = before;
-            let kept = &idle.all[place];
-            if now.duration_since(kept.since) > self.longest {
-                // As have all before it.
-                idle.all.drain(..=place);
+        for index in (0..idle.connections.len()).rev() {
+            let (sender, since) = &idle.connections[index];
+            if now.duration_since(*since) > self.idle_timeout {
+                // All before it are older.
+                idle.connections.drain(..=index);
                 return None;
             }
-            if kept.sender.is_ready() {
-                return Some(idle.all.remove(place).sender);
+            if sender.is_ready() {
+                return Some(idle.connections.remove(index).0);
             }
-            if kept.sender.is_closed() {
-                idle.all.remove(place);
+            if sender.is_closed() {
+                idle.connections.remove(index);
             }
         }
         None
     }
 
-    fn keep(self: &Arc<Self>, sender: SendRequest<Asked>) {
+    fn put(self: &Arc<Self>, sender: Sender) {
         let mut idle = self.idle();
-        if sender.is_closed() || idle.all.len() >= self.most {
+        if sender.is_closed() || idle.connections.len() >= self.max_idle {
             return;
         }
-        let since = Instant::now();
-        idle.all.push(Kept { sender, since });
-        if !idle.swept {
-            idle.swept = true;
-            tokio::spawn(sweep(Arc::downgrade(self), self.longest));
+        idle.connections.push((sender, Instant::now()));
+        if !idle.has_evictor {
+            idle.has_evictor = true;
+            tokio::spawn(evict(Arc::downgrade(self), self.idle_timeout));
         }
     }
 
@@ -157,40 +155,41 @@ impl Shared {
     }
 }
 
-/// Closes connections that were kept for too long, until none is left.
-async fn sweep(pool: Weak<Shared>, longest: Duration) {
+/// Closes expired connections until none is idle.
+async fn evict(pool: Weak<Shared>, idle_timeout: Duration) {
     loop {
-        sleep(longest).await;
+        sleep(idle_timeout).await;
         let Some(pool) = pool.upgrade() else { return };
         let now = Instant::now();
         let mut idle = pool.idle();
-        idle.all
-            .retain(|kept| now.duration_since(kept.since) <= longest && !kept.sender.is_closed());
-        if idle.all.is_empty() {
-            idle.swept = false;
+        idle.connections.retain(|(sender, since)| {
+            now.duration_since(*since) <= idle_timeout && !sender.is_closed()
+        });
+        if idle.connections.is_empty() {
+            idle.has_evictor = false;
             return;
         }
     }
 }
 
-impl Lent {
-    /// Its answer has come to an end: the next request can have it.
-    pub(super) fn give_back(self) {
-        let Lent { sender, pool } = self;
-        pool.keep(sender);
+impl PooledConnection {
+    /// Returns the connection to the pool. Dropped instead, it is closed.
+    pub(super) fn release(self) {
+        let PooledConnection { sender, pool } = self;
+        pool.put(sender);
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("to", &self.0.to)
+            .field("uri", &self.0.uri)
             .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for PooledConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").finish_non_exhaustive()
+        f.debug_struct("PooledConnection").finish_non_exhaustive()
     }
 }

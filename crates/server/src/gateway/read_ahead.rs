@@ -1,5 +1,5 @@
-//! A request's body while its request is held back: read ahead a little, so that a client who leaves
-//! with half of it sent is noticed. Knows nothing of why a request is held back.
+//! Reads ahead in a request's body while the request is delayed, so that a client that disconnects
+//! in the middle of its body is noticed.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,100 +13,96 @@ use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::client::{Client, Inbound};
+use super::client::{Client, InboundBody};
 
-/// The most bytes that are read ahead. Who has sent more and leaves is noticed when its time comes.
-const MOST: usize = 64 << 10;
+/// How much is read ahead. With more than that a disconnect is noticed only on forwarding.
+const MAX_BYTES: usize = 64 << 10;
+/// What a buffered frame takes besides its bytes: a body may come in very small frames.
+const FRAME_OVERHEAD_BYTES: usize = 256;
 
-/// What is kept around a frame, and what its bytes are a part of.
-const FRAME: usize = 256;
-
-/// A request's body as it comes from the client.
+/// A request's body as the client sends it.
 #[derive(Debug)]
-pub(super) enum Upload {
-    /// Nobody reads ahead.
+pub(super) enum ClientBody {
     Plain(Incoming),
-    /// Somebody may.
-    Shared(Arc<Mutex<Ahead>>),
+    ReadAhead(Arc<Mutex<Buffer>>),
 }
 
-/// A body and what was read of it ahead.
+/// A body and the frames read ahead of it.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct Buffer {
     incoming: Incoming,
     frames: VecDeque<Frame<Bytes>>,
     bytes: usize,
     ended: bool,
-    /// Whether the body is on its way to an upstream.
-    claimed: bool,
+    /// Whether the body is being forwarded, which ends reading ahead.
+    forwarding: bool,
 }
 
-/// Reads ahead for as long as a body is not on its way, and ends if the client leaves.
+/// Reads ahead until the body is forwarded; ready if the client disconnects.
 #[derive(Debug)]
-pub(super) struct Leaves(Arc<Mutex<Ahead>>);
+pub(super) struct Disconnect(Arc<Mutex<Buffer>>);
 
-/// Makes a request's body one that is read ahead, where that is of use: HTTP/2 tells by itself who
-/// leaves, and who waits to be asked for a body has not sent any.
-pub(super) fn watched(
+/// Makes a request's body one that is read ahead, where that is needed: HTTP/2 reports a disconnect
+/// by itself, and a client that waits for `100 Continue` has not sent a body yet.
+pub(super) fn wrap(
     request: Request<Incoming>,
     client: Arc<Client>,
-) -> (Request<Inbound>, Option<Leaves>) {
+) -> (Request<InboundBody>, Option<Disconnect>) {
     let plain = request.version() == Version::HTTP_2
         || request.body().is_end_stream()
         || request.headers().contains_key(EXPECT);
-    let mut leaves = None;
+    let mut disconnect = None;
     let request = request.map(|incoming| {
-        let upload = match plain {
-            true => Upload::Plain(incoming),
+        let body = match plain {
+            true => ClientBody::Plain(incoming),
             false => {
-                let ahead = Arc::new(Mutex::new(Ahead {
+                let buffer = Arc::new(Mutex::new(Buffer {
                     incoming,
                     frames: VecDeque::new(),
                     bytes: 0,
                     ended: false,
-                    claimed: false,
+                    forwarding: false,
                 }));
-                leaves = Some(Leaves(Arc::clone(&ahead)));
-                Upload::Shared(ahead)
+                disconnect = Some(Disconnect(Arc::clone(&buffer)));
+                ClientBody::ReadAhead(buffer)
             }
         };
-        Inbound { client, upload }
+        InboundBody { client, body }
     });
-    (request, leaves)
+    (request, disconnect)
 }
 
-impl Upload {
-    /// The body is on its way: from now on nobody else reads it.
-    pub(super) fn claim(&self) {
+impl ClientBody {
+    /// Ends reading ahead.
+    pub(super) fn start_forwarding(&self) {
         match self {
-            Upload::Plain(_) => {}
-            Upload::Shared(ahead) => lock(ahead).claimed = true,
+            ClientBody::Plain(_) => {}
+            ClientBody::ReadAhead(buffer) => lock(buffer).forwarding = true,
         }
     }
 }
 
-fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
-    ahead.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(buffer: &Mutex<Buffer>) -> MutexGuard<'_, Buffer> {
+    buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a frame takes, with what is kept around it: a body may come in very small ones.
-fn room(frame: &Frame<Bytes>) -> usize {
-    FRAME + frame.data_ref().map_or(0, Bytes::len)
+fn buffered_bytes(frame: &Frame<Bytes>) -> usize {
+    FRAME_OVERHEAD_BYTES + frame.data_ref().map_or(0, Bytes::len)
 }
 
-impl Future for Leaves {
+impl Future for Disconnect {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut ahead = lock(&self.0);
-        while !ahead.claimed && !ahead.ended && ahead.bytes < MOST {
-            match Pin::new(&mut ahead.incoming).poll_frame(context) {
+        let mut buffer = lock(&self.0);
+        while !buffer.forwarding && !buffer.ended && buffer.bytes < MAX_BYTES {
+            match Pin::new(&mut buffer.incoming).poll_frame(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => ahead.ended = true,
+                Poll::Ready(None) => buffer.ended = true,
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(()),
                 Poll::Ready(Some(Ok(frame))) => {
-                    ahead.bytes += room(&frame);
-                    ahead.frames.push_back(frame);
+                    buffer.bytes += buffered_bytes(&frame);
+                    buffer.frames.push_back(frame);
                 }
             }
         }
@@ -114,7 +110,7 @@ impl Future for Leaves {
     }
 }
 
-impl Body for Upload {
+impl Body for ClientBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -123,17 +119,17 @@ impl Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Upload::Plain(incoming) => Pin::new(incoming).poll_frame(context),
-            Upload::Shared(ahead) => {
-                let mut ahead = lock(ahead);
-                ahead.claimed = true;
-                match ahead.frames.pop_front() {
+            ClientBody::Plain(incoming) => Pin::new(incoming).poll_frame(context),
+            ClientBody::ReadAhead(buffer) => {
+                let mut buffer = lock(buffer);
+                buffer.forwarding = true;
+                match buffer.frames.pop_front() {
                     Some(frame) => {
-                        ahead.bytes -= room(&frame);
+                        buffer.bytes -= buffered_bytes(&frame);
                         Poll::Ready(Some(Ok(frame)))
                     }
-                    None if ahead.ended => Poll::Ready(None),
-                    None => Pin::new(&mut ahead.incoming).poll_frame(context),
+                    None if buffer.ended => Poll::Ready(None),
+                    None => Pin::new(&mut buffer.incoming).poll_frame(context),
                 }
             }
         }
@@ -141,24 +137,26 @@ impl Body for Upload {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Upload::Plain(incoming) => incoming.is_end_stream(),
-            Upload::Shared(ahead) => {
-                let ahead = lock(ahead);
-                ahead.frames.is_empty() && (ahead.ended || ahead.incoming.is_end_stream())
+            ClientBody::Plain(incoming) => incoming.is_end_stream(),
+            ClientBody::ReadAhead(buffer) => {
+                let buffer = lock(buffer);
+                buffer.frames.is_empty() && (buffer.ended || buffer.incoming.is_end_stream())
             }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Upload::Plain(incoming) => incoming.size_hint(),
-            Upload::Shared(ahead) => {
-                let ahead = lock(ahead);
-                let (rest, ahead) = (ahead.incoming.size_hint(), ahead.bytes as u64);
+            ClientBody::Plain(incoming) => incoming.size_hint(),
+            ClientBody::ReadAhead(buffer) => {
+                let buffer = lock(buffer);
+                let overhead = FRAME_OVERHEAD_BYTES * buffer.frames.len();
+                let (rest, buffered) = (buffer.incoming.size_hint(), buffer.bytes - overhead);
+                let buffered = buffered as u64;
                 let mut hint = SizeHint::new();
-                hint.set_lower(rest.lower() + ahead);
+                hint.set_lower(rest.lower() + buffered);
                 if let Some(upper) = rest.upper() {
-                    hint.set_upper(upper + ahead);
+                    hint.set_upper(upper + buffered);
                 }
                 hint
             }

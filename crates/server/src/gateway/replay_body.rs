@@ -1,4 +1,4 @@
-//! A body that was kept in memory, or the start of one whose rest is still coming.
+//! A body from memory, or the buffered start of one that is still being received.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,20 +7,24 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use super::body::{Reply, Stopped};
+use super::body::{BodyError, ResponseBody};
 
-/// A body that was kept, and what comes after it.
+/// Buffered bytes, followed by trailers or by the rest of the body.
 #[derive(Debug)]
-pub(super) struct Again {
-    body: Bytes,
+pub(super) struct ReplayBody {
+    buffered: Bytes,
     trailers: Option<HeaderMap>,
-    rest: Option<Box<Reply>>,
+    rest: Option<Box<ResponseBody>>,
 }
 
-impl Again {
-    pub(super) fn new(body: Bytes, trailers: Option<HeaderMap>, rest: Option<Box<Reply>>) -> Self {
-        Again {
-            body,
+impl ReplayBody {
+    pub(super) fn new(
+        buffered: Bytes,
+        trailers: Option<HeaderMap>,
+        rest: Option<Box<ResponseBody>>,
+    ) -> Self {
+        ReplayBody {
+            buffered,
             trailers,
             rest,
         }
@@ -29,10 +33,10 @@ impl Again {
     pub(super) fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
-        if !self.body.is_empty() {
-            let body = std::mem::take(&mut self.body);
-            return Poll::Ready(Some(Ok(Frame::data(body))));
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if !self.buffered.is_empty() {
+            let buffered = std::mem::take(&mut self.buffered);
+            return Poll::Ready(Some(Ok(Frame::data(buffered))));
         }
         match (&mut self.rest, self.trailers.take()) {
             (Some(rest), _) => Pin::new(&mut **rest).poll_frame(context),
@@ -43,13 +47,13 @@ impl Again {
 
     pub(super) fn is_end_stream(&self) -> bool {
         let rest = self.rest.as_ref();
-        self.body.is_empty()
+        self.buffered.is_empty()
             && self.trailers.is_none()
             && rest.is_none_or(|rest| rest.is_end_stream())
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        let len = self.body.len() as u64;
+        let len = self.buffered.len() as u64;
         let Some(rest) = &self.rest else {
             return SizeHint::with_exact(len);
         };

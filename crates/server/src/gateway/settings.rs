@@ -1,5 +1,4 @@
-//! What a gateway is told: where requests go, how long anything may take, how much of anything
-//! there may be. Knows nothing of the file that this is written in.
+//! The settings of a gateway: upstreams, timeouts and limits.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,33 +13,30 @@ use http::uri::Authority;
 use super::{SingleFlight, Tls, tls};
 use crate::otlp::Tracer;
 
-/// What a gateway is told.
+/// The settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where requests go, in turn.
+    /// Where requests are forwarded to, round robin.
     pub upstreams: Vec<Upstream>,
-    /// How long anything may take.
+    /// Time limits.
     pub timeouts: Timeouts,
-    /// How much of anything there may be.
+    /// Size limits.
     pub limits: Limits,
     /// Which `Host` the upstream sees.
     pub host: Host,
-    /// A PEM file with the authority to trust with upstreams that speak TLS. The system's unless
-    /// told otherwise.
+    /// A PEM file with the certificate authority for TLS upstreams. The system's by default.
     pub upstream_ca_cert: Option<PathBuf>,
-    /// Whose word about clients is passed on.
-    pub trusted: Trusted,
-    /// Which requests share one call to an upstream: the first that says yes counts. None unless
-    /// told otherwise.
+    /// The peers whose forwarding headers are passed on.
+    pub trusted: TrustedPeers,
+    /// Which requests share one call to an upstream: the first match counts. None by default.
     pub single_flight: Vec<SingleFlight>,
-    /// Speaks TLS with clients. Not unless told otherwise.
+    /// TLS towards clients. None by default.
     pub tls: Option<Tls>,
-    /// What requests are traced with.
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 impl Settings {
-    /// Sends requests to these upstreams, everything else as it is unless told otherwise.
+    /// Settings with these upstreams and defaults otherwise.
     pub fn new(upstreams: impl IntoIterator<Item = Upstream>) -> Self {
         Settings {
             upstreams: upstreams.into_iter().collect(),
@@ -48,18 +44,18 @@ impl Settings {
             limits: Limits::default(),
             host: Host::default(),
             upstream_ca_cert: None,
-            trusted: Trusted::default(),
+            trusted: TrustedPeers::default(),
             single_flight: Vec::new(),
             tls: None,
             tracer: None,
         }
     }
 
-    /// Says whether a gateway can be made of them; reads the files that they name.
+    /// Validates the settings, including the files that they name.
     ///
     /// # Errors
-    /// When there is no upstream, a limit is 0, or a certificate, its key or the authorities that
-    /// vouch for upstreams cannot be used.
+    /// When there is no upstream, a limit is 0, or a certificate, its key or the certificate
+    /// authorities for upstreams cannot be used.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.upstreams.is_empty() {
             return Err(SettingsError::NoUpstream);
@@ -74,31 +70,33 @@ impl Settings {
             return Err(SettingsError::Zero { limit });
         }
         if self.upstreams.iter().any(Upstream::is_tls) {
-            tls::client(self.upstream_ca_cert.as_deref())?;
+            tls::client_config(self.upstream_ca_cert.as_deref())?;
         }
-        self.tls.clone().map_or(Ok(()), |tls| tls.check())
+        if let Some(tls) = &self.tls {
+            tls.server_config()?;
+        }
+        Ok(())
     }
 }
 
-/// A server that requests are sent to: `http://host:port`, `h2c://host:port` for HTTP/2, and
+/// A server that requests are forwarded to: `http://host:port`, `h2c://host:port` for HTTP/2, and
 /// `https://host:port` and `h2://host:port` for the same over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub(super) authority: Authority,
-    pub(super) speaks: Speaks,
+    pub(super) protocol: Protocol,
     pub(super) tls: bool,
 }
 
 impl Upstream {
-    /// Whether it speaks TLS.
+    /// Whether connections to it use TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 }
 
-/// What an upstream speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(super) enum Protocol {
     Http1,
     Http2,
 }
@@ -109,11 +107,11 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Self, SettingsError> {
         let wrong = || SettingsError::Upstream;
         let uri: Uri = text.parse().map_err(|_| wrong())?;
-        let (speaks, tls) = match uri.scheme_str() {
-            Some("http") => (Speaks::Http1, false),
-            Some("https") => (Speaks::Http1, true),
-            Some("h2c") => (Speaks::Http2, false),
-            Some("h2") => (Speaks::Http2, true),
+        let (protocol, tls) = match uri.scheme_str() {
+            Some("http") => (Protocol::Http1, false),
+            Some("https") => (Protocol::Http1, true),
+            Some("h2c") => (Protocol::Http2, false),
+            Some("h2") => (Protocol::Http2, true),
             Some(_) | None => return Err(wrong()),
         };
         let authority = uri.authority().ok_or_else(wrong)?;
@@ -124,7 +122,7 @@ impl FromStr for Upstream {
         let authority = authority.clone();
         Ok(Upstream {
             authority,
-            speaks,
+            protocol,
             tls,
         })
     }
@@ -132,48 +130,48 @@ impl FromStr for Upstream {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (self.speaks, self.tls) {
-            (Speaks::Http1, false) => "http",
-            (Speaks::Http1, true) => "https",
-            (Speaks::Http2, false) => "h2c",
-            (Speaks::Http2, true) => "h2",
+        let scheme = match (self.protocol, self.tls) {
+            (Protocol::Http1, false) => "http",
+            (Protocol::Http1, true) => "https",
+            (Protocol::Http2, false) => "h2c",
+            (Protocol::Http2, true) => "h2",
         };
         write!(f, "{scheme}://{}", self.authority)
     }
 }
 
-/// How long anything may take.
+/// Time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From a request's first byte to the end of its head, and from a connection's start to the
-    /// end of its first head. 10 s unless told otherwise; at most twice that passes.
+    /// end of its first head. 10 s by default; enforced within twice that.
     pub header: Duration,
-    /// Between two parts of a request's body. 30 s unless told otherwise.
+    /// Between two frames of a request's body. 30 s by default.
     pub body_idle: Duration,
-    /// Between two requests on a connection. 75 s unless told otherwise; at most twice that passes.
+    /// Between two requests on a connection. 75 s by default; enforced within twice that.
     pub keep_alive: Duration,
-    /// How long a client may take to make room for more of an answer. 30 s unless told otherwise.
+    /// How long a write to a client may block. 30 s by default.
     pub write: Duration,
-    /// Until an upstream has taken a connection. 5 s unless told otherwise.
+    /// For connecting to an upstream. 5 s by default.
     pub connect: Duration,
-    /// From the last of a request to the first of its answer. 60 s unless told otherwise.
+    /// From the end of a request to the start of its response. 60 s by default.
     pub first_byte: Duration,
-    /// Between two parts of an answer's body. 60 s unless told otherwise.
+    /// Between two frames of a response's body. 60 s by default.
     pub answer_idle: Duration,
-    /// From when a request was let through to the end of its answer. An hour unless told otherwise.
+    /// From the admission of a request to the end of its response. 1 h by default.
     pub whole: Duration,
-    /// How long nothing may pass through an upgraded connection. 10 min unless told otherwise.
+    /// How long an upgraded connection may be idle. 10 min by default.
     pub tunnel_idle: Duration,
-    /// How long requests in flight may go on once the gateway stops. 30 s unless told otherwise.
+    /// How long requests in flight may take after shutdown. 30 s by default.
     pub drain: Duration,
-    /// How long an idle connection is kept once the gateway stops, so that a request which is on
-    /// its way arrives. 1 s unless told otherwise.
+    /// How long an idle connection is kept after shutdown, for a request on its way. 1 s by
+    /// default.
     pub linger: Duration,
-    /// How long a connection to an upstream is kept idle. 4 s unless told otherwise: common servers
-    /// close theirs after 5 s, and a request that meets this is lost.
+    /// How long a connection to an upstream is kept idle. 4 s by default: common servers close
+    /// theirs after 5 s, and a request sent at that moment is lost.
     pub pool_idle: Duration,
-    /// How long an upstream that did not take a connection is left alone; twice as long every
-    /// time it happens again, up to thirty times as long. 1 s unless told otherwise.
+    /// How long an upstream that accepts no connection is ejected; doubled with every further
+    /// failure, up to thirty times as long. 1 s by default.
     pub down: Duration,
 }
 
@@ -198,24 +196,24 @@ impl Default for Timeouts {
     }
 }
 
-/// How much of anything there may be.
+/// Size limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections from clients, upgraded ones included. Others wait in the system's queue until
-    /// one ends. 16,384 unless told otherwise.
+    /// Client connections, upgraded ones included. Others wait in the accept queue. 16,384 by
+    /// default.
     pub connections: usize,
-    /// Bytes of a request's head: 431 beyond. 32 KiB unless told otherwise, at least 8 KiB.
+    /// Bytes of a request's head: 431 beyond. 32 KiB by default, at least 8 KiB.
     pub head_bytes: usize,
-    /// Headers of a request: 431 beyond. 100 unless told otherwise.
+    /// Headers of a request: 431 beyond. 100 by default.
     pub headers: usize,
-    /// Bytes of a request's body: 413 beyond. 1 GiB unless told otherwise.
+    /// Bytes of a request's body: 413 beyond. 1 GiB by default.
     pub body_bytes: u64,
-    /// Requests at once on one HTTP/2 connection. 100 unless told otherwise.
+    /// Concurrent requests on one HTTP/2 connection. 100 by default.
     pub streams: u32,
-    /// Requests that a client may give up on one HTTP/2 connection; once these are also more than
-    /// half of all, the connection is closed. 100 unless told otherwise.
-    pub given_up: u64,
-    /// Idle connections kept to each upstream. 256 unless told otherwise.
+    /// Requests that a client may reset on one HTTP/2 connection; once these are also more than
+    /// half of all, the connection is closed. 100 by default.
+    pub resets: u64,
+    /// Idle connections kept to each upstream. 256 by default.
     pub pool: usize,
 }
 
@@ -227,57 +225,57 @@ impl Default for Limits {
             headers: 100,
             body_bytes: 1 << 30,
             streams: 100,
-            given_up: 100,
+            resets: 100,
             pool: 256,
         }
     }
 }
 
-/// Which `Host` an upstream sees. `X-Forwarded-Host` has the client's in any case, and an upstream
-/// that speaks HTTP/2 sees its own in any case.
+/// Which `Host` an upstream sees. `X-Forwarded-Host` always has the client's; an HTTP/2 upstream
+/// always sees its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Host {
-    /// The one that the client named.
+    /// The client's.
     #[default]
     Client,
-    /// Its own.
+    /// The upstream's own.
     Upstream,
 }
 
-/// Whose word about clients is passed on: what a trusted peer says of whom it forwards is kept
-/// and added to, what anybody else says is replaced. Nobody is trusted unless told otherwise.
+/// The peers whose forwarding headers are kept and extended; those of others are replaced. None by
+/// default.
 #[derive(Clone, Default)]
-pub struct Trusted(Option<Arc<IsTrusted>>);
+pub struct TrustedPeers(Option<Arc<IsTrusted>>);
 
 type IsTrusted = dyn Fn(IpAddr) -> bool + Send + Sync;
 
-impl Trusted {
-    /// Trusts the peers that a function says yes to; it is asked for every request.
+impl TrustedPeers {
+    /// Trusts the peers that a predicate accepts. Called for every request.
     pub fn when(is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        Trusted(Some(Arc::new(is_trusted)))
+        TrustedPeers(Some(Arc::new(is_trusted)))
     }
 
-    pub(super) fn trusts(&self, peer: IpAddr) -> bool {
+    pub(super) fn contains(&self, peer: IpAddr) -> bool {
         self.0
             .as_ref()
             .is_some_and(|is_trusted| is_trusted(peer.to_canonical()))
     }
 }
 
-impl fmt::Debug for Trusted {
+impl fmt::Debug for TrustedPeers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Some(_) => "Trusted(some)",
-            None => "Trusted(nobody)",
+            Some(_) => "TrustedPeers(some)",
+            None => "TrustedPeers(none)",
         })
     }
 }
 
-/// Why a gateway cannot be made.
-// An upstream's text may hold a password: it is in no error.
+/// Why settings are invalid.
+// Upstream URLs may hold a password: no error repeats one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingsError {
-    /// A text is no upstream.
+    /// A text is not an upstream URL.
     Upstream,
     /// There is no upstream.
     NoUpstream,
@@ -286,17 +284,17 @@ pub enum SettingsError {
         /// Its name.
         limit: &'static str,
     },
-    /// The authorities that the system trusts cannot be read.
+    /// The system's certificate authorities cannot be read.
     Roots {
         /// What is wrong.
-        why: String,
+        reason: String,
     },
     /// A certificate or its key cannot be used.
     Tls {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
 }
 
@@ -310,13 +308,13 @@ impl fmt::Display for SettingsError {
             ),
             SettingsError::NoUpstream => f.write_str("a gateway needs at least 1 upstream"),
             SettingsError::Zero { limit } => write!(f, "the gateway's {limit} 0 is below 1"),
-            SettingsError::Roots { why } => write!(
+            SettingsError::Roots { reason } => write!(
                 f,
-                "the system's certificate authorities cannot be used: {why}; name one with \
+                "the system's certificate authorities cannot be used: {reason}; name one with \
                  --upstream-ca-cert"
             ),
-            SettingsError::Tls { file, why } => {
-                write!(f, "{} cannot be used for TLS: {why}", file.display())
+            SettingsError::Tls { file, reason } => {
+                write!(f, "{} cannot be used for TLS: {reason}", file.display())
             }
         }
     }

@@ -1,29 +1,30 @@
-//! TLS with clients, a certificate and a key from files, HTTP/2 where the client wants it; and with
-//! upstreams, whose certificates are checked. Knows nothing of what is spoken inside.
+//! TLS configurations: towards clients with a certificate that can be renewed, towards upstreams
+//! with the authorities to trust.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use hyper_rustls::ConfigBuilderExt;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{
+    ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier,
+};
 
 use super::SettingsError;
 
-/// Where a gateway's certificate and its key are, both as PEM.
+/// The files of a gateway's certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate, and those that lead from it to one that clients know.
+    /// The certificate chain.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// The certificate that clients are shown, which another can take the place of at any time.
+/// The certificate shown to clients, which can be renewed at any time.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     tls: Tls,
@@ -32,97 +33,93 @@ pub struct Certificate {
 
 impl Certificate {
     pub(super) fn new(tls: Tls) -> Result<Self, SettingsError> {
-        let config = Arc::new(ArcSwap::from_pointee(tls.config()?));
+        let config = Arc::new(ArcSwap::from_pointee(tls.server_config()?));
         Ok(Certificate { tls, config })
     }
 
-    /// Reads the files again, for every connection from now on.
+    /// Reads the files again. The result applies to new connections.
     ///
     /// # Errors
-    /// When they cannot be used; then the certificate stays as it was.
-    pub fn renew(&self) -> Result<(), SettingsError> {
-        self.config.store(Arc::new(self.tls.config()?));
+    /// When they cannot be used; the certificate then stays the same.
+    pub fn reload(&self) -> Result<(), SettingsError> {
+        self.config.store(Arc::new(self.tls.server_config()?));
         Ok(())
     }
 
-    /// Where it is.
+    /// The files.
     pub fn tls(&self) -> &Tls {
         &self.tls
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.load_full())
+    pub(super) fn config(&self) -> Arc<ArcSwap<ServerConfig>> {
+        Arc::clone(&self.config)
     }
 }
 
 impl Tls {
-    /// Says whether the files can be used.
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
-        self.config().map(|_| ())
-    }
-
-    /// Reads the files.
-    fn config(&self) -> Result<ServerConfig, SettingsError> {
-        let certificates = certificates(&self.certificate)?;
+    pub(super) fn server_config(&self) -> Result<ServerConfig, SettingsError> {
+        let certificates = read_certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| wrong(&self.key, error.to_string()))?;
+            .map_err(|error| file_error(&self.key, error))?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|config| {
                 let config = config.with_no_client_auth();
                 config.with_single_cert(certificates, key)
             });
-        let mut config = config.map_err(|error| wrong(&self.certificate, error.to_string()))?;
+        let mut config = config.map_err(|error| file_error(&self.certificate, error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-/// How TLS is spoken with upstreams whose certificates an authority vouches for: the one in a file,
-/// or any that the system trusts.
-pub(super) fn client(authority: Option<&Path>) -> Result<ClientConfig, SettingsError> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("ring speaks every version that is safe");
-    let builder = match authority {
-        None => builder
+/// TLS to upstreams, trusting the authorities in a file or, by default, those of the system.
+pub(super) fn client_config(ca_cert: Option<&Path>) -> Result<ClientConfig, SettingsError> {
+    let builder = match ca_cert {
+        None => client_builder()
             .with_native_roots()
             .map_err(|error| SettingsError::Roots {
-                why: error.to_string(),
+                reason: error.to_string(),
             })?,
         Some(file) => {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
+            for certificate in read_certificates(file)? {
                 let added = roots.add(certificate);
-                added.map_err(|error| wrong(file, error.to_string()))?;
+                added.map_err(|error| file_error(file, error))?;
             }
-            builder.with_root_certificates(roots)
+            client_builder().with_root_certificates(roots)
         }
     };
     Ok(builder.with_no_client_auth())
 }
 
-/// How TLS is spoken where no upstream does: nobody is trusted.
-pub(super) fn nobody() -> ClientConfig {
-    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("ring speaks every version that is safe")
+/// TLS without any trusted authority, for upstreams that do not use it.
+pub(super) fn client_config_without_roots() -> ClientConfig {
+    client_builder()
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth()
 }
 
-/// The certificates in a file; at least one.
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+fn client_builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions")
+}
+
+/// Reads the certificates of a file, at least one.
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| wrong(file, error.to_string()))?;
+        .map_err(|error| file_error(file, error))?;
     match certificates.is_empty() {
-        true => Err(wrong(file, "it holds no certificate".to_owned())),
+        true => Err(file_error(file, "it holds no certificate")),
         false => Ok(certificates),
     }
 }
 
-fn wrong(file: &Path, why: String) -> SettingsError {
-    let file = file.to_owned();
-    SettingsError::Tls { file, why }
+fn file_error(file: &Path, reason: impl ToString) -> SettingsError {
+    SettingsError::Tls {
+        file: file.to_owned(),
+        reason: reason.to_string(),
+    }
 }

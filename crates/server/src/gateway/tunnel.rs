@@ -1,5 +1,4 @@
-//! A connection that goes on with another protocol: bytes both ways until one side ends, nothing
-//! passes for too long, or the gateway has stopped. Knows nothing of what the bytes mean.
+//! Copies bytes between the two sides of an upgraded connection.
 
 use std::io;
 use std::pin::Pin;
@@ -14,59 +13,69 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Stage;
 use super::connection_state::ConnectionState;
+use crate::listener::Phase;
 
-/// What a tunnel needs to know of its connection, whose place it keeps.
+/// What a tunnel needs of its client's connection, which stays open with it.
 #[derive(Clone, Debug)]
-pub(super) struct Tunnels {
-    pub(super) watch: Arc<ConnectionState>,
-    pub(super) stage: watch::Receiver<Stage>,
+pub(super) struct TunnelContext {
+    pub(super) state: Arc<ConnectionState>,
+    pub(super) phase: watch::Receiver<Phase>,
 }
 
-/// Lets bytes through from now on, in a task of its own.
-pub(super) fn open(client: OnUpgrade, upstream: OnUpgrade, idle: Duration, tunnels: Tunnels) {
+/// Spawns a task that copies bytes until one side ends, the tunnel is idle for too long, or the
+/// listener aborts.
+pub(super) fn spawn(
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    idle_timeout: Duration,
+    context: TunnelContext,
+) {
     tokio::spawn(async move {
-        let Tunnels { watch, mut stage } = tunnels;
-        let both = async { tokio::try_join!(client, upstream) };
-        let Ok(Ok((client, upstream))) = timeout(idle, both).await else {
+        let TunnelContext {
+            state: _state,
+            mut phase,
+        } = context;
+        let upgrades = async { tokio::try_join!(client, upstream) };
+        let Ok(Ok((client, upstream))) = timeout(idle_timeout, upgrades).await else {
             return;
         };
         let started = Instant::now();
-        let last = Arc::new(AtomicU64::new(0));
-        let noted = |inner| Noted {
+        let last_read = Arc::new(AtomicU64::new(0));
+        let track = |inner| TrackedIo {
             inner: TokioIo::new(inner),
             started,
-            last: Arc::clone(&last),
+            last_read: Arc::clone(&last_read),
         };
-        let (mut client, mut upstream) = (noted(client), noted(upstream));
-        let quiet = async {
+        let (mut client, mut upstream) = (track(client), track(upstream));
+        let idle = async {
             loop {
-                let until = started + Duration::from_millis(last.load(Relaxed)) + idle;
-                if until <= Instant::now() {
+                let last_read = Duration::from_millis(last_read.load(Relaxed));
+                let deadline = started + last_read + idle_timeout;
+                if deadline <= Instant::now() {
                     return;
                 }
-                sleep_until(until).await;
+                sleep_until(deadline).await;
             }
         };
         tokio::select! {
-            // However it ends, both sides are closed: nothing is left to do.
+            // Both sides are closed, with or without an error.
             _ = copy_bidirectional(&mut client, &mut upstream) => {}
-            () = quiet => {}
-            _ = stage.wait_for(|stage| *stage == Stage::Cut) => {}
+            () = idle => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Aborting) => {}
         }
-        drop(watch);
     });
 }
 
-/// Notes when bytes pass.
-struct Noted<T> {
+/// Records when bytes were read last.
+struct TrackedIo<T> {
     inner: T,
     started: Instant,
-    last: Arc<AtomicU64>,
+    /// In milliseconds since the start.
+    last_read: Arc<AtomicU64>,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Noted<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TrackedIo<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -75,13 +84,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Noted<T> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
         let millis = this.started.elapsed().as_millis();
-        this.last
+        this.last_read
             .store(u64::try_from(millis).unwrap_or(u64::MAX), Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Noted<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TrackedIo<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -289,7 +289,7 @@ async fn a_client_that_only_gives_up_http2_requests_is_cut() {
     })
     .await;
     let mut settings = before(address);
-    settings.limits.given_up = 10;
+    settings.limits.resets = 10;
     let gateway = Running::start(settings, open()).await;
     let stream = gateway.connect().await;
     let handshake =

@@ -115,7 +115,7 @@ async fn nobody_gets_the_answer_to_other_credentials() {
 #[tokio::test]
 async fn requests_that_are_told_to_be_identical_are() {
     let tenant = HeaderName::from_static("x-tenant");
-    let stampede = Stampede::of(4, everything().identical_by([tenant]), hello_all).await;
+    let stampede = Stampede::of(4, everything().by_headers([tenant]), hello_all).await;
     let asking = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
     let asking = asking
         .map(|(tenant, cookie)| stampede.ask("/", &[("x-tenant", tenant), ("cookie", cookie)]));
@@ -182,8 +182,8 @@ async fn a_body_too_large_to_keep_reaches_everybody_whole() {
     let known = || Response::new(text(vec![b'x'; 1000]));
     for (most, calls) in [(1000, 1), (999, 5), (0, 5)] {
         let flights = [
-            Stampede::of(5, everything().body_bytes(most), pieces).await,
-            Stampede::of(5, everything().body_bytes(most), known).await,
+            Stampede::of(5, everything().max_body_bytes(most), pieces).await,
+            Stampede::of(5, everything().max_body_bytes(most), known).await,
         ];
         for stampede in flights {
             let asking: Vec<_> = (0..5).map(|_| stampede.ask("/", &[])).collect();

@@ -41,7 +41,7 @@ async fn out_of_files() {
     clients.truncate(2);
     let close = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert!(gateway.raw(close).await.ends_with("hello"));
-    assert_eq!(gateway.stop().await.unwrap(), Drained { cut: 0 });
+    assert_eq!(gateway.stop().await.unwrap(), DrainReport { aborted: 0 });
 }
 
 /// How many files may be open at most.

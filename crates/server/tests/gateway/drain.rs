@@ -45,7 +45,7 @@ async fn what_is_in_flight_finishes_and_nobody_new_is_taken() {
         assert_eq!(answer.headers().contains_key("connection"), http1);
         assert_eq!(read(answer).await, (200, "late".to_owned()));
     }
-    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+    assert_eq!(ended.await.unwrap(), DrainReport { aborted: 0 });
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn no_request_is_lost_under_load() {
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+    assert_eq!(ended.await.unwrap(), DrainReport { aborted: 0 });
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn idle_connections_do_not_hold_it_up() {
     assert_eq!(get(&client, &gateway.url("/")).await.0, 200);
     let silent = gateway.connect().await;
     let ended = gateway.stop().await.unwrap();
-    assert_eq!(ended, Drained { cut: 0 });
+    assert_eq!(ended, DrainReport { aborted: 0 });
     drop(silent);
 }
 
@@ -136,7 +136,7 @@ async fn an_idle_connection_can_still_ask_once_when_the_gateway_stops() {
     idle.read_to_string(&mut last).await.unwrap();
     assert!(last.contains("connection: close"), "{last}");
     assert!(last.ends_with("hello"), "{last}");
-    assert_eq!(ended.await.unwrap(), Drained { cut: 0 });
+    assert_eq!(ended.await.unwrap(), DrainReport { aborted: 0 });
 }
 
 #[tokio::test]
@@ -157,6 +157,6 @@ async fn what_never_ends_is_cut() {
         .await
         .unwrap();
     until("it is in flight", || asked.load(Relaxed) == 1).await;
-    assert_eq!(gateway.stop().await.unwrap(), Drained { cut: 1 });
+    assert_eq!(gateway.stop().await.unwrap(), DrainReport { aborted: 1 });
     assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
 }

@@ -1,7 +1,7 @@
 //! Which headers reach the upstream and which come back.
 
 use http::{Request, Response};
-use tallygate_server::gateway::{Host, Trusted};
+use tallygate_server::gateway::{Host, TrustedPeers};
 
 use super::*;
 
@@ -95,7 +95,7 @@ async fn what_a_stranger_says_of_whom_it_forwards_is_replaced() {
 #[tokio::test]
 async fn what_a_trusted_peer_says_is_kept_and_added_to() {
     let mut settings = before(mirror().await);
-    settings.trusted = Trusted::when(|peer| peer.is_loopback());
+    settings.trusted = TrustedPeers::when(|peer| peer.is_loopback());
     let seen = seen(settings, &CLAIMED).await;
     let expected = [
         "forwarded: for=192.0.2.1, for=127.0.0.1;proto=http",

@@ -33,7 +33,7 @@ use hyper_util::server::conn::auto;
 use tallygate::Quota;
 use tallygate::http::Rule;
 use tallygate::tower::RateLimitLayer;
-use tallygate_server::gateway::{Drained, Gateway, Settings};
+use tallygate_server::gateway::{DrainReport, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -101,7 +101,7 @@ fn before(upstream: SocketAddr) -> Settings {
 struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Drained>,
+    ended: JoinHandle<DrainReport>,
 }
 
 impl Running {
@@ -124,7 +124,7 @@ impl Running {
     }
 
     /// Tells it to stop; its end is to be waited for.
-    fn stop(self) -> JoinHandle<Drained> {
+    fn stop(self) -> JoinHandle<DrainReport> {
         let _ = self.stop.send(());
         self.ended
     }

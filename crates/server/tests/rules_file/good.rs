@@ -251,7 +251,7 @@ gateway:
         headers: 50,
         body_bytes: 1000,
         streams: 10,
-        given_up: Sizes::default().given_up,
+        resets: Sizes::default().resets,
         pool: 7,
     };
     assert_eq!(gateway.limits, sizes);

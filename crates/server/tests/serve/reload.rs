@@ -57,7 +57,7 @@ fn a_wrong_file_changes_nothing_and_is_said() {
     });
     assert_eq!(limit(&server), 10);
     poll::until(SOON, "it is said", || {
-        server.said().contains("those in force stay")
+        server.said().contains("the active ones stay")
     });
     fs::remove_file(&path).unwrap();
     server.signal("-HUP");

@@ -23,9 +23,28 @@ fn the_first_line_says_where_it_listens() {
     assert_eq!(server.first_line, line);
     assert_ne!(api.port(), 0);
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
-    // The banner shows a line to try: it has to work.
-    let line = format!("http://{api}/v1/check");
-    poll::until(SOON, "a banner", || server.said().contains(&line));
+}
+
+#[test]
+fn off_a_terminal_the_banner_is_one_log_event() {
+    let server = Server::start(&[]);
+    poll::until(SOON, "a log event", || {
+        server.said().contains("\"message\":\"listening\"")
+    });
+    let said = server.said();
+    let events = said
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let events: Vec<_> = events
+        .filter(|event| event["message"] == "listening")
+        .collect();
+    let [event] = &events[..] else {
+        panic!("{said}");
+    };
+    assert_eq!(event["rules"], "the built-in sample");
+    assert_eq!(event["check_api"], format!("http://{}/v1/check", server.api));
+    assert_eq!(event["live_view"], format!("http://{}/live", server.admin));
+    assert!(event.get("gateway").is_none(), "{event}");
 }
 
 #[test]

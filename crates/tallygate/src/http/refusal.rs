@@ -2,18 +2,12 @@
 //! gRPC's statuses; knows nothing of bodies but their bytes.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, HeaderValue};
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 
-use super::{Head, grpc};
-
-/// How many headers a refusal has at most, unless somebody adds to them.
-const MOST_HEADERS: usize = 8;
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+use super::{Head, ProblemDetails, grpc};
 
 /// Why a request was turned away.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,63 +141,24 @@ impl Refusal<'_> {
     }
 
     fn problem(&self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.json()));
-        *response.status_mut() = self.status();
-        // As many as it is going to be told: room for them is made once.
-        response.headers_mut().reserve(MOST_HEADERS);
-        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-        response
-    }
-
-    fn json(&self) -> String {
-        let detail = self.detail();
-        let detail = escaped(&detail);
-        let (opened, limit, closed) = match self {
-            Refusal::Quota { limit, .. } | Refusal::NeverFits { limit } => {
-                (r#"","violated-policies":[""#, escaped(limit), r#""]}"#)
-            }
+        let violated_policy = match self {
+            Refusal::Quota { limit, .. } | Refusal::NeverFits { limit } => Some(*limit),
             Refusal::Denied { .. }
             | Refusal::NoKey { .. }
             | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
             | Refusal::TooManyWaiting
-            | Refusal::Closed => (r#"""#, "".into(), "}"),
+            | Refusal::Closed => None,
         };
-        // All at once: exactly as long as needed.
-        [
-            r#"{"type":""#,
-            self.problem_type(),
-            r#"","title":""#,
-            self.title(),
-            r#"","status":"#,
-            self.status().as_str(),
-            r#","detail":""#,
-            &detail,
-            opened,
-            &limit,
-            closed,
-        ]
-        .concat()
-    }
-}
-
-/// A text as JSON has it between quotes.
-fn escaped(text: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    // Nearly all are. All of it is looked at, which goes many letters at a time.
-    if text.bytes().fold(true, |all, byte| all & is_plain(byte)) {
-        return text.into();
-    }
-    let mut escaped = String::with_capacity(2 * text.len());
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => escaped.extend(['\\', character]),
-            '\0'..='\x1f' => write!(escaped, "\\u{:04x}", u32::from(character))
-                .expect("a text takes what is written to it"),
-            _ => escaped.push(character),
+        let detail = self.detail();
+        let details =
+            ProblemDetails::new(self.problem_type(), self.title(), self.status(), &detail);
+        ProblemDetails {
+            violated_policy,
+            ..details
         }
+        .response()
     }
-    escaped.into()
 }
 
 #[cfg(test)]

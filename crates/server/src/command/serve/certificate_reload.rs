@@ -1,31 +1,29 @@
-//! Keeps the gateway's certificate up to date: whoever renews it only has to write the files. Knows
-//! when to read them; leaves what is in them to the door.
+//! Reloads the gateway's certificate when its files change or on SIGHUP.
 
-use super::reload::{LOOKED_AT, look};
+use super::reload::{POLL_INTERVAL, file_state};
 use super::signals::HangUps;
 use crate::gateway::Certificate;
 
-/// Reads a certificate and its key again when their files change or somebody says so, for as long
-/// as it is polled. Files that cannot be used leave the certificate as it was.
+/// Reloads a certificate until dropped. Files that cannot be used leave it as it is.
 pub(super) async fn run(certificate: Certificate, mut hang_ups: HangUps) {
     let files = || {
         let tls = certificate.tls();
-        (look(&tls.certificate), look(&tls.key))
+        (file_state(&tls.certificate), file_state(&tls.key))
     };
-    let mut seen = files();
+    let mut loaded = files();
     loop {
-        let asked = tokio::select! {
+        let requested = tokio::select! {
             () = hang_ups.next() => true,
-            () = tokio::time::sleep(LOOKED_AT) => false,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let now = files();
-        if !asked && now == seen {
+        let current = files();
+        if !requested && current == loaded {
             continue;
         }
-        seen = now;
-        // A pair is written in two steps; whichever file comes last makes it whole.
-        match certificate.renew() {
-            Ok(()) => tracing::info!("the gateway's certificate was read again"),
+        loaded = current;
+        // Certificate and key are written one after the other; the second change completes the pair.
+        match certificate.reload() {
+            Ok(()) => tracing::info!("reloaded the gateway's certificate"),
             Err(error) => tracing::error!(%error, "the gateway keeps its certificate"),
         }
     }

@@ -1,23 +1,22 @@
-//! Where log lines go: standard error, as text on a terminal and as JSON elsewhere. Knows nothing
-//! of what is logged.
+//! Logs on standard error: text on a terminal, JSON elsewhere.
 
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless `TALLYGATE_LOG` says otherwise.
-const USUAL: &str = "info";
+const DEFAULT_FILTER: &str = "info";
 
-/// Starts to log. What was started before stays.
+/// Starts logging with the filter of `TALLYGATE_LOG`.
 pub(super) fn init() {
-    let filter = EnvFilter::try_from_env("TALLYGATE_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter = EnvFilter::try_from_env("TALLYGATE_LOG");
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER)))
         .with_writer(io::stderr);
+    // Fails if a subscriber is installed already, which then stays.
     let _ = match io::stderr().is_terminal() {
-        true => lines
+        true => subscriber
             .with_ansi(std::env::var_os("NO_COLOR").is_none())
             .try_init(),
-        false => lines.json().flatten_event(true).try_init(),
+        false => subscriber.json().flatten_event(true).try_init(),
     };
 }

@@ -1,5 +1,5 @@
-//! Reads the rules again when their files change or somebody says so. Knows the file system and
-//! signals; rules that are wrong leave those in force as they were.
+//! Reloads the rules when their files change or on SIGHUP. Invalid rules leave the active ones in
+//! place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,39 +14,45 @@ use super::signals::HangUps;
 use crate::config::{Loaded, Style, load};
 use crate::state::Serving;
 
-/// How long a change has to be over before the files are read: editors write in several steps.
-const SETTLED: Duration = Duration::from_millis(100);
-/// How often the files are looked at where nobody tells of changes: network drives, lost events.
-pub(super) const LOOKED_AT: Duration = Duration::from_secs(5);
+/// How long to wait after a change: editors write files in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How often files are checked without an event: network drives send none, and events get lost.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The rules of a file, kept up to date.
+/// Keeps the active rules up to date with a file.
 pub(super) struct Reload {
     path: PathBuf,
     loaded: Loaded,
     serving: Arc<Serving>,
-    /// What the files looked like before they were last read: what changes while they are read
-    /// is a change too.
-    seen: Seen,
+    /// Taken before the files were last read, so that a change while reading is noticed.
+    fingerprint: Fingerprint,
 }
 
-/// What some files look like: where each really is, when it was written, and how long it is.
+/// The state of a set of files.
 #[derive(PartialEq, Eq)]
-pub(super) struct Seen(BTreeMap<PathBuf, Option<(PathBuf, SystemTime, u64)>>);
+pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<FileState>>);
+
+/// The canonical path, the modification time and the length.
+type FileState = (PathBuf, SystemTime, u64);
 
 impl Reload {
-    /// Keeps rules up to date that were read when their file looked like that, or later.
-    pub(super) fn new(path: PathBuf, seen: Seen, loaded: Loaded, serving: Arc<Serving>) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        fingerprint: Fingerprint,
+        loaded: Loaded,
+        serving: Arc<Serving>,
+    ) -> Self {
         Reload {
             path,
             loaded,
             serving,
-            seen,
+            fingerprint,
         }
     }
 
-    /// Reads the rules again whenever there is reason to, for as long as it is polled.
+    /// Reloads the rules until dropped.
     pub(super) async fn run(mut self, mut hang_ups: HangUps) {
-        // One event says it all: whatever changed, everything is read.
+        // One pending event is enough: every reload reads all files.
         let (send, mut changes) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
             let _ = send.try_send(());
@@ -54,35 +60,35 @@ impl Reload {
         let mut watcher = match watcher {
             Ok(watcher) => Some(watcher),
             Err(error) => {
-                tracing::warn!(%error, "changes of files are noticed a little later");
+                tracing::warn!(%error, "cannot watch files: changes are noticed by polling");
                 None
             }
         };
         let mut watched = Vec::new();
-        let mut asked = false;
+        let mut requested = false;
         loop {
             if let Some(watcher) = &mut watcher {
-                watch(watcher, &mut watched, &folders(&self.path, &self.loaded));
+                watch_folders(watcher, &mut watched, &folders(&self.path, &self.loaded));
             }
-            // Also before anything is heard: it may have changed before anybody listened.
-            let seen = Seen::all(&self.path, &self.loaded.files);
-            if asked || seen != self.seen {
-                self.seen = seen;
-                self.reload(asked).await;
+            // Also before the first event: files may have changed before they were watched.
+            let fingerprint = Fingerprint::new(&self.path, &self.loaded.files);
+            if requested || fingerprint != self.fingerprint {
+                self.fingerprint = fingerprint;
+                self.reload(requested).await;
             }
-            asked = tokio::select! {
+            requested = tokio::select! {
                 () = hang_ups.next() => true,
                 Some(()) = changes.recv() => {
-                    tokio::time::sleep(SETTLED).await;
+                    tokio::time::sleep(DEBOUNCE).await;
                     let _ = changes.try_recv();
                     false
                 }
-                () = tokio::time::sleep(LOOKED_AT) => false,
+                () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
         }
     }
 
-    async fn reload(&mut self, asked: bool) {
+    async fn reload(&mut self, requested: bool) {
         let path = self.path.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
         let loaded = match loaded {
@@ -90,22 +96,22 @@ impl Reload {
             Ok(Err(report)) => {
                 self.serving.metrics.record_failed_reload();
                 let report = report.text(Style::Plain);
-                tracing::error!(report, "the rules are wrong; those in force stay");
+                tracing::error!(report, "invalid rules; the active ones stay");
                 return;
             }
-            // Only a runtime that ends gives up on it.
+            // The runtime is shutting down.
             Err(_) => return,
         };
         let same = loaded.rules == self.loaded.rules;
         if loaded.store != self.loaded.store {
-            tracing::warn!("the file names another store, which takes a restart");
+            tracing::warn!("the store changed in the rules file; restart to apply");
         }
         if loaded.gateway != self.loaded.gateway {
-            tracing::warn!("the file says something else of the gateway, which takes a restart");
+            tracing::warn!("the gateway changed in the rules file; restart to apply");
         }
         if !same && let Err(fault) = self.serving.force.replace(loaded.rules.clone()) {
             self.serving.metrics.record_failed_reload();
-            tracing::error!(%fault, "the rules are wrong; those in force stay");
+            tracing::error!(%fault, "invalid rules; the active ones stay");
             return;
         }
         let limiter = &self.serving.limiter;
@@ -113,18 +119,18 @@ impl Reload {
             .force
             .limits(&mut |limit| limiter.prepare(limit));
         self.loaded = loaded;
-        self.seen.keep(&self.path, &self.loaded.files);
-        // A file that was only touched is no reload, unless somebody asked for one.
-        if !same || asked {
+        self.fingerprint.retain(&self.path, &self.loaded.files);
+        // Touching a file does not count as a reload; SIGHUP does.
+        if !same || requested {
             self.serving.metrics.record_reload();
             let rules = self.loaded.rules.rules.len();
-            tracing::info!(rules, changed = !same, "the rules were read again");
+            tracing::info!(rules, changed = !same, "reloaded the rules");
         }
     }
 }
 
-/// The folders where changes show: those of the files, and of what links to them lead to, since a
-/// mounted ConfigMap is swapped by turning a link.
+/// The folders to watch: those of the files, and of the targets of symbolic links, since a mounted
+/// ConfigMap is replaced by changing a link.
 fn folders(path: &Path, loaded: &Loaded) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for file in std::iter::once(path).chain(loaded.files.iter().map(PathBuf::as_path)) {
@@ -142,7 +148,7 @@ fn folders(path: &Path, loaded: &Loaded) -> Vec<PathBuf> {
     folders
 }
 
-fn watch(watcher: &mut RecommendedWatcher, watched: &mut Vec<PathBuf>, wanted: &[PathBuf]) {
+fn watch_folders(watcher: &mut RecommendedWatcher, watched: &mut Vec<PathBuf>, wanted: &[PathBuf]) {
     watched.retain(|folder| {
         let keep = wanted.contains(folder) && folder.exists();
         if !keep {
@@ -157,28 +163,29 @@ fn watch(watcher: &mut RecommendedWatcher, watched: &mut Vec<PathBuf>, wanted: &
     }
 }
 
-impl Seen {
-    /// What one file looks like.
-    pub(super) fn of(path: &Path) -> Self {
-        Seen::all(path, &[])
+impl Fingerprint {
+    pub(super) fn of_file(path: &Path) -> Self {
+        Fingerprint::new(path, &[])
     }
 
-    /// What a file and some more look like.
-    fn all(path: &Path, files: &[PathBuf]) -> Self {
+    fn new(path: &Path, files: &[PathBuf]) -> Self {
         let all = std::iter::once(path).chain(files.iter().map(PathBuf::as_path));
-        Seen(all.map(|file| (file.to_owned(), look(file))).collect())
+        Fingerprint(
+            all.map(|file| (file.to_owned(), file_state(file)))
+                .collect(),
+        )
     }
 
-    /// Forgets files that no longer count. One that is new has not been seen before it was read,
-    /// so that it is read once more.
-    fn keep(&mut self, path: &Path, files: &[PathBuf]) {
+    /// Removes files that are no longer included. A newly included one is missing until the next
+    /// check, which then reloads once more.
+    fn retain(&mut self, path: &Path, files: &[PathBuf]) {
         self.0
             .retain(|file, _| file == path || files.contains(file));
     }
 }
 
-pub(super) fn look(path: &Path) -> Option<(PathBuf, SystemTime, u64)> {
-    let real = path.canonicalize().ok()?;
-    let found = std::fs::metadata(&real).ok()?;
-    Some((real, found.modified().ok()?, found.len()))
+pub(super) fn file_state(path: &Path) -> Option<FileState> {
+    let path = path.canonicalize().ok()?;
+    let metadata = std::fs::metadata(&path).ok()?;
+    Some((path, metadata.modified().ok()?, metadata.len()))
 }

@@ -1,29 +1,33 @@
-//! The signals of the system. Knows which mean to stop and which to read the rules again.
+//! Process signals: which mean shutdown and which mean reload.
 
 use crate::error::Failure;
 
-/// Signals as they come, from when it is made on.
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind};
+
+/// Signals received since it was created.
 #[cfg(unix)]
 pub(super) struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hang_up: Option<tokio::signal::unix::Signal>,
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Option<Signal>,
 }
 
-/// Requests to read the rules again.
+/// Requests to reload.
 pub(super) struct HangUps {
     #[cfg(unix)]
-    signal: Option<tokio::signal::unix::Signal>,
+    signal: Option<Signal>,
+}
+
+#[cfg(unix)]
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    tokio::signal::unix::signal(kind)
+        .map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))
 }
 
 #[cfg(unix)]
 impl Signals {
     pub(super) fn new() -> Result<Self, Failure> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))
-        };
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -31,25 +35,21 @@ impl Signals {
         })
     }
 
-    /// Waits until told to stop, and says by which signal.
-    pub(super) async fn stop(&mut self) -> &'static str {
+    /// Waits for a signal to shut down and returns its name.
+    pub(super) async fn shutdown(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
     }
 
-    /// The same requests, for whoever else has something to read again.
+    /// Another receiver of reload requests.
     pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let signal = signal(SignalKind::hangup())
-            .map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))?;
-        Ok(HangUps {
-            signal: Some(signal),
-        })
+        let signal = Some(listen(SignalKind::hangup())?);
+        Ok(HangUps { signal })
     }
 
-    /// The requests to read the rules again, for whoever asks first.
+    /// The reload requests since the start, for the first caller.
     pub(super) fn hang_ups(&mut self) -> HangUps {
         HangUps {
             signal: self.hang_up.take(),
@@ -58,7 +58,7 @@ impl Signals {
 }
 
 impl HangUps {
-    /// Waits for the next.
+    /// Waits for the next request.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         if let Some(signal) = &mut self.signal
@@ -70,7 +70,6 @@ impl HangUps {
     }
 }
 
-/// Elsewhere there is only one that means to stop.
 #[cfg(not(unix))]
 pub(super) struct Signals;
 
@@ -80,7 +79,7 @@ impl Signals {
         Ok(Signals)
     }
 
-    pub(super) async fn stop(&mut self) -> &'static str {
+    pub(super) async fn shutdown(&mut self) -> &'static str {
         let _ = tokio::signal::ctrl_c().await;
         "Ctrl-C"
     }

@@ -1,6 +1,6 @@
-//! What a server says when it starts: one line of JSON for programs, a few lines for people.
+//! The output at startup: one line of JSON for programs, and where to go next for people.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::config::{Loaded, Style};
 
-/// Where a server listens.
+/// The addresses that a server listens on.
 pub(super) struct Addresses {
     pub(super) api: SocketAddr,
     pub(super) gateway: Option<SocketAddr>,
     pub(super) admin: SocketAddr,
 }
 
-/// The first line on standard output: where it listens.
-pub(super) fn bound(addresses: &Addresses, out: &mut impl Write) -> io::Result<()> {
-    // Written by hand: the order of the fields is part of the contract.
+/// Prints the first line on standard output.
+pub(super) fn print_addresses(addresses: &Addresses, out: &mut impl Write) -> io::Result<()> {
+    // Not `json!`: callers rely on the order of the fields.
     let text = |address: SocketAddr| json!(address.to_string());
     let gateway = addresses.gateway.map_or(Value::Null, text);
     let (api, admin) = (text(addresses.api), text(addresses.admin));
@@ -28,13 +28,27 @@ pub(super) fn bound(addresses: &Addresses, out: &mut impl Write) -> io::Result<(
     out.flush()
 }
 
-/// What to try, for whoever started it by hand.
-pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
+/// Announces the server on standard error: a banner on a terminal, one log event elsewhere.
+pub(super) fn announce(config: Option<&Path>, addresses: &Addresses) {
     let Addresses {
         api,
         gateway,
         admin,
     } = addresses;
+    if !io::stderr().is_terminal() {
+        let rules = config.map_or("the built-in sample".into(), Path::to_string_lossy);
+        let gateway = gateway.map(|gateway| format!("http://{gateway}/"));
+        tracing::info!(
+            rules = &*rules,
+            gateway,
+            playground = %format_args!("http://{api}/"),
+            check_api = %format_args!("http://{api}/v1/check"),
+            live_view = %format_args!("http://{admin}/live"),
+            admin = %format_args!("http://{admin}/"),
+            "listening"
+        );
+        return;
+    }
     let gateway = gateway.map_or(String::new(), |gateway| {
         format!("    gateway    http://{gateway}/\n")
     });
@@ -50,18 +64,18 @@ pub(super) fn banner(config: Option<&Path>, addresses: &Addresses) {
     live view  http://{admin}/live
     admin      http://{admin}/metrics  /healthz  /admin/rules
 
-  Ask three times within a minute; the third is refused with 429:
+  Send this three times within a minute; the third is refused with 429:
     curl -i http://{api}/v1/check -H 'content-type: application/json' \\
       -d '{{\"key\":\"ann\",\"quota\":\"sliding-window-log 2/min\"}}'
 
 "
     );
-    // Where standard error is gone, nobody misses it.
+    // A closed standard error is no reason to fail.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// What `--check` says of rules that are right.
-pub(super) fn checked(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
+/// Prints the result of `--check` for valid rules.
+pub(super) fn print_check(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
     if loaded.warnings.warnings() > 0 {
         let warnings = loaded.warnings.text(Style::Plain);
         let _ = writeln!(io::stderr().lock(), "{warnings}");

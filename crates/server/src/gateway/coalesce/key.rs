@@ -1,4 +1,4 @@
-//! What makes two requests one: the same call with the same credentials. Knows heads only.
+//! What makes two requests identical.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,11 +11,11 @@ use http::{Method, Request};
 use http_body::Body;
 use tallygate::Key;
 
-use super::super::client::Inbound;
-use super::Alike;
+use super::super::client::InboundBody;
+use super::CoalesceBy;
 
-/// Headers that make an answer one's own.
-const OWN: [HeaderName; 7] = [
+/// Headers that make a response specific to one request.
+const UNSHAREABLE: [HeaderName; 7] = [
     RANGE,
     IF_MATCH,
     IF_MODIFIED_SINCE,
@@ -25,16 +25,19 @@ const OWN: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// Whether a request may share its answer at all.
-pub(super) fn is_safe(request: &Request<Inbound>) -> bool {
+/// Whether a request may share its response.
+pub(super) fn is_shareable(request: &Request<InboundBody>) -> bool {
     [Method::GET, Method::HEAD].contains(request.method())
-        && request.body().upload.is_end_stream()
-        && !request.headers().keys().any(|name| OWN.contains(name))
+        && request.body().body.is_end_stream()
+        && !request
+            .headers()
+            .keys()
+            .any(|name| UNSHAREABLE.contains(name))
 }
 
-/// What has to be the same for requests to be one. Holds secrets: it never prints.
+/// What identical requests have in common. Not `Debug`: it holds secrets.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Likeness {
+pub(super) struct CoalesceKey {
     method: Method,
     authority: Option<Authority>,
     host: Option<HeaderValue>,
@@ -43,27 +46,31 @@ pub(super) struct Likeness {
     key: Option<Key<'static>>,
 }
 
-impl Likeness {
-    /// A request by a key or by some headers; without any told, by all that may say who asks or
-    /// what answer is wanted.
-    pub(super) fn of<B>(request: &Request<B>, alike: Alike, named: Option<&[HeaderName]>) -> Self {
-        let key = match alike {
-            Alike::Credentials => None,
-            Alike::Key(key) => Some(key),
+impl CoalesceKey {
+    /// Compares by a key or by some headers. By default all that may identify the client or select
+    /// a response count.
+    pub(super) fn new<B>(
+        request: &Request<B>,
+        by: CoalesceBy,
+        named: Option<&[HeaderName]>,
+    ) -> Self {
+        let key = match by {
+            CoalesceBy::Credentials => None,
+            CoalesceBy::Key(key) => Some(key),
         };
         let counts = |name: &HeaderName| match (named, &key) {
             (Some(named), _) => named.contains(name),
             (None, Some(_)) => false,
-            (None, None) => !is_aside(name.as_str()),
+            (None, None) => !is_ignored(name.as_str()),
         };
         let headers = request.headers().iter();
         let mut headers: Vec<_> = headers
             .filter(|(name, _)| counts(name))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        // Lines of one name keep their order.
+        // Stable: lines of one name keep their order.
         headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        Likeness {
+        CoalesceKey {
             method: request.method().clone(),
             authority: request.uri().authority().cloned(),
             host: request.headers().get(HOST).cloned(),
@@ -74,9 +81,9 @@ impl Likeness {
     }
 }
 
-/// Whether a header says neither who asks nor what is wanted, only by which way and with what
-/// program. Any other may: which one names a user is between a proxy and the upstream.
-fn is_aside(name: &str) -> bool {
+/// Whether a header neither identifies the client nor selects a response. Any other may: which one
+/// names a user is up to proxies and upstreams.
+fn is_ignored(name: &str) -> bool {
     matches!(
         name,
         "baggage"
@@ -101,7 +108,7 @@ fn is_aside(name: &str) -> bool {
     ) || name.starts_with("sec-")
 }
 
-impl Hash for Likeness {
+impl Hash for CoalesceKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.method.hash(state);
         self.host.hash(state);
@@ -120,24 +127,24 @@ impl Hash for Likeness {
 mod tests {
     use super::*;
 
-    fn likeness(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> Likeness {
+    fn key(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> CoalesceKey {
         let mut request = Request::get("/a?b").header("host", "x");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Likeness::of(&request.body(()).unwrap(), Alike::Credentials, named)
+        CoalesceKey::new(&request.body(()).unwrap(), CoalesceBy::Credentials, named)
     }
 
     #[test]
     fn different_credentials_make_different_requests() {
-        let plain = likeness(&[], None);
+        let plain = key(&[], None);
         for name in [
             "user-agent",
             "x-forwarded-for",
             "traceparent",
             "sec-fetch-site",
         ] {
-            assert!(plain == likeness(&[(name, "any")], None), "{name}");
+            assert!(plain == key(&[(name, "any")], None), "{name}");
         }
         for (name, value) in [
             ("authorization", "Bearer a"),
@@ -149,28 +156,25 @@ mod tests {
             ("x-tenant", "1"),
             ("accept", "text/html"),
         ] {
-            let one = likeness(&[(name, value)], None);
+            let one = key(&[(name, value)], None);
             assert!(plain != one, "{name}");
-            assert!(one == likeness(&[(name, value)], None), "{name}");
-            assert!(one != likeness(&[(name, "other")], None), "{name}");
-            assert!(
-                one != likeness(&[(name, value), (name, value)], None),
-                "{name}"
-            );
+            assert!(one == key(&[(name, value)], None), "{name}");
+            assert!(one != key(&[(name, "other")], None), "{name}");
+            assert!(one != key(&[(name, value), (name, value)], None), "{name}");
         }
     }
 
     #[test]
     fn the_order_of_headers_does_not_matter() {
-        let one = likeness(&[("cookie", "a"), ("accept", "b")], None);
-        assert!(one == likeness(&[("accept", "b"), ("cookie", "a")], None));
+        let one = key(&[("cookie", "a"), ("accept", "b")], None);
+        assert!(one == key(&[("accept", "b"), ("cookie", "a")], None));
     }
 
     #[test]
     fn only_the_named_headers_count_if_any_are() {
         let named = [HeaderName::from_static("x-tenant")];
-        let one = likeness(&[("x-tenant", "1"), ("cookie", "a")], Some(&named));
-        assert!(one == likeness(&[("x-tenant", "1"), ("cookie", "b")], Some(&named)));
-        assert!(one != likeness(&[("x-tenant", "2"), ("cookie", "a")], Some(&named)));
+        let one = key(&[("x-tenant", "1"), ("cookie", "a")], Some(&named));
+        assert!(one == key(&[("x-tenant", "1"), ("cookie", "b")], Some(&named)));
+        assert!(one != key(&[("x-tenant", "2"), ("cookie", "a")], Some(&named)));
     }
 }

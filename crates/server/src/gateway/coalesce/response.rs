@@ -1,4 +1,4 @@
-//! An answer that is kept whole, so that several can have it. Knows which ones are not for others.
+//! A response that is buffered whole, so that several requests can share it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,98 +10,96 @@ use http::response::Parts;
 use http::{Response, StatusCode};
 use http_body::Body;
 
-use super::super::body::Reply;
-use super::super::error::Problem;
-use super::super::replay_body::Again;
+use super::super::body::ResponseBody;
+use super::super::error::GatewayError;
+use super::super::replay_body::ReplayBody;
 
-/// An answer that several can have.
+/// A response that several requests can share.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SharedResponse {
     parts: Parts,
     body: Bytes,
     trailers: Option<HeaderMap>,
 }
 
-impl Kept {
-    /// Whether the answer to one request is that to another.
-    pub(super) fn is_for(&self, asked: &HeaderMap, other: &HeaderMap) -> bool {
+impl SharedResponse {
+    /// Whether the headers named by `Vary` are the same in both requests.
+    pub(super) fn matches(&self, leader: &HeaderMap, follower: &HeaderMap) -> bool {
         let lists = self.parts.headers.get_all(VARY).iter();
         let names = lists.flat_map(|list| list.as_bytes().split(|&byte| byte == b','));
         names.map(<[u8]>::trim_ascii).all(|name| {
             let Ok(name) = str::from_utf8(name) else {
                 return false;
             };
-            // `*` is no header's name: it varies by anything.
-            name.is_empty() || name != "*" && asked.get_all(name) == other.get_all(name)
+            // `*` varies by anything.
+            name.is_empty() || name != "*" && leader.get_all(name) == follower.get_all(name)
         })
     }
 
-    pub(super) fn response(&self) -> Response<Reply> {
-        let again = Again::new(self.body.clone(), self.trailers.clone(), None);
-        Response::from_parts(self.parts.clone(), Reply::Again(again))
+    pub(super) fn response(&self) -> Response<ResponseBody> {
+        let body = ReplayBody::new(self.body.clone(), self.trailers.clone(), None);
+        Response::from_parts(self.parts.clone(), ResponseBody::Replay(body))
     }
 }
 
-/// Keeps an answer if it is for others and no larger than this; gives it back in any case.
-pub(super) async fn keep(
-    response: Response<Reply>,
-    most: usize,
-) -> (Response<Reply>, Option<Arc<Kept>>) {
-    if !is_for_others(response.status(), response.headers())
-        || response.body().size_hint().lower() > most as u64
+/// Buffers a response if it can be shared and has at most `max_bytes`. Returns it in any case.
+pub(super) async fn buffer(
+    response: Response<ResponseBody>,
+    max_bytes: usize,
+) -> (Response<ResponseBody>, Option<Arc<SharedResponse>>) {
+    if !is_shareable(response.status(), response.headers())
+        || response.body().size_hint().lower() > max_bytes as u64
     {
         return (response, None);
     }
-    let (parts, mut rest) = response.into_parts();
+    let (mut parts, mut rest) = response.into_parts();
     let (mut body, mut trailers) = (BytesMut::new(), None);
-    loop {
+    let body = loop {
         match poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await {
-            None => break,
+            None => break body.freeze(),
             Some(Err(_)) => {
-                // Nothing was shown of it yet: it can still be told as what it is.
-                let problem = Problem::UpstreamFailed.response();
-                let (parts, body) = problem.into_parts();
-                return kept(parts, body, None);
+                // Nothing was sent yet: the response can still become an error.
+                let (error, text) = GatewayError::UpstreamFailed.response().into_parts();
+                (parts, trailers) = (error, None);
+                break text;
             }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
                     body.extend_from_slice(&data);
-                    if body.len() > most {
-                        let again = Again::new(body.freeze(), None, Some(Box::new(rest)));
-                        return (Response::from_parts(parts, Reply::Again(again)), None);
+                    if body.len() > max_bytes {
+                        let body = ReplayBody::new(body.freeze(), None, Some(Box::new(rest)));
+                        return (
+                            Response::from_parts(parts, ResponseBody::Replay(body)),
+                            None,
+                        );
                     }
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
             },
         }
-    }
-    kept(parts, body.freeze(), trailers)
-}
-
-fn kept(
-    parts: Parts,
-    body: Bytes,
-    trailers: Option<HeaderMap>,
-) -> (Response<Reply>, Option<Arc<Kept>>) {
-    let kept = Arc::new(Kept {
+    };
+    let shared = Arc::new(SharedResponse {
         parts,
         body,
         trailers,
     });
-    (kept.response(), Some(kept))
+    (shared.response(), Some(shared))
 }
 
-/// Whether an answer may be given to others who asked the same.
-fn is_for_others(status: StatusCode, headers: &HeaderMap) -> bool {
+/// Whether identical requests of other clients may have this response.
+fn is_shareable(status: StatusCode, headers: &HeaderMap) -> bool {
     let control = headers.get_all(CACHE_CONTROL).iter();
-    let mut words = control.flat_map(|list| list.as_bytes().split(|&byte| byte == b','));
-    let own = words.any(|word| {
-        let name = word.split(|&byte| byte == b'=').next().unwrap_or(word);
-        let name = name.trim_ascii();
+    let mut directives = control.flat_map(|list| list.as_bytes().split(|&byte| byte == b','));
+    let is_private = directives.any(|directive| {
+        let name = directive.split(|&byte| byte == b'=').next();
+        let name = name.unwrap_or(directive).trim_ascii();
         name.eq_ignore_ascii_case(b"private") || name.eq_ignore_ascii_case(b"no-store")
     });
-    let events = headers
+    let is_event_stream = headers
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    !own && !events && !status.is_informational() && !headers.contains_key(SET_COOKIE)
+    !is_private
+        && !is_event_stream
+        && !status.is_informational()
+        && !headers.contains_key(SET_COOKIE)
 }
