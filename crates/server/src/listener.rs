@@ -120,6 +120,7 @@ pub(crate) async fn serve<H: ConnectionHandler>(
             (accepted, permit) = accept(&listener, &permits) => spawn(accepted, permit),
         }
     }
+    phase.send_replace(Phase::Draining);
     // Clients in the accept queue may have sent their request already.
     for _ in 0..MAX_FINAL_ACCEPTS {
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
@@ -132,7 +133,6 @@ pub(crate) async fn serve<H: ConnectionHandler>(
     }
     drop(listener);
 
-    phase.send_replace(Phase::Draining);
     let all_closed = || permits.acquire_many(max_connections);
     if timeout(options.drain_timeout, all_closed()).await.is_ok() {
         return 0;

@@ -19,7 +19,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_cut() {
+async fn a_head_that_never_ends_is_disconnected() {
     let mut settings = before(hello().await);
     settings.timeouts.header = SHORT;
     let gateway = Running::start(settings, open()).await;
@@ -109,7 +109,7 @@ async fn an_idle_http2_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_coming_is_given_up() {
+async fn a_stalled_request_body_times_out() {
     let address = upstream(|request| async move {
         let _ = request.into_body().collect().await;
         Response::new(text("never"))
@@ -126,7 +126,7 @@ async fn a_body_that_stops_coming_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let gone = Arc::new(tokio::sync::Notify::new());
     let noted = Arc::clone(&gone);
     let address = upstream(move |_| {
@@ -158,7 +158,7 @@ async fn a_client_that_does_not_read_is_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_an_http2_answer_alone_is_cut() {
+async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
     let address = upstream(|_| async { Response::new(text(vec![0; 10 << 20])) }).await;
     let mut settings = before(address);
     settings.timeouts.whole = SHORT;
@@ -178,7 +178,7 @@ async fn a_client_that_leaves_an_http2_answer_alone_is_cut() {
 }
 
 #[tokio::test]
-async fn a_body_above_its_bound_is_refused_however_it_is_sent() {
+async fn a_body_above_the_limit_is_rejected_with_any_framing() {
     let address = upstream(|request| async move {
         let _ = request.into_body().collect().await;
         Response::new(text("taken"))
@@ -222,7 +222,7 @@ async fn a_body_above_its_bound_is_refused_however_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_head_above_its_bound_is_refused() {
+async fn a_head_above_the_limit_is_rejected() {
     let gateway = Running::start(before(hello().await), open()).await;
     let large = format!(
         "GET / HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n",
@@ -258,7 +258,7 @@ async fn a_head_above_its_bound_is_refused() {
 }
 
 #[tokio::test]
-async fn connections_beyond_their_bound_wait_for_a_place() {
+async fn connections_beyond_the_limit_wait_in_the_accept_queue() {
     let mut settings = before(hello().await);
     settings.limits.connections = 1;
     let gateway = Running::start(settings, open()).await;
@@ -280,7 +280,7 @@ async fn connections_beyond_their_bound_wait_for_a_place() {
 }
 
 #[tokio::test]
-async fn a_client_that_only_gives_up_http2_requests_is_cut() {
+async fn a_client_that_resets_most_http2_requests_is_disconnected() {
     let address = upstream(|request| async move {
         if request.uri().path() == "/slow" {
             std::future::pending::<()>().await;

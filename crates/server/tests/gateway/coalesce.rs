@@ -93,7 +93,7 @@ async fn an_error_is_shared_too() {
 }
 
 #[tokio::test]
-async fn nobody_gets_the_answer_to_other_credentials() {
+async fn requests_with_different_credentials_are_not_coalesced() {
     let stampede = Stampede::of(10, everything(), hello_all).await;
     let who = [
         ("authorization", "Bearer a"),
@@ -113,7 +113,7 @@ async fn nobody_gets_the_answer_to_other_credentials() {
 }
 
 #[tokio::test]
-async fn requests_that_are_told_to_be_identical_are() {
+async fn only_the_configured_headers_are_compared() {
     let tenant = HeaderName::from_static("x-tenant");
     let stampede = Stampede::of(4, everything().by_headers([tenant]), hello_all).await;
     let asking = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
@@ -146,7 +146,7 @@ async fn other_paths_ranges_and_conditions_are_other_calls() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_for_one_is_for_one() {
+async fn private_responses_are_not_shared() {
     for (name, value) in [
         ("set-cookie", "session=1"),
         ("cache-control", "max-age=0, Private"),
@@ -173,7 +173,7 @@ async fn an_answer_that_is_for_one_is_for_one() {
 }
 
 #[tokio::test]
-async fn a_body_too_large_to_keep_reaches_everybody_whole() {
+async fn a_body_too_large_to_buffer_reaches_every_client_whole() {
     let pieces = || {
         let frames = (0..10).map(|_| Ok(hyper::body::Frame::data(Bytes::from(vec![b'x'; 100]))));
         let frames = futures_util::stream::iter(frames);
@@ -196,7 +196,7 @@ async fn a_body_too_large_to_keep_reaches_everybody_whole() {
 }
 
 #[tokio::test]
-async fn if_the_leader_leaves_another_leads() {
+async fn if_the_leader_disconnects_a_follower_leads() {
     let stampede = Stampede::of(11, everything(), hello_all).await;
     let leader = stampede.ask("/", &[]);
     until("the leader's call has begun", || stampede.calls() == 1).await;
@@ -211,7 +211,7 @@ async fn if_the_leader_leaves_another_leads() {
 }
 
 #[tokio::test]
-async fn a_request_after_the_answer_is_a_new_call() {
+async fn a_request_after_the_response_is_a_new_call() {
     let stampede = Stampede::of(1, everything(), hello_all).await;
     for calls in 1..=3 {
         assert_eq!(stampede.ask("/", &[]).await.unwrap().0, 200);

@@ -20,7 +20,7 @@ fn alone(test: &str, files: u32) {
 }
 
 #[test]
-fn a_gateway_that_runs_out_of_files_goes_on_once_it_has_some() {
+fn a_gateway_recovers_from_running_out_of_files() {
     alone("connection_limits::out_of_files", 96);
 }
 

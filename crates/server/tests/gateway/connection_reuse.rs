@@ -52,7 +52,7 @@ async fn ask(gateway: &Running, method: Method, body: Any) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn one_request_after_another_needs_one_connection() {
+async fn sequential_requests_reuse_one_connection() {
     for answer in [
         WHOLE,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -72,7 +72,7 @@ async fn one_request_after_another_needs_one_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_upstream_ended_costs_no_request() {
+async fn a_connection_closed_by_the_upstream_loses_no_request() {
     let (address, counted) = Counted::start(WHOLE, true).await;
     let gateway = Running::start(before(address), open()).await;
     for already in 0..20 {
@@ -88,7 +88,7 @@ async fn a_connection_that_the_upstream_ended_costs_no_request() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_kept_for_too_long_is_closed() {
+async fn an_expired_idle_connection_is_closed() {
     let (address, counted) = Counted::start(WHOLE, false).await;
     let mut settings = before(address);
     settings.timeouts.pool_idle = Duration::from_millis(20);
@@ -101,7 +101,7 @@ async fn a_connection_that_is_kept_for_too_long_is_closed() {
 }
 
 #[tokio::test]
-async fn no_more_are_kept_than_told() {
+async fn the_pool_keeps_at_most_its_limit() {
     let arrived = Arc::new(tokio::sync::Barrier::new(8));
     let connections = Arc::new(Counted::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -133,7 +133,7 @@ async fn no_more_are_kept_than_told() {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_the_last_on_its_connection() {
+async fn a_connection_with_an_unfinished_response_is_not_reused() {
     let half = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf";
     let (address, counted) = Counted::start(half, false).await;
     let gateway = Running::start(before(address), open()).await;

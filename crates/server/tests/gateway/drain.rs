@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 
 #[tokio::test]
-async fn what_is_in_flight_finishes_and_nobody_new_is_taken() {
+async fn requests_in_flight_finish_and_new_connections_are_refused() {
     let held = Arc::new(tokio::sync::Notify::new());
     let asked = Arc::new(AtomicUsize::new(0));
     let (waits, count) = (Arc::clone(&held), Arc::clone(&asked));
@@ -101,7 +101,7 @@ async fn no_request_is_lost_under_load() {
 }
 
 #[tokio::test]
-async fn idle_connections_do_not_hold_it_up() {
+async fn idle_connections_do_not_delay_shutdown() {
     let mut settings = before(hello().await);
     settings.timeouts.linger = Duration::from_millis(20);
     let gateway = Running::start(settings, open()).await;
@@ -114,7 +114,7 @@ async fn idle_connections_do_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_can_still_ask_once_when_the_gateway_stops() {
+async fn an_idle_connection_gets_one_more_request_during_shutdown() {
     let mut settings = before(hello().await);
     settings.timeouts.linger = LONG;
     let gateway = Running::start(settings, open()).await;
@@ -140,7 +140,7 @@ async fn an_idle_connection_can_still_ask_once_when_the_gateway_stops() {
 }
 
 #[tokio::test]
-async fn what_never_ends_is_cut() {
+async fn requests_that_never_end_are_aborted() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let address = upstream(move |_| {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 
 #[tokio::test]
-async fn http1_and_http2_meet_on_either_side() {
+async fn http1_and_http2_work_on_either_side() {
     let address = upstream(|request| async move {
         let version = format!("{:?}", request.version());
         let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -34,7 +34,7 @@ async fn http1_and_http2_meet_on_either_side() {
 }
 
 #[tokio::test]
-async fn the_path_and_the_query_pass_as_they_were_written() {
+async fn path_and_query_are_forwarded_unchanged() {
     let address = upstream(|request| async move {
         Response::new(text(request.uri().path_and_query().unwrap().to_string()))
     })
@@ -48,7 +48,7 @@ async fn the_path_and_the_query_pass_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn bodies_pass_piece_by_piece_both_ways() {
+async fn bodies_are_streamed_both_ways() {
     // The upstream echoes every piece as it comes: a buffer anywhere would wait for ever.
     let address = upstream(|request| async move {
         let stream = request.into_body().into_data_stream();
@@ -91,7 +91,7 @@ fn unsized_text(text: &'static str) -> Any {
 }
 
 #[tokio::test]
-async fn trailers_pass_both_ways() {
+async fn trailers_are_forwarded_both_ways() {
     let address = upstream(|request| async move {
         assert_eq!(request.headers()["te"], "trailers");
         let asked = request.into_body().collect().await.unwrap();
@@ -129,7 +129,7 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_passes_bytes_both_ways() {
+async fn an_upgraded_connection_carries_bytes_both_ways() {
     let address = upstream(|mut request| async move {
         assert_eq!(request.headers()["upgrade"], "websocket");
         let upgraded = hyper::upgrade::on(&mut request);
@@ -173,7 +173,7 @@ async fn an_upgraded_connection_passes_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn an_upgrade_to_http2_is_not_passed_on() {
+async fn an_upgrade_to_http2_is_not_forwarded() {
     let address = upstream(|request| async move {
         let headers = request.headers();
         let passed = ["upgrade", "connection", "http2-settings"];
@@ -196,7 +196,7 @@ async fn an_upgrade_to_http2_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_100_is_told_to_continue_once_it_is_let_through() {
+async fn an_admitted_client_gets_100_continue_and_a_refused_one_does_not() {
     let address = upstream(|request| async move {
         assert!(!request.headers().contains_key("expect"));
         let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -236,7 +236,7 @@ async fn a_head_request_keeps_its_length_and_has_no_body() {
 }
 
 #[tokio::test]
-async fn an_http_1_0_client_is_answered() {
+async fn an_http_1_0_client_is_served() {
     let gateway = Running::start(before(hello().await), open()).await;
     let answer = gateway.raw("GET / HTTP/1.0\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");

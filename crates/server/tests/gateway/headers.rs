@@ -47,7 +47,7 @@ async fn seen(settings: Settings, headers: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test]
-async fn headers_for_one_connection_go_no_further() {
+async fn hop_by_hop_headers_are_removed() {
     let sent = [
         ("connection", "x-hop, keep-alive, host, content-length"),
         ("x-hop", "1"),
@@ -81,7 +81,7 @@ const CLAIMED: [(&str, &str); 8] = [
 ];
 
 #[tokio::test]
-async fn what_a_stranger_says_of_whom_it_forwards_is_replaced() {
+async fn forwarding_headers_of_untrusted_peers_are_replaced() {
     let seen = seen(before(mirror().await), &CLAIMED).await;
     let expected = [
         "host: shop.example:81",
@@ -93,7 +93,7 @@ async fn what_a_stranger_says_of_whom_it_forwards_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_a_trusted_peer_says_is_kept_and_added_to() {
+async fn forwarding_headers_of_trusted_peers_are_extended() {
     let mut settings = before(mirror().await);
     settings.trusted = TrustedPeers::when(|peer| peer.is_loopback());
     let seen = seen(settings, &CLAIMED).await;
@@ -111,7 +111,7 @@ async fn what_a_trusted_peer_says_is_kept_and_added_to() {
 }
 
 #[tokio::test]
-async fn an_upstream_sees_its_own_name_if_told() {
+async fn an_upstream_sees_its_own_host_if_configured() {
     let address = mirror().await;
     let mut settings = before(address);
     settings.host = Host::Upstream;

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use super::*;
 
 #[tokio::test]
-async fn what_is_refused_never_reaches_the_upstream() {
+async fn refused_requests_never_reach_the_upstream() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let address = upstream(move |_| {
@@ -52,7 +52,7 @@ async fn shaped() -> (Running, impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_held_back_frees_its_place() {
+async fn a_client_that_disconnects_while_delayed_leaves_the_queue() {
     let get_ = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     for bytes in [get_, post] {
@@ -71,7 +71,7 @@ async fn a_client_that_leaves_while_held_back_frees_its_place() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_with_half_of_its_body_sent_frees_its_place() {
+async fn a_client_that_disconnects_in_the_middle_of_its_body_leaves_the_queue() {
     let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n";
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                    9c40\r\n";
@@ -89,7 +89,7 @@ async fn a_client_that_leaves_with_half_of_its_body_sent_frees_its_place() {
 }
 
 #[tokio::test]
-async fn a_body_that_was_held_back_arrives_whole() {
+async fn a_delayed_body_arrives_whole() {
     let address = upstream(|request| async move {
         let length = request.headers().get("content-length").cloned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -145,7 +145,7 @@ async fn a_body_that_was_held_back_arrives_whole() {
 }
 
 #[tokio::test]
-async fn an_http2_request_that_is_given_up_while_held_back_frees_its_place() {
+async fn an_http2_request_reset_while_delayed_leaves_the_queue() {
     let (gateway, room) = shaped().await;
     let client = http2();
     let request = Request::post(gateway.url("/")).body(text("body")).unwrap();

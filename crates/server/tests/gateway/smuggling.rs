@@ -29,7 +29,7 @@ async fn sent(bytes: &[u8]) -> (String, Vec<String>) {
 }
 
 #[tokio::test]
-async fn what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read() {
+async fn ambiguous_requests_are_rejected_and_nothing_after_them_is_read() {
     let next = "GET /smuggled HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let cases: &[(&str, &str)] = &[
         (
@@ -101,7 +101,7 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read() 
 }
 
 #[tokio::test]
-async fn a_target_or_host_that_is_none_or_two_is_refused() {
+async fn a_missing_malformed_or_conflicting_host_is_rejected() {
     let cases = [
         ("no host", "GET / HTTP/1.1\r\n\r\n"),
         ("an empty host", "GET / HTTP/1.1\r\nHost: \r\n\r\n"),
@@ -140,7 +140,7 @@ async fn a_target_or_host_that_is_none_or_two_is_refused() {
 }
 
 #[tokio::test]
-async fn a_target_in_full_that_agrees_with_its_host_passes() {
+async fn an_absolute_target_that_matches_the_host_is_accepted() {
     let bytes = b"GET http://A/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let (answer, asked) = sent(bytes).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -148,7 +148,7 @@ async fn a_target_in_full_that_agrees_with_its_host_passes() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_chunked_badly_ends_the_connection() {
+async fn a_malformed_chunked_body_closes_the_connection() {
     let next = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     for (name, body) in [
         ("no number", "x\r\nbody\r\n0\r\n\r\n"),
@@ -172,7 +172,7 @@ async fn a_body_that_is_chunked_badly_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn both_lengths_are_seen_in_a_request_that_follows_another() {
+async fn conflicting_framing_is_found_in_a_pipelined_request() {
     let bytes = "POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody\
                  POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
                  Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -183,7 +183,7 @@ async fn both_lengths_are_seen_in_a_request_that_follows_another() {
 }
 
 #[tokio::test]
-async fn connect_is_refused() {
+async fn connect_is_rejected() {
     let (answer, asked) = sent(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
     assert_eq!(

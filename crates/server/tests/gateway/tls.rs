@@ -51,7 +51,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn the_protocol_is_what_both_agree_on() {
+async fn alpn_negotiates_the_protocol() {
     let address = upstream(|request| async move {
         let proto = request.headers()["x-forwarded-proto"]
             .to_str()
@@ -86,7 +86,7 @@ async fn the_protocol_is_what_both_agree_on() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_speak_tls_or_says_nothing_is_cut() {
+async fn clients_that_fail_the_handshake_are_disconnected() {
     let certificates = Certificates::new();
     let mut settings = settings(hello().await, &certificates);
     settings.timeouts.header = Duration::from_millis(50);
@@ -104,7 +104,7 @@ async fn whoever_does_not_speak_tls_or_says_nothing_is_cut() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_named() {
+async fn unusable_files_are_named() {
     let certificates = Certificates::new();
     let (server, client) = (certificates.server(), certificates.client());
     let nothing = server.certificate.with_file_name("nothing");
@@ -168,7 +168,7 @@ async fn secured(certificates: &Certificates, protocol: &str) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn upstreams_may_speak_tls_and_http_2_over_it() {
+async fn upstreams_may_use_tls_and_http2_over_tls() {
     let certificates = Certificates::new();
     for (scheme, protocol, version) in [("https", "http/1.1", "HTTP/1.1"), ("h2", "h2", "HTTP/2.0")]
     {
@@ -186,7 +186,7 @@ async fn upstreams_may_speak_tls_and_http_2_over_it() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
+async fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
     let certificates = Certificates::new();
     let port = secured(&certificates, "http/1.1").await.port();
     let named = |host: &str| Settings::new([format!("https://{host}:{port}").parse().unwrap()]);
@@ -203,7 +203,7 @@ async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
 }
 
 #[tokio::test]
-async fn an_authority_that_cannot_be_read_is_named() {
+async fn an_unreadable_authority_is_named() {
     let certificates = Certificates::new();
     let nothing = certificates.authority().with_file_name("nothing");
     for file in [nothing, certificates.server().key] {
@@ -215,7 +215,7 @@ async fn an_authority_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_gateway_are_refused() {
+async fn invalid_settings_are_rejected() {
     let error = Gateway::new(Settings::new([]), open()).unwrap_err();
     assert_eq!(error, SettingsError::NoUpstream);
     let mut settings = before("127.0.0.1:1".parse().unwrap());

@@ -42,7 +42,7 @@ async fn an_upstream_that_hangs_is_a_504() {
 }
 
 #[tokio::test]
-async fn the_whole_of_a_request_has_a_bound() {
+async fn a_request_has_a_total_timeout() {
     let address = upstream(|_| std::future::pending()).await;
     let mut settings = before(address);
     settings.timeouts.whole = Duration::from_millis(50);
@@ -67,7 +67,7 @@ async fn says(bytes: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn an_answer_that_makes_no_sense_is_a_502_and_never_asked_for_again() {
+async fn an_invalid_response_is_a_502_and_not_retried() {
     for bytes in [
         &b""[..],
         b"nonsense\r\n\r\n",
@@ -88,7 +88,7 @@ async fn an_answer_that_makes_no_sense_is_a_502_and_never_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_not_shown_as_whole() {
+async fn a_truncated_response_is_not_shown_as_complete() {
     let (address, _) = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await;
     let gateway = Running::start(before(address), open()).await;
     for client in [http1(), http2()] {
@@ -99,7 +99,7 @@ async fn an_answer_that_breaks_off_is_not_shown_as_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_that_stops_coming_is_given_up() {
+async fn a_stalled_response_times_out() {
     let address = upstream(|_| async {
         let frames = futures_util::stream::pending::<Result<hyper::body::Frame<Bytes>, _>>();
         Response::new(BodyExt::boxed(http_body_util::StreamBody::new(frames)))
@@ -114,7 +114,7 @@ async fn an_answer_that_stops_coming_is_given_up() {
 }
 
 #[tokio::test]
-async fn upstreams_take_turns() {
+async fn upstreams_are_used_round_robin() {
     let gateway = Running::start(all(&[named("a").await, named("b").await]), open()).await;
     let client = http1();
     let mut seen = String::new();
@@ -125,7 +125,7 @@ async fn upstreams_take_turns() {
 }
 
 #[tokio::test]
-async fn one_that_is_down_is_left_alone_and_comes_back() {
+async fn an_upstream_that_is_down_is_ejected_and_comes_back() {
     let down = nobody();
     let mut settings = all(&[down, named("well").await]);
     settings.timeouts.down = Duration::from_millis(5);
@@ -157,7 +157,7 @@ async fn one_that_is_down_is_left_alone_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_request_with_a_body_or_an_effect_is_tried_once() {
+async fn a_request_with_a_body_or_side_effects_is_not_retried() {
     for method in ["POST", "PATCH"] {
         let gateway = Running::start(all(&[nobody(), named("other").await]), open()).await;
         let request = Request::builder().method(method).uri(gateway.url("/"));
@@ -167,7 +167,7 @@ async fn a_request_with_a_body_or_an_effect_is_tried_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_tried_twice_counts_once() {
+async fn a_retried_request_is_charged_once() {
     let gate = RateLimitLayer::new(Rule::new(
         "two",
         "fixed-window 2/d".parse::<Quota>().unwrap(),

@@ -7,7 +7,7 @@ use super::client::{Connection, ask};
 use super::{JSON, Server};
 
 #[test]
-fn every_wrong_body_has_a_code() {
+fn every_invalid_body_has_a_code() {
     let server = Server::start(&[]);
     let limits = |count: usize| {
         let one = |i| format!(r#"{{"key":"k{i}","quota":"1/s"}}"#);
@@ -103,7 +103,7 @@ fn every_wrong_body_has_a_code() {
 }
 
 #[test]
-fn every_wrong_request_has_a_code() {
+fn every_invalid_request_has_a_code() {
     let server = Server::start(&[]);
     let good = r#"{"key":"a","quota":"1/s"}"#;
     let large = format!(r#"{{"key":"{}","quota":"1/s"}}"#, "x".repeat(64 << 10));
@@ -171,7 +171,7 @@ fn every_wrong_request_has_a_code() {
 }
 
 #[test]
-fn a_key_is_in_no_problem_and_no_log() {
+fn no_problem_and_no_log_line_contains_a_key() {
     let server = Server::start_as(&[], &[("TALLYGATE_LOG", "trace")]);
     for body in [
         r#"{"key":"s3cr3t","quota":"x"}"#,
@@ -189,7 +189,7 @@ fn a_key_is_in_no_problem_and_no_log() {
 }
 
 #[test]
-fn what_is_no_http_ends_its_connection_and_nothing_else() {
+fn malformed_http_closes_only_its_connection() {
     let server = Server::start(&[]);
     let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\n";
     let long = format!("{head}x: {}\r\n\r\n", "y".repeat(64 << 10));
@@ -227,7 +227,7 @@ fn what_is_no_http_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_question_typed_by_hand_needs_no_content_type_and_a_page_elsewhere_cannot_ask() {
+fn curl_needs_no_content_type_and_pages_of_other_sites_are_rejected() {
     let server = Server::start(&[]);
     let good = r#"{"key":"a","quota":"9/s"}"#;
     let form = ("content-type", "application/x-www-form-urlencoded");

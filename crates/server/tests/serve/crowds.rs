@@ -10,7 +10,7 @@ use super::client::ask;
 use super::{JSON, SOON, Server};
 
 #[test]
-fn a_server_without_files_for_connections_recovers() {
+fn a_server_recovers_from_running_out_of_files() {
     let server = Server::start(&[]);
     let pid = Pid::from_raw(i32::try_from(server.child.id()).unwrap());
     let open = fs::read_dir(format!("/proc/{}/fd", server.child.id()))

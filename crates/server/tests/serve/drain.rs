@@ -11,7 +11,7 @@ use super::client::Connection;
 use super::{Folder, JSON, SOON, Server};
 
 #[test]
-fn either_signal_ends_it_well() {
+fn sigterm_and_sigint_shut_down_cleanly() {
     for signal in ["-TERM", "-INT"] {
         let mut server = Server::start(&[]);
         let _idle = Connection::to(server.api);
@@ -22,7 +22,7 @@ fn either_signal_ends_it_well() {
 }
 
 #[test]
-fn a_request_that_is_half_here_is_answered() {
+fn a_partially_received_request_is_answered_during_shutdown() {
     let mut server = Server::start(&[]);
     let body = r#"{"key":"a","quota":"1/h"}"#;
     let mut connection = Connection::to(server.api);
@@ -52,7 +52,7 @@ fn a_request_that_is_half_here_is_answered() {
 }
 
 #[test]
-fn a_request_that_is_held_back_is_let_through() {
+fn a_delayed_request_is_admitted_during_shutdown() {
     let folder = Folder::new();
     let rules = "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n  - name: slow\n    limits: leaky-bucket 2/s queue 5\n";
     let mut server = Server::start(&["--config", &folder.write("rules.yaml", rules)]);
@@ -78,7 +78,7 @@ fn a_request_that_is_held_back_is_let_through() {
 }
 
 #[test]
-fn under_load_no_request_that_was_taken_is_lost() {
+fn no_accepted_request_is_lost_under_load() {
     let mut server = Server::start(&[]);
     let answered = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -113,6 +113,6 @@ fn under_load_no_request_that_was_taken_is_lost() {
     });
     assert!(server.ended().success());
     poll::until(SOON, "it says so", || {
-        server.said().contains("every request is answered")
+        server.said().contains("every request was answered")
     });
 }

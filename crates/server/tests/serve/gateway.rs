@@ -80,7 +80,7 @@ impl Gateway {
 }
 
 #[test]
-fn requests_go_through_the_rules_to_the_upstream() {
+fn requests_pass_the_rules_and_reach_the_upstream() {
     let gateway = Gateway::start();
     let first = gateway.get("ann");
     assert_eq!((first.status, first.body.as_str()), (200, "hello"));
@@ -106,7 +106,7 @@ fn requests_go_through_the_rules_to_the_upstream() {
 }
 
 #[test]
-fn who_is_held_back_is_counted_until_they_go_ahead() {
+fn delayed_requests_are_counted_until_admitted() {
     let gateway = Gateway::under(
         "\
 version: 1
@@ -139,7 +139,7 @@ rules:
 }
 
 #[test]
-fn all_doors_share_counts_and_the_kill_switch() {
+fn all_ports_share_counters_and_the_kill_switch() {
     let gateway = Gateway::start();
     let server = &gateway.server;
     let body = r#"{"rule":"all","attributes":{"headers":{"x-user":"ann"}}}"#;
@@ -159,7 +159,7 @@ fn all_doors_share_counts_and_the_kill_switch() {
 }
 
 #[test]
-fn told_to_stop_it_ends_with_the_others() {
+fn sigterm_shuts_down_the_gateway_too() {
     let mut gateway = Gateway::start();
     assert_eq!(gateway.get("ann").status, 200);
     gateway.server.signal("-TERM");
@@ -198,7 +198,7 @@ fn gateway_of(server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn the_rules_file_says_what_the_gateway_does_and_arguments_go_before_it() {
+fn arguments_override_the_gateway_section_of_the_rules_file() {
     let folder = Folder::new();
     let text = format!(
         "version: 1
@@ -241,7 +241,7 @@ rules: []
 }
 
 #[test]
-fn identical_requests_share_a_call_where_a_rule_says_so() {
+fn identical_requests_share_a_call_with_single_flight() {
     let folder = Folder::new();
     let (address, asked, go) = slow_upstream();
     let text = format!(
@@ -304,9 +304,9 @@ fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
     for (args, word) in [
         (
             vec!["--config", &nowhere],
-            "neither it nor --upstream says where to",
+            "neither it nor --upstream names an upstream",
         ),
-        (tls.to_vec(), "no --upstream to lead to"),
+        (tls.to_vec(), "which needs an --upstream"),
         ([&upstream[..], &tls].concat(), "cannot be used for TLS"),
         (vec!["--upstream", "ftp://a"], "--upstream: "),
     ] {

@@ -27,7 +27,7 @@ fn reloads(server: &Server, result: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_changed_file_is_in_force_without_a_word_and_keeps_counts() {
+fn a_changed_file_is_applied_without_a_signal_and_keeps_counts() {
     let folder = Folder::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
@@ -44,7 +44,7 @@ fn a_changed_file_is_in_force_without_a_word_and_keeps_counts() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_is_said() {
+fn an_invalid_file_changes_nothing_and_is_logged() {
     let folder = Folder::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
@@ -70,7 +70,7 @@ fn a_wrong_file_changes_nothing_and_is_said() {
 }
 
 #[test]
-fn a_signal_reads_it_again() {
+fn sighup_reloads_the_rules() {
     let folder = Folder::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
@@ -84,7 +84,7 @@ fn a_signal_reads_it_again() {
 }
 
 #[test]
-fn a_swapped_link_is_noticed_as_kubernetes_turns_it() {
+fn a_changed_symlink_is_noticed_as_in_kubernetes() {
     let folder = Folder::new();
     let root = folder.path();
     for (name, limit) in [("..1", 10), ("..2", 20)] {
@@ -120,7 +120,7 @@ fn an_included_file_is_watched_too() {
 }
 
 #[test]
-fn what_was_changed_on_the_side_outlives_a_reload() {
+fn runtime_changes_outlive_a_reload() {
     let folder = Folder::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
@@ -134,7 +134,7 @@ fn what_was_changed_on_the_side_outlives_a_reload() {
 }
 
 #[test]
-fn no_request_notices_a_reload() {
+fn no_request_fails_during_a_reload() {
     let folder = Folder::new();
     let path = folder.write("rules.yaml", &rules(1_000_000));
     let server = Server::start(&["--config", &path]);

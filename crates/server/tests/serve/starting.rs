@@ -16,7 +16,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn the_first_line_says_where_it_listens() {
+fn the_first_line_has_the_bound_addresses() {
     let server = Server::start(&[]);
     let (api, admin) = (server.api, server.admin);
     let line = format!("{{\"api\":\"{api}\",\"gateway\":null,\"admin\":\"{admin}\"}}\n");
@@ -42,13 +42,16 @@ fn off_a_terminal_the_banner_is_one_log_event() {
         panic!("{said}");
     };
     assert_eq!(event["rules"], "the built-in sample");
-    assert_eq!(event["check_api"], format!("http://{}/v1/check", server.api));
+    assert_eq!(
+        event["check_api"],
+        format!("http://{}/v1/check", server.api)
+    );
     assert_eq!(event["live_view"], format!("http://{}/live", server.admin));
     assert!(event.get("gateway").is_none(), "{event}");
 }
 
 #[test]
-fn without_a_file_a_sample_is_in_force() {
+fn without_a_file_the_sample_rules_are_active() {
     let server = Server::start(&[]);
     let rules = server.admin("GET", "/admin/rules", "").json();
     assert_eq!(rules["origin"], "the built-in sample");
@@ -62,7 +65,7 @@ fn without_a_file_a_sample_is_in_force() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_exit_1() {
+fn an_address_in_use_is_exit_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for flag in ["--listen", "--admin"] {
@@ -80,7 +83,7 @@ fn an_address_that_is_taken_is_exit_1() {
 }
 
 #[test]
-fn wrong_input_is_exit_2_before_anything_listens() {
+fn invalid_input_is_exit_2_before_anything_listens() {
     let folder = Folder::new();
     let wrong = folder.write(
         "wrong.yaml",
@@ -118,7 +121,7 @@ fn wrong_input_is_exit_2_before_anything_listens() {
 }
 
 #[test]
-fn check_looks_and_ends() {
+fn check_validates_and_exits() {
     let folder = Folder::new();
     let good = folder.write(
         "good.yaml",

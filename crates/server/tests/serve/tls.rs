@@ -54,7 +54,7 @@ fn gateway(server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn a_chain_of_gateways_speaks_tls_and_a_renewed_certificate_is_shown_without_a_restart() {
+fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
     let (first, second) = (Certificates::new(), Certificates::new());
     let folder = Folder::new();
     let (cert, key) = copy(&first.server(), &folder);
