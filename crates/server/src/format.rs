@@ -133,21 +133,6 @@ fn pieces(text: &str) -> Vec<String> {
     pieces
 }
 
-/// The last character boundary at or before an index (`str::floor_char_boundary` needs Rust 1.91).
-pub(crate) fn floor_char_boundary(text: &str, index: usize) -> usize {
-    let is_boundary = |&at: &usize| text.is_char_boundary(at);
-    (0..=index.min(text.len()))
-        .rev()
-        .find(is_boundary)
-        .unwrap_or(0)
-}
-
-/// The first character boundary at or after an index.
-pub(crate) fn ceil_char_boundary(text: &str, index: usize) -> usize {
-    let is_boundary = |&at: &usize| text.is_char_boundary(at);
-    (index..=text.len()).find(is_boundary).unwrap_or(text.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use crate::cli::ConfigCommand;
-use crate::config::{self, Loaded, Report, Style};
+use crate::config::{self, Config, Report, Style};
 use crate::error::Failure;
 
 pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), F
         ConfigCommand::Explain(args) => explain::run(args, out),
         ConfigCommand::Diff(args) => diff::run(args, out),
         ConfigCommand::Schema => out
-            .write_all(config::schema_text().as_bytes())
+            .write_all(config::json_schema().as_bytes())
             .and_then(|()| out.flush())
             .map_err(Failure::writing),
     }
@@ -34,9 +34,9 @@ fn style(place: &impl IsTerminal) -> Style {
 }
 
 /// Loads a file that another question is about.
-fn load(path: &Path) -> Result<Loaded, Failure> {
+fn load(path: &Path) -> Result<Config, Failure> {
     let wrong = |report: Report| {
-        let text = report.text(style(&io::stderr()));
+        let text = report.render(style(&io::stderr()));
         Failure::Input(format!(
             "cannot use {}: {}\n\n{}",
             path.display(),

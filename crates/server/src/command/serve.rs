@@ -22,7 +22,7 @@ use self::startup::Addresses;
 use crate::active_rules::Force;
 use crate::auth::Token;
 use crate::cli::{Failing, ServeArgs, StoreArgs};
-use crate::config::{self, Loaded, Report, StoreSetting, Style};
+use crate::config::{self, Config, Report, StoreConfig, Style};
 use crate::error::Failure;
 use crate::gateway::Settings;
 use crate::listener::{self, Http1, Options, RequestHandler};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
 struct Inputs {
     otlp: Option<otlp::Client>,
     fingerprint: Option<reload::Fingerprint>,
-    loaded: Loaded,
+    loaded: Config,
     token: Option<Token>,
 }
 
@@ -231,13 +231,13 @@ async fn shutdown_signal(mut shutdown: watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|shutdown| *shutdown).await;
 }
 
-fn load_rules(path: Option<&Path>) -> Result<Loaded, Failure> {
+fn load_rules(path: Option<&Path>) -> Result<Config, Failure> {
     let loaded = match path {
         Some(path) => config::load(path),
-        None => config::load_text("the built-in sample", SAMPLE.as_bytes(), &|_| None),
+        None => config::load_bytes("the built-in sample", SAMPLE.as_bytes(), &|_| None),
     };
     loaded.map_err(|report: Report| {
-        let text = report.text(Style::Plain);
+        let text = report.render(Style::Plain);
         Failure::Input(format!("the rules are wrong\n{text}"))
     })
 }
@@ -258,7 +258,7 @@ fn read_token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
 }
 
 /// The store that the arguments name, or else the rules file.
-fn store_place(args: &ServeArgs, file: &StoreSetting) -> Result<Place, Failure> {
+fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<Place, Failure> {
     let mut store = StoreArgs {
         url: file.url.clone(),
         ca_cert: args.ca_cert.clone(),

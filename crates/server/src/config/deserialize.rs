@@ -1,388 +1,403 @@
-//! From a tree to the types of `raw`: a serde reader that goes on after a mistake. Every mistake is
-//! noted with its place; knows fields by what `raw` declares, and no rule.
+//! Deserializes a YAML tree into the types of `schema`. Continues after a mistake, so that one run
+//! reports all of them.
 
-mod access;
 mod hint;
 
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer};
+use serde::de::{VariantAccess, Visitor};
 
-use self::access::{Items, Pairs, Placed, Shape};
-use super::diagnostic::{self, Problem, code, did_you_mean, either, quoted};
+use super::diagnostic::{Diagnostics, code, did_you_mean, either, quoted};
+use super::schema::{ONE_OR_MANY, SECRET, SHORTHAND, SPANNED, TABLE, TEXT, URL, quoted_variables};
 use super::source::Span;
-use super::yaml::{Kind, Node, Scalar};
+use super::yaml::{Entry, Kind, Node, Scalar};
 
-/// Asks for a value together with its place; what is wrong inside is noted, and nothing is lost
-/// beside it.
-pub(super) const AT: &str = "$at";
-/// Asks for a text together with the variables in it.
-pub(super) const TEXT: &str = "$text";
-/// Asks for a text that must not be shown.
-pub(super) const SECRET: &str = "$secret";
-/// Asks for a text that must not be shown if there is an account in it.
-pub(super) const URL: &str = "$url";
-/// Asks for a list, which may be written as its only item.
-pub(super) const ONE_OR_MANY: &str = "$one-or-many";
-/// What numbers and flags are called.
-const WHOLE: &str = "a whole number";
-const FLAG: &str = "true or false";
-/// What a value can look like: an enum whose variants are called so is told apart by it.
-const SHAPES: [&str; 3] = ["text", "list", "map"];
+const INTEGER: &str = "an integer";
+const BOOL: &str = "true or false";
 
-/// What is found on the way.
+/// A mapping, and a field that was suggested in place of an unknown one. That this field is missing
+/// is not reported again.
+pub(super) type Suggestion = (Span, &'static str);
+
+const MAX_SUGGESTIONS: usize = 1_000;
+
+/// The results of deserializing besides the value.
 #[derive(Default)]
-pub(super) struct Notes {
-    pub(super) problems: RefCell<Vec<Problem>>,
-    /// Places that must not be shown.
+pub(super) struct Context {
+    pub(super) diagnostics: RefCell<Diagnostics>,
+    /// Spans to redact in diagnostics.
     pub(super) secrets: RefCell<Vec<Span>>,
-    /// Fields that were probably meant by unknown ones, and the mappings those are in: that such a
-    /// field is missing has been said well enough.
-    pub(super) meant: RefCell<Vec<Meant>>,
+    pub(super) suggestions: RefCell<Vec<Suggestion>>,
 }
 
-/// The most of them that are remembered: about as many as problems are noted.
-const MOST_MEANT: usize = 1_000;
+#[derive(Debug)]
+pub(super) enum Error {
+    Reported,
+    /// Reported by the struct that lacks the field.
+    MissingField(&'static str),
+    Custom(String),
+}
 
-/// A mapping, and a field that was probably meant in it.
-pub(super) type Meant = (Span, &'static str);
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Reported => f.write_str("already reported"),
+            Error::MissingField(field) => write!(f, "missing field `{field}`"),
+            Error::Custom(message) => f.write_str(message),
+        }
+    }
+}
 
-/// Reads a node, and whatever is below it.
+impl std::error::Error for Error {}
+
+impl de::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Error::Custom(message.to_string())
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Error::MissingField(field)
+    }
+}
+
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'de> {
+pub(super) struct NodeDeserializer<'de> {
     node: &'de Node,
-    notes: &'de Notes,
+    context: &'de Context,
     /// The field it is the value of.
     field: &'de str,
-    /// Whether it is one of several values of that field.
+    /// Whether it is an item of that field's list.
     item: bool,
-    /// Whether a lone value will do for a list.
-    lone: bool,
+    /// Whether a list may be written as its only item.
+    one_or_many: bool,
+    /// Whether a mapping would be valid too.
+    shorthand: bool,
 }
 
-impl<'de> Reader<'de> {
-    pub(super) fn new(node: &'de Node, notes: &'de Notes) -> Self {
-        Reader {
+impl<'de> NodeDeserializer<'de> {
+    pub(super) fn new(node: &'de Node, context: &'de Context) -> Self {
+        NodeDeserializer {
             node,
-            notes,
+            context,
             field: "",
             item: false,
-            lone: false,
+            one_or_many: false,
+            shorthand: false,
         }
     }
 
-    fn note(&self, problem: Problem) -> Stopped {
-        diagnostic::note(&mut self.notes.problems.borrow_mut(), problem);
-        Stopped::Noted
+    fn entry(&self, entry: &'de Entry) -> Self {
+        NodeDeserializer {
+            field: entry.name(),
+            ..Self::new(&entry.value, self.context)
+        }
     }
 
-    /// Notes that nothing below a node may be shown.
-    fn hide(&self, node: &Node) {
+    fn error(&self, code: &'static str, message: String, help: Option<String>) -> Error {
+        let mut diagnostics = self.context.diagnostics.borrow_mut();
+        diagnostics
+            .error(code, self.node.span, message)
+            .maybe_help(help);
+        Error::Reported
+    }
+
+    /// Redacts all scalars below a node.
+    fn redact(&self, node: &Node) {
         match &node.kind {
-            Kind::Nothing | Kind::Broken => {}
-            Kind::Scalar(_) => self.notes.secrets.borrow_mut().push(node.span),
-            Kind::List(items) => items.iter().for_each(|item| self.hide(item)),
-            Kind::Map(entries) => entries.iter().for_each(|entry| self.hide(&entry.value)),
+            Kind::Null | Kind::Invalid => {}
+            Kind::Scalar(_) => self.context.secrets.borrow_mut().push(node.span),
+            Kind::List(items) => items.iter().for_each(|item| self.redact(item)),
+            Kind::Map(entries) => entries.iter().for_each(|entry| self.redact(&entry.value)),
         }
     }
 
-    /// Notes whatever has not been noted yet.
-    fn settle(&self, stopped: Stopped, what: &str) -> Stopped {
-        match stopped {
-            Stopped::Noted => Stopped::Noted,
-            Stopped::Missing(field)
-                if self.notes.meant.borrow().contains(&(self.node.span, field)) =>
-            {
-                Stopped::Noted
+    /// Reports an error of a struct's field that is not reported yet.
+    fn report(&self, error: Error, name: &str) -> Error {
+        match error {
+            Error::Reported => Error::Reported,
+            Error::MissingField(field) => {
+                let suggestions = self.context.suggestions.borrow();
+                if suggestions.contains(&(self.node.span, field)) {
+                    return Error::Reported;
+                }
+                let message = format!("missing field `{field}` in {name}");
+                self.error(
+                    code::MISSING_FIELD,
+                    message,
+                    hint::missing_field(name, field),
+                )
             }
-            Stopped::Missing(field) => {
-                let message = format!("{what} needs a field `{field}`");
-                let problem = Problem::error(code::MISSING_FIELD, self.node.span, message);
-                self.note(problem.maybe_help(hint::for_missing(what, field)))
-            }
-            Stopped::Other(message) => {
-                let problem = Problem::error(code::WRONG_TYPE, self.node.span, message);
-                self.note(problem)
-            }
+            Error::Custom(message) => self.error(code::WRONG_TYPE, message, None),
         }
     }
 
-    /// Notes that it should be something else.
-    fn expected(&self, what: &str) -> Stopped {
-        let (field, span) = (self.field, self.node.span);
-        match &self.node.kind {
-            Kind::Broken => Stopped::Noted,
-            Kind::Nothing if field.is_empty() => {
-                let message = format!("expected {what}, found nothing");
-                self.note(Problem::error(code::NO_VALUE, span, message))
-            }
-            Kind::Nothing => {
-                let subject = self.subject();
-                let problem = Problem::error(code::NO_VALUE, span, format!("{subject} is empty"));
-                self.note(problem.help(format!("expected {what}")))
-            }
-            Kind::Scalar(_) | Kind::List(_) | Kind::Map(_) => {
-                let found = match &self.node.kind {
-                    Kind::Scalar(scalar) if matches!(what, WHOLE | FLAG) => {
-                        format!("not {}", shown(scalar))
-                    }
-                    _ => format!("found {}", self.node.what()),
-                };
-                let message = if field.is_empty() {
-                    format!("expected {what}, {found}")
-                } else {
-                    format!("{} takes {what}, {found}", self.subject())
-                };
-                let problem = Problem::error(code::WRONG_TYPE, span, message);
-                self.note(problem.maybe_help(hint::for_type(self.node, self.field, what)))
-            }
-        }
-    }
-
-    /// What an error is about.
+    /// The field, for a message.
     fn subject(&self) -> String {
-        match self.item {
-            true => format!("an item of `{}`", self.field),
-            false => format!("`{}`", self.field),
+        match (self.field, self.item) {
+            ("", _) => String::new(),
+            (field, true) => format!("item of `{field}`: "),
+            (field, false) => format!("`{field}`: "),
         }
     }
 
-    fn scalar(&self, what: &str) -> Result<&'de Scalar, Stopped> {
+    /// Reports that another type or value is expected.
+    fn expected(&self, what: &str) -> Error {
+        let or_mapping = if self.shorthand { " or a mapping" } else { "" };
+        let found = match &self.node.kind {
+            Kind::Invalid => return Error::Reported,
+            Kind::Null if self.field.is_empty() => "nothing".to_owned(),
+            Kind::Null => {
+                let message = format!("{}missing value", self.subject());
+                let help = format!("expected {what}{or_mapping}");
+                return self.error(code::NO_VALUE, message, Some(help));
+            }
+            Kind::Scalar(scalar) if matches!(what, INTEGER | BOOL) => quoted_scalar(scalar),
+            Kind::Scalar(scalar) if scalar.text.parse::<u64>().is_ok() => "a number".to_owned(),
+            Kind::Scalar(_) => "text".to_owned(),
+            Kind::List(_) => "a list".to_owned(),
+            Kind::Map(_) => "a mapping".to_owned(),
+        };
+        let code = match self.node.kind {
+            Kind::Null => code::NO_VALUE,
+            _ => code::WRONG_TYPE,
+        };
+        let message = format!(
+            "{}expected {what}{or_mapping}, found {found}",
+            self.subject()
+        );
+        self.error(code, message, hint::wrong_type(self.node, self.field, what))
+    }
+
+    fn scalar(&self, what: &str) -> Result<&'de Scalar, Error> {
         match &self.node.kind {
             Kind::Scalar(scalar) => Ok(scalar),
-            Kind::Nothing | Kind::List(_) | Kind::Map(_) | Kind::Broken => Err(self.expected(what)),
+            Kind::Null | Kind::List(_) | Kind::Map(_) | Kind::Invalid => Err(self.expected(what)),
         }
     }
-}
 
-impl<'de> Deserializer<'de> for Reader<'de> {
-    type Error = Stopped;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
+    fn map(&self) -> Result<&'de [Entry], Error> {
         match &self.node.kind {
-            Kind::Scalar(scalar) => visitor.visit_borrowed_str(&scalar.text),
-            Kind::List(_) => self.deserialize_seq(visitor),
-            Kind::Map(_) => self.deserialize_map(visitor),
-            Kind::Nothing | Kind::Broken => Err(self.expected("a value")),
-        }
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        visitor.visit_borrowed_str(&self.scalar("text")?.text)
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        match self.scalar(FLAG)?.text.as_str() {
-            "true" => visitor.visit_bool(true),
-            "false" => visitor.visit_bool(false),
-            _ => Err(self.expected(FLAG)),
-        }
-    }
-
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        let scalar = self.scalar(WHOLE)?;
-        let digits = scalar.text.bytes().all(|byte| byte.is_ascii_digit());
-        match scalar.text.parse() {
-            Ok(number) if digits => visitor.visit_u64(number),
-            Ok(_) | Err(_) => Err(self.expected(WHOLE)),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        // A field that is given is given a value.
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        let items = match &self.node.kind {
-            Kind::List(items) => items.as_slice(),
-            Kind::Scalar(_) | Kind::Map(_) if self.lone => std::slice::from_ref(self.node),
-            Kind::Scalar(_) | Kind::Map(_) | Kind::Nothing | Kind::Broken => {
-                return Err(self.expected("a list"));
-            }
-        };
-        visitor.visit_seq(Items::new(self, items))
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
-        match &self.node.kind {
-            Kind::Map(entries) => visitor.visit_map(Pairs::new(self, entries.iter().collect())),
-            Kind::Nothing | Kind::Scalar(_) | Kind::List(_) | Kind::Broken => {
+            Kind::Map(entries) => Ok(entries),
+            Kind::Null | Kind::Scalar(_) | Kind::List(_) | Kind::Invalid => {
                 Err(self.expected("a mapping"))
             }
         }
     }
 
+    fn unknown_field(&self, name: &str, entry: &Entry, fields: &'static [&'static str]) {
+        let field = entry.name();
+        if hint::is_secret(field) {
+            self.redact(&entry.value);
+        }
+        let hint = hint::unknown_field(name, field, fields);
+        let suggested = |field: &&&str| hint.ends_with(&format!("mean `{field}`?"));
+        if let Some(field) = fields.iter().find(suggested) {
+            let mut suggestions = self.context.suggestions.borrow_mut();
+            if suggestions.len() < MAX_SUGGESTIONS {
+                suggestions.push((self.node.span, field));
+            }
+        }
+        let message = format!("unknown field {} in {name}", quoted(field));
+        let mut diagnostics = self.context.diagnostics.borrow_mut();
+        diagnostics
+            .error(code::UNKNOWN_FIELD, entry.key.span, message)
+            .help(hint);
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Error> for NodeDeserializer<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_borrowed_str(&self.scalar("text")?.text)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.scalar(BOOL)?.text.as_str() {
+            "true" => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
+            _ => Err(self.expected(BOOL)),
+        }
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let scalar = self.scalar(INTEGER)?;
+        let digits = scalar.text.bytes().all(|byte| byte.is_ascii_digit());
+        match scalar.text.parse() {
+            Ok(number) if digits => visitor.visit_u64(number),
+            Ok(_) | Err(_) => Err(self.expected(INTEGER)),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (items, is_list) = match &self.node.kind {
+            Kind::List(items) => (items.as_slice(), true),
+            Kind::Scalar(_) | Kind::Map(_) if self.one_or_many => {
+                (std::slice::from_ref(self.node), false)
+            }
+            Kind::Scalar(_) | Kind::Map(_) | Kind::Null | Kind::Invalid => {
+                return Err(self.expected("a list"));
+            }
+        };
+        let item = |node| NodeDeserializer {
+            field: self.field,
+            item: is_list,
+            ..Self::new(node, self.context)
+        };
+        visitor.visit_seq(SeqDeserializer::new(items.iter().map(item)))
+    }
+
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        what: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Stopped> {
-        let Kind::Map(entries) = &self.node.kind else {
-            return Err(self.expected("a mapping"));
-        };
-        let (known, unknown): (Vec<_>, Vec<_>) = entries
-            .iter()
-            .partition(|entry| fields.contains(&entry.name()));
-        for entry in unknown {
-            let name = entry.name();
-            if hint::is_secret(name) {
-                self.hide(&entry.value);
-            }
-            let message = format!("{what} has no field {}", quoted(name));
-            let problem = Problem::error(code::UNKNOWN_FIELD, entry.key.span, message);
-            let known = match fields {
-                [only] => format!("its only field is `{only}`"),
-                _ => format!("its fields are {}", either(fields).replace(" or ", " and ")),
-            };
-            let hint = hint::for_unknown(what, name, fields).unwrap_or(known);
-            let meant = |field: &&&str| hint == format!("did you mean `{field}`?");
-            if let Some(field) = fields.iter().find(meant) {
-                let mut meant = self.notes.meant.borrow_mut();
-                if meant.len() < MOST_MEANT {
-                    meant.push((self.node.span, field));
-                }
-            }
-            self.note(problem.help(hint));
+    ) -> Result<V::Value, Error> {
+        if name == TEXT {
+            let scalar = self.scalar("text")?;
+            let fields = [scalar.text.clone(), scalar.variables.join(" ")];
+            return visitor.visit_seq(SeqDeserializer::new(fields.into_iter()));
         }
+        let entries = self.map()?.iter();
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            entries.partition(|entry| fields.contains(&entry.name()));
+        for entry in unknown {
+            self.unknown_field(name, entry, fields);
+        }
+        let known = known.into_iter();
+        let known = known.map(|entry| (entry.name(), self.entry(entry)));
         visitor
-            .visit_map(Pairs::new(self, known))
-            .map_err(|stopped| self.settle(stopped, what))
+            .visit_map(MapDeserializer::new(known))
+            .map_err(|error| self.report(error, name))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        what: &'static str,
+        name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Stopped> {
-        let shape = match &self.node.kind {
-            Kind::Scalar(_) => "text",
-            Kind::List(_) => "list",
-            Kind::Map(_) => "map",
-            Kind::Nothing | Kind::Broken => "",
-        };
-        if variants.iter().all(|variant| SHAPES.contains(variant)) {
-            return match variants.contains(&shape) {
-                true => visitor.visit_enum(Shape::new(self, shape)),
-                false => Err(self.expected(what)),
-            };
+    ) -> Result<V::Value, Error> {
+        if name == SPANNED {
+            let Span { file, start, end } = self.node.span;
+            let tag = SeqDeserializer::new([file.into(), start, end].into_iter());
+            return visitor.visit_enum(Tagged { tag, node: self });
         }
-        let words = either(variants);
-        let scalar = self.scalar(&words)?;
+        if name == SHORTHAND {
+            let is_map = matches!(self.node.kind, Kind::Map(_));
+            let tag = if is_map { "map" } else { "value" }.into_deserializer();
+            let node = NodeDeserializer {
+                shorthand: !is_map,
+                ..self
+            };
+            return visitor.visit_enum(Tagged { tag, node });
+        }
+        let expected = either(variants);
+        let scalar = self.scalar(&expected)?;
         if variants.contains(&scalar.text.as_str()) {
             return visitor.visit_enum(scalar.text.as_str().into_deserializer());
         }
-        let shown = shown(scalar);
-        let problem = Problem::error(
-            code::UNKNOWN_WORD,
-            self.node.span,
-            format!("{} takes {words}, not {shown}", self.subject()),
-        );
-        let near = did_you_mean(&scalar.text, variants.iter().copied());
-        let public = scalar.variables.is_empty();
-        Err(self.note(problem.maybe_help(near.filter(|_| public))))
+        let or_mapping = if self.shorthand { " or a mapping" } else { "" };
+        let (subject, found) = (self.subject(), quoted_scalar(scalar));
+        let message = format!("{subject}expected {expected}{or_mapping}, found {found}");
+        let help = did_you_mean(&scalar.text, variants.iter().copied());
+        let help = help.filter(|_| scalar.variables.is_empty());
+        Err(self.error(code::UNKNOWN_WORD, message, help))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Stopped> {
+    ) -> Result<V::Value, Error> {
         match name {
-            AT => visitor.visit_seq(Placed::new(self)),
-            SECRET => {
-                self.hide(self.node);
-                visitor.visit_newtype_struct(self)
+            TABLE => {
+                let entries = self.map()?.iter().map(|entry| {
+                    let key = NodeDeserializer::new(&entry.key, self.context);
+                    SeqDeserializer::new([key, self.entry(entry)].into_iter())
+                });
+                return visitor.visit_newtype_struct(SeqDeserializer::new(entries));
             }
-            URL => {
-                // Where there is no account there is no password.
-                if matches!(&self.node.kind, Kind::Scalar(url) if url.text.contains('@')) {
-                    self.hide(self.node);
-                }
-                visitor.visit_newtype_struct(self)
+            SECRET => self.redact(self.node),
+            // Without a user there is no password.
+            URL if matches!(&self.node.kind, Kind::Scalar(url) if url.text.contains('@')) => {
+                self.redact(self.node);
             }
-            ONE_OR_MANY => visitor.visit_newtype_struct(Reader { lone: true, ..self }),
-            _ => visitor.visit_newtype_struct(self),
+            _ => {}
         }
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, Stopped> {
-        if name != TEXT {
-            return self.deserialize_seq(visitor);
-        }
-        let scalar = self.scalar("text")?;
-        let parts = [scalar.text.clone(), scalar.variables.join(" ")];
-        visitor.visit_seq(de::value::SeqDeserializer::new(parts.into_iter()))
+        visitor.visit_newtype_struct(NodeDeserializer {
+            one_or_many: name == ONE_OR_MANY,
+            ..self
+        })
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf unit unit_struct tuple
-        ignored_any
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        tuple tuple_struct map identifier ignored_any
     }
 }
 
-/// A value as an error may show it: what came from the environment goes by its name.
-pub(super) fn shown(scalar: &Scalar) -> String {
+/// A node as the content of an enum variant that is chosen by `tag`.
+struct Tagged<'de, T> {
+    tag: T,
+    node: NodeDeserializer<'de>,
+}
+
+impl<'de, T: Deserializer<'de, Error = Error>> EnumAccess<'de> for Tagged<'de, T> {
+    type Error = Error;
+    type Variant = NodeDeserializer<'de>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self::Variant), Error> {
+        Ok((seed.deserialize(self.tag)?, self.node))
+    }
+}
+
+impl<'de> VariantAccess<'de> for NodeDeserializer<'de> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
+        let result = seed.deserialize(self);
+        result.map_err(|error| self.report(error, "this value"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_struct("this value", fields, visitor)
+    }
+}
+
+/// A scalar for a message: values from the environment are replaced by variable names.
+fn quoted_scalar(scalar: &Scalar) -> String {
     match scalar.variables.as_slice() {
         [] => quoted(&scalar.text),
-        names => shown_variables(names.iter().map(String::as_str)),
-    }
-}
-
-/// Values of the environment, by their names.
-pub(super) fn shown_variables<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names
-        .into_iter()
-        .map(|name| format!("${{{name}}}"))
-        .collect();
-    format!("the value of {}", names.join(" and "))
-}
-
-/// Why reading stopped.
-#[derive(Debug)]
-pub(super) enum Stopped {
-    /// It has been noted.
-    Noted,
-    /// A field is missing; whoever knows of what notes it.
-    Missing(&'static str),
-    /// Something else; whoever knows where notes it.
-    Other(String),
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stopped::Noted => f.write_str("noted"),
-            Stopped::Missing(field) => write!(f, "`{field}` is missing"),
-            Stopped::Other(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Stopped {}
-
-impl de::Error for Stopped {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Stopped::Other(message.to_string())
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Stopped::Missing(field)
+        names => quoted_variables(names.iter().map(String::as_str)),
     }
 }

@@ -1,9 +1,8 @@
-//! What is wrong with a rules file, or questionable: a stable code, a place, a hint. Knows no way
-//! of showing it.
+//! Errors and warnings about a rules file: a stable code, a span, a message and a hint.
 
 use super::source::Span;
 
-/// Stable names of what can be wrong. Documented in docs/rules.md.
+/// Stable error codes, documented in docs/rules.md. Those of warnings are in `lint`.
 pub(crate) mod code {
     pub(crate) const UNREADABLE: &str = "rules::unreadable";
     pub(crate) const TOO_LARGE: &str = "rules::too-large";
@@ -43,17 +42,16 @@ pub(crate) mod code {
     pub(crate) const TOO_MANY: &str = "rules::too-many";
 }
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
-    /// The rules cannot be used.
+    /// The file is rejected.
     Error,
-    /// They can, and probably do something else than was meant.
+    /// The file loads, but probably does not do what was intended.
     Warning,
 }
 
 impl Severity {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -61,101 +59,128 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong or questionable.
+/// One error or warning.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem {
+pub(crate) struct Diagnostic {
     pub(crate) code: &'static str,
     pub(crate) severity: Severity,
     pub(crate) message: String,
     pub(crate) span: Span,
-    /// What stands below the marks.
-    pub(crate) label: Option<String>,
+    /// Text below the underlined span.
+    pub(crate) label: Option<&'static str>,
     pub(crate) help: Option<String>,
-    /// Another place that has to do with it.
-    pub(crate) other: Option<Box<(Span, String)>>,
+    /// A second span and its label.
+    pub(crate) related: Option<Box<(Span, String)>>,
 }
 
-impl Problem {
-    pub(crate) fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        Problem {
-            code,
-            severity: Severity::Error,
-            message: message.into(),
-            span,
-            label: None,
-            help: None,
-            other: None,
-        }
-    }
-
-    pub(crate) fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        Problem {
-            severity: Severity::Warning,
-            ..Self::error(code, span, message)
-        }
-    }
-
-    #[must_use]
-    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+impl Diagnostic {
+    pub(crate) fn label(&mut self, label: &'static str) -> &mut Self {
+        self.label = Some(label);
         self
     }
 
-    #[must_use]
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds a hint, if there is one.
-    #[must_use]
-    pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
-        self.help = help.or(self.help);
+    pub(crate) fn maybe_help(&mut self, help: Option<String>) -> &mut Self {
+        self.help = help;
         self
     }
 
-    #[must_use]
-    pub(crate) fn other(mut self, span: Span, what: impl Into<String>) -> Self {
-        self.other = Some(Box::new((span, what.into())));
+    pub(crate) fn related(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
+        self.related = Some(Box::new((span, label.into())));
         self
     }
 }
 
-/// The most problems that are noted; who has more will come back anyway.
-const MOST: usize = 1_000;
+/// The maximum number of diagnostics that are collected.
+const MAX_DIAGNOSTICS: usize = 1_000;
 
-/// Notes a problem, unless there are too many. Never the first error: a file with one must not
-/// pass for good.
-pub(crate) fn note(problems: &mut Vec<Problem>, problem: Problem) {
-    let last = problems.last().map(|last| last.severity);
-    let full = problems.len() >= MOST;
-    match (full, problem.severity, last) {
-        (false, _, _) | (true, Severity::Error, Some(Severity::Warning) | None) => {
-            problems.push(problem);
+/// The diagnostics of one load, up to `MAX_DIAGNOSTICS`. The first error is always kept, so that a
+/// file with errors cannot be accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    list: Vec<Diagnostic>,
+    /// Absorbs the latest diagnostic beyond the maximum.
+    discarded: Option<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub(crate) fn error(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
+        self.add(Severity::Error, code, span, message.into())
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
+        self.add(Severity::Warning, code, span, message.into())
+    }
+
+    fn add(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        span: Span,
+        message: String,
+    ) -> &mut Diagnostic {
+        let diagnostic = Diagnostic {
+            code,
+            severity,
+            message,
+            span,
+            label: None,
+            help: None,
+            related: None,
+        };
+        let full = self.list.len() >= MAX_DIAGNOSTICS;
+        match full && (severity == Severity::Warning || self.has_errors()) {
+            true => self.discarded.insert(diagnostic),
+            false => {
+                self.list.push(diagnostic);
+                self.list.last_mut().expect("one was pushed")
+            }
         }
-        (true, Severity::Warning, _) | (true, Severity::Error, Some(Severity::Error)) => {}
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        let mut list = self.list.iter();
+        list.any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
+        self.list
     }
 }
 
-/// How far a word may be from what was meant, for a suggestion to help.
-const NEAR: f64 = 0.75;
+/// The minimum Jaro-Winkler similarity of a suggestion.
+const MIN_SIMILARITY: f64 = 0.75;
 
-/// The known word that was probably meant.
+/// Returns the known word most similar to `word`, if any is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A megabyte of text is near to nothing.
+    // Bounded: the distance takes quadratic time.
     let word: String = word.chars().take(64).collect::<String>().to_lowercase();
-    let as_known = word.replace(['-', ' '], "_");
+    let normalized = word.replace(['-', ' '], "_");
     let score = |known: &'a str| {
-        let plural = known.trim_end_matches('s') == as_known.trim_end_matches('s');
-        let distance = strsim::osa_distance(&as_known, &known.replace('-', "_"));
-        let near = strsim::jaro_winkler(&as_known, &known.replace('-', "_"));
-        let close = plural || distance <= 1 || near >= NEAR && distance <= known.len().div_ceil(3);
-        close.then_some((distance, known))
+        let plural = known.trim_end_matches('s') == normalized.trim_end_matches('s');
+        let distance = strsim::osa_distance(&normalized, &known.replace('-', "_"));
+        let similarity = strsim::jaro_winkler(&normalized, &known.replace('-', "_"));
+        let similar = similarity >= MIN_SIMILARITY && distance <= known.len().div_ceil(3);
+        (plural || distance <= 1 || similar).then_some((distance, known))
     };
     known.into_iter().filter_map(score).min().map(|best| best.1)
 }
 
-/// "did you mean", if there is something near.
+/// A "did you mean" hint with the nearest known word.
 pub(crate) fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -173,9 +198,9 @@ pub(crate) fn either<S: AsRef<str>>(words: &[S]) -> String {
     }
 }
 
-/// A piece of what somebody wrote, short and printable.
+/// Text of the file in backquotes, truncated and without control characters.
 pub(crate) fn quoted(text: &str) -> String {
-    let harmless = |c: char| match c {
+    let printable = |c: char| match c {
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => '\u{fffd}',
         c => c,
@@ -185,7 +210,7 @@ pub(crate) fn quoted(text: &str) -> String {
     } else {
         ""
     };
-    let shown: String = text.chars().take(60).map(harmless).collect();
+    let shown: String = text.chars().take(60).map(printable).collect();
     format!("`{shown}{cut}`")
 }
 
@@ -194,9 +219,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_suggested_and_a_far_one_is_not() {
+    fn only_a_similar_word_is_suggested() {
         let known = ["limits", "match", "name", "on_failure", "shadow"];
-        for (word, meant) in [
+        for (word, expected) in [
             ("limts", Some("limits")),
             ("limit", Some("limits")),
             ("on-failure", Some("on_failure")),
@@ -205,28 +230,28 @@ mod tests {
             ("banana", None),
             ("x", None),
         ] {
-            assert_eq!(nearest(word, known), meant, "{word}");
+            assert_eq!(nearest(word, known), expected, "{word}");
         }
     }
 
     #[test]
-    fn too_many_problems_are_not_noted_but_an_error_always_is() {
+    fn diagnostics_are_bounded_but_the_first_error_is_kept() {
         let span = Span::start_of(0);
-        let mut problems = Vec::new();
-        for _ in 0..2 * MOST {
-            note(&mut problems, Problem::warning("w", span, ""));
+        let mut diagnostics = Diagnostics::default();
+        for _ in 0..2 * MAX_DIAGNOSTICS {
+            diagnostics.warning("w", span, "");
         }
-        assert_eq!(problems.len(), MOST);
         for _ in 0..5 {
-            note(&mut problems, Problem::error("e", span, ""));
+            diagnostics.error("e", span, "");
         }
-        assert_eq!(problems.len(), MOST + 1);
-        assert_eq!(problems[MOST].severity, Severity::Error);
+        let list = diagnostics.into_vec();
+        assert_eq!(list.len(), MAX_DIAGNOSTICS + 1);
+        assert_eq!(list[MAX_DIAGNOSTICS].severity, Severity::Error);
     }
 
     #[test]
-    fn a_quoted_piece_is_short_and_harmless() {
-        let shown = quoted(&format!("\u{1b}{}", "x".repeat(1000)));
-        assert!(shown.chars().count() <= 63 && !shown.contains('\u{1b}'));
+    fn quoted_text_is_truncated_and_printable() {
+        let quoted = quoted(&format!("\u{1b}{}", "x".repeat(1000)));
+        assert!(quoted.chars().count() <= 63 && !quoted.contains('\u{1b}'));
     }
 }

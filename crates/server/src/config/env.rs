@@ -1,79 +1,94 @@
-//! Environment variables in text: `${NAME}` and `${NAME:-default}`. Runs after YAML is read, so
-//! that no value can change what a file means; knows no field.
+//! Environment variables in scalars: `${NAME}` and `${NAME:-default}`. Expanded after parsing, so
+//! that a value cannot change the structure of the file.
 
-use super::diagnostic::{self, Problem, code, quoted};
+use super::diagnostic::{Diagnostics, code, quoted};
 use super::source::{Sources, Span};
 use super::yaml::{Kind, Node, Scalar};
 
-/// The longest that one text may become.
-const LONGEST: usize = 64 << 10;
+/// The maximum length of an expanded scalar in bytes.
+const MAX_EXPANDED_BYTES: usize = 64 << 10;
 
-/// What the environment holds; a closure, so that a test need not change the process's own.
+/// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Replaces every variable below a node.
-pub(crate) fn replace(
+/// Expands the variables of all scalars below a node.
+pub(crate) fn expand(
     node: &mut Node,
     sources: &Sources,
     environment: Environment<'_>,
-    problems: &mut Vec<Problem>,
+    diagnostics: &mut Diagnostics,
 ) {
     match &mut node.kind {
-        Kind::Nothing | Kind::Broken => {}
+        Kind::Null | Kind::Invalid => {}
         Kind::Scalar(scalar) => {
-            if scalar.text.contains('$')
-                && let Err(problem) = replace_text(scalar, node.span, sources, environment)
-            {
-                diagnostic::note(problems, problem);
-                node.kind = Kind::Broken;
+            if let Err(error) = expand_scalar(scalar, environment) {
+                // Point at the variable if it is in the file literally.
+                let span = match sources.slice(node.span).find(&error.part) {
+                    Some(at) => {
+                        let start = node.span.start as usize + at;
+                        Span::new(node.span.file, start..start + error.part.len())
+                    }
+                    None => node.span,
+                };
+                diagnostics
+                    .error(code::VARIABLE, span, error.message)
+                    .maybe_help(error.help);
+                node.kind = Kind::Invalid;
             }
         }
         Kind::List(items) => {
             for item in items {
-                replace(item, sources, environment, problems);
+                expand(item, sources, environment, diagnostics);
             }
         }
         Kind::Map(entries) => {
             for entry in entries {
-                replace(&mut entry.value, sources, environment, problems);
+                expand(&mut entry.value, sources, environment, diagnostics);
             }
         }
     }
 }
 
-fn replace_text(
-    scalar: &mut Scalar,
-    span: Span,
-    sources: &Sources,
-    environment: Environment<'_>,
-) -> Result<(), Problem> {
+/// Why a scalar cannot be expanded.
+struct ExpandError {
+    /// The part of the scalar that is wrong.
+    part: String,
+    message: String,
+    help: Option<String>,
+}
+
+fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<(), ExpandError> {
+    const SYNTAX: &str = "write `${NAME}` or `${NAME:-default}`";
     let text = scalar.text.clone();
-    let mut replaced = String::with_capacity(text.len());
+    let mut expanded = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(dollar) = rest.find('$') {
-        replaced.push_str(&rest[..dollar]);
+        expanded.push_str(&rest[..dollar]);
         rest = &rest[dollar..];
         if let Some(after) = rest.strip_prefix("$$") {
-            replaced.push('$');
+            expanded.push('$');
             rest = after;
             continue;
         }
-        let wrong = |part: &str, message: String| {
-            Problem::error(code::VARIABLE, find(sources, span, part), message)
+        let error = |part: &str, message: String, help: String| ExpandError {
+            part: part.to_owned(),
+            message,
+            help: Some(help),
         };
         let Some(inside) = rest.strip_prefix("${") else {
             let name: String = rest[1..].chars().take_while(|&c| is_name(c)).collect();
-            let part = &rest[..1 + name.len()];
-            let problem = wrong(part, "a lone `$` stands for nothing".into());
-            return Err(problem.help(if name.is_empty() {
-                "write `$$` for a dollar".to_owned()
-            } else {
-                format!("write `${{{name}}}` for the variable, `$${name}` for the text")
-            }));
+            let help = match name.is_empty() {
+                true => "write `$$` for a dollar sign".to_owned(),
+                false => format!("write `${{{name}}}` for the variable, `$${name}` for the text"),
+            };
+            return Err(error(&rest[..1 + name.len()], "unescaped `$`".into(), help));
         };
         let Some(end) = inside.find('}') else {
-            let problem = wrong(rest, "the `}` of a variable is missing".into());
-            return Err(problem.help("write `${NAME}` or `${NAME:-default}`"));
+            return Err(error(
+                rest,
+                "missing `}` of a variable".into(),
+                SYNTAX.into(),
+            ));
         };
         let whole = &rest[..end + 3];
         let (name, default) = match inside[..end].split_once(":-") {
@@ -81,32 +96,34 @@ fn replace_text(
             None => (&inside[..end], None),
         };
         if name.is_empty() || !name.chars().all(is_name) || name.starts_with(char::is_numeric) {
-            let message = format!("{} is no name of a variable", quoted(name));
-            let problem = wrong(whole, message);
-            return Err(problem.help("write `${NAME}` or `${NAME:-default}`"));
+            let message = format!("invalid variable name {}", quoted(name));
+            return Err(error(whole, message, SYNTAX.into()));
         }
-        // As in a shell, `:-` takes an empty variable for a missing one.
+        // As in a shell, `:-` also replaces an empty value.
         let value = environment(name).filter(|value| default.is_none() || !value.is_empty());
         match (value, default) {
             (Some(value), _) => {
-                replaced.push_str(&value);
+                expanded.push_str(&value);
                 scalar.variables.push(name.to_owned());
             }
-            (None, Some(default)) => replaced.push_str(default),
+            (None, Some(default)) => expanded.push_str(default),
             (None, None) => {
-                let message = format!("the environment variable `{name}` is not set");
-                let hint = format!("set it, or give a default: `${{{name}:-…}}`");
-                return Err(wrong(whole, message).help(hint));
+                let message = format!("environment variable `{name}` is not set");
+                let help = format!("set it, or add a default: `${{{name}:-…}}`");
+                return Err(error(whole, message, help));
             }
         }
-        if replaced.len() > LONGEST {
-            let message = format!("the text is longer than {LONGEST} bytes with its variables");
-            return Err(wrong(whole, message));
+        if expanded.len() > MAX_EXPANDED_BYTES {
+            return Err(ExpandError {
+                part: whole.to_owned(),
+                message: format!("the expanded text is longer than {MAX_EXPANDED_BYTES} bytes"),
+                help: None,
+            });
         }
         rest = &inside[end + 1..];
     }
-    replaced.push_str(rest);
-    scalar.text = replaced;
+    expanded.push_str(rest);
+    scalar.text = expanded;
     Ok(())
 }
 
@@ -114,42 +131,27 @@ fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The place of a part of a text: exactly, if it is in the file as it is.
-fn find(sources: &Sources, span: Span, part: &str) -> Span {
-    match sources.slice(span).find(part) {
-        Some(at) => {
-            let start = span.start as usize + at;
-            Span::new(span.file, start..start + part.len())
-        }
-        None => span,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::yaml;
 
-    fn replaced(text: &str) -> Result<(String, Vec<String>), String> {
-        let mut sources = Sources::default();
-        let file = sources.add("f", None, format!("'{text}'"));
-        let mut problems = Vec::new();
-        let mut node = yaml::parse(&sources, file, &mut problems).unwrap();
+    fn expand_text(text: &str) -> Option<(String, Vec<String>)> {
+        let mut scalar = Scalar {
+            text: text.to_owned(),
+            variables: Vec::new(),
+        };
         let environment = |name: &str| match name {
             "SET" => Some("value".to_owned()),
             "EMPTY" => Some(String::new()),
             "NESTED" => Some("${SET}".to_owned()),
             _ => None,
         };
-        replace(&mut node, &sources, &environment, &mut problems);
-        match (node.kind, problems.pop()) {
-            (Kind::Scalar(scalar), None) => Ok((scalar.text, scalar.variables)),
-            (_, problem) => Err(problem.unwrap().message),
-        }
+        expand_scalar(&mut scalar, &environment).ok()?;
+        Some((scalar.text, scalar.variables))
     }
 
     #[test]
-    fn variables_and_defaults_are_put_in() {
+    fn variables_and_defaults_are_expanded() {
         for (text, expected) in [
             ("a ${SET} b", "a value b"),
             ("${SET}${SET}", "valuevalue"),
@@ -161,28 +163,28 @@ mod tests {
             ("$${SET}", "${SET}"),
             ("${UNSET:-a:-b}", "a:-b"),
         ] {
-            assert_eq!(replaced(text).unwrap().0, expected, "{text}");
+            assert_eq!(expand_text(text).unwrap().0, expected, "{text}");
         }
     }
 
     #[test]
-    fn a_value_is_not_looked_at_again() {
-        let (text, variables) = replaced("${NESTED}").unwrap();
+    fn values_are_not_expanded_again() {
+        let (text, variables) = expand_text("${NESTED}").unwrap();
         assert_eq!((text.as_str(), variables.len()), ("${SET}", 1));
     }
 
     #[test]
-    fn only_what_came_from_the_environment_is_marked() {
-        assert!(replaced("${UNSET:-x}").unwrap().1.is_empty());
-        assert_eq!(replaced("${SET:-x}").unwrap().1, ["SET"]);
+    fn only_values_from_the_environment_are_recorded() {
+        assert!(expand_text("${UNSET:-x}").unwrap().1.is_empty());
+        assert_eq!(expand_text("${SET:-x}").unwrap().1, ["SET"]);
     }
 
     #[test]
-    fn what_is_no_variable_is_an_error() {
+    fn invalid_variables_are_rejected() {
         for text in [
             "${UNSET}", "$SET", "a $ b", "${SET", "${}", "${a b}", "${1}", "$",
         ] {
-            assert!(replaced(text).is_err(), "{text}");
+            assert!(expand_text(text).is_none(), "{text}");
         }
     }
 }

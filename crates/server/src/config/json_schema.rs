@@ -1,27 +1,185 @@
-//! The JSON Schema of a rules file, for editors. Made of the types that read it, so that it cannot
-//! say anything else.
+//! The JSON Schema of the rules file, generated from the types of `schema`.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
 use super::schema;
 
-/// The schema.
-pub(crate) fn schema() -> Schema {
-    // The version that editors know best.
-    let settings = SchemaSettings::draft07();
-    settings
-        .into_generator()
-        .into_root_schema_for::<schema::File>()
+fn generate() -> Schema {
+    // The draft with the best support in editors.
+    let generator = SchemaSettings::draft07().into_generator();
+    generator.into_root_schema_for::<schema::File>()
 }
 
-/// The schema as it is printed and kept in docs/rules.schema.json.
-pub fn schema_text() -> String {
-    let mut text =
-        serde_json::to_string_pretty(&schema()).expect("a schema is made of maps with text keys");
-    text.push('\n');
-    text
+/// Returns the JSON Schema of the rules file, as in docs/rules.schema.json.
+pub fn json_schema() -> String {
+    let schema = serde_json::to_string_pretty(&generate());
+    schema.expect("a schema only has string keys") + "\n"
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use serde_json::{Map, Value};
+
+    use super::generate;
+    use crate::config::diagnostic::Diagnostics;
+    use crate::config::load;
+    use crate::config::source::Sources;
+    use crate::config::yaml::{self, Kind, Node};
+
+    /// A file as JSON.
+    fn json(text: &str) -> Value {
+        fn value(node: &Node) -> Value {
+            match &node.kind {
+                Kind::Null | Kind::Invalid => Value::Null,
+                Kind::Scalar(scalar) => match scalar.text.as_str() {
+                    "true" => true.into(),
+                    "false" => false.into(),
+                    text => text
+                        .parse::<u64>()
+                        .map_or_else(|_| text.into(), Value::from),
+                },
+                Kind::List(items) => items.iter().map(value).collect(),
+                Kind::Map(entries) => entries
+                    .iter()
+                    .map(|entry| (entry.name().to_owned(), value(&entry.value)))
+                    .collect::<Map<_, _>>()
+                    .into(),
+            }
+        }
+        let mut sources = Sources::default();
+        let file = sources.add("f", None, text.to_owned());
+        value(&yaml::parse(&sources, file, &mut Diagnostics::default()).unwrap())
+    }
+
+    /// Validates a value by the keywords that our schema uses. Panics at any other keyword.
+    fn valid(root: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+        let Value::Object(keywords) = schema else {
+            return match schema {
+                Value::Bool(true) => Ok(()),
+                _ => Err(format!("{path}: no value is allowed")),
+            };
+        };
+        for (keyword, expected) in keywords {
+            let holds = match keyword.as_str() {
+                "$ref" => {
+                    let pointer = expected.as_str().unwrap().strip_prefix('#').unwrap();
+                    valid(root, root.pointer(pointer).unwrap(), value, path)?;
+                    true
+                }
+                "type" => {
+                    let is = |name: &Value| match name.as_str().unwrap() {
+                        "object" => value.is_object(),
+                        "array" => value.is_array(),
+                        "string" => value.is_string(),
+                        "boolean" => value.is_boolean(),
+                        "integer" => value.is_u64(),
+                        "number" => value.is_number(),
+                        "null" => value.is_null(),
+                        other => panic!("type {other}"),
+                    };
+                    expected
+                        .as_array()
+                        .map_or_else(|| is(expected), |list| list.iter().any(is))
+                }
+                "properties" => {
+                    for (name, schema) in expected.as_object().unwrap() {
+                        if let Some(value) = value.get(name) {
+                            valid(root, schema, value, &format!("{path}.{name}"))?;
+                        }
+                    }
+                    true
+                }
+                "additionalProperties" => {
+                    let known = keywords.get("properties").and_then(Value::as_object);
+                    for (name, value) in value.as_object().into_iter().flatten() {
+                        if known.is_none_or(|known| !known.contains_key(name)) {
+                            valid(root, expected, value, &format!("{path}.{name}"))?;
+                        }
+                    }
+                    true
+                }
+                "required" => {
+                    let names = expected.as_array().unwrap();
+                    let has = |name: &Value| value.get(name.as_str().unwrap()).is_some();
+                    !value.is_object() || names.iter().all(has)
+                }
+                "items" => {
+                    for value in value.as_array().into_iter().flatten() {
+                        valid(root, expected, value, &format!("{path}[]"))?;
+                    }
+                    true
+                }
+                "anyOf" | "oneOf" | "allOf" => {
+                    let schemas = expected.as_array().unwrap();
+                    let fits = |schema: &&Value| valid(root, schema, value, path).is_ok();
+                    let number = schemas.iter().filter(fits).count();
+                    match keyword.as_str() {
+                        "anyOf" => number > 0,
+                        "oneOf" => number == 1,
+                        _ => number == schemas.len(),
+                    }
+                }
+                "enum" => expected.as_array().unwrap().contains(value),
+                "const" => expected == value,
+                "minimum" => value.as_u64() >= expected.as_u64(),
+                "pattern" => {
+                    assert_eq!(expected, r"\$\{");
+                    value.as_str().is_none_or(|text| text.contains("${"))
+                }
+                "$schema" | "title" | "description" | "definitions" => true,
+                other => panic!("unknown keyword {other}"),
+            };
+            if !holds {
+                return Err(format!("{path}: {keyword} does not hold"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(text: &str) -> Result<(), String> {
+        let root = serde_json::to_value(generate()).unwrap();
+        valid(&root, &root, &json(text), "")
+    }
+
+    #[test]
+    fn documented_examples_are_valid() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
+        for text in load::tests::blocks(&fs::read_to_string(docs).unwrap()) {
+            assert_eq!(validate(&text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_and_wrong_types_are_invalid() {
+        for text in [
+            "rules: []",
+            "version: 1\nruels: []",
+            "version: 1\nrules: [{ name: a, limits: 1/s, cost: {} , x: 1 }]",
+            "version: 1\nrules: [{ name: a, limits: 1/s, shadow: maybe }]",
+            "version: 1\nrules: [{ limits: 1/s }]",
+            "version: 1\nrules: [{ name: a, limits: { quota: 1/s, nane: b } }]",
+            "version: 1\non_failure: shut",
+            "version: 1\nheaders: { ratelimit: newest }",
+        ] {
+            assert!(validate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn docs_contain_the_current_schema() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.schema.json");
+        let text = super::json_schema();
+        if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+            fs::write(&path, text).unwrap();
+            return;
+        }
+        assert!(
+            fs::read_to_string(&path).unwrap_or_default() == text,
+            "docs/rules.schema.json is outdated; run with UPDATE_GOLDEN=1"
+        );
+    }
+}

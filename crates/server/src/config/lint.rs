@@ -1,16 +1,15 @@
-//! What is allowed and yet probably not meant: warnings with stable codes, documented in
-//! docs/rules.md. Knows rules and their places; changes nothing.
+//! Lints: valid rules that probably do not do what was intended. Reported as warnings with stable
+//! codes, documented in docs/rules.md.
 
 mod binding;
-mod reach;
 mod trust;
 
 use tallygate::MAX_LIMITS;
+use tallygate::rules::{Cost, Instead, Limits, Missing, Override, Quotas, Rule};
 
-use super::diagnostic::Problem;
+use super::diagnostic::Diagnostics;
 use super::source::Span;
-use super::validate::{Checked, RulePlaces};
-use tallygate::rules::{Cost, Limits, Quotas, Rule};
+use super::validate::{RuleSpans, SpannedConfig};
 
 pub(super) const INCLUDES_NOTHING: &str = "rules::includes-nothing";
 pub(super) const UNUSUAL_METHOD: &str = "rules::unusual-method";
@@ -29,108 +28,125 @@ const COLON_PARAMETER: &str = "rules::colon-parameter";
 const NO_ROOM: &str = "rules::no-room";
 const COST_ZERO: &str = "rules::cost-zero";
 
-/// Segments of a path where whoever guesses passwords knocks.
-const LOGIN_WORDS: [&str; 18] = [
-    "login",
-    "logon",
-    "signin",
-    "sign-in",
-    "sign_in",
-    "auth",
-    "authenticate",
-    "oauth",
-    "oauth2",
-    "token",
-    "tokens",
-    "password",
-    "passwords",
-    "otp",
-    "2fa",
-    "mfa",
-    "reset-password",
-    "forgot-password",
-];
+/// Path segments of endpoints where passwords are guessed.
+const LOGIN_SEGMENTS: &str = "login logon signin sign-in sign_in auth authenticate oauth oauth2 \
+    token tokens password passwords otp 2fa mfa reset-password forgot-password";
 
-/// Looks for what is questionable.
-pub(super) fn lint(checked: &Checked, problems: &mut Vec<Problem>) {
-    if checked.set.rules.is_empty() {
-        let message = "there is no rule, so every request passes";
-        let problem = Problem::warning(NO_RULES, Span::start_of(0), message);
-        problems.push(problem.help("such as `rules: [{ name: all, key: ip, limits: 100/min }]`"));
+/// The maximum number of rules that are compared pairwise.
+const MAX_COMPARED: usize = 1_000;
+
+pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    if config.set.rules.is_empty() {
+        let message = "there are no rules, so every request is admitted";
+        diagnostics
+            .warning(NO_RULES, Span::start_of(0), message)
+            .help("such as `rules: [{ name: all, key: ip, limits: 100/min }]`");
     }
-    for (rule, places) in checked.rules() {
-        problems.extend(login_fails_open(rule, places));
-        problems.extend(colon_parameter(rule, places));
-        problems.extend(cost_zero(rule, places));
-        binding::within(rule, places, problems);
+    for (rule, spans) in config.enabled_rules() {
+        login_fails_open(rule, spans, diagnostics);
+        colon_parameter(rule, spans, diagnostics);
+        if let (Cost::Constant(0), Some(span)) = (&rule.cost, spans.cost) {
+            let message = "requests with a cost of 0 are always admitted";
+            diagnostics
+                .warning(COST_ZERO, span, message)
+                .help("remove `cost` for a cost of 1");
+        }
+        binding::within_rule(rule, spans, diagnostics);
     }
-    reach::never_reached(checked, problems);
-    problems.extend(no_room(checked));
-    binding::between(checked, problems);
-    trust::spoofable_keys(checked, problems);
-    trust::spoofable_stops(checked, problems);
-    trust::untrusted_proxy(checked, problems);
+    never_reached(config, diagnostics);
+    if let Some(rule) = config.set.short_of_room() {
+        let message = format!("clients of the largest tiers have more than {MAX_LIMITS} limits");
+        diagnostics
+            .warning(NO_ROOM, config.spans[rule].name, message)
+            .help("such requests are refused with 503; give the tiers fewer limits");
+    }
+    binding::between_rules(config, diagnostics);
+    trust::spoofable_keys(config, diagnostics);
+    trust::spoofable_stops(config, diagnostics);
+    trust::untrusted_proxy(config, diagnostics);
 }
 
-impl Checked {
-    /// The rules that are switched on, and their places.
-    fn rules(&self) -> impl Iterator<Item = (&Rule, &RulePlaces)> {
-        let rules = self.set.rules.iter().zip(&self.places);
+impl SpannedConfig {
+    fn enabled_rules(&self) -> impl Iterator<Item = (&Rule, &RuleSpans)> {
+        let rules = self.set.rules.iter().zip(&self.spans);
         rules.filter(|(rule, _)| rule.enabled)
     }
 }
 
-/// The quotas of a rule, tier by tier, and their places.
-fn quotas<'r>(rule: &'r Rule, places: &'r RulePlaces) -> Vec<(&'r Quotas, &'r [Span])> {
-    let lists: Vec<&Quotas> = match &rule.limits {
+/// The quotas of each tier, and their spans.
+fn quotas<'r>(rule: &'r Rule, spans: &'r RuleSpans) -> Vec<(&'r Quotas, &'r [Span])> {
+    let quotas: Vec<&Quotas> = match &rule.limits {
         Limits::Same(quotas) => vec![quotas],
         Limits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
     };
-    let places = places.quotas.iter().map(Vec::as_slice);
-    lists.into_iter().zip(places).collect()
+    let spans = spans.quotas.iter().map(Vec::as_slice);
+    quotas.into_iter().zip(spans).collect()
 }
 
-fn no_room(checked: &Checked) -> Option<Problem> {
-    let number = checked.set.short_of_room()?;
-    let message =
-        format!("clients of the largest tiers come before more than {MAX_LIMITS} limits at once");
-    let problem = Problem::warning(NO_ROOM, checked.places.get(number)?.name, message);
-    Some(problem.help("such requests are turned away (503); give the tiers fewer limits"))
-}
-
-fn login_fails_open(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
+fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
     if rule.shadow || !matches!(rule.on_failure, tallygate::OnFailure::Open) {
-        return None;
+        return;
     }
-    let is_login = |path: &str| {
-        let mut segments = path.split('/').map(str::to_ascii_lowercase);
-        segments.any(|segment| LOGIN_WORDS.contains(&segment.as_str()))
-    };
-    let paths = rule.when.paths.iter().zip(&places.paths);
-    let (_, span) = paths
-        .into_iter()
-        .find(|(path, _)| is_login(path.as_str()))?;
-    let message = "this looks like a login, and is open while the store is down";
-    let place = places.on_failure.unwrap_or(*span);
-    let problem = Problem::warning(LOGIN_FAILS_OPEN, place, message);
-    Some(problem.help("passwords can be guessed then; `on_failure: closed`, or `local`"))
+    let is_login = |segment: String| LOGIN_SEGMENTS.split(' ').any(|login| login == segment);
+    let span = span_of_path(rule, spans, |segment| {
+        is_login(segment.to_ascii_lowercase())
+    });
+    if let Some(span) = span {
+        let message = "this looks like a login, but admits requests while the store fails";
+        diagnostics
+            .warning(LOGIN_FAILS_OPEN, spans.on_failure.unwrap_or(span), message)
+            .help("passwords can be guessed then; use `on_failure: closed` or `local`");
+    }
 }
 
-fn colon_parameter(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
-    let odd = |path: &str| {
-        let mut segments = path.split('/');
-        segments.any(|segment| segment.len() > 1 && segment.starts_with([':', '<']))
-    };
-    let mut paths = rule.when.paths.iter().zip(&places.paths);
-    let (_, span) = paths.find(|(path, _)| odd(path.as_str()))?;
-    let message = "a segment that begins with `:` or `<` stands for itself here";
-    let problem = Problem::warning(COLON_PARAMETER, *span, message);
-    Some(problem.help("a parameter is written `{id}`"))
+fn colon_parameter(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
+    let is_parameter = |segment: &str| segment.len() > 1 && segment.starts_with([':', '<']);
+    if let Some(span) = span_of_path(rule, spans, is_parameter) {
+        let message = "a segment that starts with `:` or `<` is matched literally";
+        diagnostics
+            .warning(COLON_PARAMETER, span, message)
+            .help("a parameter is written `{id}`");
+    }
 }
 
-fn cost_zero(rule: &Rule, places: &RulePlaces) -> Option<Problem> {
-    let span = places.cost?;
-    let zero = matches!(rule.cost, Cost::Constant(0));
-    let message = "a cost of 0 is always admitted, so this rule limits nothing";
-    zero.then(|| Problem::warning(COST_ZERO, span, message).help("leave `cost` out for 1"))
+/// The span of the first path with a segment for which `test` holds.
+fn span_of_path(rule: &Rule, spans: &RuleSpans, test: impl Fn(&str) -> bool) -> Option<Span> {
+    let mut paths = rule.when.paths.iter().zip(&spans.paths);
+    let found = paths.find(|(path, _)| path.as_str().split('/').any(&test));
+    found.map(|(_, span)| *span)
+}
+
+/// Rules after one that has `stop: true` and matches all their requests.
+fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    let rules: Vec<_> = config.enabled_rules().collect();
+    for (number, (rule, spans)) in rules.iter().enumerate() {
+        let stops = |(earlier, _): &&(&Rule, _)| {
+            always_stops(earlier, &config.set.overrides) && earlier.when.covers(&rule.when)
+        };
+        let mut earlier = rules[..number].iter().take(MAX_COMPARED);
+        if let Some((earlier, earlier_spans)) = earlier.find(stops) {
+            let label = format!("`{}` matches all its requests and stops", earlier.name);
+            diagnostics
+                .warning(
+                    NEVER_REACHED,
+                    spans.name,
+                    format!("`{}` never applies", rule.name),
+                )
+                .related(earlier_spans.name, label)
+                .help("move it before that rule, or remove `stop`");
+        }
+    }
+}
+
+/// Returns whether evaluation stops for every request that the rule matches.
+fn always_stops(rule: &Rule, overrides: &[Override]) -> bool {
+    let allows = |exception: &Override| {
+        let mut rules = exception.rule.iter();
+        rules.all(|name| *name == rule.name) && matches!(exception.instead, Instead::Allow)
+    };
+    rule.stop
+        && !rule.shadow
+        && rule.allow.is_empty()
+        && (rule.on_missing != Missing::Pass || rule.key.is_empty())
+        && !overrides.iter().any(allows)
 }

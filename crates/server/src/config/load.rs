@@ -1,86 +1,84 @@
-//! From a file, and those it includes, to rules. Knows the file system; leaves what is in the files
-//! to others.
+//! Loads a rules file and the files it includes.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-
-use super::deserialize::{Meant, Notes, Reader};
-use super::diagnostic::{self, Problem, Severity, code};
-use super::env::{self, Environment};
-use super::field::At;
-use super::report::Report;
-use super::source::{Sources, Span};
-use super::validate::{self, GatewaySetting, StoreSetting};
-use super::{lint, schema, yaml};
 use tallygate::rules::RuleSet;
 
-/// How deep files may include one another.
-const DEEPEST: usize = 8;
-/// The most files.
-const MOST_FILES: usize = 256;
+use super::deserialize::{Context, NodeDeserializer, Suggestion};
+use super::diagnostic::{Diagnostics, code};
+use super::env::{self, Environment};
+use super::report::Report;
+use super::schema::OptionalList;
+use super::source::{Sources, Span};
+use super::validate::{self, GatewayConfig, StoreConfig};
+use super::{lint, schema, yaml};
 
-/// What a rules file says.
+const MAX_INCLUDE_DEPTH: usize = 8;
+const MAX_FILES: usize = 256;
+const RELATIVE: &str = "paths are relative to the directory of this file";
+
+/// A loaded rules file.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct Config {
     /// The rules.
     pub rules: RuleSet,
-    /// Where the counters are kept.
-    pub store: StoreSetting,
-    /// The gateway, if there is to be one.
-    pub gateway: Option<GatewaySetting>,
-    /// What is questionable.
+    /// The store of the counters.
+    pub store: StoreConfig,
+    /// The gateway, if the file has one.
+    pub gateway: Option<GatewayConfig>,
+    /// Warnings.
     pub warnings: Report,
-    /// The files that were read, the main one first: what to watch for changes.
+    /// The files that were read, the main file first.
     pub files: Vec<PathBuf>,
 }
 
-/// Reads a rules file, and those it includes.
+/// Loads a rules file and the files it includes.
 ///
 /// # Errors
-/// Everything that is wrong with them, if anything is.
-pub fn load(path: &Path) -> Result<Loaded, Report> {
-    load_with(path, &|name| std::env::var(name).ok())
+/// All errors of the files.
+pub fn load(path: &Path) -> Result<Config, Report> {
+    load_with_env(path, &|name| std::env::var(name).ok())
 }
 
-/// Reads a rules file, and those it includes, in an environment other than the process's own.
+/// Loads a rules file and the files it includes, with other environment variables.
 ///
 /// # Errors
-/// Everything that is wrong with them, if anything is.
-pub fn load_with(
+/// All errors of the files.
+pub fn load_with_env(
     path: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Loaded, Report> {
-    let name = path.display().to_string();
+) -> Result<Config, Report> {
     let mut loader = Loader::new(environment);
-    let file = loader.sources.read(&name, path);
+    let name = path.display().to_string();
+    let file = loader.sources.read(&name, path, &mut loader.diagnostics);
     loader.load(file)
 }
 
-/// Reads rules from bytes that are called `name`. They cannot include files.
+/// Loads rules from bytes. They cannot include files.
 ///
 /// # Errors
-/// Everything that is wrong with them, if anything is.
-pub fn load_text(
+/// All errors of the rules.
+pub fn load_bytes(
     name: &str,
     bytes: &[u8],
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Loaded, Report> {
+) -> Result<Config, Report> {
     let mut loader = Loader::new(environment);
-    let file = loader.sources.take(name, None, bytes.to_vec());
+    let (sources, diagnostics) = (&mut loader.sources, &mut loader.diagnostics);
+    let file = sources.add_bytes(name, None, bytes.to_vec(), diagnostics);
     loader.load(file)
 }
 
 struct Loader<'e> {
     environment: Environment<'e>,
     sources: Sources,
-    problems: Vec<Problem>,
+    diagnostics: Diagnostics,
     files: Vec<schema::File>,
-    /// Fields that were probably meant where unknown ones are.
-    meant: Vec<Meant>,
-    /// The file that is read and those that include it, from the main one.
-    open: Vec<PathBuf>,
-    /// Every file that was read, in one form whatever way led there.
+    suggestions: Vec<Suggestion>,
+    /// The canonical paths of the current file and the files that include it.
+    stack: Vec<PathBuf>,
+    /// The canonical paths of all files.
     seen: Vec<PathBuf>,
 }
 
@@ -89,176 +87,156 @@ impl<'e> Loader<'e> {
         Loader {
             environment,
             sources: Sources::default(),
-            problems: Vec::new(),
+            diagnostics: Diagnostics::default(),
             files: Vec::new(),
-            meant: Vec::new(),
-            open: Vec::new(),
+            suggestions: Vec::new(),
+            stack: Vec::new(),
             seen: Vec::new(),
         }
     }
 
-    fn load(mut self, file: Result<u16, Problem>) -> Result<Loaded, Report> {
-        match file {
-            Ok(file) => {
-                let path = self.sources.get(file).path.clone();
-                let path = path.map(|path| path.canonicalize().unwrap_or(path));
-                self.open.extend(path.clone());
-                self.seen.extend(path);
-                self.file(file);
-            }
-            Err(problem) => self.problems.push(problem),
+    fn load(mut self, file: Option<u16>) -> Result<Config, Report> {
+        if let Some(file) = file {
+            let path = self.sources.get(file).path.clone();
+            let path = path.map(|path| path.canonicalize().unwrap_or(path));
+            self.stack.extend(path.clone());
+            self.seen.extend(path);
+            self.file(file);
         }
-        let checked = validate::check(&self.files, &self.sources, &self.meant, &mut self.problems);
-        let wrong = |problem: &Problem| problem.severity == Severity::Error;
-        if !self.problems.iter().any(wrong) {
-            self.problems.extend(checked.faults());
+        let diagnostics = &mut self.diagnostics;
+        let config = validate::validate(&self.files, &self.sources, &self.suggestions, diagnostics);
+        if !diagnostics.has_errors() {
+            config.report_faults(diagnostics);
         }
-        if !self.problems.iter().any(wrong) {
-            lint::lint(&checked, &mut self.problems);
+        let failed = diagnostics.has_errors();
+        if !failed {
+            lint::lint(&config, diagnostics);
         }
-        let failed = self.problems.iter().any(wrong);
-        let files = (0..self.sources.len())
-            .filter_map(|file| u16::try_from(file).ok())
-            .filter_map(|file| self.sources.get(file).path.clone())
-            .collect();
-        let report = Report::new(self.sources, self.problems);
+        let files = self.sources.iter().filter_map(|source| source.path.clone());
+        let files = files.collect();
+        let report = Report::new(self.sources, self.diagnostics);
         if failed {
             return Err(report);
         }
-        Ok(Loaded {
-            rules: checked.set,
-            store: checked.store,
-            gateway: checked.gateway,
+        Ok(Config {
+            rules: config.set,
+            store: config.store,
+            gateway: config.gateway,
             warnings: report,
             files,
         })
     }
 
-    /// Reads one file, then those it includes.
+    /// Reads a file and the files it includes.
     fn file(&mut self, file: u16) {
-        let Some(mut root) = yaml::parse(&self.sources, file, &mut self.problems) else {
+        let Some(mut root) = yaml::parse(&self.sources, file, &mut self.diagnostics) else {
             return;
         };
-        env::replace(
-            &mut root,
-            &self.sources,
-            self.environment,
-            &mut self.problems,
-        );
-        let notes = Notes::default();
-        let raw = schema::File::deserialize(Reader::new(&root, &notes));
-        for problem in notes.problems.take() {
-            diagnostic::note(&mut self.problems, problem);
-        }
-        self.sources.hide(file, &notes.secrets.borrow());
-        self.meant.append(&mut notes.meant.borrow_mut());
-        // What stopped it has been noted.
-        let Ok(raw) = raw else { return };
-        let include = raw.include.as_ref().and_then(At::get);
-        let patterns: Vec<_> = include
-            .map_or(&[][..], |list| &list.0)
-            .iter()
-            .filter_map(|at| Some((at.span, at.get()?.clone())))
-            .collect();
-        self.files.push(raw);
-        for (span, pattern) in patterns {
-            if !pattern.is_public() {
-                let message = "`include` takes no variables";
-                let problem = Problem::error(code::VARIABLE, span, message);
-                self.problems
-                    .push(problem.help("which files are read should be plain to see"));
-                continue;
+        let diagnostics = &mut self.diagnostics;
+        env::expand(&mut root, &self.sources, self.environment, diagnostics);
+        let context = Context {
+            diagnostics: std::mem::take(diagnostics).into(),
+            ..Context::default()
+        };
+        let result = schema::File::deserialize(NodeDeserializer::new(&root, &context));
+        self.diagnostics = context.diagnostics.take();
+        self.sources.redact(file, &context.secrets.take());
+        self.suggestions.append(&mut context.suggestions.take());
+        // Errors have been reported.
+        let Ok(parsed) = result else { return };
+        let include = parsed.include.items().to_vec();
+        self.files.push(parsed);
+        for pattern in include {
+            let span = pattern.span;
+            match pattern.value {
+                None => {}
+                Some(pattern) if pattern.is_literal() => self.include(span, &pattern.text),
+                Some(_) => {
+                    let message = "`include` must not contain variables";
+                    self.diagnostics
+                        .error(code::VARIABLE, span, message)
+                        .help("write the names of the files");
+                }
             }
-            self.include(span, &pattern.text);
         }
     }
 
     fn include(&mut self, span: Span, pattern: &str) {
         let Some(path) = &self.sources.get(span.file).path else {
-            let message = "only a file can include files";
-            return self.problem(Problem::error(code::INCLUDE, span, message));
+            return self.include_error(span, "only a file can include files", None);
         };
-        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        if self.open.len() >= DEEPEST {
-            let message = format!("files include one another deeper than {DEEPEST}");
-            return self.problem(Problem::error(code::INCLUDE, span, message));
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        if self.stack.len() >= MAX_INCLUDE_DEPTH {
+            let message = format!("files are included deeper than {MAX_INCLUDE_DEPTH} levels");
+            return self.include_error(span, message, None);
         }
-        for path in self.matching(span, &folder, pattern) {
-            self.include_one(span, &path);
+        for path in self.matching_files(span, &directory, pattern) {
+            self.include_file(span, &path);
         }
     }
 
-    /// The files that a pattern means, in the order of their names.
-    fn matching(&mut self, span: Span, folder: &Path, pattern: &str) -> Vec<PathBuf> {
+    /// The files that match a pattern, sorted by name.
+    fn matching_files(&mut self, span: Span, directory: &Path, pattern: &str) -> Vec<PathBuf> {
         if !pattern.contains(['*', '?', '[']) {
-            return vec![folder.join(pattern)];
+            return vec![directory.join(pattern)];
         }
         if pattern.contains("**") {
-            let message = "`**` would walk through every folder below";
-            let problem = Problem::error(code::INCLUDE, span, message);
-            self.problem(problem.help("name the folders: `[a/*.yaml, b/*.yaml]`"));
+            let help = "list the directories: `[a/*.yaml, b/*.yaml]`";
+            self.include_error(span, "`**` is not supported", Some(help));
             return Vec::new();
         }
-        // The folder's own name may hold what would mean something in a pattern.
-        let escaped = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
-        let whole = escaped.join(pattern);
-        let found = match glob::glob(&whole.to_string_lossy()) {
+        let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
+        let found = match glob::glob(&escaped.join(pattern).to_string_lossy()) {
             Ok(paths) => paths,
             Err(error) => {
-                let message = format!("not a pattern of files: {}", error.msg);
-                self.problem(Problem::error(code::INCLUDE, span, message));
+                let message = format!("invalid file pattern: {}", error.msg);
+                self.include_error(span, message, None);
                 return Vec::new();
             }
         };
         let mut paths: Vec<PathBuf> = found
             .filter_map(Result::ok)
             .filter(|path| path.is_file())
-            .take(MOST_FILES + 1)
+            .take(MAX_FILES + 1)
             .collect();
         paths.sort();
         if paths.is_empty() {
-            let problem = Problem::warning(lint::INCLUDES_NOTHING, span, "no file is called so");
-            self.problem(problem.help("names are taken from the folder of this file"));
+            self.diagnostics
+                .warning(lint::INCLUDES_NOTHING, span, "no file matches")
+                .help(RELATIVE);
         }
         paths
     }
 
-    fn include_one(&mut self, span: Span, path: &Path) {
+    fn include_file(&mut self, span: Span, path: &Path) {
         let name = path.display().to_string();
-        if self.files.len() >= MOST_FILES {
-            let message = format!("more than {MOST_FILES} files");
-            return self.problem(Problem::error(code::INCLUDE, span, message));
+        if self.files.len() >= MAX_FILES {
+            return self.include_error(span, format!("more than {MAX_FILES} files"), None);
         }
-        let one = match path.canonicalize() {
-            Ok(one) if one.is_file() => one,
+        let canonical = match path.canonicalize() {
+            Ok(canonical) if canonical.is_file() => canonical,
             Ok(_) | Err(_) => {
-                let message = format!("there is no file {name}");
-                let problem = Problem::error(code::INCLUDE, span, message);
-                let hint = "names are taken from the folder of this file";
-                return self.problem(problem.help(hint));
+                return self.include_error(span, format!("no such file: {name}"), Some(RELATIVE));
             }
         };
-        if self.open.contains(&one) {
-            let message = format!("{name} includes this file, or is this file");
-            return self.problem(Problem::error(code::INCLUDE, span, message));
+        if self.stack.contains(&canonical) {
+            return self.include_error(span, format!("{name} includes itself"), None);
         }
-        if self.seen.contains(&one) {
-            let message = format!("{name} is included twice");
-            return self.problem(Problem::error(code::INCLUDE, span, message));
+        if self.seen.contains(&canonical) {
+            return self.include_error(span, format!("{name} is included twice"), None);
         }
-        self.seen.push(one.clone());
-        match self.sources.read(&name, path) {
-            Ok(file) => {
-                self.open.push(one);
-                self.file(file);
-                self.open.pop();
-            }
-            Err(problem) => self.problem(problem),
+        self.seen.push(canonical.clone());
+        if let Some(file) = self.sources.read(&name, path, &mut self.diagnostics) {
+            self.stack.push(canonical);
+            self.file(file);
+            self.stack.pop();
         }
     }
 
-    fn problem(&mut self, problem: Problem) {
-        self.problems.push(problem);
+    fn include_error(&mut self, span: Span, message: impl Into<String>, help: Option<&str>) {
+        self.diagnostics
+            .error(code::INCLUDE, span, message)
+            .maybe_help(help.map(str::to_owned));
     }
 }
 
@@ -266,7 +244,7 @@ impl<'e> Loader<'e> {
 pub(super) mod tests {
     use super::*;
 
-    /// The files of a document: every block of YAML, made whole where it shows only a part.
+    /// The YAML blocks of a document, completed to whole files.
     pub(in crate::config) fn blocks(markdown: &str) -> Vec<String> {
         let mut blocks = Vec::new();
         let mut rest = markdown;
@@ -288,19 +266,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_documented_file_loads_without_a_warning() {
+    fn documented_examples_load_without_warnings() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
         let blocks = blocks(&std::fs::read_to_string(docs).unwrap());
         assert!(blocks.len() >= 18, "{}", blocks.len());
         for block in blocks {
-            // Files to include are not there.
+            // The included files do not exist.
             let block = block.replace("include:", "# include:");
-            let loaded = load_text("docs/rules.md", block.as_bytes(), &|_| None);
-            let loaded = loaded.unwrap_or_else(|report| panic!("{report}\n{block}"));
-            // A part of a file need not have rules.
-            let mut codes = loaded.warnings.codes();
-            let fine = codes.all(|code| code == "rules::no-rules");
-            assert!(fine, "{}\n{block}", loaded.warnings);
+            let config = load_bytes("docs/rules.md", block.as_bytes(), &|_| None);
+            let config = config.unwrap_or_else(|report| panic!("{report}\n{block}"));
+            // An excerpt may have no rules.
+            let mut codes = config.warnings.codes();
+            let none = codes.all(|code| code == "rules::no-rules");
+            assert!(none, "{}\n{block}", config.warnings);
         }
     }
 }

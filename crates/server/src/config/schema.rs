@@ -1,96 +1,77 @@
-//! A rules file as it is written: which fields there are and what may stand in them. The only file
-//! that derives `Deserialize` for it, and the source of its JSON Schema; knows nothing of what the
-//! fields mean together.
+//! The fields of a rules file and their types, from which serde reads it and `json_schema` is
+//! generated. `validate` checks what the types cannot express.
 //!
-//! The name in `serde(rename = …)` is what an error calls the thing. An enum with the variants
-//! `text`, `list` and `map` is told apart by what the value looks like.
+//! The doc comments are the descriptions of the JSON Schema. `serde(rename = …)` on a struct is what
+//! error messages call it.
+
+mod field;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::field::{At, Flag, OneOrMany, Secret, Table, Text, Url, Whole};
+pub(super) use field::*;
 
-/// Rules of Tallygate.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "a rules file", deny_unknown_fields)]
-#[schemars(rename = "RulesFile")]
+#[schemars(rename = "RulesFile", description = "A rules file of Tallygate.")]
 pub(super) struct File {
-    /// The version of this format: 1.
-    pub(super) version: At<Whole>,
-    /// Where the counters are kept: `memory` (the default), or the URL of Redis or Valkey.
-    pub(super) store: Option<At<Store>>,
-    /// Who may say which client it forwards a request for: networks, or `hops: 2` for a fixed
-    /// number of proxies that are the only way in. Without it, nobody.
-    pub(super) trusted_proxies: Option<At<Proxies>>,
-    /// Which header the trusted proxies write: `x-forwarded-for` (the default) or `forwarded`.
-    pub(super) forwarded: Option<At<Forwarded>>,
-    /// How many bits of an IPv6 address tell clients apart: 0 to 128, 64 unless given.
-    pub(super) ipv6_prefix: Option<At<Whole>>,
-    /// Which headers tell clients about their limits, for every rule that does not say otherwise.
-    pub(super) headers: Option<At<Headers>>,
-    /// What to answer when the store does not, for every rule that does not say otherwise.
-    pub(super) on_failure: Option<At<OnFailure>>,
-    /// What happens to a request that does not say who it is, for every rule that does not say
-    /// otherwise.
-    pub(super) on_missing: Option<At<Missing>>,
-    /// The gateway of `tallygate serve`: where it listens and leads to.
-    pub(super) gateway: Option<At<Box<Gateway>>>,
-    /// More files with rules and overrides, from this file's folder; `*` stands for any part of a
-    /// name. Their rules come after this file's own.
-    pub(super) include: Option<At<OneOrMany<Text>>>,
-    /// The rules. All that match a request apply, in this order, until one says `stop`.
-    pub(super) rules: Option<At<Vec<At<Box<Rule>>>>>,
-    /// What holds for some clients instead of a rule. The first that fits counts.
-    pub(super) overrides: Option<At<Vec<At<Box<Override>>>>>,
+    /// The version of the file format: 1.
+    pub(super) version: Spanned<Integer>,
+    /// Where counters are stored: `memory` (the default), or the URL of Redis or Valkey.
+    pub(super) store: Option<Spanned<Store>>,
+    /// The proxies whose forwarding header is trusted: networks, or `hops: 2` for a fixed number of
+    /// proxies that every request passes. None by default.
+    pub(super) trusted_proxies: Option<Spanned<TrustedProxies>>,
+    /// The header that trusted proxies write: `x-forwarded-for` (the default) or `forwarded`.
+    pub(super) forwarded: Option<Spanned<Forwarded>>,
+    /// The number of bits of an IPv6 address that identify a client: 0 to 128. 64 by default.
+    pub(super) ipv6_prefix: Option<Spanned<Integer>>,
+    /// The rate limit headers of responses. The default of all rules.
+    pub(super) headers: Option<Spanned<Headers>>,
+    /// The decision when the store fails. The default of all rules.
+    pub(super) on_failure: Option<Spanned<OnFailure>>,
+    /// What happens to a request without a part of the key. The default of all rules.
+    pub(super) on_missing: Option<Spanned<Missing>>,
+    /// The gateway of `tallygate serve`: its listener and upstreams.
+    pub(super) gateway: Option<Spanned<Box<Gateway>>>,
+    /// More files with rules and overrides, relative to this file; may contain `*`. Their rules
+    /// follow those of this file.
+    pub(super) include: Option<Spanned<OneOrMany<Text>>>,
+    /// The rules. All rules that match a request apply, in this order, until one has `stop: true`.
+    pub(super) rules: Option<Spanned<Vec<Spanned<Box<Rule>>>>>,
+    /// Exceptions for some clients. The first that matches applies.
+    pub(super) overrides: Option<Spanned<Vec<Spanned<Box<Override>>>>>,
 }
 
-/// Where the counters are kept.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a URL, or a mapping with `url`", rename_all = "lowercase")]
-#[schemars(rename = "Store", untagged)]
-pub(super) enum Store {
-    Text(Url),
-    Map(Box<StoreMap>),
-}
+pub(super) type Store = Shorthand<Url, Box<StoreOptions>>;
 
-/// Where the counters are kept, and the certificates for it.
+/// The store and its certificates.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a store", deny_unknown_fields)]
-#[schemars(rename = "StoreWithCertificates")]
-pub(super) struct StoreMap {
+#[serde(rename = "`store`", deny_unknown_fields)]
+#[schemars(rename = "StoreOptions")]
+pub(super) struct StoreOptions {
     /// The URL of Redis or Valkey.
-    pub(super) url: At<Url>,
-    /// A PEM file with the authority to trust instead of the system's.
-    pub(super) ca_cert: Option<At<Text>>,
-    /// A PEM file with the certificate to show; with `client_key`.
-    pub(super) client_cert: Option<At<Text>>,
-    /// A PEM file with the key of `client_cert`.
-    pub(super) client_key: Option<At<Text>>,
+    pub(super) url: Spanned<Url>,
+    /// A PEM file with the certificate authority to trust instead of the system's.
+    pub(super) ca_cert: Option<Spanned<Text>>,
+    /// A PEM file with the client certificate. Requires `client_key`.
+    pub(super) client_cert: Option<Spanned<Text>>,
+    /// A PEM file with the private key of `client_cert`.
+    pub(super) client_key: Option<Spanned<Text>>,
 }
 
-/// Who may say which client it forwards a request for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "networks, or a mapping with `hops`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "TrustedProxies", untagged)]
-pub(super) enum Proxies {
-    Text(At<Text>),
-    List(Vec<At<Text>>),
-    Map(Hops),
-}
+pub(super) type TrustedProxies = Shorthand<OneOrMany<Text>, Hops>;
 
-/// A fixed number of proxies that are the only way in.
+/// A fixed number of proxies that every request passes.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a number of proxies", deny_unknown_fields)]
+#[serde(rename = "`trusted_proxies`", deny_unknown_fields)]
 #[schemars(rename = "Hops")]
 pub(super) struct Hops {
-    /// How many proxies a request passes: 1 to 32.
-    pub(super) hops: At<Whole>,
+    /// The number of proxies: 1 to 32.
+    pub(super) hops: Spanned<Integer>,
 }
 
-/// Which header the trusted proxies write.
+/// The header that trusted proxies write.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Forwarded {
@@ -98,38 +79,31 @@ pub(super) enum Forwarded {
     Forwarded,
 }
 
-/// Which headers tell clients about their limits.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "`off`, or a mapping", rename_all = "lowercase")]
-#[schemars(rename = "Headers", untagged)]
-pub(super) enum Headers {
-    Text(Off),
-    Map(HeadersMap),
-}
+pub(super) type Headers = Shorthand<Off, HeaderOptions>;
 
-/// None at all.
+/// No headers.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Off {
     Off,
 }
 
-/// Which headers tell clients about their limits, one by one.
+/// The rate limit headers of responses.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`headers`", deny_unknown_fields)]
-#[schemars(rename = "HeadersOneByOne")]
-pub(super) struct HeadersMap {
-    /// `Retry-After` on refusals. On unless turned off.
-    pub(super) retry_after: Option<At<Flag>>,
+#[schemars(rename = "HeaderOptions")]
+pub(super) struct HeaderOptions {
+    /// `Retry-After` on refusals. True by default.
+    pub(super) retry_after: Option<Spanned<Bool>>,
     /// The IETF's `RateLimit` and `RateLimit-Policy`: `latest` (the default), `draft-07` or `off`.
-    pub(super) ratelimit: Option<At<RateLimit>>,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`. On unless turned off.
-    pub(super) x_ratelimit: Option<At<Flag>>,
-    /// A random bit of up to this is added to `Retry-After`, such as `5s`. None unless given.
-    pub(super) jitter: Option<At<Text>>,
+    pub(super) ratelimit: Option<Spanned<RateLimit>>,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`. True by default.
+    pub(super) x_ratelimit: Option<Spanned<Bool>>,
+    /// The maximum random delay added to `Retry-After`, such as `5s`. None by default.
+    pub(super) jitter: Option<Spanned<Text>>,
 }
 
-/// Which version of the IETF's fields is spoken.
+/// The version of the IETF's rate limit headers.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 pub(super) enum RateLimit {
     #[serde(rename = "latest")]
@@ -140,128 +114,108 @@ pub(super) enum RateLimit {
     Off,
 }
 
-/// A rule: which requests, who is limited, how much.
+/// A rule: which requests it matches, what they are counted by, and the limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "a rule", deny_unknown_fields)]
 #[schemars(rename = "Rule")]
 pub(super) struct Rule {
-    /// What it is called; counters and metrics go by it. 1 to 64 of a-z, 0-9, `.`, `_`, `-`.
-    pub(super) name: At<Text>,
-    /// Whether it applies at all. True unless given.
-    pub(super) enabled: Option<At<Flag>>,
-    /// Which requests it is about. Every request unless given.
+    /// The name, used in counters and metrics. 1 to 64 of a-z, 0-9, `.`, `_`, `-`.
+    pub(super) name: Spanned<Text>,
+    /// Whether the rule applies. True by default.
+    pub(super) enabled: Option<Spanned<Bool>>,
+    /// The requests it applies to. Every request by default.
     #[serde(rename = "match")]
-    pub(super) when: Option<At<Match>>,
-    /// Who is limited: `ip`, or any parts of the request. All together unless given.
-    pub(super) key: Option<At<OneOrMany<Part>>>,
-    /// What happens to a request that lacks a part of the key: `shared` (the default) limits all
-    /// such as one, told apart by the parts that they have, `refuse` turns it away, `pass` lets it
-    /// by.
-    pub(super) on_missing: Option<At<Missing>>,
-    /// How much is allowed: one or several quotas, such as `100/min`.
-    pub(super) limits: Option<At<OneOrMany<Limit>>>,
-    /// What says which tier a client is in; with `tiers` instead of `limits`.
-    pub(super) tier: Option<At<Tier>>,
-    /// The quotas of each tier.
-    pub(super) tiers: Option<At<Table<OneOrMany<Limit>>>>,
-    /// How much a request takes: a number, or by header or method. 1 unless given.
-    pub(super) cost: Option<At<Cost>>,
-    /// Whom it does not apply to: networks and keys.
-    pub(super) allow: Option<At<OneOrMany<Entry>>>,
-    /// Whom it turns away: networks and keys. Goes before `allow`.
-    pub(super) deny: Option<At<OneOrMany<Entry>>>,
-    /// What to answer when the store does not: `open` (the default) admits, `closed` refuses,
-    /// `local` counts in this process.
-    pub(super) on_failure: Option<At<OnFailure>>,
-    /// Whether it only watches: it counts and stops nothing. False unless given.
-    pub(super) shadow: Option<At<Flag>>,
-    /// Whether rules after it do not apply where it applies. False unless given.
-    pub(super) stop: Option<At<Flag>>,
-    /// Which headers tell clients about its limits.
-    pub(super) headers: Option<At<Headers>>,
-    /// Which answers count; what was taken for any other is given back. All unless given.
-    pub(super) count: Option<At<Count>>,
-    /// The longest that a request may be held back by a quota with a queue, such as `2s`.
-    pub(super) longest_delay: Option<At<Text>>,
-    /// Whether identical requests that are in flight in the gateway share one call to an upstream.
-    /// False unless given.
-    pub(super) single_flight: Option<At<SingleFlight>>,
+    pub(super) matcher: Option<Spanned<Match>>,
+    /// What clients are identified by: `ip`, or parts of the request. By default all requests share
+    /// one counter.
+    pub(super) key: Option<Spanned<OneOrMany<Part>>>,
+    /// What happens to a request without a part of the key: `shared` (the default) counts all such
+    /// requests together, by the parts they have; `refuse` refuses it; `pass` skips the rule.
+    pub(super) on_missing: Option<Spanned<Missing>>,
+    /// The limits: one or several quotas, such as `100/min`.
+    pub(super) limits: Option<Spanned<OneOrMany<Limit>>>,
+    /// How a client's tier is determined. With `tiers`, instead of `limits`.
+    pub(super) tier: Option<Spanned<Tier>>,
+    /// The limits of each tier.
+    pub(super) tiers: Option<Spanned<Table<OneOrMany<Limit>>>>,
+    /// The cost of a request: a number, or by header or method. 1 by default.
+    pub(super) cost: Option<Spanned<Cost>>,
+    /// Clients the rule does not apply to: networks and keys.
+    pub(super) allow: Option<Spanned<OneOrMany<Client>>>,
+    /// Clients the rule refuses: networks and keys. Takes precedence over `allow`.
+    pub(super) deny: Option<Spanned<OneOrMany<Client>>>,
+    /// The decision when the store fails: `open` (the default) admits, `closed` refuses, `local`
+    /// counts in this process.
+    pub(super) on_failure: Option<Spanned<OnFailure>>,
+    /// Whether the rule only counts and never refuses. False by default.
+    pub(super) shadow: Option<Spanned<Bool>>,
+    /// Whether later rules are skipped for requests this rule applies to. False by default.
+    pub(super) stop: Option<Spanned<Bool>>,
+    /// The rate limit headers of responses.
+    pub(super) headers: Option<Spanned<Headers>>,
+    /// The response statuses that count; the cost of other responses is refunded. All by default.
+    pub(super) count: Option<Spanned<Count>>,
+    /// The maximum time a quota with a queue may delay a request, such as `2s`.
+    pub(super) longest_delay: Option<Spanned<Text>>,
+    /// Whether the gateway coalesces identical concurrent requests into one upstream request. False
+    /// by default.
+    pub(super) single_flight: Option<Spanned<SingleFlight>>,
 }
 
-/// Which requests a rule is about: all that is given must hold, and of a list any one.
+/// The requests a rule applies to. All given fields must match, by any item of a list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`match`", deny_unknown_fields)]
 #[schemars(rename = "Match")]
 pub(super) struct Match {
-    /// Methods, such as `POST`. `GET` does not mean `HEAD`.
-    pub(super) method: Option<At<OneOrMany<Text>>>,
+    /// Methods, such as `POST`. `GET` does not include `HEAD`.
+    pub(super) method: Option<Spanned<OneOrMany<Text>>>,
     /// Hosts, such as `api.example.com` or `'*.example.com'`.
-    pub(super) host: Option<At<OneOrMany<Text>>>,
+    pub(super) host: Option<Spanned<OneOrMany<Text>>>,
     /// Paths, such as `/users/{id}/files/**`.
-    pub(super) path: Option<At<OneOrMany<Text>>>,
-    /// What headers have to be.
-    pub(super) header: Option<At<Table<HeaderTest>>>,
+    pub(super) path: Option<Spanned<OneOrMany<Text>>>,
+    /// Headers and their values: text with at most one `*`, any of a list, or `present`.
+    pub(super) header: Option<Spanned<Table<HeaderTest>>>,
     /// gRPC methods, such as `shop.v1.Carts/Checkout` or `shop.v1.Carts/*`.
-    pub(super) grpc: Option<At<OneOrMany<Text>>>,
+    pub(super) grpc: Option<Spanned<OneOrMany<Text>>>,
 }
 
-/// What a header has to be: a text with at most one `*`, any of several, or there at all.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a text, a list of texts, or a mapping with `present`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "HeaderTest", untagged)]
-pub(super) enum HeaderTest {
-    Text(At<Text>),
-    List(Vec<At<Text>>),
-    Map(Present),
-}
+pub(super) type HeaderTest = Shorthand<OneOrMany<Text>, Present>;
 
-/// Whether a header has to be there.
+/// Whether a header is present.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a header's test", deny_unknown_fields)]
+#[serde(rename = "a header match", deny_unknown_fields)]
 #[schemars(rename = "Present")]
 pub(super) struct Present {
-    /// True: it has to be there. False: it must not.
-    pub(super) present: At<Flag>,
+    /// True: the header must be present. False: it must be absent.
+    pub(super) present: Spanned<Bool>,
 }
 
-/// A part of a key: `ip`, `route`, `method`, `host`, or a mapping such as `{ header: x-api-key }`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "`ip`, `route`, `method`, `host` or a mapping such as `{ header: x-api-key }`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Part", untagged)]
-pub(super) enum Part {
-    Text(Text),
-    Map(Box<PartMap>),
-}
+/// `ip`, `route`, `method`, `host`, or a mapping such as `{ header: x-api-key }`.
+pub(super) type Part = Shorthand<Text, Box<PartSource>>;
 
-/// A part of a key: exactly one of `header`, `cookie`, `query`, `path`, `constant`, or `claim` with
-/// the `header` it is in.
+/// A part of a key: exactly one of `header`, `cookie`, `query`, `path` and `constant`, or `claim`
+/// with its `header`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a part of a key", deny_unknown_fields)]
-#[schemars(rename = "PartOfRequest")]
-pub(super) struct PartMap {
+#[serde(rename = "a key part", deny_unknown_fields)]
+#[schemars(rename = "PartSource")]
+pub(super) struct PartSource {
     /// A header.
-    pub(super) header: Option<At<Text>>,
+    pub(super) header: Option<Spanned<Text>>,
     /// A cookie.
-    pub(super) cookie: Option<At<Text>>,
-    /// A parameter of the query.
-    pub(super) query: Option<At<Text>>,
+    pub(super) cookie: Option<Spanned<Text>>,
+    /// A query parameter.
+    pub(super) query: Option<Spanned<Text>>,
     /// A parameter of the rule's path: `id` for `/users/{id}`.
-    pub(super) path: Option<At<Text>>,
-    /// A claim of a JWT that whoever is in front of us has verified and passes on in `header`.
-    pub(super) claim: Option<At<Text>>,
-    /// Always this text.
-    pub(super) constant: Option<At<Text>>,
-    /// What to take where it is missing.
-    pub(super) or: Option<At<OneOrMany<Part>>>,
+    pub(super) path: Option<Spanned<Text>>,
+    /// A claim of a JWT that a proxy has verified and passes on in `header`.
+    pub(super) claim: Option<Spanned<Text>>,
+    /// A constant.
+    pub(super) constant: Option<Spanned<Text>>,
+    /// The fallback if the part is missing.
+    pub(super) or: Option<Spanned<OneOrMany<Part>>>,
 }
 
-/// What happens to a request that does not say who it is.
+/// What happens to a request without a part of the key.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Missing {
@@ -271,130 +225,83 @@ pub(super) enum Missing {
 }
 
 /// A quota, such as `100/min` or `token-bucket 10/s burst 50`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a quota, or a mapping with `quota`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Limit", untagged)]
-pub(super) enum Limit {
-    Text(At<Text>),
-    Map(NamedLimit),
-}
+pub(super) type Limit = Shorthand<Spanned<Text>, NamedLimit>;
 
-/// A quota under a name of its own.
+/// A quota with a name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "a limit", deny_unknown_fields)]
 #[schemars(rename = "NamedLimit")]
 pub(super) struct NamedLimit {
     /// The quota, such as `100/min`.
-    pub(super) quota: At<Text>,
-    /// What its counters go by, instead of its behaviour and period.
-    pub(super) name: Option<At<Text>>,
+    pub(super) quota: Spanned<Text>,
+    /// The name of its counters. The algorithm and the period by default.
+    pub(super) name: Option<Spanned<Text>>,
 }
 
-/// What says which tier a client is in: exactly one of `header` and `keys`.
+/// How a client's tier is determined: exactly one of `header` and `keys`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a tier's lookup", deny_unknown_fields)]
+#[serde(rename = "`tier`", deny_unknown_fields)]
 #[schemars(rename = "Tier")]
 pub(super) struct Tier {
-    /// A header with the tier's name, which whoever is in front of us has to write.
-    pub(super) header: Option<At<Text>>,
+    /// A header with the tier's name, written by a trusted proxy.
+    pub(super) header: Option<Spanned<Text>>,
     /// The keys of each tier.
-    pub(super) keys: Option<At<Table<OneOrMany<Key>>>>,
-    /// The tier of those who are in no other.
-    pub(super) default: At<Text>,
+    pub(super) keys: Option<Spanned<Table<OneOrMany<Key>>>>,
+    /// The tier of all other clients.
+    pub(super) default: Spanned<Text>,
 }
 
-/// A key as text: one for each part of the rule's key, in order.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a key, or a list with a text for each part",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Key", untagged)]
-pub(super) enum Key {
-    Text(Secret),
-    List(Vec<At<Secret>>),
-}
+/// A key: one text for each part of the rule's key, in order.
+pub(super) type Key = OneOrMany<Secret>;
 
-/// How much a request takes.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a whole number, or a mapping with `header` or `method`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Cost", untagged)]
-pub(super) enum Cost {
-    Text(At<Whole>),
-    Map(CostMap),
-}
+pub(super) type Cost = Shorthand<Spanned<Integer>, CostSource>;
 
-/// How much a request takes: exactly one of `header` and `method`.
+/// The cost of a request: exactly one of `header` and `method`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a cost", deny_unknown_fields)]
-#[schemars(rename = "CostLookup")]
-pub(super) struct CostMap {
+#[serde(rename = "`cost`", deny_unknown_fields)]
+#[schemars(rename = "CostSource")]
+pub(super) struct CostSource {
     /// A header with the cost, in decimal digits.
-    pub(super) header: Option<At<Text>>,
+    pub(super) header: Option<Spanned<Text>>,
     /// The cost of each method.
-    pub(super) method: Option<At<Table<Whole>>>,
-    /// The cost where the header says none, or of any other method. 1 unless given.
-    pub(super) default: Option<At<Whole>>,
-    /// The least that a header may say. 1 unless given.
-    pub(super) at_least: Option<At<Whole>>,
-    /// The most that a header may say; more counts as this. 4294967295 unless given.
-    pub(super) at_most: Option<At<Whole>>,
+    pub(super) method: Option<Spanned<Table<Integer>>>,
+    /// The cost without a valid header, or of any other method. 1 by default.
+    pub(super) default: Option<Spanned<Integer>>,
+    /// The minimum cost of a header. 1 by default.
+    pub(super) at_least: Option<Spanned<Integer>>,
+    /// The maximum cost of a header; higher values are capped. 4294967295 by default.
+    pub(super) at_most: Option<Spanned<Integer>>,
 }
 
-/// One on a list: a network, or `{ key: … }`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a network such as 192.0.2.0/24, or a mapping with `key`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Entry", untagged)]
-pub(super) enum Entry {
-    Text(At<Text>),
-    Map(KeyEntry),
-}
+/// A network such as `192.0.2.0/24`, or `{ key: … }`.
+pub(super) type Client = Shorthand<Spanned<Text>, KeyEntry>;
 
-/// A key on a list.
+/// A client by its key.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "an entry of a list", deny_unknown_fields)]
+#[serde(rename = "a list entry", deny_unknown_fields)]
 #[schemars(rename = "KeyEntry")]
 pub(super) struct KeyEntry {
-    /// The key: a text, or a list with one for each part of the rule's key.
-    pub(super) key: At<Key>,
+    /// The key: text, or a list with one text for each part of the rule's key.
+    pub(super) key: Spanned<Key>,
 }
 
-/// What to answer when the store does not.
+pub(super) type OnFailure = Shorthand<FailurePolicy, FailureOptions>;
+
+/// The decision when the store fails, and how long to wait for the store.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "`open`, `closed`, `local` or a mapping with `policy`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "OnFailure", untagged)]
-pub(super) enum OnFailure {
-    Text(FailurePolicy),
-    Map(OnFailureMap),
+#[serde(rename = "`on_failure`", deny_unknown_fields)]
+#[schemars(rename = "FailureOptions")]
+pub(super) struct FailureOptions {
+    /// `open` admits, `closed` refuses, `local` counts in this process. `open` by default.
+    pub(super) policy: Option<Spanned<FailurePolicy>>,
+    /// With `local`: the number of processes that share a limit. By default the number last counted
+    /// by the store.
+    pub(super) replicas: Option<Spanned<Replicas>>,
+    /// The timeout of the store, such as `20ms`. 50ms by default.
+    pub(super) deadline: Option<Spanned<Text>>,
 }
 
-/// What to answer when the store does not, and how long to wait for it.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename = "a failure policy", deny_unknown_fields)]
-#[schemars(rename = "OnFailureWithin")]
-pub(super) struct OnFailureMap {
-    /// `open` admits, `closed` refuses, `local` counts in this process. `open` unless given.
-    pub(super) policy: Option<At<FailurePolicy>>,
-    /// With `local`: among how many processes a limit is shared; as many as the store last
-    /// counted unless given.
-    pub(super) replicas: Option<At<Replicas>>,
-    /// How long the store may take, such as `20ms`. 50ms unless given.
-    pub(super) deadline: Option<At<Text>>,
-}
-
-/// What to answer when the store does not.
+/// The decision when the store fails.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum FailurePolicy {
@@ -403,54 +310,44 @@ pub(super) enum FailurePolicy {
     Local,
 }
 
-/// Among how many processes a limit is shared.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "a whole number, or a mapping with `at_least`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "Replicas", untagged)]
-pub(super) enum Replicas {
-    Text(At<Whole>),
-    Map(AtLeast),
-}
+pub(super) type Replicas = Shorthand<Spanned<Integer>, AtLeast>;
 
-/// As many as the store last counted, and no fewer than this.
+/// The number of processes last counted by the store, with a minimum.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`replicas`", deny_unknown_fields)]
 #[schemars(rename = "AtLeast")]
 pub(super) struct AtLeast {
-    /// The least number.
-    pub(super) at_least: At<Whole>,
+    /// The minimum.
+    pub(super) at_least: Spanned<Integer>,
 }
 
-/// Which answers count: exactly one of `only` and `except`.
+/// The response statuses that count: exactly one of `only` and `except`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`count`", deny_unknown_fields)]
 #[schemars(rename = "Count")]
 pub(super) struct Count {
     /// Only these statuses, such as `[401, 403]` or `5xx`.
-    pub(super) only: Option<At<OneOrMany<Text>>>,
-    /// All but these.
-    pub(super) except: Option<At<OneOrMany<Text>>>,
+    pub(super) only: Option<Spanned<OneOrMany<Text>>>,
+    /// All except these statuses.
+    pub(super) except: Option<Spanned<OneOrMany<Text>>>,
 }
 
-/// What holds for some clients instead of a rule: exactly one of `limits`, `allow` and `deny`.
+/// An exception for a client: exactly one of `limits`, `allow` and `deny`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "an override", deny_unknown_fields)]
 #[schemars(rename = "Override")]
 pub(super) struct Override {
-    /// For whom: a network, or `{ key: … }`.
+    /// The client: a network, or `{ key: … }`.
     #[serde(rename = "for")]
-    pub(super) who: At<Entry>,
-    /// The rule's name. Every rule unless given.
-    pub(super) rule: Option<At<Text>>,
-    /// Other quotas.
-    pub(super) limits: Option<At<OneOrMany<Limit>>>,
+    pub(super) client: Spanned<Client>,
+    /// The rule's name. Every rule by default.
+    pub(super) rule: Option<Spanned<Text>>,
+    /// The limits that replace those of the rule.
+    pub(super) limits: Option<Spanned<OneOrMany<Limit>>>,
     /// The rule does not apply.
-    pub(super) allow: Option<At<Flag>>,
-    /// The request is turned away.
-    pub(super) deny: Option<At<Flag>>,
+    pub(super) allow: Option<Spanned<Bool>>,
+    /// The request is refused.
+    pub(super) deny: Option<Spanned<Bool>>,
 }
 
 /// The gateway of `tallygate serve`.
@@ -458,24 +355,24 @@ pub(super) struct Override {
 #[serde(rename = "`gateway`", deny_unknown_fields)]
 #[schemars(rename = "Gateway")]
 pub(super) struct Gateway {
-    /// Where it listens, such as `0.0.0.0:8000`. 127.0.0.1:8000 unless given.
-    pub(super) listen: Option<At<Text>>,
-    /// Where requests go, in turn: `http://host:port`, `https://` for TLS, `h2c://` for HTTP/2 and
+    /// The listen address, such as `0.0.0.0:8000`. 127.0.0.1:8000 by default.
+    pub(super) listen: Option<Spanned<Text>>,
+    /// The upstreams, used in turn: `http://host:port`, `https://` for TLS, `h2c://` for HTTP/2 and
     /// `h2://` for HTTP/2 over TLS.
-    pub(super) upstreams: Option<At<OneOrMany<Url>>>,
-    /// Which `Host` upstreams see: the `client`'s (the default), or the `upstream`'s own.
-    pub(super) host: Option<At<Host>>,
-    /// A PEM file with the authority to trust with upstreams instead of the system's.
-    pub(super) upstream_ca_cert: Option<At<Text>>,
-    /// Speaks TLS with clients.
-    pub(super) tls: Option<At<Tls>>,
-    /// How long anything may take.
-    pub(super) timeouts: Option<At<Timeouts>>,
-    /// How much of anything there may be.
-    pub(super) sizes: Option<At<Sizes>>,
+    pub(super) upstreams: Option<Spanned<OneOrMany<Url>>>,
+    /// The `Host` header sent to upstreams: the `client`'s (the default), or the `upstream`'s.
+    pub(super) host: Option<Spanned<Host>>,
+    /// A PEM file with the certificate authority to trust for upstreams instead of the system's.
+    pub(super) upstream_ca_cert: Option<Spanned<Text>>,
+    /// TLS of the listener.
+    pub(super) tls: Option<Spanned<Tls>>,
+    /// Timeouts.
+    pub(super) timeouts: Option<Spanned<Timeouts>>,
+    /// Maximum sizes and numbers.
+    pub(super) sizes: Option<Spanned<Sizes>>,
 }
 
-/// Which `Host` upstreams see.
+/// The `Host` header sent to upstreams.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "GatewayHost")]
@@ -484,82 +381,72 @@ pub(super) enum Host {
     Upstream,
 }
 
-/// TLS with clients. Both files are read again when they change.
+/// TLS of the listener. Both files are reloaded when they change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`tls`", deny_unknown_fields)]
 #[schemars(rename = "GatewayTls")]
 pub(super) struct Tls {
-    /// A PEM file with the certificate, and those that lead from it to one that clients know.
-    pub(super) cert: At<Text>,
-    /// A PEM file with its private key.
-    pub(super) key: At<Text>,
+    /// A PEM file with the certificate chain.
+    pub(super) cert: Spanned<Text>,
+    /// A PEM file with the private key.
+    pub(super) key: Spanned<Text>,
 }
 
-/// How long anything may take, such as `30s`.
+/// Timeouts of the gateway, such as `30s`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`timeouts`", deny_unknown_fields)]
 #[schemars(rename = "GatewayTimeouts")]
 pub(super) struct Timeouts {
-    /// From a request's first byte to the end of its head. 10s unless given.
-    pub(super) header: Option<At<Text>>,
-    /// Between two parts of a request's body. 30s unless given.
-    pub(super) body_idle: Option<At<Text>>,
-    /// Between two requests on a connection. 1min15s unless given.
-    pub(super) keep_alive: Option<At<Text>>,
-    /// How long a client may take to make room for more of an answer. 30s unless given.
-    pub(super) write: Option<At<Text>>,
-    /// Until an upstream has taken a connection. 5s unless given.
-    pub(super) connect: Option<At<Text>>,
-    /// From the last of a request to the first of its answer. 1min unless given.
-    pub(super) first_byte: Option<At<Text>>,
-    /// Between two parts of an answer's body. 1min unless given.
-    pub(super) answer_idle: Option<At<Text>>,
-    /// From when a request was let through to the end of its answer. 1h unless given.
-    pub(super) whole: Option<At<Text>>,
-    /// How long nothing may pass through an upgraded connection. 10min unless given.
-    pub(super) tunnel_idle: Option<At<Text>>,
-    /// How long a connection to an upstream is kept idle. 4s unless given.
-    pub(super) pool_idle: Option<At<Text>>,
-    /// How long an upstream that took no connection is left alone at first. 1s unless given.
-    pub(super) down: Option<At<Text>>,
+    /// From the first byte of a request to the end of its head. 10s by default.
+    pub(super) header: Option<Spanned<Text>>,
+    /// Between two chunks of a request body. 30s by default.
+    pub(super) body_idle: Option<Spanned<Text>>,
+    /// Between two requests on a connection. 1min15s by default.
+    pub(super) keep_alive: Option<Spanned<Text>>,
+    /// For a client to accept more of a response. 30s by default.
+    pub(super) write: Option<Spanned<Text>>,
+    /// To connect to an upstream. 5s by default.
+    pub(super) connect: Option<Spanned<Text>>,
+    /// From the end of a request to the first byte of its response. 1min by default.
+    pub(super) first_byte: Option<Spanned<Text>>,
+    /// Between two chunks of a response body. 1min by default.
+    pub(super) answer_idle: Option<Spanned<Text>>,
+    /// From the admission of a request to the end of its response. 1h by default.
+    pub(super) whole: Option<Spanned<Text>>,
+    /// Without traffic on an upgraded connection. 10min by default.
+    pub(super) tunnel_idle: Option<Spanned<Text>>,
+    /// For an idle connection to an upstream. 4s by default.
+    pub(super) pool_idle: Option<Spanned<Text>>,
+    /// The first pause after an upstream refused a connection. 1s by default.
+    pub(super) down: Option<Spanned<Text>>,
 }
 
-/// How much of anything there may be.
+/// Maximum sizes and numbers of the gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`sizes`", deny_unknown_fields)]
 #[schemars(rename = "GatewaySizes")]
 pub(super) struct Sizes {
-    /// Connections from clients; others wait. 16384 unless given.
-    pub(super) connections: Option<At<Whole>>,
-    /// Bytes of a request's head: 431 beyond. 32768 unless given, at least 8192.
-    pub(super) head_bytes: Option<At<Whole>>,
-    /// Headers of a request: 431 beyond. 100 unless given.
-    pub(super) headers: Option<At<Whole>>,
-    /// Bytes of a request's body: 413 beyond. 1073741824 unless given.
-    pub(super) body_bytes: Option<At<Whole>>,
-    /// Requests at once on one HTTP/2 connection. 100 unless given.
-    pub(super) streams: Option<At<Whole>>,
-    /// Idle connections kept to each upstream. 256 unless given.
-    pub(super) pool: Option<At<Whole>>,
+    /// Client connections; others wait. 16384 by default.
+    pub(super) connections: Option<Spanned<Integer>>,
+    /// Bytes of a request head; 431 beyond. 32768 by default, at least 8192.
+    pub(super) head_bytes: Option<Spanned<Integer>>,
+    /// Headers of a request; 431 beyond. 100 by default.
+    pub(super) headers: Option<Spanned<Integer>>,
+    /// Bytes of a request body; 413 beyond. 1073741824 by default.
+    pub(super) body_bytes: Option<Spanned<Integer>>,
+    /// Concurrent requests of an HTTP/2 connection. 100 by default.
+    pub(super) streams: Option<Spanned<Integer>>,
+    /// Idle connections to each upstream. 256 by default.
+    pub(super) pool: Option<Spanned<Integer>>,
 }
 
-/// Whether identical requests in flight share one call to an upstream.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(
-    rename = "true, false, or a mapping with `by`",
-    rename_all = "lowercase"
-)]
-#[schemars(rename = "SingleFlight", untagged)]
-pub(super) enum SingleFlight {
-    Text(At<Flag>),
-    Map(SingleFlightBy),
-}
+pub(super) type SingleFlight = Shorthand<Spanned<Bool>, SingleFlightBy>;
 
-/// What makes requests identical, instead of all that may hold a secret.
+/// What identical requests have in common, instead of everything that may hold credentials.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "`single_flight`", deny_unknown_fields)]
 #[schemars(rename = "SingleFlightBy")]
 pub(super) struct SingleFlightBy {
-    /// Parts of the request, as in `key`. Method, host, path and query count in any case.
-    pub(super) by: At<OneOrMany<Part>>,
+    /// Parts of the request, as in `key`. Method, host, path and query are always compared.
+    pub(super) by: Spanned<OneOrMany<Part>>,
 }

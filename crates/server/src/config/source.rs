@@ -1,16 +1,15 @@
-//! The texts that rules are read from, and places in them. Knows no YAML and no rule.
+//! The source texts of one load, and spans in them.
 
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::{Problem, code};
+use super::diagnostic::{Diagnostics, code};
 
-/// The largest file that is read.
-pub(crate) const LARGEST: usize = 4 << 20;
+const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// A place in one of the texts, in bytes.
+/// A byte range in one of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub(crate) file: u16,
@@ -20,15 +19,15 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn new(file: u16, range: Range<usize>) -> Self {
-        let narrow = |at: usize| u32::try_from(at).expect("a file is at most 4 MiB");
+        let offset = |at: usize| u32::try_from(at).expect("a file is at most 4 MiB");
         Span {
             file,
-            start: narrow(range.start),
-            end: narrow(range.end),
+            start: offset(range.start),
+            end: offset(range.end),
         }
     }
 
-    /// The first byte of a file.
+    /// The empty span at the start of a file.
     pub(crate) fn start_of(file: u16) -> Self {
         Span::new(file, 0..0)
     }
@@ -38,111 +37,114 @@ impl Span {
     }
 }
 
-/// One text.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// How errors call it.
+    /// The name shown in diagnostics.
     pub(crate) name: String,
-    /// Where it lies, if it is a file: what it includes lies beside it.
+    /// Its path, if it is a file. `include` and certificates are relative to its directory.
     pub(crate) path: Option<PathBuf>,
     pub(crate) text: String,
-    /// The text as it may be shown: byte for byte as long, without what moves a cursor or is
-    /// secret.
-    shown: String,
+    /// The text to show in diagnostics: of the same length, without control characters and secrets.
+    pub(crate) sanitized: String,
 }
 
-/// All texts of one load, in the order in which they were read.
+/// All sources of one load, in the order in which they were read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
-    all: Vec<Source>,
-}
+pub(crate) struct Sources(Vec<Source>);
 
 impl Sources {
-    /// Adds a text that is at hand.
     pub(crate) fn add(&mut self, name: &str, path: Option<&Path>, text: String) -> u16 {
-        let shown = showable(&text);
-        self.all.push(Source {
+        self.0.push(Source {
             name: name.to_owned(),
             path: path.map(Path::to_owned),
+            sanitized: sanitize(&text),
             text,
-            shown,
         });
-        self.last()
+        u16::try_from(self.0.len() - 1).expect("at most MAX_FILES are included")
     }
 
-    /// Reads a file, whole and as text. What is wrong with it as a file is a problem inside it.
-    pub(crate) fn read(&mut self, name: &str, path: &Path) -> Result<u16, Problem> {
+    /// Reads a file. Returns `None` and reports an error if it cannot be read as text.
+    pub(crate) fn read(
+        &mut self,
+        name: &str,
+        path: &Path,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<u16> {
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| {
-            let most = LARGEST as u64 + 1;
-            file.take(most).read_to_end(&mut bytes)
+            let max = MAX_FILE_BYTES as u64 + 1;
+            file.take(max).read_to_end(&mut bytes)
         });
-        if let Err(error) = read {
-            let file = self.add(name, Some(path), String::new());
-            let message = format!("cannot read {name}: {}", plain(&error));
-            return Err(Problem::error(
-                code::UNREADABLE,
-                Span::start_of(file),
-                message,
-            ));
+        match read {
+            Ok(_) => self.add_bytes(name, Some(path), bytes, diagnostics),
+            Err(error) => {
+                let file = self.add(name, Some(path), String::new());
+                // Without " (os error 2)".
+                let error = error.to_string();
+                let reason = error.split(" (os error").next().unwrap_or_default();
+                let message = format!("cannot read {name}: {}", reason.to_lowercase());
+                diagnostics.error(code::UNREADABLE, Span::start_of(file), message);
+                None
+            }
         }
-        self.take(name, Some(path), bytes)
     }
 
-    /// Takes bytes that claim to be a text.
-    pub(crate) fn take(
+    /// Adds bytes that should be UTF-8.
+    pub(crate) fn add_bytes(
         &mut self,
         name: &str,
         path: Option<&Path>,
         bytes: Vec<u8>,
-    ) -> Result<u16, Problem> {
-        if bytes.len() > LARGEST {
-            let file = self.add(name, path, String::new());
-            let message = format!("the file is larger than {LARGEST} bytes");
-            let problem = Problem::error(code::TOO_LARGE, Span::start_of(file), message);
-            return Err(problem.help("split it, and name the parts under `include`"));
+        diagnostics: &mut Diagnostics,
+    ) -> Option<u16> {
+        if bytes.len() > MAX_FILE_BYTES {
+            let span = Span::start_of(self.add(name, path, String::new()));
+            let message = format!("the file is larger than {MAX_FILE_BYTES} bytes");
+            diagnostics
+                .error(code::TOO_LARGE, span, message)
+                .help("split it into several files and list them under `include`");
+            return None;
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(self.add(name, path, text)),
+            Ok(text) => Some(self.add(name, path, text)),
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
                 let bytes = error.into_bytes();
                 let text = bytes.utf8_chunks().fold(String::new(), |text, chunk| {
                     text + chunk.valid() + &"?".repeat(chunk.invalid().len())
                 });
-                let message = format!("the byte 0x{:02x} is not UTF-8 text", bytes[at]);
-                let file = self.add(name, path, text);
-                let span = Span::new(file, at..at + 1);
-                let problem = Problem::error(code::NOT_TEXT, span, message);
-                Err(problem.help("save the file as UTF-8"))
+                let span = Span::new(self.add(name, path, text), at..at + 1);
+                let message = format!("invalid UTF-8: byte 0x{:02x}", bytes[at]);
+                diagnostics
+                    .error(code::NOT_TEXT, span, message)
+                    .help("save the file as UTF-8");
+                None
             }
         }
     }
 
     pub(crate) fn get(&self, file: u16) -> &Source {
-        &self.all[usize::from(file)]
+        &self.0[usize::from(file)]
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Source> {
+        self.0.iter()
     }
 
-    /// The text of a place.
+    /// The text of a span.
     pub(crate) fn slice(&self, span: Span) -> &str {
-        self.get(span.file)
-            .text
-            .get(span.range())
-            .unwrap_or_default()
+        let text = &self.get(span.file).text;
+        text.get(span.range()).unwrap_or_default()
     }
 
-    /// Hides places of a file from whatever is shown.
-    pub(crate) fn hide(&mut self, file: u16, places: &[Span]) {
-        let source = &mut self.all[usize::from(file)];
-        let ranges = places.iter().filter(|span| span.file == file);
-        hide(&mut source.shown, ranges.map(|span| span.range()));
+    /// Masks spans of a file in diagnostics.
+    pub(crate) fn redact(&mut self, file: u16, spans: &[Span]) {
+        let spans = spans.iter().filter(|span| span.file == file);
+        let ranges = spans.map(|span| span.range());
+        mask(&mut self.0[usize::from(file)].sanitized, ranges);
     }
 
-    /// Line and column of a place, both from 1; columns are characters.
+    /// Line and column of a span, both from 1. Columns count characters.
     pub(crate) fn line_and_column(&self, span: Span) -> (usize, usize) {
         let text = &self.get(span.file).text;
         let before = text.get(..span.start as usize).unwrap_or(text);
@@ -151,78 +153,71 @@ impl Sources {
         (line, before[line_start..].chars().count() + 1)
     }
 
-    /// `file:line:column`, for a place that is told in passing.
-    pub(crate) fn place(&self, span: Span) -> String {
+    /// `file:line:column`.
+    pub(crate) fn location(&self, span: Span) -> String {
         let (line, column) = self.line_and_column(span);
         format!("{}:{line}:{column}", self.get(span.file).name)
     }
-
-    fn last(&self) -> u16 {
-        u16::try_from(self.all.len() - 1).expect("the number of files is bounded far below")
-    }
 }
 
-impl Source {
-    /// The text as it may be shown.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
+/// The last character boundary at or before an index (`str::floor_char_boundary` needs Rust 1.91).
+pub(super) fn floor_char_boundary(text: &str, index: usize) -> usize {
+    let mut indices = (0..=index.min(text.len())).rev();
+    let found = indices.find(|&index| text.is_char_boundary(index));
+    found.unwrap_or(0)
 }
 
-/// An operating system's error in its own words, without its number.
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_lowercase(),
-        None => text,
-    }
+/// The first character boundary at or after an index.
+pub(super) fn ceil_char_boundary(text: &str, index: usize) -> usize {
+    let mut indices = index..=text.len();
+    let found = indices.find(|&index| text.is_char_boundary(index));
+    found.unwrap_or(text.len())
 }
 
-/// A copy of the same length in bytes that a terminal can be shown: no controls, nothing that
-/// turns text around, no password of a URL.
-fn showable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+/// Replaces control characters, bidirectional overrides and passwords of URLs. The result has the
+/// same length in bytes, so that spans stay valid.
+fn sanitize(text: &str) -> String {
+    let mut sanitized = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        match c {
-            '\n' | '\t' => shown.push(c),
-            '\r' => shown.push(' '),
-            _ if turns => shown.push('\u{fffd}'),
-            c if c.is_control() && c.len_utf8() == 1 => shown.push('?'),
-            c if c.is_control() => shown.push('\u{bf}'),
-            c => shown.push(c),
-        }
+        sanitized.push(match c {
+            '\n' | '\t' => c,
+            '\r' => ' ',
+            _ if invisible => '\u{fffd}',
+            c if c.is_control() && c.len_utf8() == 1 => '?',
+            c if c.is_control() => '\u{bf}',
+            c => c,
+        });
     }
-    debug_assert_eq!(shown.len(), text.len());
-    hide_passwords(&mut shown);
-    shown
+    debug_assert_eq!(sanitized.len(), text.len());
+    mask_passwords(&mut sanitized);
+    sanitized
 }
 
-/// Hides what stands between `://` and `@` in whatever looks like a URL.
-fn hide_passwords(text: &mut String) {
-    let mut hidden = Vec::new();
-    for (at, mark) in text.match_indices("://") {
-        let start = at + mark.len();
+/// Masks the userinfo of everything that resembles a URL.
+fn mask_passwords(text: &mut String) {
+    let mut ranges = Vec::new();
+    for (at, separator) in text.match_indices("://") {
+        let start = at + separator.len();
         let rest = &text[start..];
         let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '/');
         let authority = &rest[..rest.find(ends).unwrap_or(rest.len())];
-        // A password may hold an `@` that should have been encoded: the last one counts.
+        // The last `@`: a password may contain one that should have been encoded.
         if let Some(end) = authority.rfind('@') {
-            hidden.push(start..start + end);
+            ranges.push(start..start + end);
         }
     }
-    hide(text, hidden.into_iter());
+    mask(text, ranges.into_iter());
 }
 
-/// Puts as many bytes of nothing in the place of some; a variable's name is not a secret.
-fn hide(text: &mut String, ranges: impl Iterator<Item = Range<usize>>) {
-    let ranges: Vec<Range<usize>> = ranges
-        .filter(|range| {
-            text.get(range.clone())
-                .is_some_and(|text| !text.contains("${"))
-        })
-        .collect();
+/// Replaces ranges by asterisks, except those with a `${VARIABLE}`, whose name is not secret.
+fn mask(text: &mut String, ranges: impl Iterator<Item = Range<usize>>) {
+    let is_literal = |range: &Range<usize>| {
+        let text = text.get(range.clone());
+        text.is_some_and(|text| !text.contains("${"))
+    };
+    let ranges: Vec<Range<usize>> = ranges.filter(is_literal).collect();
     let mut bytes = std::mem::take(text).into_bytes();
     for byte in ranges.into_iter().flatten() {
         if bytes[byte] != b'\n' {
@@ -237,31 +232,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_as_long_and_harmless() {
+    fn sanitized_text_keeps_its_length_and_hides_passwords() {
         let text = "a\u{1b}[31m\r\n\u{85}\u{202e}é store: rediss://ann:p@ss@host:1/0 x";
-        let shown = showable(text);
-        assert_eq!(shown.len(), text.len());
-        assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{85}', '\r']));
-        assert!(!shown.contains("ann") && !shown.contains("p@ss"), "{shown}");
-        assert!(shown.contains("@host:1/0 x"));
+        let sanitized = sanitize(text);
+        assert_eq!(sanitized.len(), text.len());
+        assert!(!sanitized.contains(['\u{1b}', '\u{202e}', '\u{85}', '\r']));
+        assert!(!sanitized.contains("ann") && !sanitized.contains("p@ss"));
+        assert!(sanitized.contains("@host:1/0 x"));
     }
 
     #[test]
-    fn a_place_is_told_in_lines_and_characters() {
+    fn locations_count_lines_and_characters() {
         let mut sources = Sources::default();
         let file = sources.add("f", None, "é: 1\nü: 22\n".into());
         let span = Span::new(file, 10..12);
         assert_eq!(sources.slice(span), "22");
-        assert_eq!(sources.place(span), "f:2:4");
+        assert_eq!(sources.location(span), "f:2:4");
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_pointed_at() {
+    fn invalid_utf8_is_reported_at_its_byte() {
         let mut sources = Sources::default();
-        let problem = sources
-            .take("f", None, b"a: \xff\xfe".to_vec())
-            .unwrap_err();
-        assert_eq!(problem.span.range(), 3..4);
+        let mut diagnostics = Diagnostics::default();
+        let bytes = b"a: \xff\xfe".to_vec();
+        assert_eq!(sources.add_bytes("f", None, bytes, &mut diagnostics), None);
+        assert_eq!(diagnostics.into_vec()[0].span.range(), 3..4);
         assert_eq!(sources.get(0).text, "a: ??");
     }
 }

@@ -1,219 +1,218 @@
-//! From what is written to rules: every value is checked, and everything that is wrong is noted at
-//! once. Knows the raw file and the rules; knows nothing of files and of YAML.
+//! Validates the deserialized files and builds rules and settings from them. Reports every invalid
+//! value.
 
+mod clients;
 mod gateway;
 mod key;
 mod limits;
-mod list;
-mod match_fields;
+mod matcher;
 mod rule;
 mod settings;
 mod value;
 
 use std::collections::HashMap;
 
-use super::deserialize::Meant;
-use super::diagnostic::{self, Problem, code};
-use super::field::{At, Text};
-use super::schema;
+use super::deserialize::Suggestion;
+use super::diagnostic::{Diagnostic, Diagnostics, code, either};
+use super::schema::{self, OneOrMany, OptionalField, OptionalList, Spanned, Text};
 use super::source::{Sources, Span};
 use tallygate::rules::{Fault, Name, RuleSet};
 
-pub use gateway::GatewaySetting;
-pub(super) use rule::RulePlaces;
-pub use settings::StoreSetting;
+pub use gateway::GatewayConfig;
+pub(super) use rule::RuleSpans;
+pub use settings::StoreConfig;
 
-/// The most rules: every request walks past all of them.
-const MOST_RULES: usize = 2_000;
-/// The most overrides.
-const MOST_OVERRIDES: usize = 10_000;
+/// Every request is matched against all rules.
+const MAX_RULES: usize = 2_000;
+const MAX_OVERRIDES: usize = 10_000;
 
-/// What helps where rules leave a request no room.
-const CROWDED: &str = "its requests would be turned away; put limits together, or `stop` earlier";
-
-/// What a file says, and where it says it.
-pub(super) struct Checked {
+/// The validated files, with the spans that lints point at.
+pub(super) struct SpannedConfig {
     pub(super) set: RuleSet,
-    pub(super) store: StoreSetting,
-    pub(super) gateway: Option<GatewaySetting>,
-    /// Where the parts of each rule stand, in the order of the rules.
-    pub(super) places: Vec<RulePlaces>,
-    /// Where the file says who may forward requests, if it does.
-    pub(super) proxies: Option<Span>,
+    pub(super) store: StoreConfig,
+    pub(super) gateway: Option<GatewayConfig>,
+    /// The spans of each rule.
+    pub(super) spans: Vec<RuleSpans>,
+    pub(super) trusted_proxies: Option<Span>,
 }
 
-/// Checks the main file and those it includes, in order. None of it can be used if there is an
-/// error among the problems.
-pub(super) fn check(
+/// Validates the main file and the files it includes. The result must not be used if errors are
+/// reported.
+pub(super) fn validate(
     files: &[schema::File],
     sources: &Sources,
-    meant: &[Meant],
-    problems: &mut Vec<Problem>,
-) -> Checked {
-    let mut checker = Checker {
+    suggestions: &[Suggestion],
+    diagnostics: &mut Diagnostics,
+) -> SpannedConfig {
+    let mut validator = Validator {
         sources,
-        meant,
-        problems,
+        suggestions,
+        diagnostics,
     };
     let mut names = HashMap::new();
-    let mut set = RuleSet::default();
-    let mut places = Vec::new();
-    let mut store = StoreSetting::default();
-    let mut gateway = None;
-    let mut proxies = None;
-    let mut usual = rule::Usual::default();
+    let mut config = SpannedConfig {
+        set: RuleSet::default(),
+        store: StoreConfig::default(),
+        gateway: None,
+        spans: Vec::new(),
+        trusted_proxies: None,
+    };
+    let mut defaults = rule::RuleDefaults::default();
     for (index, file) in files.iter().enumerate() {
-        checker.version(file);
+        validator.version(file);
         if index == 0 {
-            store = checker.store(file);
-            gateway = checker.gateway(file);
-            set.client = checker.client(file);
-            proxies = file.trusted_proxies.as_ref().map(|at| at.span);
-            usual = checker.usual(file);
+            config.store = validator.store(file);
+            config.gateway = validator.gateway(file);
+            config.set.client = validator.client_address(file);
+            config.trusted_proxies = file.trusted_proxies.span();
+            defaults = validator.rule_defaults(file);
         } else {
-            checker.only_rules(file);
+            validator.no_settings(file);
         }
-        for raw in list_of(file.rules.as_ref()) {
-            let Some(rule) = raw.get() else { continue };
-            checker.unique(&rule.name, &mut names);
-            if let Some((rule, place)) = checker.rule(rule, raw.span, &usual) {
-                set.rules.push(rule);
-                places.push(place);
+        for field in file.rules.items() {
+            let Some(rule) = field.get() else { continue };
+            validator.unique_name(&rule.name, &mut names);
+            if let Some((rule, spans)) = validator.rule(rule, field.span, &defaults) {
+                config.set.rules.push(rule);
+                config.spans.push(spans);
             }
         }
     }
-    let listed = list::Listed::of(&set.rules, &names);
-    for file in files {
-        for raw in list_of(file.overrides.as_ref()) {
-            let over = raw.get();
-            let over = over.and_then(|over| checker.over(over, raw.span, &listed));
-            set.overrides.extend(over);
-        }
-    }
-    checker.not_too_many(files);
-    Checked {
-        set,
-        store,
-        gateway,
-        places,
-        proxies,
-    }
+    let index = clients::RuleIndex::new(&config.set.rules, &names);
+    let fields = files.iter().flat_map(|file| file.overrides.items());
+    let overrides = fields.filter_map(|field| {
+        let value = field.get()?;
+        validator.client_override(value, field.span, &index)
+    });
+    config.set.overrides = overrides.collect();
+    let rules = files.iter().flat_map(|file| file.rules.items());
+    validator.max_items("rules", rules.map(|rule| rule.span), MAX_RULES);
+    let overrides = files.iter().flat_map(|file| file.overrides.items());
+    let spans = overrides.map(|field| field.span);
+    validator.max_items("overrides", spans, MAX_OVERRIDES);
+    config
 }
 
-impl Checked {
-    /// What is wrong between rules that are right by themselves.
-    pub(super) fn faults(&self) -> Vec<Problem> {
-        let main = Span::start_of(0);
-        let place = |fault: &Fault| match fault {
-            Fault::SameName { rule, .. }
-            | Fault::TooManyParts { rule }
-            | Fault::NoParameter { rule, .. }
-            | Fault::ListedKey { rule, .. }
-            | Fault::Cost { rule }
-            | Fault::TooManyLimits { rule } => self.places[*rule].name,
-            Fault::NoRule { .. } | Fault::OverrideKey { .. } | Fault::OverrideMixed { .. } => main,
-        };
-        let problem = |fault: Fault| {
-            let code = match fault {
-                Fault::TooManyLimits { .. } => code::TOO_MANY,
-                Fault::SameName { .. }
-                | Fault::TooManyParts { .. }
-                | Fault::NoParameter { .. }
-                | Fault::ListedKey { .. }
-                | Fault::Cost { .. }
-                | Fault::NoRule { .. }
-                | Fault::OverrideKey { .. }
-                | Fault::OverrideMixed { .. } => code::CONTRADICTION,
+impl SpannedConfig {
+    /// Reports contradictions between valid rules.
+    pub(super) fn report_faults(&self, diagnostics: &mut Diagnostics) {
+        for fault in self.set.faults() {
+            let span = match &fault {
+                Fault::SameName { rule, .. }
+                | Fault::TooManyParts { rule }
+                | Fault::NoParameter { rule, .. }
+                | Fault::ListedKey { rule, .. }
+                | Fault::Cost { rule }
+                | Fault::TooManyLimits { rule } => self.spans[*rule].name,
+                Fault::NoRule { .. } | Fault::OverrideKey { .. } | Fault::OverrideMixed { .. } => {
+                    Span::start_of(0)
+                }
             };
-            let problem = Problem::error(code, place(&fault), fault.to_string());
-            match fault {
-                Fault::TooManyLimits { .. } => problem.help(CROWDED),
-                Fault::SameName { .. }
-                | Fault::TooManyParts { .. }
-                | Fault::NoParameter { .. }
-                | Fault::ListedKey { .. }
-                | Fault::Cost { .. }
-                | Fault::NoRule { .. }
-                | Fault::OverrideKey { .. }
-                | Fault::OverrideMixed { .. } => problem,
+            let message = fault.to_string();
+            if let Fault::TooManyLimits { .. } = fault {
+                diagnostics
+                    .error(code::TOO_MANY, span, message)
+                    .help("its requests would be refused; merge limits, or use `stop` earlier");
+            } else {
+                diagnostics.error(code::CONTRADICTION, span, message);
             }
-        };
-        self.set.faults().into_iter().map(problem).collect()
+        }
     }
 }
 
-fn list_of<T>(list: Option<&At<Vec<At<T>>>>) -> &[At<T>] {
-    list.and_then(At::get).map_or(&[], Vec::as_slice)
-}
-
-/// Checks values and notes what is wrong with them.
-struct Checker<'a> {
+/// Validates fields and reports errors.
+struct Validator<'a> {
     sources: &'a Sources,
-    /// Fields that were probably meant where unknown ones are.
-    meant: &'a [Meant],
-    problems: &'a mut Vec<Problem>,
+    suggestions: &'a [Suggestion],
+    diagnostics: &'a mut Diagnostics,
 }
 
-/// The names of rules and where they are given, those of rules that cannot be used included.
+/// The names of all rules, invalid ones included, and their spans.
 type Names = HashMap<String, Span>;
 
-impl Checker<'_> {
-    fn note(&mut self, problem: Problem) {
-        diagnostic::note(self.problems, problem);
+impl Validator<'_> {
+    fn error(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
+        self.diagnostics.error(code, span, message)
     }
 
-    /// Notes an error, and that there is no value.
-    fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
-        self.note(problem);
+    /// Reports if not exactly one of several fields is given.
+    fn exactly_one(
+        &mut self,
+        name: &str,
+        span: Span,
+        fields: &[(&str, bool)],
+        help: &str,
+    ) -> Option<()> {
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        match fields.iter().filter(|(_, given)| *given).count() {
+            1 => return Some(()),
+            // An unknown field with a suggestion has been reported.
+            0 if self.suggestions.iter().any(|(of, _)| *of == span) => {}
+            0 => {
+                let message = format!("missing field in {name}: expected {}", either(&names));
+                self.error(code::MISSING_FIELD, span, message).help(help);
+            }
+            _ => {
+                let message = format!("{name}: expected only one of {}", either(&names));
+                let message = message.replace(" or ", " and ");
+                self.error(code::CONTRADICTION, span, message).help(help);
+            }
+        }
         None
     }
 
-    /// Whether something was probably meant in a mapping, so that what it lacks has been said.
-    fn meant_in(&self, span: Span) -> bool {
-        self.meant.iter().any(|(mapping, _)| *mapping == span)
+    /// The items of a list, which must not be empty.
+    fn non_empty<'f, T>(
+        &mut self,
+        name: &str,
+        field: &'f Option<Spanned<OneOrMany<T>>>,
+        help: impl Into<String>,
+    ) -> &'f [Spanned<T>] {
+        if let Some(field) = field
+            && field.get().is_some_and(|list| list.0.is_empty())
+        {
+            let message = format!("`{name}` is an empty list");
+            self.error(code::NO_VALUE, field.span, message).help(help);
+        }
+        field.items()
     }
 
-    /// Notes a rule's name, unless another rule has it.
-    fn unique(&mut self, name: &At<Text>, names: &mut Names) {
+    fn max_items(&mut self, name: &str, spans: impl Iterator<Item = Span>, max: usize) {
+        let mut spans = spans;
+        if let Some(span) = spans.nth(max) {
+            let message = format!("more than {max} {name}");
+            self.error(code::TOO_MANY, span, message);
+        }
+    }
+
+    fn unique_name(&mut self, name: &Spanned<Text>, names: &mut Names) {
         let Some(text) = name.get() else { return };
         if let Some(&first) = names.get(&text.text) {
-            let message = format!("two rules are called {}", text.shown());
-            let problem = Problem::error(code::DUPLICATE_NAME, name.span, message);
-            let problem = problem.label("again here").other(first, "first here");
-            self.note(problem.help("counters and metrics go by the name; give one another"));
+            let message = format!("duplicate rule name {}", text.quoted());
+            self.error(code::DUPLICATE_NAME, name.span, message)
+                .label("duplicate")
+                .related(first, "first defined here")
+                .help("counters and metrics use the name; rename one of the rules");
             return;
         }
         names.insert(text.text.clone(), name.span);
     }
 
-    fn name(&mut self, at: &At<Text>) -> Option<Name> {
-        if at.get().is_some_and(|text| !text.is_public()) {
-            let message = "a name takes no variables";
-            let problem = Problem::error(code::VARIABLE, at.span, message);
-            return self.refuse(problem.help("counters and metrics go by it, for all to see"));
+    fn name(&mut self, field: &Spanned<Text>) -> Option<Name> {
+        if !field.get()?.is_literal() {
+            self.error(
+                code::VARIABLE,
+                field.span,
+                "a name must not contain variables",
+            )
+            .help("names are public in counters and metrics");
+            return None;
         }
-        self.parsed(code::NAME, at)
-    }
-
-    fn not_too_many(&mut self, files: &[schema::File]) {
-        let mut number = 0;
-        for raw in files.iter().flat_map(|file| list_of(file.rules.as_ref())) {
-            number += 1;
-            if number > MOST_RULES {
-                let message = format!("more than {MOST_RULES} rules");
-                return self.note(Problem::error(code::TOO_MANY, raw.span, message));
-            }
-        }
-        let mut number = 0;
-        for raw in files
-            .iter()
-            .flat_map(|file| list_of(file.overrides.as_ref()))
-        {
-            number += 1;
-            if number > MOST_OVERRIDES {
-                let message = format!("more than {MOST_OVERRIDES} overrides");
-                return self.note(Problem::error(code::TOO_MANY, raw.span, message));
-            }
-        }
+        self.parse(code::NAME, field)
     }
 }

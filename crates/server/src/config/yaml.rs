@@ -1,22 +1,20 @@
-//! YAML as a tree in which everything knows its place. Knows YAML; knows nothing of rules.
+//! YAML as a tree of nodes with spans.
 //!
-//! Built on the events of granit-parser, the parser below serde-saphyr: serde-saphyr itself stops
-//! at the first mistake, and forgets places where a field may be written in more than one way.
+//! Built on the events of granit-parser, the parser below serde-saphyr. serde-saphyr stops at the
+//! first mistake and loses spans inside untagged enums.
 
 use std::collections::HashMap;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use super::diagnostic::{self, Problem, code, quoted};
-use super::source::{Sources, Span};
-use crate::format::floor_char_boundary;
+use super::diagnostic::{Diagnostics, code, quoted};
+use super::source::{Sources, Span, floor_char_boundary};
 
-/// How deep lists and mappings may be nested.
-const DEEPEST: usize = 32;
-/// How many values a file may hold once its aliases are followed.
-const MOST_NODES: usize = 500_000;
+/// The maximum nesting of lists and mappings.
+const MAX_DEPTH: usize = 32;
+/// The maximum number of nodes of a file, after expanding aliases.
+const MAX_NODES: usize = 500_000;
 
-/// A value and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) span: Span,
@@ -25,16 +23,16 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// `~`, `null`, or nothing at all.
-    Nothing,
+    /// `~`, `null` or nothing at all.
+    Null,
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// It is wrong, and that has been said.
-    Broken,
+    /// Already reported as an error.
+    Invalid,
 }
 
-/// A text, a number, a yes or no: which of them is for the field to say.
+/// Text, a number or a boolean; the type of the field decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar {
     pub(crate) text: String,
@@ -44,42 +42,27 @@ pub(crate) struct Scalar {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// A text.
+    /// Always a scalar.
     pub(crate) key: Node,
     pub(crate) value: Node,
 }
 
 impl Entry {
-    /// The field's name.
     pub(crate) fn name(&self) -> &str {
         match &self.key.kind {
             Kind::Scalar(scalar) => &scalar.text,
-            Kind::Nothing | Kind::List(_) | Kind::Map(_) | Kind::Broken => "",
+            Kind::Null | Kind::List(_) | Kind::Map(_) | Kind::Invalid => "",
         }
     }
 }
 
-impl Node {
-    /// What it is, in words.
-    pub(crate) fn what(&self) -> &'static str {
-        match &self.kind {
-            Kind::Nothing => "nothing",
-            Kind::Scalar(scalar) if scalar.text.parse::<u64>().is_ok() => "a number",
-            Kind::Scalar(_) => "text",
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a mapping",
-            Kind::Broken => "something wrong",
-        }
-    }
-}
-
-/// Reads a file's only document. None, if there is nothing to go on with; then a problem says so.
-pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Parses a file of one document. Returns `None` and reports an error if it has no usable content.
+pub(crate) fn parse(sources: &Sources, file: u16, diagnostics: &mut Diagnostics) -> Option<Node> {
     let text = &sources.get(file).text;
     let options = granit_parser::options! {
         emit_unresolved_aliases: true,
-        flow_nesting_limit: DEEPEST,
-        block_nesting_limit: DEEPEST,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
     };
     let mut builder = Builder {
         file,
@@ -88,33 +71,25 @@ pub(crate) fn parse(sources: &Sources, file: u16, problems: &mut Vec<Problem>) -
         root: None,
         anchors: HashMap::new(),
         nodes: 0,
-        problems,
+        diagnostics,
     };
     for next in Parser::new_from_str_with_options(text, options) {
-        let outcome = match next {
-            Ok((event, span)) => builder.event(event, &span),
-            Err(error) => Err(builder.scan_error(&error)),
-        };
-        if let Err(problem) = outcome {
-            diagnostic::note(builder.problems, problem);
-            return None;
+        match next {
+            Ok((event, span)) => builder.event(event, &span)?,
+            Err(error) => {
+                builder.scan_error(&error);
+                return None;
+            }
         }
     }
-    match builder.root {
-        Some(Node {
-            kind: Kind::Nothing,
-            ..
-        })
-        | None => {
-            let problem = Problem::error(code::EMPTY, Span::start_of(file), "the file is empty");
-            diagnostic::note(
-                problems,
-                problem.help("a rules file begins with `version: 1`"),
-            );
-            None
-        }
-        Some(root) => Some(root),
+    let root = builder.root;
+    let root = root.filter(|root| !matches!(root.kind, Kind::Null));
+    if root.is_none() {
+        diagnostics
+            .error(code::EMPTY, Span::start_of(file), "the file is empty")
+            .help("a rules file starts with `version: 1`");
     }
+    root
 }
 
 struct Builder<'a> {
@@ -122,118 +97,112 @@ struct Builder<'a> {
     text: &'a str,
     stack: Vec<Frame>,
     root: Option<Node>,
+    /// Nodes by anchor, with their sizes in nodes.
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
-    problems: &'a mut Vec<Problem>,
+    diagnostics: &'a mut Diagnostics,
 }
 
 struct Frame {
     start: usize,
     anchor: usize,
-    /// How many nodes there were when it began.
+    /// The number of nodes when it was opened.
     nodes_before: usize,
-    inside: Inside,
+    content: Content,
 }
 
-enum Inside {
+enum Content {
     List(Vec<Node>),
     Map {
         entries: Vec<Entry>,
         seen: HashMap<String, Span>,
-        /// The key whose value comes next; nothing if the key cannot be used.
+        /// The key of the next value; `Some(None)` if the key is invalid and the value is skipped.
         key: Option<Option<Node>>,
     },
 }
 
 impl Builder<'_> {
-    fn event(&mut self, event: Event<'_>, at: &granit_parser::Span) -> Result<(), Problem> {
+    /// Handles one event. Returns `None` after an error that ends parsing.
+    fn event(&mut self, event: Event<'_>, at: &granit_parser::Span) -> Option<()> {
         let span = self.span(at);
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
-                let problem = Problem::error(
-                    code::SEVERAL_DOCUMENTS,
-                    span,
-                    "a second document begins here; a rules file is one",
-                );
-                Err(problem.help("remove the `---`, or put it into a file of its own"))
+                self.diagnostics
+                    .error(
+                        code::SEVERAL_DOCUMENTS,
+                        span,
+                        "expected one document, found a second",
+                    )
+                    .help("remove the `---`, or move the document to a file of its own");
+                return None;
             }
             Event::Scalar(text, style, anchor, tag) => {
                 self.tag(tag.as_deref(), at);
-                let nothing = matches!(style, ScalarStyle::Plain)
+                let null = matches!(style, ScalarStyle::Plain)
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let kind = if nothing {
-                    Kind::Nothing
-                } else {
-                    Kind::Scalar(Scalar {
+                let kind = match null {
+                    true => Kind::Null,
+                    false => Kind::Scalar(Scalar {
                         text: text.into_owned(),
                         variables: Vec::new(),
-                    })
+                    }),
                 };
                 self.count(1, span)?;
                 self.finish(Node { span, kind }, anchor, 1);
-                Ok(())
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), at);
-                self.open(Inside::List(Vec::new()), anchor, span)
+                self.open(Content::List(Vec::new()), anchor, span)?;
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), at);
-                let inside = Inside::Map {
+                let content = Content::Map {
                     entries: Vec::new(),
                     seen: HashMap::new(),
                     key: None,
                 };
-                self.open(inside, anchor, span)
+                self.open(content, anchor, span)?;
             }
-            Event::SequenceEnd | Event::MappingEnd => {
-                self.close(at);
-                Ok(())
-            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(at),
             Event::Alias(anchor) => {
                 let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Problem::error(
-                        code::YAML,
-                        span,
-                        "an alias inside of what it stands for",
-                    ));
+                    self.diagnostics
+                        .error(code::YAML, span, "alias inside its own anchor");
+                    return None;
                 };
                 self.count(size, span)?;
-                self.put(node);
-                Ok(())
+                self.insert(node);
             }
             Event::UnresolvedAlias(name) => {
-                let shown = quoted(&format!("*{name}"));
-                let problem = Problem::error(
-                    code::YAML,
-                    span,
-                    format!("{shown} is an alias, and nothing has that anchor"),
-                );
-                let hint = "text that begins with `*` needs quotes, such as '*.example.com'";
-                diagnostic::note(self.problems, problem.help(hint));
-                let kind = Kind::Broken;
-                self.put(Node { span, kind });
-                Ok(())
+                let alias = quoted(&format!("*{name}"));
+                self.diagnostics
+                    .error(
+                        code::YAML,
+                        span,
+                        format!("unknown anchor of the alias {alias}"),
+                    )
+                    .help("quote text that starts with `*`, such as '*.example.com'");
+                let kind = Kind::Invalid;
+                self.insert(Node { span, kind });
             }
-            // Where documents begin and end, and whatever else is no value.
-            _ => Ok(()),
+            // Starts and ends of documents and the stream.
+            _ => {}
         }
+        Some(())
     }
 
-    fn open(&mut self, inside: Inside, anchor: usize, span: Span) -> Result<(), Problem> {
-        if self.stack.len() >= DEEPEST {
-            let message = format!("nested deeper than {DEEPEST} lists and mappings");
-            return Err(Problem::error(code::TOO_DEEP, span, message));
+    fn open(&mut self, content: Content, anchor: usize, span: Span) -> Option<()> {
+        if self.stack.len() >= MAX_DEPTH {
+            self.too_deep(span);
+            return None;
         }
-        let frame = Frame {
+        self.stack.push(Frame {
             start: span.start as usize,
             anchor,
             nodes_before: self.nodes,
-            inside,
-        };
-        self.count(1, span)?;
-        self.stack.push(frame);
-        Ok(())
+            content,
+        });
+        self.count(1, span)
     }
 
     fn close(&mut self, at: &granit_parser::Span) {
@@ -241,71 +210,75 @@ impl Builder<'_> {
             return;
         };
         let end = at.end.byte_offset().unwrap_or(frame.start);
-        // The first line of it is enough to point at.
+        // Underline the first line only.
         let text = self.text.get(frame.start..end).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default().trim_end();
         let span = Span::new(self.file, frame.start..frame.start + line.len());
-        let kind = match frame.inside {
-            Inside::List(items) => Kind::List(items),
-            Inside::Map { entries, .. } => Kind::Map(entries),
+        let kind = match frame.content {
+            Content::List(items) => Kind::List(items),
+            Content::Map { entries, .. } => Kind::Map(entries),
         };
         let size = self.nodes - frame.nodes_before;
         self.finish(Node { span, kind }, frame.anchor, size);
     }
 
-    /// Puts a node where it belongs, and remembers it if it has an anchor.
+    /// Inserts a complete node and stores its anchor.
     fn finish(&mut self, node: Node, anchor: usize, size: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size));
         }
-        self.put(node);
+        self.insert(node);
     }
 
-    fn put(&mut self, mut node: Node) {
+    /// Inserts a node into the innermost open list or mapping.
+    fn insert(&mut self, mut node: Node) {
         let Some(frame) = self.stack.last_mut() else {
             self.root = Some(node);
             return;
         };
-        let (entries, seen, key) = match &mut frame.inside {
-            Inside::List(items) => return items.push(node),
-            Inside::Map { entries, seen, key } => (entries, seen, key),
+        let (entries, seen, key) = match &mut frame.content {
+            Content::List(items) => return items.push(node),
+            Content::Map { entries, seen, key } => (entries, seen, key),
         };
         match key.take() {
-            // Its value goes the way of the key.
             Some(None) => {}
             Some(Some(key)) => {
-                if matches!(node.kind, Kind::Nothing) {
-                    // Nothing has no place of its own.
+                if matches!(node.kind, Kind::Null) {
                     node.span = key.span;
                 }
                 entries.push(Entry { key, value: node });
             }
             None => {
-                let usable = usable_key(&node, seen, self.problems);
-                *key = Some(usable.then_some(node));
+                let valid = check_key(&node, seen, self.diagnostics);
+                *key = Some(valid.then_some(node));
             }
         }
     }
 
     fn tag(&mut self, tag: Option<&Tag>, at: &granit_parser::Span) {
         if tag.is_some() {
-            let span = at
-                .tag_span()
-                .map_or_else(|| self.span(at), |at| self.span(&at));
-            let problem = Problem::error(code::YAML, span, "a tag has no meaning here");
-            let hint = "text that begins with `!` needs quotes";
-            diagnostic::note(self.problems, problem.help(hint));
+            let span = self.span(&at.tag_span().unwrap_or(*at));
+            self.diagnostics
+                .error(code::YAML, span, "tags are not supported")
+                .help("quote text that starts with `!`");
         }
     }
 
-    fn count(&mut self, more: usize, span: Span) -> Result<(), Problem> {
-        self.nodes += more;
-        if self.nodes <= MOST_NODES {
-            return Ok(());
+    fn count(&mut self, nodes: usize, span: Span) -> Option<()> {
+        self.nodes += nodes;
+        if self.nodes <= MAX_NODES {
+            return Some(());
         }
-        let message = format!("more than {MOST_NODES} values, aliases followed");
-        let problem = Problem::error(code::TOO_MANY_ALIASES, span, message);
-        Err(problem.help("an alias stands for a copy; copies of copies grow fast"))
+        let message = format!("more than {MAX_NODES} values after expanding aliases");
+        self.diagnostics
+            .error(code::TOO_MANY_ALIASES, span, message)
+            .help("an alias is a copy, and copies of copies multiply");
+        None
+    }
+
+    fn too_deep(&mut self, span: Span) {
+        let message = format!("nested deeper than {MAX_DEPTH} lists and mappings");
+        self.diagnostics.error(code::TOO_DEEP, span, message);
     }
 
     fn span(&self, at: &granit_parser::Span) -> Span {
@@ -314,79 +287,75 @@ impl Builder<'_> {
         Span::new(self.file, range.start.min(end)..end)
     }
 
-    fn scan_error(&self, error: &ScanError) -> Problem {
+    fn scan_error(&mut self, error: &ScanError) {
         let at = error.marker().byte_offset().unwrap_or(0);
         let mut at = floor_char_boundary(self.text, at);
         if matches!(error.kind(), ErrorKind::TabInPlainScalar) {
-            // It is told by where the text begins.
+            // The parser reports the start of the scalar.
             at += self.text[at..].find('\t').unwrap_or(0);
         }
-        let long = self.text[at..].chars().next().filter(|&c| c != '\n');
-        let span = Span::new(self.file, at..at + long.map_or(0, char::len_utf8));
+        let next = self.text[at..].chars().next().filter(|&c| c != '\n');
+        let span = Span::new(self.file, at..at + next.map_or(0, char::len_utf8));
         if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
-            let message = format!("nested deeper than {DEEPEST} lists and mappings");
-            return Problem::error(code::TOO_DEEP, span, message);
+            return self.too_deep(span);
         }
-        let problem = Problem::error(code::YAML, span, format!("not YAML: {}", error.info()));
         let line_start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         let line = self.text[line_start..].lines().next().unwrap_or_default();
         let before = line.find("${").map_or("", |variable| &line[..variable]);
-        let variable = before.contains(['[', '{']);
-        let hint = match variable {
-            true => Some("inside `[ ]` and `{ }` a variable needs quotes: [\"${NAME}\"]"),
-            false => advice(error.kind()),
+        let hint = match before.contains(['[', '{']) {
+            true => Some("quote variables inside `[ ]` and `{ }`: [\"${NAME}\"]"),
+            false => syntax_hint(error.kind()),
         };
-        problem.maybe_help(hint.map(str::to_owned))
+        self.diagnostics
+            .error(code::YAML, span, format!("invalid YAML: {}", error.info()))
+            .maybe_help(hint.map(str::to_owned));
     }
 }
 
-/// Whether a key of a mapping is text and the only one of its kind; if not, that is said.
-fn usable_key(node: &Node, seen: &mut HashMap<String, Span>, problems: &mut Vec<Problem>) -> bool {
+/// Reports a key that is not text, or that the mapping already has.
+fn check_key(node: &Node, seen: &mut HashMap<String, Span>, diagnostics: &mut Diagnostics) -> bool {
     let span = node.span;
     let text = match &node.kind {
         Kind::Scalar(scalar) => &scalar.text,
-        Kind::Broken => return false,
-        Kind::Nothing | Kind::List(_) | Kind::Map(_) => {
-            let problem = Problem::error(code::YAML, span, "a field's name has to be text");
-            diagnostic::note(
-                problems,
-                problem.help("a value that begins with `{` or `[` needs quotes"),
-            );
+        Kind::Invalid => return false,
+        Kind::Null | Kind::List(_) | Kind::Map(_) => {
+            diagnostics
+                .error(code::YAML, span, "expected text as a field name")
+                .help("quote a value that starts with `{` or `[`");
             return false;
         }
     };
     if text == "<<" {
-        let problem = Problem::error(code::UNKNOWN_FIELD, span, "mappings are not merged by `<<`");
-        diagnostic::note(
-            problems,
-            problem.help("an alias can stand for a whole value: `limits: *usual`"),
-        );
+        diagnostics
+            .error(
+                code::UNKNOWN_FIELD,
+                span,
+                "the merge key `<<` is not supported",
+            )
+            .help("an alias can replace a whole value: `limits: *shared`");
         return false;
     }
     if let Some(&first) = seen.get(text) {
-        let message = format!("the field {} is given twice", quoted(text));
-        let problem = Problem::error(code::DUPLICATE_FIELD, span, message);
-        diagnostic::note(
-            problems,
-            problem.label("again here").other(first, "first here"),
-        );
+        let message = format!("duplicate field {}", quoted(text));
+        diagnostics
+            .error(code::DUPLICATE_FIELD, span, message)
+            .label("duplicate")
+            .related(first, "first defined here");
         return false;
     }
     seen.insert(text.clone(), span);
     true
 }
 
-/// What usually helps.
-fn advice(kind: &ErrorKind) -> Option<&'static str> {
-    match kind {
+/// A hint for a frequent syntax error.
+fn syntax_hint(kind: &ErrorKind) -> Option<&'static str> {
+    Some(match kind {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
         | ErrorKind::TabInPlainScalar
-        | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML forbids tabs there"),
-        ErrorKind::UnexpectedCharacter { .. } => {
-            Some("text that begins with such a character needs quotes")
-        }
+        | ErrorKind::TabAtBlockScalarStart => "indent with spaces instead of tabs",
+        ErrorKind::UnexpectedCharacter { .. } => "quote text that starts with this character",
         ErrorKind::UnclosedFlowCollection { .. }
         | ErrorKind::UnexpectedEofFlowSequence
         | ErrorKind::UnexpectedEofFlowMapping
@@ -395,67 +364,65 @@ fn advice(kind: &ErrorKind) -> Option<&'static str> {
         | ErrorKind::ExpectedFlowSequenceSeparator
         | ErrorKind::InvalidColonPlacement
         | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
-            Some("a comma or a closing `]` or `}` is missing before this")
+            "a comma or a closing `]` or `}` is missing before this"
         }
         ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => {
-            Some("the closing quote is missing, here or in a line before")
+            "the closing quote is missing, on this line or an earlier one"
         }
-        ErrorKind::MappingValueNotAllowed => Some(
-            "fields of one mapping begin in the same column; text with `: ` in it needs quotes",
-        ),
+        ErrorKind::MappingValueNotAllowed => {
+            "align the fields of a mapping in one column, and quote text that contains `: `"
+        }
         ErrorKind::InvalidSimpleKey | ErrorKind::SimpleKeyExpected => {
-            Some("`name: value` needs a `:` and a space; text with `: ` in it needs quotes")
+            "`name: value` needs a `:` and a space; quote text that contains `: `"
         }
         ErrorKind::ExpectedBlockMappingKey
         | ErrorKind::ExpectedBlockSequenceEntry
         | ErrorKind::BlockSequenceEntryNotAllowed
         | ErrorKind::InvalidIndentation => {
-            Some("fields of one mapping, and `-` of one list, begin in the same column")
+            "align the fields of a mapping, and the `-` of a list, in one column"
         }
-        _ => None,
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (Option<Node>, Vec<&'static str>) {
+    fn parse_text(text: &str) -> (Option<Node>, Vec<&'static str>) {
         let mut sources = Sources::default();
         let file = sources.add("f", None, text.to_owned());
-        let mut problems = Vec::new();
-        let node = parse(&sources, file, &mut problems);
-        (node, problems.iter().map(|problem| problem.code).collect())
+        let mut diagnostics = Diagnostics::default();
+        let node = parse(&sources, file, &mut diagnostics);
+        let diagnostics = diagnostics.into_vec();
+        (node, diagnostics.iter().map(|found| found.code).collect())
     }
 
     #[test]
-    fn a_bomb_of_aliases_is_refused_in_little_time() {
+    fn an_alias_bomb_is_rejected() {
         let mut text = String::from("a: &a [x, x, x, x, x, x, x, x, x]\n");
-        for (name, inner) in ["b", "c", "d", "e", "f", "g", "h"]
-            .iter()
-            .zip("abcdefg".chars())
-        {
+        for (name, inner) in "bcdefgh".chars().zip("abcdefg".chars()) {
             let alias = format!("*{inner}, ").repeat(9);
             text += &format!("{name}: &{name} [{alias}]\n");
         }
-        assert_eq!(parsed(&text).1, [code::TOO_MANY_ALIASES]);
+        assert_eq!(parse_text(&text).1, [code::TOO_MANY_ALIASES]);
     }
 
     #[test]
-    fn an_alias_inside_its_own_anchor_is_refused() {
-        assert_eq!(parsed("a: &a [*a]").1, [code::YAML]);
+    fn an_alias_inside_its_own_anchor_is_rejected() {
+        assert_eq!(parse_text("a: &a [*a]").1, [code::YAML]);
     }
 
     #[test]
     fn depth_is_bounded() {
-        assert_eq!(parsed(&"[".repeat(100_000)).1, [code::TOO_DEEP]);
-        assert_eq!(parsed(&"- ".repeat(100_000)).1, [code::TOO_DEEP]);
-        assert_eq!(parsed(&"a: {".repeat(100)).1, [code::TOO_DEEP]);
+        assert_eq!(parse_text(&"[".repeat(100_000)).1, [code::TOO_DEEP]);
+        assert_eq!(parse_text(&"- ".repeat(100_000)).1, [code::TOO_DEEP]);
+        assert_eq!(parse_text(&"a: {".repeat(100)).1, [code::TOO_DEEP]);
     }
 
     #[test]
-    fn every_duplicate_is_told_and_the_first_counts() {
-        let (node, codes) = parsed("a: 1\nb: 2\na: 3\nb: 4\n");
+    fn every_duplicate_is_reported_and_the_first_value_is_used() {
+        let (node, codes) = parse_text("a: 1\nb: 2\na: 3\nb: 4\n");
         assert_eq!(codes, [code::DUPLICATE_FIELD, code::DUPLICATE_FIELD]);
         let Kind::Map(entries) = node.unwrap().kind else {
             panic!("not a mapping");
@@ -464,9 +431,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_an_empty_file() {
+    fn a_file_without_content_is_empty() {
         for text in ["", "\n\n", "# only a comment\n", "---\n", "\u{feff}", "~"] {
-            assert_eq!(parsed(text).1, [code::EMPTY], "{text:?}");
+            assert_eq!(parse_text(text).1, [code::EMPTY], "{text:?}");
         }
     }
 }

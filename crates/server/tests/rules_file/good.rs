@@ -7,7 +7,7 @@ use tallygate::rules::{
     Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
 };
 use tallygate::{OnFailure, Replicas};
-use tallygate_server::config::load_text;
+use tallygate_server::config::load_bytes;
 use tallygate_server::gateway::{Host, Limits as Sizes, Timeouts, Tls};
 
 use crate::{good, load};
@@ -73,7 +73,7 @@ fn the_example_of_the_specification_loads_as_it_is_and_without_a_warning() {
 #[test]
 fn the_store_comes_from_the_environment_and_never_prints() {
     let environment = |name: &str| (name == "REDIS_URL").then(|| "redis://u:hunter2@db".to_owned());
-    let loaded = load_text("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
+    let loaded = load_bytes("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
     assert_eq!(loaded.store.url, "redis://u:hunter2@db");
     assert!(!format!("{loaded:?}").contains("hunter2"));
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tallygate_server::config::load;
 
 /// A folder of its own for a test.
-pub(crate) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
+pub(super) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();

@@ -6,17 +6,16 @@
 mod good;
 mod include;
 mod malformed;
-mod reload;
 mod warnings;
 
-use tallygate_server::config::{Loaded, Report, load_text};
+use tallygate_server::config::{Config, Report, load_bytes};
 
 /// Loads a text in an empty environment.
-fn load(text: &str) -> Result<Loaded, Report> {
-    load_text("rules.yaml", text.as_bytes(), &|_| None)
+fn load(text: &str) -> Result<Config, Report> {
+    load_bytes("rules.yaml", text.as_bytes(), &|_| None)
 }
 
 /// Loads a text that is right.
-fn good(text: &str) -> Loaded {
+fn good(text: &str) -> Config {
     load(text).unwrap_or_else(|report| panic!("{report}\n{text}"))
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tallygate_server::config::{Style, load_text, load_with};
+use tallygate_server::config::{Style, load_bytes, load_with_env};
 
 const FOLDER: &str = "tests/malformed_rules";
 
@@ -29,9 +29,9 @@ fn cases() -> Vec<PathBuf> {
 }
 
 fn told(path: &Path) -> String {
-    match load_with(path, &environment) {
+    match load_with_env(path, &environment) {
         Ok(_) => panic!("{} is read as if it were right", path.display()),
-        Err(report) => report.text(Style::Plain),
+        Err(report) => report.render(Style::Plain),
     }
 }
 
@@ -132,7 +132,7 @@ fn nothing_that_came_from_the_environment_is_ever_shown() {
         for value in values {
             let environment = |_: &str| Some(value.to_owned());
             let text = format!("version: 1\n{}", text.replace('$', "\"${VALUE}\""));
-            let report = match load_text("rules.yaml", text.as_bytes(), &environment) {
+            let report = match load_bytes("rules.yaml", text.as_bytes(), &environment) {
                 Ok(loaded) => loaded.warnings,
                 Err(report) => report,
             };

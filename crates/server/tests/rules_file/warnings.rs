@@ -266,14 +266,14 @@ fn the_smaller_slips_are_told() {
 #[test]
 fn a_terminal_gets_frames_and_colour_and_no_other_does() {
     let warnings = good("version: 1").warnings;
-    let coloured = warnings.text(Style::Terminal { colour: true });
-    let plain = warnings.text(Style::Terminal { colour: false });
+    let coloured = warnings.render(Style::Terminal { colour: true });
+    let plain = warnings.render(Style::Terminal { colour: false });
     assert!(
         coloured.contains("\u{1b}[") && coloured.contains('╭'),
         "{coloured}"
     );
     assert!(!plain.contains('\u{1b}') && plain.contains('╭'), "{plain}");
-    assert!(warnings.text(Style::Plain).is_ascii());
+    assert!(warnings.render(Style::Plain).is_ascii());
 }
 
 #[test]
@@ -283,7 +283,7 @@ rules:
   - { name: wide, key: ip, limits: 100/min }
   - { name: wider, key: ip, limits: 200/min }
 ";
-    let shown = good(text).warnings.text(Style::Plain);
+    let shown = good(text).warnings.render(Style::Plain);
     let expected = "rules::contradictory-limits
 
   ! this limit of `wider` never refuses anybody

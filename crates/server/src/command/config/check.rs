@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::cli::CheckArgs;
-use crate::config::{self, ProblemJson, Report, Style};
+use crate::config::{self, DiagnosticJson, Report, Style};
 use crate::error::Failure;
 use tallygate::rules::{Limits, RuleSet};
 
@@ -86,7 +86,7 @@ pub(super) fn number(number: usize, what: &str) -> String {
 fn write_text(checked: &[Checked<'_>], style: Style, out: &mut impl Write) -> io::Result<()> {
     for file in checked {
         let report = &file.report;
-        let text = report.text(style);
+        let text = report.render(style);
         if !text.is_empty() {
             writeln!(out, "{text}")?;
         }
@@ -122,7 +122,7 @@ fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
         size: Option<Size>,
         errors: usize,
         warnings: usize,
-        problems: Vec<ProblemJson<'a>>,
+        problems: Vec<DiagnosticJson<'a>>,
     }
     let json = |file: &'_ Checked<'_>| -> io::Result<()> {
         let json = FileJson {
@@ -131,7 +131,7 @@ fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
             size: file.size,
             errors: file.report.errors(),
             warnings: file.report.warnings(),
-            problems: file.report.json(),
+            problems: file.report.to_json(),
         };
         serde_json::to_writer(&mut *out, &json)?;
         writeln!(out)

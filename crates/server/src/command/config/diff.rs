@@ -8,7 +8,7 @@ use tallygate_core::Quota;
 
 use super::{load, summary};
 use crate::cli::DiffArgs;
-use crate::config::Loaded;
+use crate::config::Config;
 use crate::error::Failure;
 use tallygate::rules::Rule;
 
@@ -72,7 +72,7 @@ impl Change {
     }
 }
 
-fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
+fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.store != new.store {
         // Neither is told: both may hold a password.
@@ -123,7 +123,7 @@ fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
         changes.push(change.values(from.join(", "), to.join(", ")));
     }
     if old.rules.overrides != new.rules.overrides {
-        let number = |loaded: &Loaded| loaded.rules.overrides.len().to_string();
+        let number = |loaded: &Config| loaded.rules.overrides.len().to_string();
         let change = Change::new(None, "overrides");
         changes.push(change.values(number(old), number(new)));
     }

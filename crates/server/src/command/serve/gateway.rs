@@ -7,7 +7,7 @@ use tallygate::tower::RateLimitLayer;
 
 use crate::active_rules::Force;
 use crate::cli::ServeArgs;
-use crate::config::GatewaySetting;
+use crate::config::GatewayConfig;
 use crate::error::Failure;
 use crate::gateway::{CoalesceBy, Gateway, Settings, SingleFlight, Tls, TrustedPeers, Upstream};
 use crate::state::Serving;
@@ -21,7 +21,7 @@ const DEFAULT_ADDRESS: SocketAddr =
 /// precedence over the rules file.
 pub(super) fn settings(
     args: &ServeArgs,
-    file: Option<&GatewaySetting>,
+    file: Option<&GatewayConfig>,
 ) -> Result<Option<(SocketAddr, Settings)>, Failure> {
     let input_error = |text: &str| Err(Failure::Input(text.to_owned()));
     let setting = file.cloned().unwrap_or_default();

@@ -11,7 +11,7 @@ use tallygate::http::Policy;
 use tokio::sync::mpsc;
 
 use super::signals::HangUps;
-use crate::config::{Loaded, Style, load};
+use crate::config::{Config, Style, load};
 use crate::state::Serving;
 
 /// How long to wait after a change: editors write files in several steps.
@@ -22,7 +22,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Keeps the active rules up to date with a file.
 pub(super) struct Reload {
     path: PathBuf,
-    loaded: Loaded,
+    loaded: Config,
     serving: Arc<Serving>,
     /// Taken before the files were last read, so that a change while reading is noticed.
     fingerprint: Fingerprint,
@@ -39,7 +39,7 @@ impl Reload {
     pub(super) fn new(
         path: PathBuf,
         fingerprint: Fingerprint,
-        loaded: Loaded,
+        loaded: Config,
         serving: Arc<Serving>,
     ) -> Self {
         Reload {
@@ -95,7 +95,7 @@ impl Reload {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(report)) => {
                 self.serving.metrics.record_failed_reload();
-                let report = report.text(Style::Plain);
+                let report = report.render(Style::Plain);
                 tracing::error!(report, "invalid rules; the active ones stay");
                 return;
             }
@@ -131,7 +131,7 @@ impl Reload {
 
 /// The folders to watch: those of the files, and of the targets of symbolic links, since a mounted
 /// ConfigMap is replaced by changing a link.
-fn folders(path: &Path, loaded: &Loaded) -> Vec<PathBuf> {
+fn folders(path: &Path, loaded: &Config) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for file in std::iter::once(path).chain(loaded.files.iter().map(PathBuf::as_path)) {
         let real = file.canonicalize().ok();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::{Loaded, Style};
+use crate::config::{Config, Style};
 
 /// The addresses that a server listens on.
 pub(super) struct Addresses {
@@ -75,9 +75,9 @@ pub(super) fn announce(config: Option<&Path>, addresses: &Addresses) {
 }
 
 /// Prints the result of `--check` for valid rules.
-pub(super) fn print_check(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print_check(loaded: &Config, out: &mut impl Write) -> io::Result<()> {
     if loaded.warnings.warnings() > 0 {
-        let warnings = loaded.warnings.text(Style::Plain);
+        let warnings = loaded.warnings.render(Style::Plain);
         let _ = writeln!(io::stderr().lock(), "{warnings}");
     }
     let number = loaded.rules.rules.len();

@@ -1,119 +1,123 @@
-//! Limits that can never refuse, or never admit. Knows quotas by their worst cases.
+//! Limits that never refuse, or never admit, a request.
 
-use tallygate_core::Quota;
+use tallygate::rules::{Cost, Limits, Rule};
+use tallygate_core::{Algorithm, Quota};
 
 use super::{
-    CONTRADICTORY, Checked, Cost, NEVER_BINDS, NEVER_FITS, Problem, Rule, RulePlaces, quotas,
+    CONTRADICTORY, Diagnostics, MAX_COMPARED, NEVER_BINDS, NEVER_FITS, RuleSpans, SpannedConfig,
+    quotas,
 };
-use tallygate::rules::Limits;
 
-/// The most rules that are compared with one another.
-const MOST_COMPARED: usize = 1_000;
-
-/// Limits of one rule that a cost can never fit, or that another limit leaves nothing to do.
-pub(super) fn within(rule: &Rule, places: &RulePlaces, problems: &mut Vec<Problem>) {
-    for (list, spans) in quotas(rule, places) {
+/// Limits of a rule that its cost exceeds, or that another limit makes redundant.
+pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
+    for (list, quota_spans) in quotas(rule, spans) {
         let list: Vec<&Quota> = list.iter().map(|(_, quota)| quota).collect();
-        for (number, (quota, span)) in list.iter().zip(spans).enumerate() {
-            if let Some(what) = too_dear(&rule.cost, quota.capacity()) {
-                let message = format!("{what} is above this limit's capacity and never fits");
-                let mut problem = Problem::warning(NEVER_FITS, *span, message);
-                if let Some(cost) = places.cost {
-                    problem = problem.other(cost, "the cost");
+        for (number, (quota, span)) in list.iter().zip(quota_spans).enumerate() {
+            if let Some(what) = cost_above(&rule.cost, quota.capacity()) {
+                let message = format!("{what} is above the capacity of this limit");
+                let warning = diagnostics.warning(NEVER_FITS, *span, message);
+                warning.help("such requests are always refused; raise the limit");
+                if let Some(cost) = spans.cost {
+                    warning.related(cost, "the cost");
                 }
-                problems.push(problem.help("such requests are always refused; raise the limit"));
             }
-            let stricter = |other: &(usize, &&Quota)| {
-                let (index, other) = *other;
-                // Of two that are the same, the later one is the one too many.
-                index != number
-                    && leaves_nothing(other, quota)
-                    && (index < number || !leaves_nothing(quota, other))
-            };
-            if let Some((index, _)) = list.iter().enumerate().find(stricter) {
-                let message = "this limit never refuses anybody";
-                let problem = Problem::warning(NEVER_BINDS, *span, message);
-                let problem = problem.other(spans[index], "this one refuses first");
-                problems.push(problem.help("leave it out, or make it stricter"));
+            let stricter = list.iter().enumerate().find(|(index, other)| {
+                // Of two equal limits, the second is redundant.
+                *index != number
+                    && is_redundant(quota, other)
+                    && (*index < number || !is_redundant(other, quota))
+            });
+            if let Some((index, _)) = stricter {
+                diagnostics
+                    .warning(NEVER_BINDS, *span, "this limit never refuses a request")
+                    .related(quota_spans[index], "this limit refuses first")
+                    .help("remove it, or make it stricter");
             }
         }
     }
 }
 
-/// Rules about the same requests of the same clients, of which one leaves the other nothing to do.
-pub(super) fn between(checked: &Checked, problems: &mut Vec<Problem>) {
-    let rules: Vec<_> = checked.rules().filter(|(rule, _)| !rule.shadow).collect();
-    let rules = &rules[..rules.len().min(MOST_COMPARED)];
-    for (number, (later, later_places)) in rules.iter().enumerate() {
-        for (earlier, earlier_places) in &rules[..number] {
-            let alike = earlier.key == later.key
+/// Rules with the same requests and clients, of which one makes the other redundant.
+pub(super) fn between_rules(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    let rules = config.enabled_rules().filter(|(rule, _)| !rule.shadow);
+    let rules: Vec<_> = rules.take(MAX_COMPARED).collect();
+    for (number, (later, later_spans)) in rules.iter().enumerate() {
+        for (earlier, earlier_spans) in &rules[..number] {
+            let comparable = earlier.key == later.key
                 && earlier.cost == later.cost
                 && earlier.counts == later.counts
                 && earlier.allow.is_empty()
                 && later.allow.is_empty()
                 && !earlier.stop;
-            let (Limits::Same(a), Limits::Same(b), true) = (&earlier.limits, &later.limits, alike)
+            let (Limits::Same(a), Limits::Same(b), true) =
+                (&earlier.limits, &later.limits, comparable)
             else {
                 continue;
             };
             let same = earlier.when == later.when;
+            let covered = same || earlier.when.covers(&later.when);
             let found = a.iter().enumerate().find_map(|(i, (_, a))| {
-                let mut others = b.iter().enumerate();
-                others.find_map(|(j, (_, b))| {
-                    // The narrower rule's requests count with the wider one too.
-                    let later_idle =
-                        (same || earlier.when.covers(&later.when)) && leaves_nothing(a, b);
-                    let earlier_idle = same && leaves_nothing(b, a);
-                    (later_idle || earlier_idle).then_some((i, j, later_idle))
+                b.iter().enumerate().find_map(|(j, (_, b))| {
+                    // Requests of the narrower rule count in the wider one too.
+                    let later_redundant = covered && is_redundant(b, a);
+                    let earlier_redundant = same && is_redundant(a, b);
+                    (later_redundant || earlier_redundant).then_some((i, j, later_redundant))
                 })
             });
-            let Some((i, j, later_idle)) = found else {
+            let Some((i, j, later_redundant)) = found else {
                 continue;
             };
-            let (one, other) = (earlier_places.quotas[0][i], later_places.quotas[0][j]);
-            let (idle, busy, idle_name, busy_name) = match later_idle {
-                true => (other, one, &later.name, &earlier.name),
-                false => (one, other, &earlier.name, &later.name),
+            let first = (&earlier.name, earlier_spans.quotas[0][i]);
+            let second = (&later.name, later_spans.quotas[0][j]);
+            let ((redundant, span), (binding, other)) = match later_redundant {
+                true => (second, first),
+                false => (first, second),
             };
-            let message = format!("this limit of `{idle_name}` never refuses anybody");
-            let what = format!("`{busy_name}` limits the same requests by the same key");
-            let problem = Problem::warning(CONTRADICTORY, idle, message).other(busy, what);
-            problems.push(problem.help("both rules apply to one request; keep the one you mean"));
+            let message = format!("this limit of `{redundant}` never refuses a request");
+            let label = format!("`{binding}` limits the same requests by the same key");
+            diagnostics
+                .warning(CONTRADICTORY, span, message)
+                .related(other, label)
+                .help("both rules apply to such requests; keep the intended one");
         }
     }
 }
 
-/// A cost that is certain to come and above a capacity.
-fn too_dear(cost: &Cost, capacity: u32) -> Option<&'static str> {
+/// A cost that is certain to occur and exceeds a capacity.
+fn cost_above(cost: &Cost, capacity: u32) -> Option<&'static str> {
     match cost {
         Cost::Constant(cost) if *cost > capacity => Some("the cost"),
-        Cost::Header { least, .. } if *least > capacity => Some("the least cost"),
-        Cost::Header { default, .. } if *default > capacity => Some("the default cost"),
+        Cost::Header { least, .. } if *least > capacity => Some("the minimum cost"),
         Cost::Method { costs, .. } if costs.iter().any(|(_, cost)| *cost > capacity) => {
             Some("the cost of a method")
         }
-        Cost::Method { default, .. } if *default > capacity => Some("the default cost"),
+        Cost::Header { default, .. } | Cost::Method { default, .. } if *default > capacity => {
+            Some("the default cost")
+        }
         Cost::Constant(_) | Cost::Header { .. } | Cost::Method { .. } => None,
     }
 }
 
-/// Whether one quota, asked about the same requests, always refuses before the other would.
-fn leaves_nothing(strict: &Quota, loose: &Quota) -> bool {
+/// Returns whether `strict` always refuses before `loose`, for the same requests.
+fn is_redundant(loose: &Quota, strict: &Quota) -> bool {
     let is_bucket = |quota: &Quota| quota.algorithm().capacity_keyword().is_some();
     let rate = |quota: &Quota| (u128::from(quota.limit()), u128::from(quota.period_us()));
     match (is_bucket(strict), is_bucket(loose)) {
         (_, false) => {
-            // An estimate may count what is nearly two periods old.
-            let counted = loose.algorithm() == tallygate_core::Algorithm::default();
-            let span = loose.period_us() * if counted { 2 } else { 1 };
+            // The sliding window counter may count requests of nearly two periods.
+            let periods = if loose.algorithm() == Algorithm::default() {
+                2
+            } else {
+                1
+            };
             let same_kind = strict.algorithm() == loose.algorithm()
                 && strict.period_us() == loose.period_us()
                 && strict.limit() <= loose.limit();
-            same_kind || strict.worst_case(span) <= loose.limit().into()
+            same_kind || strict.worst_case(periods * loose.period_us()) <= loose.limit().into()
         }
         (true, true) => {
             let ((a, a_us), (b, b_us)) = (rate(strict), rate(loose));
-            // One that delays is not one that refuses.
+            // A quota that delays does not refuse.
             strict.algorithm().is_shaping() == loose.algorithm().is_shaping()
                 && strict.capacity() <= loose.capacity()
                 && a * b_us <= b * a_us
@@ -127,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_leaves_another_nothing_only_where_that_is_certain() {
-        for (strict, loose, nothing) in [
+    fn a_quota_is_redundant_only_if_that_is_certain() {
+        for (strict, loose, expected) in [
             ("100/min", "200/min", true),
             ("200/min", "100/min", false),
             (
@@ -170,10 +174,10 @@ mod tests {
             ),
             ("10000/h", "token-bucket 50/s burst 200", false),
         ] {
-            let (one, other) = (strict.parse().unwrap(), loose.parse().unwrap());
+            let (strict_quota, loose_quota) = (strict.parse().unwrap(), loose.parse().unwrap());
             assert_eq!(
-                leaves_nothing(&one, &other),
-                nothing,
+                is_redundant(&loose_quota, &strict_quota),
+                expected,
                 "{strict} and {loose}"
             );
         }

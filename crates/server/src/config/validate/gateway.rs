@@ -1,189 +1,183 @@
-//! The gateway of a rules file, and what a rule says of calls to upstreams. Knows which values make
-//! sense; opens none of the files and connections that they name.
+//! The `gateway` section, and `single_flight` of rules. Opens no files and connections.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{At, Checker, Problem, Text, code, schema};
-use crate::config::field::{OneOrMany, Url, Whole};
+use super::{OneOrMany, OptionalField, Spanned, Text, Validator, code, schema};
+use crate::config::schema::{Shorthand, Url};
 use crate::gateway::{Host, Limits, Timeouts, Tls, Upstream};
 use tallygate::rules::{Match, SharedBy};
 
-/// The most upstreams.
-const MOST_UPSTREAMS: usize = 256;
+const MAX_UPSTREAMS: usize = 256;
 
-/// A gateway, as a file says.
+/// The gateway of a rules file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GatewaySetting {
-    /// Where it listens.
+pub struct GatewayConfig {
+    /// The listen address.
     pub listen: Option<SocketAddr>,
-    /// Where requests go, in turn; may be left to the command line.
+    /// The upstreams, used in turn. May be empty and given on the command line instead.
     pub upstreams: Vec<Upstream>,
-    /// Which `Host` upstreams see.
+    /// The `Host` header sent to upstreams.
     pub host: Host,
-    /// The authority to trust with upstreams instead of the system's.
+    /// The certificate authority to trust for upstreams instead of the system's.
     pub upstream_ca_cert: Option<PathBuf>,
-    /// TLS with clients.
+    /// TLS of the listener.
     pub tls: Option<Tls>,
-    /// How long anything may take.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// How much of anything there may be.
+    /// Maximum sizes and numbers.
     pub limits: Limits,
 }
 
-impl Checker<'_> {
-    pub(super) fn gateway(&mut self, file: &schema::File) -> Option<GatewaySetting> {
-        let raw = file.gateway.as_ref()?.get()?;
-        let mut setting = GatewaySetting::default();
-        if let Some(at) = &raw.listen {
-            setting.listen = self.listen(at);
-        }
-        if let Some(at) = &raw.upstreams {
-            setting.upstreams = self.upstreams(at);
-        }
-        if let Some(host) = raw.host.as_ref().and_then(At::get) {
-            setting.host = match host {
+impl Validator<'_> {
+    pub(super) fn gateway(&mut self, file: &schema::File) -> Option<GatewayConfig> {
+        let field = file.gateway.value()?;
+        let mut config = GatewayConfig {
+            listen: field.listen.as_ref().and_then(|listen| self.listen(listen)),
+            upstreams: self.upstreams(&field.upstreams),
+            upstream_ca_cert: self.path("upstream_ca_cert", &field.upstream_ca_cert),
+            tls: field.tls.value().and_then(|tls| self.tls(tls)),
+            ..GatewayConfig::default()
+        };
+        if let Some(host) = field.host.value() {
+            config.host = match host {
                 schema::Host::Client => Host::Client,
                 schema::Host::Upstream => Host::Upstream,
             };
         }
-        let ca_cert = raw.upstream_ca_cert.as_ref();
-        setting.upstream_ca_cert = ca_cert.and_then(|at| self.path("upstream_ca_cert", at));
-        if let Some(at) = &raw.upstream_ca_cert
-            && !setting.upstreams.is_empty()
-            && !setting.upstreams.iter().any(Upstream::is_tls)
+        if let Some(ca_cert) = &field.upstream_ca_cert
+            && !config.upstreams.is_empty()
+            && !config.upstreams.iter().any(Upstream::is_tls)
         {
-            let message = "no upstream speaks TLS, so that none has a certificate to check";
-            let problem = Problem::error(code::CONTRADICTION, at.span, message);
-            self.note(problem.help("write upstreams like https://host, or leave it out"));
+            let message = "`upstream_ca_cert` requires an upstream with TLS";
+            self.error(code::CONTRADICTION, ca_cert.span, message)
+                .help("write upstreams like https://host, or remove it");
         }
-        if let Some(tls) = raw.tls.as_ref().and_then(At::get) {
-            setting.tls = self.tls(tls);
+        if let Some(timeouts) = field.timeouts.value() {
+            self.timeouts(timeouts, &mut config.timeouts);
         }
-        if let Some(timeouts) = raw.timeouts.as_ref().and_then(At::get) {
-            self.timeouts(timeouts, &mut setting.timeouts);
+        if let Some(sizes) = field.sizes.value() {
+            self.sizes(sizes, &mut config.limits);
         }
-        if let Some(sizes) = raw.sizes.as_ref().and_then(At::get) {
-            self.sizes(sizes, &mut setting.limits);
-        }
-        Some(setting)
+        Some(config)
     }
 
-    fn listen(&mut self, at: &At<Text>) -> Option<SocketAddr> {
-        let text = at.get()?;
-        match text.text.parse() {
-            Ok(address) => Some(address),
-            Err(_) => {
-                let message = format!("{} is no address and port", text.shown());
-                let problem = Problem::error(code::GATEWAY, at.span, message);
-                self.refuse(problem.help("write it like 0.0.0.0:8000 or \"[::]:8000\""))
-            }
+    fn listen(&mut self, field: &Spanned<Text>) -> Option<SocketAddr> {
+        let text = field.get()?;
+        let address = text.text.parse();
+        if address.is_err() {
+            let message = format!("invalid address and port {}", text.quoted());
+            self.error(code::GATEWAY, field.span, message)
+                .help("expected an address such as `0.0.0.0:8000` or \"[::]:8000\"");
         }
+        address.ok()
     }
 
-    fn upstreams(&mut self, at: &At<OneOrMany<Url>>) -> Vec<Upstream> {
-        let Some(list) = at.get() else {
-            return Vec::new();
-        };
-        if list.0.is_empty() {
-            let message = "an empty list leads nowhere";
-            self.note(Problem::error(code::NO_VALUE, at.span, message));
-        }
-        if let Some(at) = list.0.get(MOST_UPSTREAMS) {
-            let message = format!("more than {MOST_UPSTREAMS} upstreams");
-            self.note(Problem::error(code::TOO_MANY, at.span, message));
-        }
+    fn upstreams(&mut self, field: &Option<Spanned<OneOrMany<Url>>>) -> Vec<Upstream> {
+        let items = self.non_empty("upstreams", field, "such as `http://10.0.0.7:3000`");
+        self.max_items(
+            "upstreams",
+            items.iter().map(|item| item.span),
+            MAX_UPSTREAMS,
+        );
         let mut upstreams = Vec::new();
-        for at in list.0.iter().take(MOST_UPSTREAMS) {
-            let Some(url) = at.get() else { continue };
+        for item in items.iter().take(MAX_UPSTREAMS) {
+            let Some(url) = item.get() else { continue };
             match url.0.text.parse() {
                 Ok(upstream) => upstreams.push(upstream),
                 Err(_) => {
-                    // The URL is not repeated: it may hold a password.
-                    let message = "this is no upstream: a scheme, a host and a port, without user, \
-                                   path or query";
-                    let problem = Problem::error(code::GATEWAY, at.span, message);
-                    let hint = "write it like http://10.0.0.7:3000, https://api.internal for TLS, \
-                                h2c:// for HTTP/2 or h2:// for HTTP/2 over TLS";
-                    self.note(problem.help(hint));
+                    // The message must not contain the URL: it may have a password.
+                    let message = "invalid upstream: expected a scheme, a host and a port, without \
+                                   user, path or query";
+                    self.error(code::GATEWAY, item.span, message).help(
+                        "such as http://10.0.0.7:3000, https://api.internal for TLS, h2c:// for \
+                         HTTP/2 or h2:// for HTTP/2 over TLS",
+                    );
                 }
             }
         }
         upstreams
     }
 
-    fn tls(&mut self, raw: &schema::Tls) -> Option<Tls> {
-        let certificate = self.path("cert", &raw.cert);
-        let key = self.path("key", &raw.key);
+    fn tls(&mut self, field: &schema::Tls) -> Option<Tls> {
+        let certificate = self.path("cert", &Some(field.cert.clone()));
+        let key = self.path("key", &Some(field.key.clone()));
         Some(Tls {
             certificate: certificate?,
             key: key?,
         })
     }
 
-    fn timeouts(&mut self, raw: &schema::Timeouts, timeouts: &mut Timeouts) {
-        let fields: [(&Option<At<Text>>, &mut Duration); 11] = [
-            (&raw.header, &mut timeouts.header),
-            (&raw.body_idle, &mut timeouts.body_idle),
-            (&raw.keep_alive, &mut timeouts.keep_alive),
-            (&raw.write, &mut timeouts.write),
-            (&raw.connect, &mut timeouts.connect),
-            (&raw.first_byte, &mut timeouts.first_byte),
-            (&raw.answer_idle, &mut timeouts.answer_idle),
-            (&raw.whole, &mut timeouts.whole),
-            (&raw.tunnel_idle, &mut timeouts.tunnel_idle),
-            (&raw.pool_idle, &mut timeouts.pool_idle),
-            (&raw.down, &mut timeouts.down),
+    fn timeouts(&mut self, field: &schema::Timeouts, timeouts: &mut Timeouts) {
+        let fields: [(&Option<Spanned<Text>>, &mut Duration); 11] = [
+            (&field.header, &mut timeouts.header),
+            (&field.body_idle, &mut timeouts.body_idle),
+            (&field.keep_alive, &mut timeouts.keep_alive),
+            (&field.write, &mut timeouts.write),
+            (&field.connect, &mut timeouts.connect),
+            (&field.first_byte, &mut timeouts.first_byte),
+            (&field.answer_idle, &mut timeouts.answer_idle),
+            (&field.whole, &mut timeouts.whole),
+            (&field.tunnel_idle, &mut timeouts.tunnel_idle),
+            (&field.pool_idle, &mut timeouts.pool_idle),
+            (&field.down, &mut timeouts.down),
         ];
-        for (given, timeout) in fields {
-            let given = given.as_ref().and_then(|at| self.duration(at));
-            *timeout = given.unwrap_or(*timeout);
+        for (field, timeout) in fields {
+            let duration = field.as_ref().and_then(|field| self.duration(field));
+            *timeout = duration.unwrap_or(*timeout);
         }
     }
 
-    fn sizes(&mut self, raw: &schema::Sizes, limits: &mut Limits) {
-        let mut size = |what: &str, at: &Option<At<Whole>>, least: u64, most: u64| {
-            self.whole(what, at.as_ref()?, least, most)
-        };
-        let index = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        if let Some(number) = size("connections", &raw.connections, 1, 1 << 20) {
-            limits.connections = index(number);
+    fn sizes(&mut self, field: &schema::Sizes, limits: &mut Limits) {
+        let usizes = [
+            (
+                "connections",
+                &field.connections,
+                1..=1 << 20,
+                &mut limits.connections,
+            ),
+            (
+                "head_bytes",
+                &field.head_bytes,
+                8 << 10..=1 << 20,
+                &mut limits.head_bytes,
+            ),
+            ("headers", &field.headers, 1..=10_000, &mut limits.headers),
+            ("pool", &field.pool, 0..=65_536, &mut limits.pool),
+        ];
+        for (name, field, range, size) in usizes {
+            let number = field
+                .as_ref()
+                .and_then(|field| self.integer(name, field, range));
+            *size = number.unwrap_or(*size);
         }
-        if let Some(number) = size("head_bytes", &raw.head_bytes, 8 << 10, 1 << 20) {
-            limits.head_bytes = index(number);
+        if let Some(field) = &field.body_bytes {
+            let number = self.integer("body_bytes", field, 0..=1 << 40);
+            limits.body_bytes = number.unwrap_or(limits.body_bytes);
         }
-        if let Some(number) = size("headers", &raw.headers, 1, 10_000) {
-            limits.headers = index(number);
-        }
-        if let Some(number) = size("body_bytes", &raw.body_bytes, 0, 1 << 40) {
-            limits.body_bytes = number;
-        }
-        if let Some(number) = size("streams", &raw.streams, 1, 10_000) {
-            limits.streams = u32::try_from(number).unwrap_or(u32::MAX);
-        }
-        if let Some(number) = size("pool", &raw.pool, 0, 65_536) {
-            limits.pool = index(number);
+        if let Some(field) = &field.streams {
+            let number = self.integer("streams", field, 1..=10_000);
+            limits.streams = number.unwrap_or(limits.streams);
         }
     }
 
-    /// What requests share a call to an upstream by; none if they do not.
     pub(super) fn single_flight(
         &mut self,
-        at: &At<schema::SingleFlight>,
-        when: &Match,
+        field: &schema::SingleFlight,
+        matcher: &Match,
     ) -> Option<SharedBy> {
-        match at.get()? {
-            schema::SingleFlight::Text(flag) => flag.get()?.0.then_some(SharedBy::Credentials),
-            schema::SingleFlight::Map(map) => {
+        match field {
+            Shorthand::Value(flag) => flag.get()?.0.then_some(SharedBy::Credentials),
+            Shorthand::Map(map) => {
                 let parts = map.by.get()?;
                 if parts.0.is_empty() {
-                    let message = "`by` has no part, so that every client would be alike";
-                    let problem = Problem::error(code::NO_VALUE, map.by.span, message);
-                    let hint = "write `by: [{ constant: all }]` if that is meant, or `true`";
-                    return self.refuse(problem.help(hint));
+                    let message = "`by` is an empty list: all clients would share responses";
+                    self.error(code::NO_VALUE, map.by.span, message)
+                        .help("write `by: [{ constant: all }]` if that is intended, or `true`");
+                    return None;
                 }
-                let (parts, _) = self.key(parts, map.by.span, when);
+                let (parts, _) = self.key(parts, map.by.span, matcher);
                 parts.map(SharedBy::Parts)
             }
         }

@@ -1,181 +1,155 @@
-//! Who is limited: the parts of a key. Knows that a path's parameter has to be in the path.
+//! The key of a rule: the parts of a request that identify a client.
 
-use super::{At, Checker, Problem, Span, Text, code, schema};
+use super::{OneOrMany, OptionalField, OptionalList, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
-use crate::config::field::OneOrMany;
+use crate::config::schema::Shorthand;
 use tallygate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
 
-/// The words that are a part of a key by themselves.
+/// The parts without a mapping.
 const WORDS: [&str; 4] = ["ip", "route", "method", "host"];
-/// The fields of a part that is a mapping.
-const FIELDS: [&str; 6] = ["header", "cookie", "query", "path", "claim", "constant"];
+const PARTS: &str =
+    "expected `ip`, `route`, `method`, `host`, or a mapping such as `{ header: x-user }`";
 
-impl Checker<'_> {
-    /// A key, and where each part stands; none if a part is wrong.
+impl Validator<'_> {
+    /// A key and the spans of its parts. The key is `None` if a part is invalid.
     pub(super) fn key(
         &mut self,
         parts: &OneOrMany<schema::Part>,
         span: Span,
-        when: &Match,
+        matcher: &Match,
     ) -> (Option<Vec<Part>>, Vec<Span>) {
+        let spans = parts.0.iter().map(|part| part.span).collect();
         if parts.0.is_empty() {
-            let problem = Problem::error(code::KEY, span, "`key` has no part");
-            let hint = "leave `key` out to limit all clients together, or say who: `key: ip`";
-            self.note(problem.help(hint));
-            return (None, Vec::new());
+            self.error(code::KEY, span, "`key` is an empty list")
+                .help("remove `key` to count all clients together, or add a part: `key: ip`");
+            return (None, spans);
         }
-        let places = parts.0.iter().map(|at| at.span).collect();
-        if let Some(at) = parts.0.get(MAX_PARTS) {
-            let message = format!("a key of more than {MAX_PARTS} parts");
-            self.note(Problem::error(code::TOO_MANY, at.span, message));
-            return (None, places);
+        if let Some(part) = parts.0.get(MAX_PARTS) {
+            let message = format!("a key has at most {MAX_PARTS} parts");
+            self.error(code::TOO_MANY, part.span, message);
+            return (None, spans);
         }
         let mut key = Vec::new();
-        let mut right = true;
-        for at in &parts.0 {
+        let mut valid = true;
+        for part in &parts.0 {
             let mut sources = Vec::new();
-            right &= self.sources(at, when, &mut sources);
+            valid &= self.part(part, matcher, &mut sources).is_some();
             let mut sources = sources.into_iter();
             let first = sources.next();
             key.extend(first.map(|first| sources.fold(Part::new(first), Part::or)));
         }
-        (right.then_some(key), places)
+        (valid.then_some(key), spans)
     }
 
-    /// Adds where a part is found, in order. Says whether all of it is right.
-    fn sources(&mut self, at: &At<schema::Part>, when: &Match, sources: &mut Vec<Source>) -> bool {
-        let map = match at.get() {
-            None => return false,
-            Some(schema::Part::Text(text)) => return self.word(at.span, text, sources),
-            Some(schema::Part::Map(map)) => map,
+    /// Adds the sources of a part: its own, and those under `or`.
+    fn part(
+        &mut self,
+        field: &Spanned<schema::Part>,
+        matcher: &Match,
+        sources: &mut Vec<Source>,
+    ) -> Option<()> {
+        let part = match field.get()? {
+            Shorthand::Value(text) => {
+                sources.push(self.named_source(field.span, text)?);
+                return Some(());
+            }
+            Shorthand::Map(part) => part,
         };
-        let source = self.source(map, at.span, when);
-        let mut right = source.is_some();
+        let source = self.source(part, field.span, matcher);
+        let mut valid = source.is_some() && (part.or.is_none() || part.or.value().is_some());
         sources.extend(source);
-        let others = map.or.as_ref();
-        for other in others.and_then(At::get).map_or(&[][..], |list| &list.0) {
-            right &= self.sources(other, when, sources);
+        for fallback in part.or.items() {
+            valid &= self.part(fallback, matcher, sources).is_some();
         }
         if sources.len() > MAX_PARTS {
-            let message = format!("a part with more than {MAX_PARTS} places to look");
-            self.note(Problem::error(code::TOO_MANY, at.span, message));
-            return false;
+            let message = format!("a key part has at most {MAX_PARTS} sources");
+            self.error(code::TOO_MANY, field.span, message);
+            return None;
         }
-        right && others.is_none_or(|at| at.value.is_some())
+        valid.then_some(())
     }
 
-    fn word(&mut self, span: Span, text: &Text, sources: &mut Vec<Source>) -> bool {
+    fn named_source(&mut self, span: Span, text: &Text) -> Option<Source> {
         if let Ok(source) = text.text.parse() {
-            sources.push(source);
-            return true;
+            return Some(source);
         }
-        let message = format!("{} is no part of a key", text.shown());
-        let problem = Problem::error(code::KEY, span, message);
         let lower = text.text.to_lowercase();
-        let hint = if !text.is_public() {
-            "a part is `ip`, `route`, `method`, `host`, or `{ header: x-user }`".to_owned()
-        } else if FIELDS.contains(&lower.as_str()) {
-            format!("say which: `{{ {lower}: … }}`")
-        } else if lower.starts_with("x-") || matches!(lower.as_str(), "authorization") {
-            format!("a header is written `{{ header: {lower} }}`")
-        } else if matches!(lower.as_str(), "client_ip" | "remote_addr" | "address") {
-            "the client's address is `ip`".to_owned()
-        } else if lower == "global" || lower == "all" {
-            "leave `key` out to limit all clients together".to_owned()
-        } else {
-            did_you_mean(&lower, WORDS).unwrap_or_else(|| {
-                "a part is `ip`, `route`, `method`, `host`, or `{ header: x-user }`".to_owned()
-            })
+        let help = match lower.as_str() {
+            _ if !text.is_literal() => PARTS.to_owned(),
+            "header" | "cookie" | "query" | "path" | "claim" | "constant" => {
+                format!("name it: `{{ {lower}: … }}`")
+            }
+            "client_ip" | "remote_addr" | "address" => "the client's address is `ip`".to_owned(),
+            "global" | "all" => "remove `key` to count all clients together".to_owned(),
+            name if name.starts_with("x-") || name == "authorization" => {
+                format!("a header is written `{{ header: {lower} }}`")
+            }
+            name => did_you_mean(name, WORDS).unwrap_or_else(|| PARTS.to_owned()),
         };
-        self.note(problem.help(hint));
-        false
+        self.error(
+            code::KEY,
+            span,
+            format!("unknown key part {}", text.quoted()),
+        )
+        .help(help);
+        None
     }
 
-    /// Where a part that is a mapping is found.
-    fn source(&mut self, map: &schema::PartMap, span: Span, when: &Match) -> Option<Source> {
-        if let Some(claim) = &map.claim {
-            let Some(header) = &map.header else {
-                let message = "a `claim` needs the `header` it is in";
-                let problem = Problem::error(code::MISSING_FIELD, span, message);
-                let hint = "such as `{ claim: sub, header: x-jwt-payload }`";
-                return self.refuse(problem.help(hint));
-            };
-            self.alone(map, span, 2)?;
-            let name = self.filled("claim", claim)?;
-            let header = self.header_name(header)?;
+    fn source(&mut self, part: &schema::PartSource, span: Span, matcher: &Match) -> Option<Source> {
+        if part.claim.is_some() && part.header.is_none() {
+            self.error(code::MISSING_FIELD, span, "`claim` requires `header`")
+                .help("such as `{ claim: sub, header: x-jwt-payload }`");
+            return None;
+        }
+        let fields = [
+            ("header", part.header.is_some() && part.claim.is_none()),
+            ("cookie", part.cookie.is_some()),
+            ("query", part.query.is_some()),
+            ("path", part.path.is_some()),
+            ("claim", part.claim.is_some()),
+            ("constant", part.constant.is_some()),
+        ];
+        let help = "several parts are a list; a fallback is under `or`";
+        self.exactly_one("a key part", span, &fields, help)?;
+        if let Some(claim) = &part.claim {
+            let name = self.non_empty_text("claim", claim)?;
+            let header = self.header_name(part.header.as_ref()?)?;
             return Some(Source::Claim { header, name });
         }
-        self.alone(map, span, 1)?;
-        if let Some(at) = &map.header {
-            return self.header_name(at).map(Source::Header);
+        if let Some(field) = &part.header {
+            return self.header_name(field).map(Source::Header);
         }
-        if let Some(at) = &map.cookie {
-            return self.filled("cookie", at).map(Source::Cookie);
+        if let Some(field) = &part.cookie {
+            return self.non_empty_text("cookie", field).map(Source::Cookie);
         }
-        if let Some(at) = &map.query {
-            return self.filled("query", at).map(Source::Query);
+        if let Some(field) = &part.query {
+            return self.non_empty_text("query", field).map(Source::Query);
         }
-        if let Some(at) = &map.path {
-            return self.path_parameter(at, when).map(Source::Path);
+        if let Some(field) = &part.path {
+            return self.path_parameter(field, matcher).map(Source::Path);
         }
-        let text = map.constant.as_ref()?.get()?;
+        let text = part.constant.value()?;
         Some(Source::Constant(text.text.clone()))
     }
 
-    /// Makes sure that a part is said in as many fields as it takes.
-    fn alone(&mut self, map: &schema::PartMap, span: Span, fields: usize) -> Option<()> {
-        let given = [
-            &map.header,
-            &map.cookie,
-            &map.query,
-            &map.path,
-            &map.claim,
-            &map.constant,
-        ];
-        let given = given.into_iter().flatten().count();
-        if given == fields {
-            return Some(());
-        }
-        if given == 0 && self.meant_in(span) {
-            return None;
-        }
-        let (code, message) = match given {
-            0 => (code::MISSING_FIELD, "a part of a key has to say what it is"),
-            _ => (code::CONTRADICTION, "a part of a key is one thing"),
-        };
-        let problem = Problem::error(code, span, message);
-        self.refuse(problem.help(match given {
-            0 => "one of `header`, `cookie`, `query`, `path`, `claim` and `constant`",
-            _ => "two parts are a list; `or` is for what to take where the first is missing",
-        }))
-    }
-
-    fn path_parameter(&mut self, at: &At<Text>, when: &Match) -> Option<String> {
-        let name = self.filled("path", at)?;
-        let text = at.get()?;
-        let mut known = when.paths.iter().flat_map(|path| path.parameter_names());
+    fn path_parameter(&mut self, field: &Spanned<Text>, matcher: &Match) -> Option<String> {
+        let name = self.non_empty_text("path", field)?;
+        let text = field.get()?;
         let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
-        let some = known.any(|own| own == name);
-        if some && when.paths.iter().all(has) {
+        let some = matcher.paths.iter().any(has);
+        if some && matcher.paths.iter().all(has) {
             return Some(name);
         }
-        let known: Vec<&str> = when
-            .paths
-            .iter()
-            .flat_map(|path| path.parameter_names())
-            .filter(|own| *own != name)
-            .collect();
-        let message = match some {
-            true => format!(
-                "not every path of this rule has the parameter {}",
-                text.shown()
-            ),
-            false => format!("no path of this rule has the parameter {}", text.shown()),
-        };
-        let problem = Problem::error(code::KEY, at.span, message);
-        let near = did_you_mean(&name, known.iter().copied()).filter(|_| text.is_public());
-        self.refuse(problem.help(near.unwrap_or_else(|| {
-            "a path names it in braces: `match: { path: '/users/{id}' }`".to_owned()
-        })))
+        let paths = matcher.paths.iter();
+        let known = paths.flat_map(|path| path.parameter_names());
+        let help = did_you_mean(&name, known.filter(|own| *own != name));
+        let help = help.filter(|_| text.is_literal());
+        let missing = if some { "not every path" } else { "no path" };
+        let message = format!("{missing} of this rule has the parameter {}", text.quoted());
+        self.error(code::KEY, field.span, message)
+            .help(help.unwrap_or_else(|| {
+                "a path names parameters in braces: `match: { path: '/users/{id}' }`".to_owned()
+            }));
+        None
     }
 }

@@ -1,194 +1,190 @@
-//! How much is allowed: quotas, and tiers of them. Knows which of them cannot go together.
+//! The limits of rules: quotas and tiers.
 
-use super::list::Shape;
-use super::{At, Checker, Problem, Span, code, schema};
+use super::clients::KeyShape;
+use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
-use crate::config::field::{OneOrMany, Table};
+use crate::config::schema::{Shorthand, Table};
 use tallygate::rules::{KeyText, Limits, Name, Quotas, QuotasError, TierBy, Tiers};
 
-/// Where quotas stand.
-type Places = Vec<Span>;
-
-impl Checker<'_> {
-    /// A rule's limits, the same for all or by tier, and where each quota stands.
+impl Validator<'_> {
+    /// The limits of a rule, and the span of each quota of each tier.
     pub(super) fn limits(
         &mut self,
-        raw: &schema::Rule,
+        rule: &schema::Rule,
         span: Span,
-        shape: Shape<'_>,
-    ) -> Option<(Limits, Vec<Places>)> {
-        match (&raw.limits, &raw.tier, &raw.tiers) {
+        shape: KeyShape<'_>,
+    ) -> Option<(Limits, Vec<Vec<Span>>)> {
+        match (&rule.limits, &rule.tier, &rule.tiers) {
             (Some(limits), None, None) => {
-                let (quotas, places) = self.quotas(limits)?;
-                Some((Limits::Same(quotas), vec![places]))
+                let (quotas, spans) = self.quotas(limits)?;
+                return Some((Limits::Same(quotas), vec![spans]));
             }
             (None, Some(tier), Some(tiers)) => {
-                let (tiers, places) = self.tiers(tier, tiers, shape)?;
-                Some((Limits::Tiered(tiers), places))
+                let (tiers, spans) = self.tiers(tier, tiers, shape)?;
+                return Some((Limits::Tiered(tiers), spans));
             }
-            // That has been said: something near it is no field.
-            (None, None, None) if self.meant.contains(&(span, "limits")) => None,
+            // An unknown field with a suggestion has been reported.
+            (None, None, None) if self.suggestions.contains(&(span, "limits")) => {}
             (None, None, None) => {
-                let problem = Problem::error(code::MISSING_FIELD, span, "a rule needs `limits`");
-                self.refuse(problem.help("such as `limits: 100/min`, or `tier` and `tiers`"))
+                self.error(
+                    code::MISSING_FIELD,
+                    span,
+                    "missing field `limits` in a rule",
+                )
+                .help("such as `limits: 100/min`, or `tier` and `tiers`");
             }
-            (None, Some(at), None) => {
-                let problem = Problem::error(code::MISSING_FIELD, at.span, "`tier` needs `tiers`");
-                self.refuse(problem.help("such as `tiers: { free: 100/h, pro: 10000/h }`"))
+            (None, Some(tier), None) => {
+                self.error(code::MISSING_FIELD, tier.span, "`tier` requires `tiers`")
+                    .help("such as `tiers: { free: 100/h, pro: 10000/h }`");
             }
-            (None, None, Some(at)) => {
-                let problem = Problem::error(code::MISSING_FIELD, at.span, "`tiers` needs `tier`");
-                let hint = "what says who is in which? `tier: { header: x-plan, default: free }`";
-                self.refuse(problem.help(hint))
+            (None, None, Some(tiers)) => {
+                self.error(code::MISSING_FIELD, tiers.span, "`tiers` requires `tier`")
+                    .help("such as `tier: { header: x-plan, default: free }`");
             }
-            (Some(at), _, _) => {
-                let message = "a rule has `limits`, or `tier` and `tiers`, not both";
-                let problem = Problem::error(code::CONTRADICTION, at.span, message);
-                self.refuse(problem.help("limits for everybody are a rule of their own"))
+            (Some(limits), _, _) => {
+                let message = "expected either `limits`, or `tier` and `tiers`";
+                self.error(code::CONTRADICTION, limits.span, message)
+                    .help("move limits for all clients to a rule of their own");
             }
         }
+        None
     }
 
-    /// One or several quotas, and where each stands.
-    pub(super) fn quotas(&mut self, at: &At<OneOrMany<schema::Limit>>) -> Option<(Quotas, Places)> {
-        let limits = &at.get()?.0;
+    /// Quotas and their spans.
+    pub(super) fn quotas(
+        &mut self,
+        field: &Spanned<OneOrMany<schema::Limit>>,
+    ) -> Option<(Quotas, Vec<Span>)> {
+        let limits = &field.get()?.0;
         let mut quotas = Vec::new();
-        let mut places = Vec::new();
+        let mut spans = Vec::new();
         for limit in limits {
             let (name, quota) = match limit.get() {
                 None => continue,
-                Some(schema::Limit::Text(at)) => (None, at),
-                Some(schema::Limit::Map(map)) => (map.name.as_ref(), &map.quota),
+                Some(Shorthand::Value(quota)) => (None, quota),
+                Some(Shorthand::Map(limit)) => (limit.name.as_ref(), &limit.quota),
             };
             let span = quota.span;
             let quota = self.quota(quota);
             let name = match name {
                 None => Some(None),
-                Some(at) => self.name(at).map(Some),
+                Some(name) => self.name(name).map(Some),
             };
             if let (Some(name), Some(quota)) = (name, quota) {
                 quotas.push((name, quota));
-                places.push(span);
+                spans.push(span);
             }
         }
         if quotas.len() < limits.len() {
             return None;
         }
-        match Quotas::new(quotas) {
-            Ok(quotas) => Some((quotas, places)),
-            Err(error) => {
-                let (code, span, hint) = match &error {
-                    QuotasError::Empty => (code::NO_VALUE, at.span, "such as `limits: 100/min`"),
-                    QuotasError::TooMany { .. } => {
-                        (code::TOO_MANY, at.span, "two or three are usual")
-                    }
-                    QuotasError::SameName { index, .. } => (
-                        code::DUPLICATE_LIMIT,
-                        places[*index],
-                        "give one a name: `{ quota: 10/s, name: burst }`; or keep the stricter one",
-                    ),
-                };
-                let whole = error.to_string();
-                let (message, _) = whole.split_once("; ").unwrap_or((&whole, ""));
-                self.refuse(Problem::error(code, span, message).help(hint))
-            }
-        }
+        let error = match Quotas::new(quotas) {
+            Ok(quotas) => return Some((quotas, spans)),
+            Err(error) => error,
+        };
+        let (code, span, help) = match &error {
+            QuotasError::Empty => (code::NO_VALUE, field.span, "such as `limits: 100/min`"),
+            QuotasError::TooMany { .. } => (
+                code::TOO_MANY,
+                field.span,
+                "two or three are usually enough",
+            ),
+            QuotasError::SameName { index, .. } => (
+                code::DUPLICATE_LIMIT,
+                spans[*index],
+                "name one of them: `{ quota: 10/s, name: burst }`, or remove the looser one",
+            ),
+        };
+        // Without the hint of the error.
+        let message = error.to_string();
+        let message = message.split("; ").next().unwrap_or_default();
+        self.error(code, span, message).help(help);
+        None
     }
 
     fn tiers(
         &mut self,
-        tier: &At<schema::Tier>,
-        tiers: &At<Table<OneOrMany<schema::Limit>>>,
-        shape: Shape<'_>,
-    ) -> Option<(Tiers, Vec<Places>)> {
-        let mut list: Vec<(Name, Quotas)> = Vec::new();
-        let mut places = Vec::new();
-        let mut right = true;
-        let table = tiers.get();
-        for (name, limits) in table.map_or(&[][..], |table| &table.0) {
-            match (self.name(name), self.quotas(limits)) {
-                (Some(name), Some((quotas, spans))) => {
-                    list.push((name, quotas));
-                    places.push(spans);
-                }
-                (None, _) | (_, None) => right = false,
+        tier: &Spanned<schema::Tier>,
+        tiers: &Spanned<Table<OneOrMany<schema::Limit>>>,
+        shape: KeyShape<'_>,
+    ) -> Option<(Tiers, Vec<Vec<Span>>)> {
+        let entries = tiers.get().map_or(&[][..], |table| &table.0);
+        let mut list = Vec::new();
+        let mut spans = Vec::new();
+        for (name, limits) in entries {
+            let (name, quotas) = (self.name(name), self.quotas(limits));
+            if let (Some(name), Some((quotas, quota_spans))) = (name, quotas) {
+                list.push((name, quotas));
+                spans.push(quota_spans);
             }
         }
-        if table.is_some_and(|table| table.0.is_empty()) {
-            let message = "`tiers` is empty";
-            self.note(Problem::error(code::NO_VALUE, tiers.span, message));
-            right = false;
+        if tiers.get().is_some_and(|table| table.0.is_empty()) {
+            self.error(code::NO_VALUE, tiers.span, "`tiers` is empty");
         }
         let lookup = tier.get()?;
-        // Names of tiers that are wrong themselves are known names all the same.
-        let known: Vec<&str> = table
-            .iter()
-            .flat_map(|table| &table.0)
-            .filter_map(|(name, _)| Some(name.get()?.text.as_str()))
-            .collect();
+        // Including tiers that are invalid themselves.
+        let known = entries.iter().filter_map(|(name, _)| name.get());
+        let known: Vec<&str> = known.map(|name| name.text.as_str()).collect();
         let by = self.tier_by(lookup, tier.span, &known, shape);
         let default = self.tier_name(&lookup.default, &known);
-        if !right || table.is_none() {
+        if list.is_empty() || list.len() < entries.len() {
             return None;
         }
         match Tiers::new(by?, default?, list) {
-            Ok(tiers) => Some((tiers, places)),
+            Ok(tiers) => Some((tiers, spans)),
             Err(error) => {
-                let problem = Problem::error(code::TIER, tier.span, error.to_string());
-                self.refuse(problem)
+                self.error(code::TIER, tier.span, error.to_string());
+                None
             }
         }
     }
 
-    /// What says which tier a client is in.
     fn tier_by(
         &mut self,
-        lookup: &schema::Tier,
+        tier: &schema::Tier,
         span: Span,
         known: &[&str],
-        shape: Shape<'_>,
+        shape: KeyShape<'_>,
     ) -> Option<TierBy> {
-        match (&lookup.header, &lookup.keys) {
-            (Some(header), None) => self.header_name(header).map(TierBy::Header),
-            (None, Some(keys)) => {
-                let mut listed: Vec<(KeyText, Name)> = Vec::new();
-                let mut right = true;
-                for (tier, keys) in &keys.get()?.0 {
-                    let tier = self.tier_name(tier, known);
-                    for key in keys.get().map_or(&[][..], |keys| &keys.0) {
-                        let key = key
-                            .get()
-                            .and_then(|raw| self.key_text(raw, key.span, shape));
-                        right &= key.is_some();
-                        listed.extend(key.zip(tier.clone()));
-                    }
-                    right &= tier.is_some() && keys.value.is_some();
-                }
-                right.then_some(TierBy::Keys(listed))
-            }
-            (Some(_), Some(_)) => {
-                let message = "a tier is found by a `header` or by `keys`, not both";
-                self.refuse(Problem::error(code::CONTRADICTION, span, message))
-            }
-            (None, None) if self.meant_in(span) => None,
-            (None, None) => {
-                let message = "`tier` needs a `header` or `keys`";
-                let problem = Problem::error(code::MISSING_FIELD, span, message);
-                self.refuse(problem.help("such as `tier: { header: x-plan, default: free }`"))
+        let fields = [
+            ("header", tier.header.is_some()),
+            ("keys", tier.keys.is_some()),
+        ];
+        let help = "such as `tier: { header: x-plan, default: free }`";
+        self.exactly_one("`tier`", span, &fields, help)?;
+        if let Some(header) = &tier.header {
+            return self.header_name(header).map(TierBy::Header);
+        }
+        let mut by_key: Vec<(KeyText, Name)> = Vec::new();
+        let mut valid = true;
+        for (name, keys) in &tier.keys.value()?.0 {
+            let name = self.tier_name(name, known);
+            valid &= name.is_some() && keys.value.is_some();
+            for key in keys.get().map_or(&[][..], |keys| &keys.0) {
+                let text = key
+                    .get()
+                    .and_then(|parts| self.key_text(parts, key.span, shape));
+                valid &= text.is_some();
+                by_key.extend(text.zip(name.clone()));
             }
         }
+        valid.then_some(TierBy::Keys(by_key))
     }
 
-    /// The name of a tier that there is.
-    fn tier_name(&mut self, at: &At<crate::config::field::Text>, known: &[&str]) -> Option<Name> {
-        let text = at.get()?;
+    /// The name of an existing tier.
+    fn tier_name(&mut self, field: &Spanned<Text>, known: &[&str]) -> Option<Name> {
+        let text = field.get()?;
         if known.contains(&text.text.as_str()) {
-            // What is wrong with the name is told where the tier is.
+            // An invalid name is reported where the tier is defined.
             return text.text.parse().ok();
         }
-        let message = format!("{} is none of the `tiers`", text.shown());
-        let near = did_you_mean(&text.text, known.iter().copied()).filter(|_| text.is_public());
-        let problem = Problem::error(code::TIER, at.span, message);
-        self.refuse(problem.maybe_help(near))
+        let help = did_you_mean(&text.text, known.iter().copied());
+        self.error(
+            code::TIER,
+            field.span,
+            format!("unknown tier {}", text.quoted()),
+        )
+        .maybe_help(help.filter(|_| text.is_literal()));
+        None
     }
 }

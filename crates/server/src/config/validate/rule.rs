@@ -1,177 +1,170 @@
-//! One rule: its fields put together. Knows which of them exclude one another.
+//! Rules: their fields, costs, failure policies and counted statuses.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::Method;
 use tallygate::http::Headers;
 use tallygate::{OnFailure, Replicas};
 
-use super::list::Shape;
+use super::clients::KeyShape;
 use super::settings::missing;
-use super::{At, Checker, Problem, Span, code, schema};
-use crate::config::field::{OneOrMany, Table, Text, Whole};
+use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
+use crate::config::schema::{Integer, Shorthand, Table};
 use tallygate::rules::{Answers, Cost, Match, Missing, Rule, Statuses};
 
-/// The most processes that may share a limit.
-const MOST_REPLICAS: u64 = 1_000_000;
+const MAX_REPLICAS: u32 = 1_000_000;
 
-/// What rules do unless they say otherwise.
+/// The values of fields that a rule does not have.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Usual {
+pub(super) struct RuleDefaults {
     pub(super) headers: Headers,
     pub(super) on_failure: (OnFailure, Option<Duration>),
     pub(super) on_missing: Missing,
 }
 
-/// Where the parts of a rule stand.
+/// The spans of a rule's fields.
 #[derive(Clone, Debug)]
-pub(in crate::config) struct RulePlaces {
+pub(in crate::config) struct RuleSpans {
     pub(in crate::config) name: Span,
-    /// Each path of `match`, in order.
+    /// Each path of `match`.
     pub(in crate::config) paths: Vec<Span>,
-    /// Each part of the key, in order.
+    /// Each part of the key.
     pub(in crate::config) key: Vec<Span>,
-    /// Each quota of each tier, in order; a rule without tiers has one list.
+    /// Each quota of each tier. A rule without tiers has one list.
     pub(in crate::config) quotas: Vec<Vec<Span>>,
     pub(in crate::config) cost: Option<Span>,
     pub(in crate::config) on_failure: Option<Span>,
     pub(in crate::config) stop: Option<Span>,
 }
 
-impl Checker<'_> {
-    /// A rule and its places; none if it lacks what a rule cannot be without.
+impl Validator<'_> {
+    /// A rule and its spans, unless its name, key, limits or cost is invalid.
     pub(super) fn rule(
         &mut self,
-        raw: &schema::Rule,
+        field: &schema::Rule,
         span: Span,
-        usual: &Usual,
-    ) -> Option<(Rule, RulePlaces)> {
-        let name = self.name(&raw.name);
-        let (when, paths) = match raw.when.as_ref().and_then(At::get) {
+        defaults: &RuleDefaults,
+    ) -> Option<(Rule, RuleSpans)> {
+        let name = self.name(&field.name);
+        let (matcher, paths) = match field.matcher.value() {
             None => (Match::default(), Vec::new()),
-            Some(raw) => self.when(raw),
+            Some(field) => self.matcher(field),
         };
-        let parts = raw.key.as_ref().and_then(At::get);
-        let (key, key_places) = match parts {
+        let parts = field.key.value();
+        let (key, key_spans) = match parts {
             None => (Some(Vec::new()), Vec::new()),
-            Some(parts) => self.key(parts, raw.key.as_ref().map_or(span, |at| at.span), &when),
+            Some(parts) => self.key(parts, field.key.span().unwrap_or(span), &matcher),
         };
-        // Parts that are wrong have been told; how many there are is known all the same.
-        let shape = Shape {
+        // The number of parts is known even if some are invalid.
+        let shape = KeyShape {
             length: parts.map_or(0, |parts| parts.0.len()),
             parts: key.as_deref().unwrap_or_default(),
         };
-        let limits = self.limits(raw, span, shape);
-        let cost = raw.cost.as_ref().and_then(At::get);
-        let cost = cost.map_or(Some(Cost::default()), |cost| self.cost(cost, raw));
-        let allow = self.entries(raw.allow.as_ref(), shape);
-        let deny = self.entries(raw.deny.as_ref(), shape);
-        let (on_failure, deadline) = match raw.on_failure.as_ref().and_then(At::get) {
-            None => usual.on_failure,
-            Some(raw) => self.on_failure(raw, usual.on_failure),
+        let limits = self.limits(field, span, shape);
+        let cost = match &field.cost {
+            None => Some(Cost::default()),
+            Some(cost) => cost.get().and_then(|value| self.cost(value, cost.span)),
         };
-        let headers = match raw.headers.as_ref().and_then(At::get) {
-            None => usual.headers,
-            Some(raw) => self.headers(raw, usual.headers),
+        let allow = self.clients(&field.allow, shape);
+        let deny = self.clients(&field.deny, shape);
+        let (on_failure, deadline) = match field.on_failure.value() {
+            None => defaults.on_failure,
+            Some(field) => self.on_failure(field, defaults.on_failure),
         };
-        let on_missing = raw.on_missing.as_ref().and_then(At::get);
-        let on_missing = on_missing.map_or(usual.on_missing, |raw| missing(*raw));
-        let counts = match raw.count.as_ref() {
+        let headers = match field.headers.value() {
+            None => defaults.headers,
+            Some(field) => self.headers(field, defaults.headers),
+        };
+        let counts = match &field.count {
             None => Answers::All,
-            Some(at) => at
-                .get()
-                .map_or(Answers::All, |raw| self.answers(raw, at.span)),
+            Some(count) => {
+                let answers = count
+                    .get()
+                    .and_then(|value| self.answers(value, count.span));
+                answers.unwrap_or(Answers::All)
+            }
         };
-        let longest_delay = raw.longest_delay.as_ref();
-        let longest_delay = longest_delay.and_then(|at| self.duration(at));
-
-        let single_flight = raw.single_flight.as_ref();
-        let single_flight = single_flight.and_then(|at| self.single_flight(at, &when));
+        let longest_delay = field.longest_delay.as_ref();
+        let longest_delay = longest_delay.and_then(|delay| self.duration(delay));
+        let single_flight = field.single_flight.value();
+        let single_flight = single_flight.and_then(|value| self.single_flight(value, &matcher));
 
         let (limits, quotas) = limits?;
         let mut rule = Rule::new(name?, limits);
-        rule.enabled = self.flag(raw.enabled.as_ref(), true);
-        rule.when = when;
+        rule.enabled = self.bool_or(&field.enabled, true);
+        rule.when = matcher;
         rule.key = key?;
-        rule.on_missing = on_missing;
+        rule.on_missing = field
+            .on_missing
+            .value()
+            .map_or(defaults.on_missing, |v| missing(*v));
         rule.cost = cost?;
         rule.allow = allow;
         rule.deny = deny;
         rule.on_failure = on_failure;
         rule.deadline = deadline;
-        rule.shadow = self.flag(raw.shadow.as_ref(), false);
-        rule.stop = self.flag(raw.stop.as_ref(), false);
+        rule.shadow = self.bool_or(&field.shadow, false);
+        rule.stop = self.bool_or(&field.stop, false);
         rule.headers = headers;
         rule.counts = counts;
         rule.longest_delay = longest_delay;
         rule.single_flight = single_flight;
-        let places = RulePlaces {
-            name: raw.name.span,
+        let spans = RuleSpans {
+            name: field.name.span,
             paths,
-            key: key_places,
+            key: key_spans,
             quotas,
-            cost: raw.cost.as_ref().map(|at| at.span),
-            on_failure: raw.on_failure.as_ref().map(|at| at.span),
-            stop: raw.stop.as_ref().map(|at| at.span),
+            cost: field.cost.span(),
+            on_failure: field.on_failure.span(),
+            stop: field.stop.span(),
         };
-        Some((rule, places))
+        Some((rule, spans))
     }
 
-    /// How much a request takes.
-    fn cost(&mut self, cost: &schema::Cost, rule: &schema::Rule) -> Option<Cost> {
-        let map = match cost {
-            schema::Cost::Text(at) => return self.units("cost", at).map(Cost::Constant),
-            schema::Cost::Map(map) => map,
-        };
-        let span = rule.cost.as_ref().map_or(rule.name.span, |at| at.span);
-        let default = match &map.default {
-            None => 1,
-            Some(at) => self.units("default", at)?,
-        };
-        match (&map.header, &map.method) {
-            (Some(header), None) => self.cost_by_header(map, header, default),
-            (None, Some(methods)) => self.cost_by_method(map, methods, default),
-            (Some(_), Some(_)) => {
-                let message = "a cost is found in a `header` or by `method`, not both";
-                self.refuse(Problem::error(code::CONTRADICTION, span, message))
+    fn cost(&mut self, field: &schema::Cost, span: Span) -> Option<Cost> {
+        let source = match field {
+            Shorthand::Value(field) => {
+                let cost = self.integer("cost", field, 0..=u32::MAX);
+                return cost.map(Cost::Constant);
             }
-            (None, None) if self.meant_in(span) => None,
-            (None, None) => {
-                let message = "a cost needs a `header` or a `method`";
-                let problem = Problem::error(code::MISSING_FIELD, span, message);
-                self.refuse(problem.help("such as `cost: { header: x-cost, default: 1 }`"))
-            }
+            Shorthand::Map(source) => source,
+        };
+        let default = self.cost_or("default", &source.default, 1)?;
+        let fields = [
+            ("header", source.header.is_some()),
+            ("method", source.method.is_some()),
+        ];
+        let help = "such as `cost: { header: x-cost, default: 1 }`";
+        self.exactly_one("`cost`", span, &fields, help)?;
+        match (&source.header, &source.method) {
+            (Some(header), _) => self.cost_by_header(source, header, default),
+            (None, methods) => self.cost_by_method(source, methods.value()?, default),
         }
     }
 
     fn cost_by_header(
         &mut self,
-        map: &schema::CostMap,
-        header: &At<Text>,
+        source: &schema::CostSource,
+        header: &Spanned<Text>,
         default: u32,
     ) -> Option<Cost> {
         let name = self.header_name(header);
-        let least = match &map.at_least {
-            None => 1,
-            Some(at) => self.units("at_least", at)?,
-        };
-        let most = match &map.at_most {
-            None => u32::MAX,
-            Some(at) => self.units("at_most", at)?,
-        };
+        let least = self.cost_or("at_least", &source.at_least, 1)?;
+        let most = self.cost_or("at_most", &source.at_most, u32::MAX)?;
         if least > most
-            && let Some(at) = map.at_most.as_ref().or(map.at_least.as_ref())
+            && let Some(field) = source.at_most.as_ref().or(source.at_least.as_ref())
         {
-            let message = "`at_most` is below `at_least`, which is 1 unless given";
-            return self.refuse(Problem::error(code::CONTRADICTION, at.span, message));
+            let message = "`at_most` is below `at_least`, which is 1 by default";
+            self.error(code::CONTRADICTION, field.span, message);
+            return None;
         }
-        if let Some(at) = &map.default
+        if let Some(field) = &source.default
             && !(least..=most).contains(&default)
         {
-            let message = "`default` is not from `at_least` to `at_most`";
-            let problem = Problem::error(code::CONTRADICTION, at.span, message);
-            return self.refuse(problem.help("`at_least` is 1 unless given"));
+            let message = "`default` is not between `at_least` and `at_most`";
+            self.error(code::CONTRADICTION, field.span, message)
+                .help("`at_least` is 1 by default");
+            return None;
         }
         Some(Cost::Header {
             name: name?,
@@ -183,106 +176,93 @@ impl Checker<'_> {
 
     fn cost_by_method(
         &mut self,
-        map: &schema::CostMap,
-        methods: &At<Table<Whole>>,
+        source: &schema::CostSource,
+        methods: &Table<Integer>,
         default: u32,
     ) -> Option<Cost> {
-        for at in [&map.at_least, &map.at_most].into_iter().flatten() {
-            let message = "`at_least` and `at_most` are for a cost from a `header`";
-            self.note(Problem::error(code::CONTRADICTION, at.span, message));
+        for field in [&source.at_least, &source.at_most].into_iter().flatten() {
+            let message = "`at_least` and `at_most` require a cost by `header`";
+            self.error(code::CONTRADICTION, field.span, message);
         }
-        let mut costs: Vec<(Method, u32)> = Vec::new();
-        for (name, cost) in &methods.get()?.0 {
+        let mut costs = Vec::new();
+        for (name, cost) in &methods.0 {
             let method = self.method(name);
-            let cost = self.units("method", cost);
+            let cost = self.integer("method", cost, 0..=u32::MAX);
             costs.extend(method.zip(cost));
         }
         Some(Cost::Method { costs, default })
     }
 
-    /// What to answer when the store does not; what is not given is as it usually is.
     pub(super) fn on_failure(
         &mut self,
-        raw: &schema::OnFailure,
-        usual: (OnFailure, Option<Duration>),
+        field: &schema::OnFailure,
+        defaults: (OnFailure, Option<Duration>),
     ) -> (OnFailure, Option<Duration>) {
-        const ONE: NonZeroU32 = NonZeroU32::MIN;
-        let counted = OnFailure::Local(Replicas::Counted { at_least: ONE });
-        let of = |policy: &schema::FailurePolicy| match policy {
+        let policy = |policy: &schema::FailurePolicy| match policy {
             schema::FailurePolicy::Open => OnFailure::Open,
             schema::FailurePolicy::Closed => OnFailure::Closed,
-            schema::FailurePolicy::Local => counted,
+            schema::FailurePolicy::Local => OnFailure::Local(Replicas::Counted {
+                at_least: NonZeroU32::MIN,
+            }),
         };
-        let map = match raw {
-            schema::OnFailure::Text(policy) => return (of(policy), usual.1),
-            schema::OnFailure::Map(map) => map,
+        let options = match field {
+            Shorthand::Value(value) => return (policy(value), defaults.1),
+            Shorthand::Map(options) => options,
         };
-        let mut policy = match map.policy.as_ref().and_then(At::get) {
-            Some(policy) => of(policy),
-            None => usual.0,
-        };
-        if let Some(at) = &map.replicas {
-            let replicas = at.get().and_then(|raw| self.replicas(raw));
-            match (policy, replicas) {
-                (OnFailure::Local(_), Some(replicas)) => policy = OnFailure::Local(replicas),
-                (OnFailure::Local(_), None) => {}
-                (OnFailure::Open | OnFailure::Closed, _) => {
-                    let message = "`replicas` matter to the policy `local` only";
-                    let problem = Problem::error(code::CONTRADICTION, at.span, message);
-                    self.note(problem.help("add `policy: local`, or leave `replicas` out"));
+        let mut on_failure = options.policy.value().map_or(defaults.0, policy);
+        if let Some(field) = &options.replicas {
+            let replicas = field.get().and_then(|value| self.replicas(value));
+            match on_failure {
+                OnFailure::Local(replicas_before) => {
+                    on_failure = OnFailure::Local(replicas.unwrap_or(replicas_before));
+                }
+                OnFailure::Open | OnFailure::Closed => {
+                    let message = "`replicas` requires `policy: local`";
+                    self.error(code::CONTRADICTION, field.span, message)
+                        .help("add `policy: local`, or remove `replicas`");
                 }
             }
         }
-        let deadline = match &map.deadline {
-            None => usual.1,
-            Some(at) => self.duration(at),
+        let deadline = match &options.deadline {
+            None => defaults.1,
+            Some(field) => self.duration(field),
         };
-        (policy, deadline)
+        (on_failure, deadline)
     }
 
-    fn replicas(&mut self, raw: &schema::Replicas) -> Option<Replicas> {
-        let (what, at) = match raw {
-            schema::Replicas::Text(at) => ("replicas", at),
-            schema::Replicas::Map(map) => ("at_least", &map.at_least),
+    fn replicas(&mut self, field: &schema::Replicas) -> Option<Replicas> {
+        let (name, number) = match field {
+            Shorthand::Value(number) => ("replicas", number),
+            Shorthand::Map(map) => ("at_least", &map.at_least),
         };
-        let number = self.whole(what, at, 1, MOST_REPLICAS)?;
-        let number = u32::try_from(number).ok().and_then(NonZeroU32::new)?;
-        Some(match raw {
-            schema::Replicas::Text(_) => Replicas::Fixed(number),
-            schema::Replicas::Map(_) => Replicas::Counted { at_least: number },
+        let number = NonZeroU32::new(self.integer(name, number, 1..=MAX_REPLICAS)?)?;
+        Some(match field {
+            Shorthand::Value(_) => Replicas::Fixed(number),
+            Shorthand::Map(_) => Replicas::Counted { at_least: number },
         })
     }
 
-    /// Which answers count.
-    fn answers(&mut self, raw: &schema::Count, span: Span) -> Answers {
-        let mut list = |at: &At<OneOrMany<Text>>| -> Vec<Statuses> {
-            let Some(list) = at.get() else {
-                return Vec::new();
-            };
-            if list.0.is_empty() {
-                let message = "an empty list says nothing";
-                self.note(Problem::error(code::NO_VALUE, at.span, message));
-            }
-            let statuses = list.0.iter();
-            statuses
-                .filter_map(|at| self.parsed(code::STATUS, at))
-                .collect()
-        };
-        match (&raw.only, &raw.except) {
-            (Some(only), None) => Answers::Only(list(only)),
-            (None, Some(except)) => Answers::Except(list(except)),
-            (Some(_), Some(_)) => {
-                let message = "`count` takes `only` or `except`, not both";
-                self.note(Problem::error(code::CONTRADICTION, span, message));
-                Answers::All
-            }
-            (None, None) if self.meant_in(span) => Answers::All,
-            (None, None) => {
-                let message = "`count` needs `only` or `except`";
-                let problem = Problem::error(code::MISSING_FIELD, span, message);
-                self.note(problem.help("such as `count: { only: [401, 403] }`"));
-                Answers::All
-            }
-        }
+    fn answers(&mut self, field: &schema::Count, span: Span) -> Option<Answers> {
+        let fields = [
+            ("only", field.only.is_some()),
+            ("except", field.except.is_some()),
+        ];
+        self.exactly_one(
+            "`count`",
+            span,
+            &fields,
+            "such as `count: { only: [401, 403] }`",
+        )?;
+        Some(match field.only {
+            Some(_) => Answers::Only(self.statuses("only", &field.only)),
+            None => Answers::Except(self.statuses("except", &field.except)),
+        })
+    }
+
+    fn statuses(&mut self, name: &str, field: &Option<Spanned<OneOrMany<Text>>>) -> Vec<Statuses> {
+        let items = self.non_empty(name, field, "such as `[401, 403]`").iter();
+        items
+            .filter_map(|item| self.parse(code::STATUS, item))
+            .collect()
     }
 }

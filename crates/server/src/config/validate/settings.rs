@@ -1,4 +1,4 @@
-//! What holds for all rules: the store, who clients are, what rules do unless they say otherwise.
+//! Settings of the whole file: the store, client addresses, and the defaults of rules.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,34 +6,31 @@ use std::path::PathBuf;
 use tallygate::RedisStore;
 use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
-use super::rule::Usual;
-use super::{At, Checker, Problem, Text, code, schema};
-use crate::config::field::{Url, Whole};
+use super::rule::RuleDefaults;
+use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::lint;
+use crate::config::schema::{Integer, Shorthand, Url};
 use tallygate::rules::Missing;
 
-/// The version of the format that this release reads.
+/// The file format version of this release.
 const VERSION: u64 = 1;
-/// The most proxies in a row.
-const MOST_HOPS: u64 = 32;
 
-/// Where the counters are kept, as a file says.
+/// The store of the counters.
 #[derive(Clone, PartialEq, Eq)]
-pub struct StoreSetting {
-    /// `memory`, or the URL of Redis or Valkey. May hold a password.
+pub struct StoreConfig {
+    /// `memory`, or the URL of Redis or Valkey. May contain a password.
     pub url: String,
-    /// The authority to trust instead of the system's.
+    /// The certificate authority to trust instead of the system's.
     pub ca_cert: Option<PathBuf>,
-    /// The certificate to show.
+    /// The client certificate.
     pub client_cert: Option<PathBuf>,
-    /// Its key.
+    /// The private key of the client certificate.
     pub client_key: Option<PathBuf>,
 }
 
-impl Default for StoreSetting {
-    /// Memory.
+impl Default for StoreConfig {
     fn default() -> Self {
-        StoreSetting {
+        StoreConfig {
             url: "memory".into(),
             ca_cert: None,
             client_cert: None,
@@ -42,212 +39,202 @@ impl Default for StoreSetting {
     }
 }
 
-impl fmt::Debug for StoreSetting {
-    /// Without the URL, which may hold a password.
+impl fmt::Debug for StoreConfig {
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreSetting").finish_non_exhaustive()
+        f.debug_struct("StoreConfig").finish_non_exhaustive()
     }
 }
 
-impl Checker<'_> {
+impl Validator<'_> {
     pub(super) fn version(&mut self, file: &schema::File) {
-        let at = &file.version;
-        match at.get() {
-            None | Some(Whole(VERSION)) => {}
-            Some(Whole(_)) => {
-                let message = format!("this release reads version {VERSION} only");
-                let problem = Problem::error(code::VERSION, at.span, message);
-                self.note(problem.help("write `version: 1`, or use a newer release"));
+        if let Some(Integer(version)) = file.version.get()
+            && *version != VERSION
+        {
+            let message = format!("unsupported version, expected {VERSION}");
+            self.error(code::VERSION, file.version.span, message)
+                .help("write `version: 1`, or use a newer release");
+        }
+    }
+
+    /// Reports settings of an included file: only the main file may have them.
+    pub(super) fn no_settings(&mut self, file: &schema::File) {
+        for (field, span) in [
+            ("store", file.store.span()),
+            ("trusted_proxies", file.trusted_proxies.span()),
+            ("forwarded", file.forwarded.span()),
+            ("ipv6_prefix", file.ipv6_prefix.span()),
+            ("headers", file.headers.span()),
+            ("on_failure", file.on_failure.span()),
+            ("on_missing", file.on_missing.span()),
+            ("gateway", file.gateway.span()),
+        ] {
+            if let Some(span) = span {
+                let message = format!("`{field}` is not allowed in an included file");
+                self.error(code::INCLUDE, span, message)
+                    .help(format!("move `{field}` to the main file"));
             }
         }
     }
 
-    /// Settings belong to the main file.
-    pub(super) fn only_rules(&mut self, file: &schema::File) {
-        let given = [
-            ("store", file.store.as_ref().map(|at| at.span)),
-            (
-                "trusted_proxies",
-                file.trusted_proxies.as_ref().map(|at| at.span),
-            ),
-            ("forwarded", file.forwarded.as_ref().map(|at| at.span)),
-            ("ipv6_prefix", file.ipv6_prefix.as_ref().map(|at| at.span)),
-            ("headers", file.headers.as_ref().map(|at| at.span)),
-            ("on_failure", file.on_failure.as_ref().map(|at| at.span)),
-            ("on_missing", file.on_missing.as_ref().map(|at| at.span)),
-            ("gateway", file.gateway.as_ref().map(|at| at.span)),
-        ];
-        for (field, span) in given {
-            let Some(span) = span else { continue };
-            let message = format!("`{field}` holds for all files, and this one is included");
-            let problem = Problem::error(code::INCLUDE, span, message);
-            self.note(problem.help(format!("move `{field}` to the file that includes this one")));
-        }
-    }
-
-    pub(super) fn store(&mut self, file: &schema::File) -> StoreSetting {
-        let mut setting = StoreSetting::default();
-        let Some(at) = &file.store else {
-            return setting;
+    pub(super) fn store(&mut self, file: &schema::File) -> StoreConfig {
+        let mut config = StoreConfig::default();
+        let Some((span, store)) = file.store.span().zip(file.store.value()) else {
+            return config;
         };
-        let store = match at.get() {
-            None => return setting,
-            Some(schema::Store::Text(url)) => {
-                self.store_url(at.span, url, &mut setting);
-                return setting;
+        let options = match store {
+            Shorthand::Value(url) => {
+                self.store_url(span, url, &mut config);
+                return config;
             }
-            Some(schema::Store::Map(store)) => store,
+            Shorthand::Map(options) => options,
         };
-        if let Some(url) = store.url.get() {
-            self.store_url(store.url.span, url, &mut setting);
+        if let Some(url) = options.url.get() {
+            self.store_url(options.url.span, url, &mut config);
         }
-        let mut file = |field: &str, given: Option<&At<Text>>| self.path(field, given?);
-        setting.ca_cert = file("ca_cert", store.ca_cert.as_ref());
-        setting.client_cert = file("client_cert", store.client_cert.as_ref());
-        setting.client_key = file("client_key", store.client_key.as_ref());
-        let lone = match (&store.client_cert, &store.client_key) {
-            (Some(given), None) => Some((given.span, "client_cert", "client_key")),
-            (None, Some(given)) => Some((given.span, "client_key", "client_cert")),
+        config.ca_cert = self.path("ca_cert", &options.ca_cert);
+        config.client_cert = self.path("client_cert", &options.client_cert);
+        config.client_key = self.path("client_key", &options.client_key);
+        let unpaired = match (&options.client_cert, &options.client_key) {
+            (Some(field), None) => Some((field.span, "client_cert", "client_key")),
+            (None, Some(field)) => Some((field.span, "client_key", "client_cert")),
             (Some(_), Some(_)) | (None, None) => None,
         };
-        if let Some((span, given, missing)) = lone {
-            let message = format!("`{given}` needs `{missing}` beside it");
-            self.note(Problem::error(code::CONTRADICTION, span, message));
+        if let Some((span, given, missing)) = unpaired {
+            let message = format!("`{given}` requires `{missing}`");
+            self.error(code::CONTRADICTION, span, message);
         }
-        let certificates = [&store.ca_cert, &store.client_cert, &store.client_key];
-        if setting.url == "memory"
-            && let Some(given) = certificates.into_iter().flatten().next()
+        let certificates = [&options.ca_cert, &options.client_cert, &options.client_key];
+        if config.url == "memory"
+            && let Some(field) = certificates.into_iter().flatten().next()
         {
-            let message = "the memory store has no use for certificates";
-            self.note(Problem::error(code::CONTRADICTION, given.span, message));
+            let message = "the memory store does not use certificates";
+            self.error(code::CONTRADICTION, field.span, message);
         }
-        setting
+        config
     }
 
-    /// A file, from the folder of the one that names it.
-    pub(super) fn path(&mut self, field: &str, at: &At<Text>) -> Option<PathBuf> {
-        let path = self.filled(field, at)?;
-        let folder = self.sources.get(at.span.file).path.as_deref();
-        let folder = folder.and_then(|path| path.parent()).map(PathBuf::from);
-        Some(folder.unwrap_or_default().join(path))
+    /// A path relative to the directory of its rules file.
+    pub(super) fn path(&mut self, name: &str, field: &Option<Spanned<Text>>) -> Option<PathBuf> {
+        let field = field.as_ref()?;
+        let path = self.non_empty_text(name, field)?;
+        let file = self.sources.get(field.span.file).path.as_deref();
+        let directory = file.and_then(|file| file.parent());
+        Some(directory.map_or_else(|| PathBuf::from(&path), |parent| parent.join(&path)))
     }
 
-    fn store_url(&mut self, span: super::Span, url: &Url, setting: &mut StoreSetting) {
+    fn store_url(&mut self, span: Span, url: &Url, config: &mut StoreConfig) {
         let text = &url.0.text;
         if text != "memory"
             && let Err(error) = RedisStore::builder(text).check_url()
         {
-            // Neither repeats the URL.
-            let problem = Problem::error(code::STORE, span, error.problem().to_owned());
-            let hint = "write `memory` or a URL such as redis://host:6379/0, rediss:// for TLS, \
-                        redis-sentinel://host:26379/master or redis-cluster://host1,host2";
-            return self.note(problem.help(hint));
+            // The message must not contain the URL.
+            self.error(code::STORE, span, error.problem().to_owned())
+                .help(
+                    "expected `memory` or a URL such as redis://host:6379/0, rediss:// for TLS, \
+                 redis-sentinel://host:26379/master or redis-cluster://host1,host2",
+                );
+            return;
         }
-        setting.url.clone_from(text);
+        config.url.clone_from(text);
     }
 
-    pub(super) fn client(&mut self, file: &schema::File) -> ClientAddress {
-        let proxies = file.trusted_proxies.as_ref().and_then(At::get);
-        let mut client = match proxies {
+    pub(super) fn client_address(&mut self, file: &schema::File) -> ClientAddress {
+        let mut client = match file.trusted_proxies.value() {
             None => ClientAddress::peer(),
-            Some(schema::Proxies::Text(at)) => ClientAddress::behind(self.proxy(at)),
-            Some(schema::Proxies::List(list)) => {
-                let networks: Vec<_> = list.iter().filter_map(|at| self.proxy(at)).collect();
+            Some(Shorthand::Value(list)) => {
+                let networks: Vec<_> = list.0.iter().filter_map(|at| self.proxy(at)).collect();
                 ClientAddress::behind(networks)
             }
-            Some(schema::Proxies::Map(map)) => {
-                let hops = self.whole("hops", &map.hops, 1, MOST_HOPS).unwrap_or(1);
-                ClientAddress::behind_hops(usize::try_from(hops).unwrap_or(1))
+            Some(Shorthand::Map(map)) => {
+                let hops = self.integer("hops", &map.hops, 1..=32);
+                ClientAddress::behind_hops(hops.unwrap_or(1))
             }
         };
-        if let Some(forwarded) = file.forwarded.as_ref().and_then(At::get) {
+        if let Some(forwarded) = file.forwarded.value() {
             client = client.header(match forwarded {
                 schema::Forwarded::XForwardedFor => ForwardedBy::XForwardedFor,
                 schema::Forwarded::Forwarded => ForwardedBy::Forwarded,
             });
         }
-        if let Some(at) = &file.forwarded
+        if let Some(field) = &file.forwarded
             && file.trusted_proxies.is_none()
         {
-            let message = "`forwarded` is believed of trusted proxies only, and there are none";
-            let problem = Problem::error(code::CONTRADICTION, at.span, message);
-            self.note(problem.help("say who they are: `trusted_proxies: [10.0.0.0/8]`"));
+            let message = "`forwarded` requires `trusted_proxies`";
+            self.error(code::CONTRADICTION, field.span, message)
+                .help("such as `trusted_proxies: [10.0.0.0/8]`");
         }
-        if let Some(at) = &file.ipv6_prefix
-            && let Some(bits) = self.whole("ipv6_prefix", at, 0, 128)
+        if let Some(field) = &file.ipv6_prefix
+            && let Some(bits) = self.integer("ipv6_prefix", field, 0..=128)
         {
-            client = client.ipv6_prefix(u8::try_from(bits).unwrap_or(128));
+            client = client.ipv6_prefix(bits);
             if bits > 64 {
-                let message = format!("{bits} bits tell apart addresses of one client");
-                let problem = Problem::warning(lint::IPV6_ROTATION, at.span, message);
-                let hint = "whoever has one address usually has a whole /64 of them";
-                self.note(problem.help(hint));
+                let message =
+                    format!("a prefix of {bits} bits distinguishes addresses of a client");
+                self.diagnostics
+                    .warning(lint::IPV6_ROTATION, field.span, message)
+                    .help("a client usually has a whole /64");
             }
         }
         client
     }
 
-    fn proxy(&mut self, at: &At<Text>) -> Option<Network> {
-        let network = self.network(at)?;
-        if at.get().is_some_and(|text| text.text.ends_with("/0")) {
-            let message = "everybody is trusted to say who they are";
-            let problem = Problem::warning(lint::TRUSTS_EVERYBODY, at.span, message);
-            let hint = "name the networks of the proxies only; or `{ hops: 1 }`";
-            self.note(problem.help(hint));
+    fn proxy(&mut self, field: &Spanned<Text>) -> Option<Network> {
+        let help = "expected a network such as 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7";
+        let network = self.network(field, help)?;
+        if field.get()?.text.ends_with("/0") {
+            let message = "every client is trusted to name its own address";
+            self.diagnostics
+                .warning(lint::TRUSTS_EVERYBODY, field.span, message)
+                .help("list only the networks of the proxies, or use `{ hops: 1 }`");
         }
         Some(network)
     }
 
-    /// What rules do unless they say otherwise.
-    pub(super) fn usual(&mut self, file: &schema::File) -> Usual {
-        let plain = Usual::default();
-        let headers = file.headers.as_ref().and_then(At::get);
-        let on_failure = file.on_failure.as_ref().and_then(At::get);
-        Usual {
-            headers: headers.map_or(plain.headers, |raw| self.headers(raw, plain.headers)),
-            on_failure: on_failure.map_or(plain.on_failure, |raw| {
-                self.on_failure(raw, plain.on_failure)
-            }),
-            on_missing: file
-                .on_missing
-                .as_ref()
-                .and_then(At::get)
-                .map_or(plain.on_missing, |raw| missing(*raw)),
+    pub(super) fn rule_defaults(&mut self, file: &schema::File) -> RuleDefaults {
+        let mut defaults = RuleDefaults::default();
+        if let Some(headers) = file.headers.value() {
+            defaults.headers = self.headers(headers, defaults.headers);
         }
+        if let Some(on_failure) = file.on_failure.value() {
+            defaults.on_failure = self.on_failure(on_failure, defaults.on_failure);
+        }
+        if let Some(on_missing) = file.on_missing.value() {
+            defaults.on_missing = missing(*on_missing);
+        }
+        defaults
     }
 
-    /// Which headers tell clients; what is not given is as it usually is.
-    pub(super) fn headers(&mut self, raw: &schema::Headers, usual: Headers) -> Headers {
-        let map = match raw {
-            schema::Headers::Text(schema::Off::Off) => return Headers::none(),
-            schema::Headers::Map(map) => map,
+    pub(super) fn headers(&mut self, field: &schema::Headers, defaults: Headers) -> Headers {
+        let options = match field {
+            Shorthand::Value(schema::Off::Off) => return Headers::none(),
+            Shorthand::Map(options) => options,
         };
-        let mut headers = usual;
-        if let Some(on) = map.retry_after.as_ref().and_then(At::get) {
+        let mut headers = defaults;
+        if let Some(on) = options.retry_after.value() {
             headers = headers.retry_after(on.0);
         }
-        if let Some(on) = map.x_ratelimit.as_ref().and_then(At::get) {
+        if let Some(on) = options.x_ratelimit.value() {
             headers = headers.x_ratelimit(on.0);
         }
-        if let Some(version) = map.ratelimit.as_ref().and_then(At::get) {
+        if let Some(version) = options.ratelimit.value() {
             headers = headers.draft(match version {
                 schema::RateLimit::Latest => Some(Draft::Latest),
                 schema::RateLimit::Seven => Some(Draft::Seven),
                 schema::RateLimit::Off => None,
             });
         }
-        if let Some(at) = &map.jitter
-            && let Some(most) = self.duration(at)
+        if let Some(field) = &options.jitter
+            && let Some(max) = self.duration(field)
         {
-            headers = headers.jitter(most);
+            headers = headers.jitter(max);
         }
         headers
     }
 }
 
-/// What happens to a request that does not say who it is.
-pub(super) fn missing(raw: schema::Missing) -> Missing {
-    match raw {
+pub(super) fn missing(field: schema::Missing) -> Missing {
+    match field {
         schema::Missing::Refuse => Missing::Refuse,
         schema::Missing::Pass => Missing::Pass,
         schema::Missing::Shared => Missing::Shared,
