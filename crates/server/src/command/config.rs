@@ -1,4 +1,4 @@
-//! `tallygate config`: looks at rules files before they are put in force. Hands out the work.
+//! `tallygate config`: checks, explains and compares rules files.
 
 mod check;
 mod diff;
@@ -24,25 +24,24 @@ pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), F
     }
 }
 
-/// What a place to write to can show.
-fn style(place: &impl IsTerminal) -> Style {
+fn style(stream: &impl IsTerminal) -> Style {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    match place.is_terminal() {
+    match stream.is_terminal() {
         true => Style::Terminal { colour: !no_colour },
         false => Style::Plain,
     }
 }
 
-/// Loads a file that another question is about.
+/// Loads a file; its errors become one failure.
 fn load(path: &Path) -> Result<Config, Failure> {
-    let wrong = |report: Report| {
+    let failure = |report: Report| {
         let text = report.render(style(&io::stderr()));
         Failure::Input(format!(
             "cannot use {}: {}\n\n{}",
             path.display(),
-            check::number(report.errors(), "error"),
+            check::plural(report.errors(), "error"),
             text.trim_end()
         ))
     };
-    config::load(path).map_err(wrong)
+    config::load(path).map_err(failure)
 }

@@ -1,4 +1,4 @@
-//! `tallygate config`, as a person or a pipeline meets it.
+//! `tallygate config`.
 
 use std::fs;
 
@@ -11,17 +11,17 @@ const WARNED: &str = "tests/good_rules/warned.yaml";
 const WRONG: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
 
 fn config(args: &[&str]) -> Ran {
-    let words: Vec<&str> = ["config"].iter().chain(args).copied().collect();
-    run(&words, "")
+    let args: Vec<&str> = ["config"].iter().chain(args).copied().collect();
+    run(&args, "")
 }
 
 fn explain(args: &[&str]) -> Ran {
-    let words: Vec<&str> = ["explain", EXAMPLE].iter().chain(args).copied().collect();
-    config(&words)
+    let args: Vec<&str> = ["explain", EXAMPLE].iter().chain(args).copied().collect();
+    config(&args)
 }
 
 #[test]
-fn check_says_what_it_read_or_what_is_wrong() {
+fn check_reports_sizes_errors_and_warnings() {
     for (name, args, code) in [
         ("good", &["check", EXAMPLE][..], 0),
         ("warned", &["check", WARNED], 0),
@@ -37,7 +37,7 @@ fn check_says_what_it_read_or_what_is_wrong() {
 }
 
 #[test]
-fn a_missing_file_is_wrong() {
+fn a_missing_file_is_an_error() {
     let ran = config(&["check", "/no/such/file.yaml"]);
     assert_eq!(ran.code, 2);
     assert!(ran.out.contains("rules::unreadable"), "{}", ran.out);
@@ -162,7 +162,7 @@ fn a_request_that_is_none_is_exit_2_and_repeats_no_header() {
 #[test]
 fn diff_tells_what_changes_and_whose_counts_are_kept() {
     let same = config(&["diff", EXAMPLE, EXAMPLE]);
-    assert_eq!((same.code, same.out.as_str()), (0, "The same rules.\n"));
+    assert_eq!((same.code, same.out.as_str()), (0, "No differences.\n"));
     let ran = config(&["diff", EXAMPLE, CHANGED]);
     assert_eq!((ran.code, ran.err.as_str()), (1, ""));
     assert!(!ran.out.contains("hunter2"));

@@ -1,4 +1,4 @@
-//! Files that are right, and the rules they become.
+//! Valid files and the rules they produce.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tallygate::{OnFailure, Replicas};
 use tallygate_server::config::load_bytes;
 use tallygate_server::gateway::{Host, Limits as Sizes, Timeouts, Tls};
 
-use crate::{good, load};
+use crate::{load, load_valid};
 
 const EXAMPLE: &str = "
 version: 1
@@ -34,19 +34,19 @@ rules:
 
 fn only(text: &str) -> Rule {
     let text = format!("version: 1\nrules:\n  - {}", text.replace('\n', "\n    "));
-    let mut rules = good(&text).rules.rules;
+    let mut rules = load_valid(&text).rules.rules;
     assert_eq!(rules.len(), 1);
     rules.remove(0)
 }
 
 #[test]
-fn the_example_of_the_specification_loads_as_it_is_and_without_a_warning() {
-    let loaded = good(EXAMPLE);
-    assert_eq!(loaded.warnings.codes().count(), 0, "{}", loaded.warnings);
-    assert_eq!(loaded.store.url, "memory");
+fn the_example_of_the_specification_loads_without_warnings() {
+    let config = load_valid(EXAMPLE);
+    assert_eq!(config.warnings.codes().count(), 0, "{}", config.warnings);
+    assert_eq!(config.store.url, "memory");
     let network = "10.0.0.0/8".parse().unwrap();
-    assert_eq!(loaded.rules.client, ClientAddress::behind([network]));
-    let [login, api] = &loaded.rules.rules[..] else {
+    assert_eq!(config.rules.client, ClientAddress::behind([network]));
+    let [login, api] = &config.rules.rules[..] else {
         panic!("two rules");
     };
     assert_eq!(login.name.as_str(), "login");
@@ -71,15 +71,15 @@ fn the_example_of_the_specification_loads_as_it_is_and_without_a_warning() {
 }
 
 #[test]
-fn the_store_comes_from_the_environment_and_never_prints() {
+fn the_store_url_is_expanded_and_never_printed() {
     let environment = |name: &str| (name == "REDIS_URL").then(|| "redis://u:hunter2@db".to_owned());
-    let loaded = load_bytes("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
-    assert_eq!(loaded.store.url, "redis://u:hunter2@db");
-    assert!(!format!("{loaded:?}").contains("hunter2"));
+    let config = load_bytes("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
+    assert_eq!(config.store.url, "redis://u:hunter2@db");
+    assert!(!format!("{config:?}").contains("hunter2"));
 }
 
 #[test]
-fn short_forms_are_the_long_ones() {
+fn short_forms_equal_long_forms() {
     for (short, long) in [
         ("name: a\nlimits: 5/s", "name: a\nlimits: [{ quota: 5/s }]"),
         (
@@ -113,8 +113,8 @@ fn short_forms_are_the_long_ones() {
 }
 
 #[test]
-fn what_rules_do_not_say_is_as_at_the_top() {
-    let rules = good(
+fn rules_inherit_the_settings_of_the_file() {
+    let rules = load_valid(
         "
 version: 1
 headers: { x_ratelimit: false, jitter: 5s }
@@ -133,17 +133,17 @@ rules:
     let [plain, own, silent] = &rules.rules.rules[..] else {
         panic!("three rules");
     };
-    let usual = Headers::default()
+    let inherited = Headers::default()
         .x_ratelimit(false)
         .jitter(Duration::from_secs(5));
     let three = OnFailure::Local(Replicas::Fixed(3.try_into().unwrap()));
-    assert_eq!(plain.headers, usual);
+    assert_eq!(plain.headers, inherited);
     assert_eq!(
         (plain.on_failure, plain.deadline),
         (three, Some(Duration::from_millis(20)))
     );
     assert_eq!(plain.on_missing, Missing::Refuse);
-    assert_eq!(own.headers, usual.draft(Some(Draft::Seven)));
+    assert_eq!(own.headers, inherited.draft(Some(Draft::Seven)));
     assert_eq!(
         (own.on_failure, own.deadline),
         (three, Some(Duration::from_secs(1)))
@@ -155,7 +155,7 @@ rules:
 }
 
 #[test]
-fn everything_a_rule_can_say_arrives() {
+fn every_field_of_a_rule_is_read() {
     let rule = only(
         "name: all
 enabled: false
@@ -185,7 +185,7 @@ single_flight: { by: [{ header: x-tenant }] }",
 }
 
 #[test]
-fn requests_share_calls_by_their_credentials_unless_parts_are_listed() {
+fn single_flight_compares_credentials_by_default() {
     let shared = |text: &str| only(&format!("name: a\nlimits: 5/s\n{text}")).single_flight;
     assert_eq!(shared(""), None);
     assert_eq!(shared("single_flight: false"), None);
@@ -193,8 +193,8 @@ fn requests_share_calls_by_their_credentials_unless_parts_are_listed() {
 }
 
 #[test]
-fn everything_a_gateway_can_be_told_arrives() {
-    let loaded = good(
+fn every_field_of_the_gateway_is_read() {
+    let config = load_valid(
         "
 version: 1
 gateway:
@@ -210,7 +210,7 @@ gateway:
            pool: 7 }
 ",
     );
-    let gateway = loaded.gateway.unwrap();
+    let gateway = config.gateway.unwrap();
     assert_eq!(gateway.listen, Some("[::1]:8443".parse().unwrap()));
     let upstreams: Vec<String> = gateway.upstreams.iter().map(ToString::to_string).collect();
     let wanted = [
@@ -228,7 +228,7 @@ gateway:
     };
     assert_eq!(gateway.tls, Some(tls));
     let (ms, s) = (Duration::from_millis, Duration::from_secs);
-    let usual = Timeouts::default();
+    let defaults = Timeouts::default();
     let timeouts = Timeouts {
         header: s(5),
         body_idle: s(10),
@@ -239,8 +239,8 @@ gateway:
         answer_idle: s(13),
         whole: s(7200),
         tunnel_idle: s(3600),
-        drain: usual.drain,
-        linger: usual.linger,
+        drain: defaults.drain,
+        linger: defaults.linger,
         pool_idle: s(3),
         down: ms(250),
     };
@@ -258,18 +258,18 @@ gateway:
 }
 
 #[test]
-fn what_a_gateway_is_not_told_is_as_usual() {
-    assert_eq!(good("version: 1\nrules: []").gateway, None);
-    let loaded = good("version: 1\ngateway: { upstreams: http://a }");
-    let gateway = loaded.gateway.unwrap();
+fn the_gateway_has_defaults() {
+    assert_eq!(load_valid("version: 1\nrules: []").gateway, None);
+    let config = load_valid("version: 1\ngateway: { upstreams: http://a }");
+    let gateway = config.gateway.unwrap();
     assert_eq!(gateway.listen, None);
     assert_eq!(gateway.timeouts, Timeouts::default());
     assert_eq!(gateway.limits, Sizes::default());
 }
 
 #[test]
-fn overrides_arrive_in_order() {
-    let loaded = good(
+fn overrides_keep_their_order() {
+    let config = load_valid(
         "
 version: 1
 trusted_proxies: { hops: 2 }
@@ -283,19 +283,19 @@ overrides:
   - { for: 192.0.2.10, rule: api, allow: true }
 ",
     );
-    let instead: Vec<&Instead> = loaded.rules.overrides.iter().map(|o| &o.instead).collect();
+    let instead: Vec<&Instead> = config.rules.overrides.iter().map(|o| &o.instead).collect();
     assert!(matches!(
         instead[..],
         [Instead::Limits(_), Instead::Deny, Instead::Allow]
     ));
     let client = ClientAddress::behind_hops(2).header(ForwardedBy::Forwarded);
-    assert_eq!(loaded.rules.client, client.ipv6_prefix(48));
-    assert!(loaded.rules.overrides[1].rule.is_none());
+    assert_eq!(config.rules.client, client.ipv6_prefix(48));
+    assert!(config.rules.overrides[1].rule.is_none());
 }
 
 #[test]
-fn aliases_stand_for_whole_values() {
-    let loaded = good(
+fn aliases_replace_whole_values() {
+    let config = load_valid(
         "
 version: 1
 rules:
@@ -303,23 +303,23 @@ rules:
   - { name: b, match: { path: /b }, limits: *usual }
 ",
     );
-    assert_eq!(loaded.rules.rules[0].limits, loaded.rules.rules[1].limits);
+    assert_eq!(config.rules.rules[0].limits, config.rules.rules[1].limits);
 }
 
 #[test]
-fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
+fn byte_order_marks_and_carriage_returns_are_accepted() {
     let text = "\u{feff}version: 1\r\nrules:\r\n  - name: a\r\n    limits: 5/s\r\n";
-    assert_eq!(good(text).rules.rules.len(), 1);
+    assert_eq!(load_valid(text).rules.rules.len(), 1);
 }
 
 #[test]
-fn json_is_yaml() {
+fn json_is_accepted() {
     let text = r#"{ "version": 1, "rules": [{ "name": "a", "key": ["ip"], "limits": ["5/s"] }] }"#;
-    assert_eq!(good(text).rules.rules.len(), 1);
+    assert_eq!(load_valid(text).rules.rules.len(), 1);
 }
 
 #[test]
-fn many_mistakes_are_told_up_to_a_bound() {
+fn at_most_40_diagnostics_are_rendered() {
     let rules: String = (0..100)
         .map(|n| format!("  - {{ name: r{n}, limits: 0/s }}\n"))
         .collect();
@@ -330,7 +330,7 @@ fn many_mistakes_are_told_up_to_a_bound() {
 }
 
 #[test]
-fn a_file_that_is_too_large_is_not_read() {
+fn a_file_that_is_too_large_is_rejected() {
     let text = "#".repeat((4 << 20) + 1);
     let report = load(&text).unwrap_err();
     assert_eq!(report.codes().collect::<Vec<_>>(), ["rules::too-large"]);

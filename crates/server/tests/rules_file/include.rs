@@ -1,26 +1,26 @@
-//! Rules in several files.
+//! `include`.
 
 use std::fs;
 use std::path::PathBuf;
 
 use tallygate_server::config::load;
 
-/// A folder of its own for a test.
-pub(super) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+/// Creates a directory with files.
+fn directory(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
     for (name, text) in files {
-        let path = folder.join(name);
+        let path = directory.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    folder
+    directory
 }
 
 #[test]
-fn own_rules_come_first_and_included_ones_in_order() {
-    let folder = folder(
+fn included_rules_follow_in_order() {
+    let directory = directory(
         "include-order",
         &[
             (
@@ -48,19 +48,19 @@ fn own_rules_come_first_and_included_ones_in_order() {
             ("teams/ignored.txt", "nonsense: ["),
         ],
     );
-    let loaded = load(&folder.join("main.yaml")).unwrap();
-    let names: Vec<&str> = loaded
+    let config = load(&directory.join("main.yaml")).unwrap();
+    let names: Vec<&str> = config
         .rules
         .rules
         .iter()
         .map(|rule| rule.name.as_str())
         .collect();
     assert_eq!(names, ["main", "z", "deep", "a", "b"]);
-    assert_eq!(loaded.files.len(), 5);
-    assert_eq!(loaded.rules.overrides.len(), 1);
+    assert_eq!(config.files.len(), 5);
+    assert_eq!(config.rules.overrides.len(), 1);
     let refuse = tallygate::rules::Missing::Refuse;
     assert!(
-        loaded
+        config
             .rules
             .rules
             .iter()
@@ -69,8 +69,8 @@ fn own_rules_come_first_and_included_ones_in_order() {
 }
 
 #[test]
-fn files_in_a_circle_are_refused() {
-    let folder = folder(
+fn circular_includes_are_rejected() {
+    let directory = directory(
         "include-circle",
         &[
             ("main.yaml", "version: 1\ninclude: a.yaml"),
@@ -78,7 +78,7 @@ fn files_in_a_circle_are_refused() {
             ("b.yaml", "version: 1\ninclude: a.yaml"),
         ],
     );
-    let report = load(&folder.join("main.yaml")).unwrap_err();
+    let report = load(&directory.join("main.yaml")).unwrap_err();
     assert_eq!(report.codes().collect::<Vec<_>>(), ["rules::include"]);
     assert!(report.to_string().contains("b.yaml:2:10"), "{report}");
 }
@@ -94,7 +94,7 @@ fn depth_and_number_of_files_are_bounded() {
         })
         .collect();
     let files: Vec<(&str, &str)> = deep.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-    let report = load(&folder("include-deep", &files).join("0.yaml")).unwrap_err();
+    let report = load(&directory("include-deep", &files).join("0.yaml")).unwrap_err();
     assert!(report.to_string().contains("deeper than 8"), "{report}");
 
     let mut many: Vec<(String, String)> = (0..300)
@@ -105,7 +105,7 @@ fn depth_and_number_of_files_are_bounded() {
         "version: 1\ninclude: parts/*.yaml".into(),
     ));
     let files: Vec<(&str, &str)> = many.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-    let report = load(&folder("include-many", &files).join("main.yaml")).unwrap_err();
+    let report = load(&directory("include-many", &files).join("main.yaml")).unwrap_err();
     assert!(
         report.to_string().contains("more than 256 files"),
         "{report}"
@@ -113,12 +113,12 @@ fn depth_and_number_of_files_are_bounded() {
 }
 
 #[test]
-fn a_pattern_that_no_file_has_is_a_warning() {
+fn a_pattern_without_files_is_a_warning() {
     let text = "version: 1\ninclude: none/*.yaml\nrules: [{ name: a, limits: 1/s }]";
-    let folder = folder("include-nothing", &[("main.yaml", text)]);
-    let loaded = load(&folder.join("main.yaml")).unwrap();
+    let directory = directory("include-nothing", &[("main.yaml", text)]);
+    let config = load(&directory.join("main.yaml")).unwrap();
     assert_eq!(
-        loaded.warnings.codes().collect::<Vec<_>>(),
+        config.warnings.codes().collect::<Vec<_>>(),
         ["rules::includes-nothing"]
     );
 }

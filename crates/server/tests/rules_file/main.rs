@@ -1,6 +1,5 @@
-//! Rules files as people write them, right and wrong.
+//! Valid and invalid rules files.
 
-// A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
 
 mod good;
@@ -10,12 +9,12 @@ mod warnings;
 
 use tallygate_server::config::{Config, Report, load_bytes};
 
-/// Loads a text in an empty environment.
+/// Loads a file without environment variables.
 fn load(text: &str) -> Result<Config, Report> {
     load_bytes("rules.yaml", text.as_bytes(), &|_| None)
 }
 
-/// Loads a text that is right.
-fn good(text: &str) -> Config {
+/// Loads a valid file.
+fn load_valid(text: &str) -> Config {
     load(text).unwrap_or_else(|report| panic!("{report}\n{text}"))
 }

@@ -1,5 +1,5 @@
-//! Mistakes that people make, and what they are told: `tests/malformed_rules/NNN-name.yaml` beside
-//! the golden text. `UPDATE_GOLDEN=1` writes the texts anew; read the difference.
+//! Invalid files: `tests/malformed_rules/NNN-name.yaml` and its expected report. `UPDATE_GOLDEN=1`
+//! rewrites the reports; review the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tallygate_server::config::{Style, load_bytes, load_with_env};
 
 const FOLDER: &str = "tests/malformed_rules";
 
-/// What must never be shown.
+/// Must not occur in a report.
 const SECRETS: [&str; 4] = ["hunter2", "sk-live-123456", "sk-live-654321", "\u{1b}"];
 
 fn environment(name: &str) -> Option<String> {
@@ -28,19 +28,19 @@ fn cases() -> Vec<PathBuf> {
     paths
 }
 
-fn told(path: &Path) -> String {
+fn report(path: &Path) -> String {
     match load_with_env(path, &environment) {
-        Ok(_) => panic!("{} is read as if it were right", path.display()),
+        Ok(_) => panic!("{} loads without errors", path.display()),
         Err(report) => report.render(Style::Plain),
     }
 }
 
 #[test]
-fn every_mistake_is_told_as_its_golden_text() {
+fn every_report_equals_its_golden_file() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1");
     let mut changed = Vec::new();
     for path in cases() {
-        let text = told(&path);
+        let text = report(&path);
         let golden = path.with_extension("txt");
         if update {
             fs::write(&golden, &text).unwrap();
@@ -48,16 +48,20 @@ fn every_mistake_is_told_as_its_golden_text() {
             changed.push(format!("{}\n{text}", path.display()));
         }
     }
-    assert!(changed.is_empty(), "not as before:\n{}", changed.join("\n"));
+    assert!(
+        changed.is_empty(),
+        "reports changed:\n{}",
+        changed.join("\n")
+    );
 }
 
 #[test]
-fn there_are_at_least_a_hundred_of_them() {
+fn there_are_at_least_100_cases() {
     assert!(cases().len() >= 100);
 }
 
 #[test]
-fn nothing_that_came_from_the_environment_is_ever_shown() {
+fn values_from_the_environment_are_never_shown() {
     let fields = [
         "store: $",
         "store: { url: $ }",
@@ -133,7 +137,7 @@ fn nothing_that_came_from_the_environment_is_ever_shown() {
             let environment = |_: &str| Some(value.to_owned());
             let text = format!("version: 1\n{}", text.replace('$', "\"${VALUE}\""));
             let report = match load_bytes("rules.yaml", text.as_bytes(), &environment) {
-                Ok(loaded) => loaded.warnings,
+                Ok(config) => config.warnings,
                 Err(report) => report,
             };
             let messages = report.to_string();
@@ -143,9 +147,9 @@ fn nothing_that_came_from_the_environment_is_ever_shown() {
 }
 
 #[test]
-fn every_text_names_a_code_and_a_place_and_no_secret() {
+fn every_report_has_a_code_and_a_location_but_no_secret() {
     for path in cases() {
-        let text = told(&path);
+        let text = report(&path);
         let shown = path.display();
         assert!(text.contains("rules::"), "{shown}: {text}");
         let empty = fs::metadata(&path).unwrap().len() == 0;

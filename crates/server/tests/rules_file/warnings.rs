@@ -1,20 +1,20 @@
-//! What is allowed and probably not meant: each warning where it is due, and none where it is not.
+//! Lints: each warning where it applies, and none where it does not.
 
 use tallygate_server::config::Style;
 
-use crate::good;
+use crate::load_valid;
 
 fn codes(rules: &str) -> Vec<String> {
     let text = format!("version: 1\n{rules}");
-    let loaded = good(&text);
-    let codes = loaded.warnings.codes();
+    let config = load_valid(&text);
+    let codes = config.warnings.codes();
     codes
         .map(|code| code.trim_start_matches("rules::").to_owned())
         .collect()
 }
 
 #[test]
-fn a_rule_behind_one_that_stops_all_its_requests_is_never_reached() {
+fn a_rule_after_one_that_stops_all_its_requests_never_applies() {
     let two = |first: &str, second: &str| {
         codes(&format!(
             "rules:\n  - {{ name: a, limits: 9/s, {first} }}\n  - {{ name: b, limits: 8/min, {second} }}"
@@ -62,8 +62,8 @@ fn a_rule_behind_one_that_stops_all_its_requests_is_never_reached() {
 }
 
 #[test]
-fn a_cost_that_never_fits_is_told() {
-    for (cost, told) in [
+fn a_cost_above_the_capacity_is_reported() {
+    for (cost, expected) in [
         ("cost: 5", true),
         ("cost: 3", false),
         ("cost: { header: x-cost, default: 4 }", true),
@@ -71,13 +71,13 @@ fn a_cost_that_never_fits_is_told() {
         ("cost: { method: { POST: 10 } }", true),
     ] {
         let found = codes(&format!("rules: [{{ name: a, limits: 3/s, {cost} }}]"));
-        assert_eq!(found == ["never-fits"], told, "{cost}");
-        assert_eq!(found.is_empty(), !told, "{cost}: {found:?}");
+        assert_eq!(found == ["never-fits"], expected, "{cost}");
+        assert_eq!(found.is_empty(), !expected, "{cost}: {found:?}");
     }
 }
 
 #[test]
-fn a_limit_that_never_refuses_is_told() {
+fn a_redundant_limit_is_reported() {
     let rule = |limits: &str| codes(&format!("rules: [{{ name: a, limits: [{limits}] }}]"));
     assert_eq!(
         rule("sliding-window-log 1/s, sliding-window-log 1000/min"),
@@ -92,18 +92,18 @@ fn a_limit_that_never_refuses_is_told() {
 }
 
 #[test]
-fn rules_that_contradict_one_another_are_told() {
+fn redundant_rules_are_reported() {
     let two = |a: &str, b: &str| {
         codes(&format!(
             "rules:\n  - {{ name: a, key: ip, {a} }}\n  - {{ name: b, key: ip, {b} }}"
         ))
     };
-    let told = ["contradictory-limits".to_owned()];
-    assert_eq!(two("limits: 100/min", "limits: 200/min"), told);
-    assert_eq!(two("limits: 200/min", "limits: 100/min"), told);
+    let contradictory = ["contradictory-limits".to_owned()];
+    assert_eq!(two("limits: 100/min", "limits: 200/min"), contradictory);
+    assert_eq!(two("limits: 200/min", "limits: 100/min"), contradictory);
     assert_eq!(
         two("limits: 50/min", "limits: 100/min, match: { path: /x }"),
-        told
+        contradictory
     );
     let none: Vec<String> = Vec::new();
     assert_eq!(
@@ -119,7 +119,7 @@ fn rules_that_contradict_one_another_are_told() {
 }
 
 #[test]
-fn a_login_that_fails_open_is_told() {
+fn a_login_that_fails_open_is_reported() {
     let login = |rest: &str| {
         codes(&format!(
             "rules: [{{ name: a, key: ip, limits: 5/min, {rest} }}]"
@@ -149,7 +149,7 @@ fn a_login_that_fails_open_is_told() {
 }
 
 #[test]
-fn keys_that_clients_can_write_are_told() {
+fn spoofable_keys_are_reported() {
     let key = |top: &str, key: &str| {
         codes(&format!(
             "{top}\nrules: [{{ name: a, key: [{key}], limits: 5/s }}]"
@@ -171,7 +171,7 @@ fn keys_that_clients_can_write_are_told() {
 }
 
 #[test]
-fn a_stop_that_clients_can_choose_is_told() {
+fn spoofable_stops_are_reported() {
     let found = |top: &str, first: &str, second: &str| {
         codes(&format!(
             "{top}\nrules:\n  - {{ name: a, limits: 9/s, {first} }}\n  \
@@ -187,7 +187,7 @@ fn a_stop_that_clients_can_choose_is_told() {
         assert_eq!(found("", &first, ""), ["spoofable-stop"], "{header}");
         let none: Vec<String> = Vec::new();
         assert_eq!(found("trusted_proxies: { hops: 1 }", &first, ""), none);
-        // There is nothing after it to walk around.
+        // There is no later rule to evade.
         assert_eq!(found("", &first, "enabled: false"), none);
         assert_eq!(found("", &first, "shadow: true"), none);
         assert_eq!(found("", &format!("{first}, shadow: true"), ""), none);
@@ -197,7 +197,7 @@ fn a_stop_that_clients_can_choose_is_told() {
 }
 
 #[test]
-fn a_limit_by_address_behind_somebody_who_is_not_trusted_is_told() {
+fn a_limit_by_address_behind_an_untrusted_proxy_is_reported() {
     let tiered =
         "rules: [{ name: a, key: ip, tier: { header: x-plan, default: f }, tiers: { f: 5/s } }]";
     assert_eq!(codes(tiered), ["untrusted-proxy"]);
@@ -210,7 +210,7 @@ fn a_limit_by_address_behind_somebody_who_is_not_trusted_is_told() {
 }
 
 #[test]
-fn tiers_that_a_request_has_no_room_for_are_told() {
+fn tiers_with_too_many_limits_are_reported() {
     let quotas: Vec<String> = (1..=33).map(|seconds| format!("9/{seconds}s")).collect();
     let many = quotas.join(", ");
     let file = |path: &str| {
@@ -234,7 +234,7 @@ fn tiers_that_a_request_has_no_room_for_are_told() {
 }
 
 #[test]
-fn the_smaller_slips_are_told() {
+fn the_other_lints_are_reported() {
     for (text, code) in [
         (
             "trusted_proxies: [0.0.0.0/0]\nrules: [{ name: a, key: ip, limits: 1/s }]",
@@ -264,8 +264,8 @@ fn the_smaller_slips_are_told() {
 }
 
 #[test]
-fn a_terminal_gets_frames_and_colour_and_no_other_does() {
-    let warnings = good("version: 1").warnings;
+fn only_a_terminal_gets_unicode_and_colour() {
+    let warnings = load_valid("version: 1").warnings;
     let coloured = warnings.render(Style::Terminal { colour: true });
     let plain = warnings.render(Style::Terminal { colour: false });
     assert!(
@@ -277,16 +277,16 @@ fn a_terminal_gets_frames_and_colour_and_no_other_does() {
 }
 
 #[test]
-fn a_warning_points_at_both_places() {
+fn a_warning_points_at_both_spans() {
     let text = "version: 1
 rules:
   - { name: wide, key: ip, limits: 100/min }
   - { name: wider, key: ip, limits: 200/min }
 ";
-    let shown = good(text).warnings.render(Style::Plain);
+    let report = load_valid(text).warnings.render(Style::Plain);
     let expected = "rules::contradictory-limits
 
-  ! this limit of `wider` never refuses anybody
+  ! this limit of `wider` never refuses a request
    ,-[rules.yaml:4:37]
  3 |   - { name: wide, key: ip, limits: 100/min }
    :                                    ^^^|^^^
@@ -294,7 +294,7 @@ rules:
  4 |   - { name: wider, key: ip, limits: 200/min }
    :                                     ^^^^^^^
    `----
-  help: both rules apply to one request; keep the one you mean
+  help: both rules apply to such requests; keep the intended one
 ";
-    assert_eq!(shown, expected, "{shown}");
+    assert_eq!(report, expected, "{report}");
 }

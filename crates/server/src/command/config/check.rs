@@ -1,4 +1,4 @@
-//! `tallygate config check`: everything that is wrong with rules files, or questionable.
+//! `tallygate config check`: the errors and warnings of rules files.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,32 +11,30 @@ use crate::error::Failure;
 use tallygate::rules::{Limits, RuleSet};
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
-    let checked: Vec<Checked<'_>> = args.files.iter().map(|path| Checked::of(path)).collect();
+    let files: Vec<CheckedFile<'_>> = args.files.iter().map(|path| check(path)).collect();
     let written = match args.json {
-        true => write_json(&checked, out),
-        false => write_text(&checked, style, out),
+        true => write_json(&files, out),
+        false => write_text(&files, style, out),
     };
     written
         .and_then(|()| out.flush())
         .map_err(Failure::writing)?;
-    if checked.iter().any(|file| file.report.errors() > 0) {
+    if files.iter().any(|file| file.report.errors() > 0) {
         return Err(Failure::Wrong);
     }
-    match args.strict && checked.iter().any(|file| file.report.warnings() > 0) {
+    match args.strict && files.iter().any(|file| file.report.warnings() > 0) {
         true => Err(Failure::No),
         false => Ok(()),
     }
 }
 
-/// One file and what was found.
-struct Checked<'a> {
+struct CheckedFile<'a> {
     path: &'a Path,
     report: Report,
-    /// What was read; none if it cannot be used.
+    /// `None` if the file has errors.
     size: Option<Size>,
 }
 
-/// How much a file says.
 #[derive(Clone, Copy, Serialize)]
 struct Size {
     rules: usize,
@@ -44,25 +42,16 @@ struct Size {
     overrides: usize,
 }
 
-impl<'a> Checked<'a> {
-    fn of(path: &'a Path) -> Self {
-        match config::load(path) {
-            Ok(loaded) => Checked {
-                path,
-                size: Some(Size::of(&loaded.rules)),
-                report: loaded.warnings,
-            },
-            Err(report) => Checked {
-                path,
-                report,
-                size: None,
-            },
-        }
-    }
+fn check(path: &Path) -> CheckedFile<'_> {
+    let (size, report) = match config::load(path) {
+        Ok(config) => (Some(Size::new(&config.rules)), config.warnings),
+        Err(report) => (None, report),
+    };
+    CheckedFile { path, report, size }
 }
 
 impl Size {
-    fn of(set: &RuleSet) -> Self {
+    fn new(set: &RuleSet) -> Self {
         let limits = |limits: &Limits| match limits {
             Limits::Same(quotas) => quotas.len(),
             Limits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas.len()).sum(),
@@ -75,16 +64,16 @@ impl Size {
     }
 }
 
-/// A number and what it counts.
-pub(super) fn number(number: usize, what: &str) -> String {
+/// A number and its noun, in the plural if necessary.
+pub(super) fn plural(number: usize, noun: &str) -> String {
     match number {
-        1 => format!("1 {what}"),
-        _ => format!("{number} {what}s"),
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
     }
 }
 
-fn write_text(checked: &[Checked<'_>], style: Style, out: &mut impl Write) -> io::Result<()> {
-    for file in checked {
+fn write_text(files: &[CheckedFile<'_>], style: Style, out: &mut impl Write) -> io::Result<()> {
+    for file in files {
         let report = &file.report;
         let text = report.render(style);
         if !text.is_empty() {
@@ -92,19 +81,19 @@ fn write_text(checked: &[Checked<'_>], style: Style, out: &mut impl Write) -> io
         }
         let warnings = match report.warnings() {
             0 => String::new(),
-            warnings => format!(", {}", number(warnings, "warning")),
+            warnings => format!(", {}", plural(warnings, "warning")),
         };
         let path = file.path.display();
         match file.size {
             None => {
-                let errors = number(report.errors(), "error");
+                let errors = plural(report.errors(), "error");
                 writeln!(out, "{path}: {errors}{warnings}")?;
             }
             Some(size) => {
-                let (rules, limits) = (number(size.rules, "rule"), number(size.limits, "limit"));
+                let (rules, limits) = (plural(size.rules, "rule"), plural(size.limits, "limit"));
                 let overrides = match size.overrides {
                     0 => String::new(),
-                    overrides => format!(", {}", number(overrides, "override")),
+                    overrides => format!(", {}", plural(overrides, "override")),
                 };
                 writeln!(out, "{path}: good: {rules}, {limits}{overrides}{warnings}")?;
             }
@@ -113,7 +102,7 @@ fn write_text(checked: &[Checked<'_>], style: Style, out: &mut impl Write) -> io
     Ok(())
 }
 
-fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
+fn write_json(files: &[CheckedFile<'_>], out: &mut impl Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct FileJson<'a> {
         file: String,
@@ -124,7 +113,7 @@ fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
         warnings: usize,
         problems: Vec<DiagnosticJson<'a>>,
     }
-    let json = |file: &'_ Checked<'_>| -> io::Result<()> {
+    let json = |file: &'_ CheckedFile<'_>| -> io::Result<()> {
         let json = FileJson {
             file: file.path.display().to_string(),
             good: file.size.is_some(),
@@ -136,5 +125,5 @@ fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut *out, &json)?;
         writeln!(out)
     };
-    checked.iter().try_for_each(json)
+    files.iter().try_for_each(json)
 }

@@ -1,4 +1,4 @@
-//! `tallygate config diff`: what another rules file would change, and whose counts it would keep.
+//! `tallygate config diff`: the differences of two rules files, and which counters they keep.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> 
         true => serde_json::to_writer_pretty(&mut *out, &changes)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out)),
-        false => page(&changes, out),
+        false => write_text(&changes, out),
     };
     written
         .and_then(|()| out.flush())
@@ -30,24 +30,24 @@ pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> 
     }
 }
 
-/// One thing that is different.
+/// One difference.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
-    /// The rule; none for what holds for all of them.
+    /// The rule; `None` for a setting of the whole file.
     rule: Option<String>,
-    /// What it is: `added`, `removed`, `renamed`, `moved`, or a field's name.
+    /// `added`, `removed`, `renamed`, or the name of a field.
     what: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<String>,
     from: Option<String>,
     to: Option<String>,
-    /// What becomes of the counts, where that is a question.
+    /// What happens to the counters, if they are affected.
     counts: Option<&'static str>,
 }
 
 const KEPT: &str = "kept";
-const ANEW: &str = "start anew";
-const GONE: &str = "forgotten";
+const RESET: &str = "reset";
+const DELETED: &str = "deleted";
 
 impl Change {
     fn new(rule: Option<&Rule>, what: &'static str) -> Self {
@@ -75,8 +75,8 @@ impl Change {
 fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.store != new.store {
-        // Neither is told: both may hold a password.
-        changes.push(Change::new(None, "store").counts(ANEW));
+        // The URLs are not shown: they may contain passwords.
+        changes.push(Change::new(None, "store").counts(RESET));
     }
     if old.gateway != new.gateway {
         changes.push(Change::new(None, "gateway"));
@@ -105,13 +105,13 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
                 let old = removed.remove(number);
                 let change = Change::new(Some(rule), "renamed");
                 let change = change.values(old.name.to_string(), rule.name.to_string());
-                changes.push(change.counts(ANEW));
+                changes.push(change.counts(RESET));
             }
-            None => changes.push(Change::new(Some(rule), "added").counts(ANEW)),
+            None => changes.push(Change::new(Some(rule), "added").counts(RESET)),
         }
     }
     for rule in removed {
-        changes.push(Change::new(Some(rule), "removed").counts(GONE));
+        changes.push(Change::new(Some(rule), "removed").counts(DELETED));
     }
     let order = |rules: &[Rule], others: &[Rule]| -> Vec<String> {
         let common = rules.iter().filter(|rule| find(others, rule).is_some());
@@ -130,49 +130,38 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// What is different about one rule.
+/// Compares two versions of a rule.
 fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
-    let mut differs = |what, from: String, to: String, counts: Option<&'static str>| {
+    type Summary = fn(&Rule) -> String;
+    let fields: [(&'static str, Summary, Option<&'static str>); 11] = [
+        ("match", |rule| summary::matcher(&rule.when), Some(KEPT)),
+        ("key", |rule| summary::key(&rule.key), Some(RESET)),
+        ("tier", |rule| summary::tier_by(&rule.limits), None),
+        ("cost", |rule| summary::cost(&rule.cost), None),
+        ("on_failure", summary::on_failure, None),
+        (
+            "on_missing",
+            |rule| summary::on_missing(rule.on_missing).to_owned(),
+            None,
+        ),
+        ("count", |rule| summary::answers(&rule.counts), None),
+        ("enabled", |rule| rule.enabled.to_string(), None),
+        ("shadow", |rule| rule.shadow.to_string(), None),
+        ("stop", |rule| rule.stop.to_string(), None),
+        (
+            "longest_delay",
+            |rule| summary::longest_delay(rule.longest_delay),
+            None,
+        ),
+    ];
+    for (what, summary, counts) in fields {
+        let (from, to) = (summary(old), summary(new));
         if from != to {
             let mut change = Change::new(Some(new), what).values(from, to);
             change.counts = counts;
             changes.push(change);
         }
-    };
-    let (from, to) = (summary::when(&old.when), summary::when(&new.when));
-    differs("match", from, to, Some(KEPT));
-    differs(
-        "key",
-        summary::key(&old.key),
-        summary::key(&new.key),
-        Some(ANEW),
-    );
-    let (from, to) = (summary::tier_by(&old.limits), summary::tier_by(&new.limits));
-    differs("tier", from, to, None);
-    differs(
-        "cost",
-        summary::cost(&old.cost),
-        summary::cost(&new.cost),
-        None,
-    );
-    let (from, to) = (summary::on_failure(old), summary::on_failure(new));
-    differs("on_failure", from, to, None);
-    let missing = |rule: &Rule| summary::on_missing(rule.on_missing).to_owned();
-    differs("on_missing", missing(old), missing(new), None);
-    let (from, to) = (summary::answers(&old.counts), summary::answers(&new.counts));
-    differs("count", from, to, None);
-    for (what, flag) in [
-        ("enabled", (|rule: &Rule| rule.enabled) as fn(&Rule) -> bool),
-        ("shadow", |rule| rule.shadow),
-        ("stop", |rule| rule.stop),
-    ] {
-        differs(what, flag(old).to_string(), flag(new).to_string(), None);
     }
-    let delay = |rule: &Rule| {
-        let delay = rule.longest_delay;
-        delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
-    };
-    differs("longest_delay", delay(old), delay(new), None);
     for (what, changed) in [
         ("headers", old.headers != new.headers),
         ("single_flight", old.single_flight != new.single_flight),
@@ -186,7 +175,7 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     limit_changes(old, new, changes);
 }
 
-/// Which limits are different. A counter keeps its count by its name, behaviour and period.
+/// Compares limits. A counter is kept if its name, algorithm and period are the same.
 fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     type Counters = BTreeMap<(Option<String>, String), Quota>;
     let counters = |rule: &Rule| -> Counters {
@@ -201,21 +190,24 @@ fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
         let mut change = Change::new(Some(new), "limits");
         change.tier.clone_from(tier);
         change.to = Some(to.to_string());
-        let from = before.get(&(tier.clone(), name.clone()));
-        match from {
+        match before.get(&(tier.clone(), name.clone())) {
             Some(from) if from == to => continue,
             Some(from) => {
-                let alike = from.period_us() == to.period_us()
+                let same_counter = from.period_us() == to.period_us()
                     && from.algorithm().behaviour() == to.algorithm().behaviour();
                 change.from = Some(from.to_string());
-                change.counts = Some(if alike && same_key { KEPT } else { ANEW });
+                change.counts = Some(if same_counter && same_key {
+                    KEPT
+                } else {
+                    RESET
+                });
             }
             None => {
-                // Another tier may have had the counter already.
+                // Another tier may have used the same counter.
                 let known = before.iter().any(|((_, other), quota)| {
                     other == name && quota.period_us() == to.period_us()
                 });
-                change.counts = Some(if known && same_key { KEPT } else { ANEW });
+                change.counts = Some(if known && same_key { KEPT } else { RESET });
             }
         }
         changes.push(change);
@@ -225,22 +217,22 @@ fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
             let mut change = Change::new(Some(new), "limits");
             change.tier.clone_from(tier);
             change.from = Some(from.to_string());
-            let still = after.keys().any(|(_, other)| other == name);
-            change.counts = Some(if still { KEPT } else { GONE });
+            let still_used = after.keys().any(|(_, other)| other == name);
+            change.counts = Some(if still_used { KEPT } else { DELETED });
             changes.push(change);
         }
     }
 }
 
-fn page(changes: &[Change], out: &mut impl Write) -> io::Result<()> {
+fn write_text(changes: &[Change], out: &mut impl Write) -> io::Result<()> {
     if changes.is_empty() {
-        return writeln!(out, "The same rules.");
+        return writeln!(out, "No differences.");
     }
     let mut last = None;
     for change in changes {
         if last != Some(&change.rule) {
             let blank = if last.is_some() { "\n" } else { "" };
-            let name = change.rule.as_deref().unwrap_or("for all rules");
+            let name = change.rule.as_deref().unwrap_or("all rules");
             writeln!(out, "{blank}{name}")?;
             last = Some(&change.rule);
         }
@@ -256,7 +248,7 @@ fn page(changes: &[Change], out: &mut impl Write) -> io::Result<()> {
             (None, None) => ": changed".to_owned(),
         };
         let counts = match change.counts {
-            Some(counts) => format!("  (counts {counts})"),
+            Some(counts) => format!("  (counters {counts})"),
             None => String::new(),
         };
         writeln!(out, "  {}{tier}{values}{counts}", change.what)?;

@@ -134,7 +134,7 @@ fn why(fate: &Fate, rule: &Rule) -> String {
             };
             format!(
                 "{what} does not match: it is about {}",
-                summary::when(&rule.when)
+                summary::matcher(&rule.when)
             )
         }
         Fate::Allowed(reason) => format!("allowed: {}", by(reason, "allow")),
@@ -154,7 +154,7 @@ fn why(fate: &Fate, rule: &Rule) -> String {
             stop,
             ..
         } => {
-            let mut why = summary::when(&rule.when);
+            let mut why = summary::matcher(&rule.when);
             if let Some(number) = instead {
                 why += &format!("; limits of override number {}", number + 1);
             }

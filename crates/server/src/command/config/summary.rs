@@ -1,4 +1,6 @@
-//! What rules say, in a few words. Tells no key and no store.
+//! One-line summaries of the fields of a rule. They contain no keys of clients.
+
+use std::time::Duration;
 
 use tallygate::{OnFailure, Replicas};
 use tallygate_core::Quota;
@@ -7,31 +9,30 @@ use tallygate::rules::{
     Answers, Cost, HeaderTest, Limits, Match, Missing, Part, Quotas, Rule, Statuses, TierBy,
 };
 
-/// Which requests a rule is about.
-pub(super) fn when(when: &Match) -> String {
-    let mut words = Vec::new();
+pub(super) fn matcher(when: &Match) -> String {
+    let mut parts = Vec::new();
     let list = |texts: Vec<String>| match texts.as_slice() {
         [one] => one.clone(),
         several => format!("({})", several.join(" | ")),
     };
     if !when.methods.is_empty() {
-        words.push(list(when.methods.iter().map(ToString::to_string).collect()));
+        parts.push(list(when.methods.iter().map(ToString::to_string).collect()));
     }
     if !when.hosts.is_empty() {
-        words.push(list(
+        parts.push(list(
             when.hosts.iter().map(|host| format!("//{host}")).collect(),
         ));
     }
     if !when.paths.is_empty() {
-        words.push(list(when.paths.iter().map(ToString::to_string).collect()));
+        parts.push(list(when.paths.iter().map(ToString::to_string).collect()));
     }
     if !when.grpc.is_empty() {
         let grpc = when.grpc.iter().map(|grpc| format!("grpc {grpc}"));
-        words.push(list(grpc.collect()));
+        parts.push(list(grpc.collect()));
     }
     for header in &when.headers {
         let name = &header.name;
-        words.push(match &header.test {
+        parts.push(match &header.test {
             HeaderTest::Present => format!("with {name}"),
             HeaderTest::Absent => format!("without {name}"),
             HeaderTest::Like(globs) => {
@@ -40,13 +41,12 @@ pub(super) fn when(when: &Match) -> String {
             }
         });
     }
-    match words.is_empty() {
+    match parts.is_empty() {
         true => "every request".to_owned(),
-        false => words.join(" "),
+        false => parts.join(" "),
     }
 }
 
-/// Who is limited.
 pub(super) fn key(parts: &[Part]) -> String {
     let part = |part: &Part| {
         let sources: Vec<String> = part.sources().map(ToString::to_string).collect();
@@ -54,7 +54,7 @@ pub(super) fn key(parts: &[Part]) -> String {
     };
     let parts: Vec<String> = parts.iter().map(part).collect();
     match parts.is_empty() {
-        true => "all together".to_owned(),
+        true => "all clients".to_owned(),
         false => parts.join(", "),
     }
 }
@@ -101,15 +101,19 @@ pub(super) fn on_missing(missing: Missing) -> &'static str {
     }
 }
 
+pub(super) fn longest_delay(delay: Option<Duration>) -> String {
+    delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
+}
+
 pub(super) fn answers(answers: &Answers) -> String {
     let list = |statuses: &[Statuses]| {
         let texts: Vec<String> = statuses.iter().map(ToString::to_string).collect();
         texts.join(", ")
     };
     match answers {
-        Answers::All => "all answers".to_owned(),
+        Answers::All => "all responses".to_owned(),
         Answers::Only(statuses) => format!("only {}", list(statuses)),
-        Answers::Except(statuses) => format!("all but {}", list(statuses)),
+        Answers::Except(statuses) => format!("all except {}", list(statuses)),
     }
 }
 
@@ -126,19 +130,19 @@ pub(super) fn tier_by(limits: &Limits) -> String {
     }
 }
 
-/// The limits of a rule: the tier, if there are tiers, what the counter goes by, and the quota.
+/// The limits of a rule: tier, name of the counter and quota.
 pub(super) fn limits(rule: &Rule) -> Vec<(Option<String>, String, Quota)> {
-    let under = |tier: Option<String>, quotas: &Quotas| -> Vec<_> {
-        let named = quotas.under(&rule.name);
-        named
+    let named = |tier: Option<String>, quotas: &Quotas| -> Vec<_> {
+        let limits = quotas.under(&rule.name);
+        limits
             .map(|(name, quota)| (tier.clone(), name, *quota))
             .collect()
     };
     match &rule.limits {
-        Limits::Same(quotas) => under(None, quotas),
+        Limits::Same(quotas) => named(None, quotas),
         Limits::Tiered(tiers) => {
             let each = tiers.tiers().iter();
-            each.flat_map(|(tier, quotas)| under(Some(tier.to_string()), quotas))
+            each.flat_map(|(tier, quotas)| named(Some(tier.to_string()), quotas))
                 .collect()
         }
     }
