@@ -1,5 +1,4 @@
-//! The files of the pages, which are part of the binary. Knows their names, their types and what
-//! browsers are told of them; knows nothing of what is in them.
+//! The files of the pages, embedded in the binary.
 
 use std::sync::OnceLock;
 
@@ -11,12 +10,11 @@ use sha2::{Digest, Sha256};
 use crate::problem::{Code, Problem};
 use crate::response;
 
-/// One file.
 pub(super) struct File {
     name: &'static str,
     bytes: &'static [u8],
-    /// Made when it is first asked for.
-    tag: OnceLock<HeaderValue>,
+    /// Computed on first use.
+    etag: OnceLock<HeaderValue>,
 }
 
 macro_rules! files {
@@ -24,7 +22,7 @@ macro_rules! files {
         [$(File {
             name: $name,
             bytes: include_bytes!(concat!("../ui/", $name)),
-            tag: OnceLock::new(),
+            etag: OnceLock::new(),
         }),*]
     };
 }
@@ -68,56 +66,51 @@ static FILES: [File; 35] = files![
     "traffic.js",
 ];
 
-/// What a page may do: talk to where it is from, and nothing else.
-const POLICY: HeaderValue = HeaderValue::from_static(
+/// Pages may load from and connect to their own origin only.
+const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
 );
 
 impl File {
-    /// Answers whoever asks for the file of that name.
+    /// Responds to a request for a file.
     pub(super) fn answer<B>(
         name: &str,
-        asked: &Request<B>,
+        request: &Request<B>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        if !matches!(*asked.method(), Method::GET | Method::HEAD) {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Ok(response::other_method(&[Method::GET]));
         }
-        let file = File::named(name).ok_or_else(|| {
-            let detail = "the page has no such file";
-            Problem::new(Code::NotFound, detail)
-        })?;
-        Ok(file.response(asked.headers()))
+        let file = File::find(name)
+            .ok_or_else(|| Problem::new(Code::NotFound, "there is no such file"))?;
+        Ok(file.response(request.headers()))
     }
 
-    /// The file of that name.
-    fn named(name: &str) -> Option<&'static File> {
+    fn find(name: &str) -> Option<&'static File> {
         FILES.iter().find(|file| file.name == name)
     }
 
-    /// The file, or that whoever asks has it already.
-    fn response(&self, asked: &HeaderMap) -> Response<Full<Bytes>> {
-        let tag = self.tag.get_or_init(|| tag(self.bytes));
-        let known = asked.get_all(header::IF_NONE_MATCH).iter();
-        let known = known.flat_map(|tags| tags.as_bytes().split(|byte| *byte == b','));
-        // Whatever changes a body on its way calls the tag a weak one.
-        let bare = |said: &[u8]| said.strip_prefix(b"W/").unwrap_or(said).to_vec();
-        let has_it = known
-            .map(<[u8]>::trim_ascii)
-            .any(|said| bare(said) == tag.as_bytes());
-        let mut response = match has_it {
-            true => Response::new(Full::default()),
-            false => Response::new(Full::from(Bytes::from_static(self.bytes))),
-        };
-        if has_it {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
+    /// The file, or 304 if `If-None-Match` has its tag.
+    fn response(&self, request: &HeaderMap) -> Response<Full<Bytes>> {
+        let etag = self.etag.get_or_init(|| etag(self.bytes));
+        let cached = request.get_all(header::IF_NONE_MATCH).iter();
+        let mut cached = cached.flat_map(|tags| tags.as_bytes().split(|byte| *byte == b','));
+        // A proxy that compresses the body makes the tag a weak one.
+        let is_cached = cached.any(|tag| {
+            let tag = tag.trim_ascii();
+            tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes()
+        });
+        let mut response = Response::new(Full::default());
+        match is_cached {
+            true => *response.status_mut() = StatusCode::NOT_MODIFIED,
+            false => *response.body_mut() = Full::from(Bytes::from_static(self.bytes)),
         }
         let headers = response.headers_mut();
-        headers.insert(header::ETAG, tag.clone());
-        // Asked for each time: a new server may have new pages.
+        headers.insert(header::ETAG, etag.clone());
+        // Revalidated each time: another version may have other files.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(header::CONTENT_TYPE, self.content_type());
-        headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+        headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
         headers.insert(
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
@@ -130,27 +123,24 @@ impl File {
     }
 
     fn content_type(&self) -> HeaderValue {
-        let ending = self.name.rsplit('.').next();
-        HeaderValue::from_static(match ending {
+        let extension = self.name.rsplit('.').next();
+        HeaderValue::from_static(match extension {
             Some("html") => "text/html; charset=utf-8",
             Some("js") => "text/javascript; charset=utf-8",
             Some("css") => "text/css; charset=utf-8",
             Some("svg") => "image/svg+xml",
-            Some("png") => "image/png",
-            Some("json") => "application/json",
-            Some("woff2") => "font/woff2",
             _ => "application/octet-stream",
         })
     }
 }
 
-/// Half of a hash is enough to tell files apart.
-fn tag(bytes: &[u8]) -> HeaderValue {
+fn etag(bytes: &[u8]) -> HeaderValue {
     let hash = Sha256::digest(bytes);
+    // Half of the hash suffices.
     let digits = hash[..16]
         .iter()
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    HeaderValue::try_from(format!("\"{digits}\"")).expect("quoted digits are a header's value")
+    HeaderValue::try_from(format!("\"{digits}\"")).expect("quoted digits are a valid header value")
 }
 
 #[cfg(test)]
@@ -161,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_pages_is_in_the_binary_and_has_a_type() {
+    fn every_file_is_embedded_and_has_a_content_type() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/ui"));
         let mut names = Vec::new();
         let mut folders = vec![root.to_owned()];
@@ -175,31 +165,29 @@ mod tests {
             }
         }
         names.sort();
-        let known: Vec<&str> = FILES.iter().map(|file| file.name).collect();
-        assert_eq!(names, known);
+        let embedded: Vec<&str> = FILES.iter().map(|file| file.name).collect();
+        assert_eq!(names, embedded);
         for file in &FILES {
-            let said = file.content_type();
-            assert_ne!(said, "application/octet-stream", "{}", file.name);
+            let content_type = file.content_type();
+            assert_ne!(content_type, "application/octet-stream", "{}", file.name);
             assert!(!file.bytes.is_empty(), "{}", file.name);
         }
-        assert!(File::named("live.html").is_some());
-        assert!(File::named("style.css").is_some());
     }
 
     #[test]
-    fn whoever_has_a_file_is_not_sent_it_again() {
-        let file = File::named("index.html").unwrap();
+    fn a_cached_file_is_not_sent_again() {
+        let file = File::find("index.html").unwrap();
         let tag = file.response(&HeaderMap::new()).headers()[header::ETAG].clone();
         let tag = tag.to_str().unwrap();
-        for (said, status) in [
+        for (cached, status) in [
             (tag.to_owned(), 304),
             (format!("\"x\", W/{tag}"), 304),
             ("\"x\"".to_owned(), 200),
         ] {
-            let mut asked = HeaderMap::new();
-            asked.insert(header::IF_NONE_MATCH, said.parse().unwrap());
-            assert_eq!(file.response(&asked).status(), status, "{said}");
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_NONE_MATCH, cached.parse().unwrap());
+            assert_eq!(file.response(&headers).status(), status, "{cached}");
         }
-        assert!(File::named("../Cargo.toml").is_none());
+        assert!(File::find("../Cargo.toml").is_none());
     }
 }

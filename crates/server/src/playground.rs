@@ -1,6 +1,5 @@
-//! The playground: a page to try limits on, and what it asks. Knows the paths and who asks; leaves
-//! what is asked to the files below. Visitors have counters of their own, within bounds, and reach
-//! nobody else's.
+//! The playground: a page to try quotas on, and its API. Every visitor has a session with bounded
+//! counters of its own.
 
 mod card_store;
 mod demo_api;
@@ -19,25 +18,23 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::json;
 
-use self::card_store::Real;
+use self::card_store::CardStore;
 use self::labs::Labs;
-use self::sessions::{Id, Visitors};
+use self::sessions::{Session, SessionId, Sessions};
 use crate::api::Known;
 use crate::assets::File;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::Serving;
 
-/// The most bytes of what a page asks.
-const LARGEST: usize = 256 << 10;
+const MAX_BODY_BYTES: usize = 256 << 10;
 
-/// The playground.
 pub(super) struct Playground {
     known: Known,
     labs: Labs,
-    real: Real,
+    store: CardStore,
     serving: Arc<Serving>,
-    visitors: Visitors,
+    sessions: Sessions,
 }
 
 impl Playground {
@@ -45,18 +42,17 @@ impl Playground {
         Playground {
             known: Known::default(),
             labs: Labs::default(),
-            real: Real::of(serving),
+            store: CardStore::new(serving),
             serving: Arc::clone(serving),
-            visitors: Visitors::default(),
+            sessions: Sessions::default(),
         }
     }
 
-    /// Whether a path is one of the playground's.
+    /// Returns whether a path belongs to the playground.
     pub(super) fn has(path: &str) -> bool {
         path == "/" || path.starts_with("/ui/") || path.starts_with("/api/")
     }
 
-    /// Answers what is asked of one of its paths.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -84,7 +80,7 @@ impl Playground {
                 &[Method::POST][..]
             }
             _ => {
-                let detail = "there is /api/play, /api/play/quota, /api/lab/{name}, \
+                let detail = "the paths are /api/play, /api/play/quota, /api/lab/{name}, \
                               /api/rate-limit/{algorithm}, \
                               /api/rate-limit/{algorithm}/burst and /api/rate-limit/reset";
                 return Err(Problem::new(Code::NotFound, detail));
@@ -94,58 +90,64 @@ impl Playground {
             return Ok(response::other_method(allowed));
         }
         let (head, body) = request.into_parts();
-        let said = Id::said(&head.headers);
-        let id = said.unwrap_or_else(Id::random);
+        let cookie = SessionId::from_cookie(&head.headers);
+        let id = cookie.unwrap_or_else(SessionId::random);
         if head.method == Method::POST {
-            same_site(&head.headers)?;
+            check_same_site(&head.headers)?;
         }
-        let json = response::read(&head.headers, body, LARGEST).await?;
-        let answered = match &*parts {
-            ["play", "quota"] => self.judge(&json),
+        let json = response::read(&head.headers, body, MAX_BODY_BYTES).await?;
+        let result = match &*parts {
+            ["play", "quota"] => self.check_quota(&json),
             ["lab", name] => self.lab(id, name, &json).await,
-            ["rate-limit", "reset"] => self.start_over(id).await,
-            ["rate-limit", algorithm] => self.attempt(id, algorithm, &json).await,
-            ["rate-limit", algorithm, _] => self.burst(id, algorithm, &json).await,
+            ["rate-limit", "reset"] => self.demo_reset(id).await,
+            ["rate-limit", algorithm] => self.demo_request(id, algorithm, &json).await,
+            ["rate-limit", algorithm, _] => self.demo_burst(id, algorithm, &json).await,
             _ if head.method == Method::GET => Ok(self.about().await),
-            _ => self.play(id, &json).await,
+            _ => self.take_steps(id, &json).await,
         };
-        let mut response = answered.unwrap_or_else(|problem| problem.response());
+        let mut response = result.unwrap_or_else(|problem| problem.response());
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if said.is_none() {
+        if cookie.is_none() {
             headers.insert(header::SET_COOKIE, id.cookie());
         }
         Ok(response)
     }
 
-    /// What the page should know before it asks anything.
+    fn session(&self, id: SessionId) -> Arc<Session> {
+        let (session, evictions) = self.sessions.get_or_create(id);
+        self.store.evict(evictions);
+        session
+    }
+
+    /// The store and the bounds, for the page to start with.
     async fn about(&self) -> Response<Full<Bytes>> {
         let body = json!({
-            "store": self.real.kind(),
-            "reachable": self.real.reachable().await,
+            "store": self.store.kind(),
+            "reachable": self.store.is_reachable().await,
             "version": env!("CARGO_PKG_VERSION"),
-            "bounds": validate::told(),
+            "bounds": validate::bounds(),
         });
         response::value(StatusCode::OK, &body)
     }
 }
 
-/// Turns away what a page of somebody else's site asks in the name of its reader.
-fn same_site(headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses requests that a page of another site makes in the name of its visitor (CSRF).
+fn check_same_site(headers: &HeaderMap) -> Result<(), Problem> {
     let foreign = match headers.get("sec-fetch-site") {
         Some(site) => site != "same-origin" && site != "none",
-        // Not every browser says so, nor does any over plain HTTP from afar.
+        // Old browsers do not send it, nor does any over plain HTTP to another host.
         None => headers.get(header::ORIGIN).is_some_and(|origin| {
             let origin = origin.as_bytes();
             let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-            let named = origin
+            let authority = origin
                 .strip_prefix(b"http://")
                 .or_else(|| origin.strip_prefix(b"https://"));
-            named.is_none() || named != host
+            authority.is_none() || authority != host
         }),
     };
     if foreign {
-        let detail = "the question comes from a page of another site";
+        let detail = "the request comes from a page of another site";
         return Err(Problem::new(Code::ForeignOrigin, detail));
     }
     Ok(())

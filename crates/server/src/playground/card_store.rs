@@ -1,5 +1,4 @@
-//! Counters on the real clock: beside the server's own in this process, or in its Redis, and what
-//! happens there when nobody answers. Knows keys and limits; knows nothing of visitors.
+//! The counters of cards on the real clock: in a memory store of their own, or in the server's Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,55 +7,52 @@ use tallygate::http::Limits;
 use tallygate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
 use tokio::time::timeout;
 
-use super::sessions::Gone;
+use super::sessions::Eviction;
 use crate::state::Serving;
 
-/// Room for every card of every visitor.
+/// Room for every card of every session.
 const CAPACITY: usize = 40_000;
-/// How long a store may take to decide a step, to show a counter, or that it is there.
-const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// For a decision, an inspection or a probe.
+const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Where cards on the real clock are counted.
-pub(super) enum Real {
-    /// In this process, in a store of their own: visitors take no room of anybody else's.
-    Here(Limiter),
-    /// Where the server counts, under names of their own.
-    There(Arc<Serving>),
+pub(super) enum CardStore {
+    /// A store of their own: visitors take no capacity of the server's keys.
+    Memory(Limiter),
+    /// The server's store, under keys of their own.
+    Shared(Arc<Serving>),
 }
 
-impl Real {
-    pub(super) fn of(serving: &Arc<Serving>) -> Self {
+impl CardStore {
+    pub(super) fn new(serving: &Arc<Serving>) -> Self {
         match serving.limiter.store().kind() {
             "memory" => {
                 let store = MemoryStore::builder().capacity(CAPACITY).build();
                 // Its own limit plays no part.
-                Real::Here(Limiter::over(store, Quota::per_minute(1)))
+                CardStore::Memory(Limiter::over(store, Quota::per_minute(1)))
             }
-            _ => Real::There(Arc::clone(serving)),
+            _ => CardStore::Shared(Arc::clone(serving)),
         }
     }
 
-    /// What kind of store it is, in a word.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Real::Here(_) => "memory",
-            Real::There(serving) => serving.limiter.store().kind(),
+            CardStore::Memory(_) => "memory",
+            CardStore::Shared(serving) => serving.limiter.store().kind(),
         }
     }
 
-    /// Whether the store answers.
-    pub(super) async fn reachable(&self) -> bool {
+    pub(super) async fn is_reachable(&self) -> bool {
         match self {
-            Real::Here(_) => true,
-            Real::There(serving) => {
+            CardStore::Memory(_) => true,
+            CardStore::Shared(serving) => {
                 let limiter = &serving.limiter;
-                let probed = timeout(ANSWER_WITHIN, limiter.store().probe());
+                let probed = timeout(STORE_TIMEOUT, limiter.store().probe());
                 !limiter.store_is_down() && matches!(probed.await, Ok(Ok(())))
             }
         }
     }
 
-    /// Decides one step; without the store, as the server's policy says.
+    /// Decides one step; if the store fails, by the server's failure policy.
     pub(super) async fn decide(
         &self,
         key: &Key<'_>,
@@ -66,33 +62,33 @@ impl Real {
     ) -> Decision {
         let request = |limit| Request::new(key, limit).verb(verb).cost(cost);
         match self {
-            Real::Here(limiter) => limiter.decide(&request(&limits[0])).await,
-            Real::There(serving) => {
-                // Nobody's request waits behind a visitor's, and a visitor would rather know.
-                let patient = limits[0].clone().deadline(ANSWER_WITHIN);
-                serving.limiter.decide(&request(&patient)).await
+            CardStore::Memory(limiter) => limiter.decide(&request(&limits[0])).await,
+            CardStore::Shared(serving) => {
+                // Longer than the default: a visitor prefers an answer.
+                let limit = limits[0].clone().deadline(STORE_TIMEOUT);
+                serving.limiter.decide(&request(&limit)).await
             }
         }
     }
 
-    /// Looks at a counter; none if the store does not show it.
+    /// Reads a counter, or returns `None` if the store fails.
     pub(super) async fn look(&self, key: &Key<'_>, limits: &Limits) -> Option<Look> {
         match self {
-            Real::Here(limiter) => Some(limiter.store().look(key, &limits[0])),
-            Real::There(serving) => {
+            CardStore::Memory(limiter) => Some(limiter.store().look(key, &limits[0])),
+            CardStore::Shared(serving) => {
                 let look = serving.limiter.store().look(key, &limits[0]);
-                timeout(ANSWER_WITHIN, look).await.ok()?.ok()
+                timeout(STORE_TIMEOUT, look).await.ok()?.ok()
             }
         }
     }
 
-    /// Forgets counters; nobody waits for it.
-    pub(super) fn forget(&self, gone: impl IntoIterator<Item = Gone>) {
-        for Gone { key, limits } in gone {
+    /// Resets counters in the background.
+    pub(super) fn evict(&self, evictions: impl IntoIterator<Item = Eviction>) {
+        for Eviction { key, limits } in evictions {
             let request = Request::new(&key, &limits[0]).verb(Verb::Reset);
             match self {
-                Real::Here(limiter) => limiter.store().carry_out(&request),
-                Real::There(serving) => serving.limiter.store().carry_out(&request),
+                CardStore::Memory(limiter) => limiter.store().carry_out(&request),
+                CardStore::Shared(serving) => serving.limiter.store().carry_out(&request),
             }
         }
     }

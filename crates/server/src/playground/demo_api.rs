@@ -1,8 +1,6 @@
-//! `/api/rate-limit/…`: what the public demo redis-developer/redis-ratelimiting-js answers, on our
-//! counters. Knows its fields and its ways; knows nothing of the rest of the playground.
+//! `/api/rate-limit/…`: the HTTP API of the demo redis-developer/redis-ratelimiting-js.
 
-mod config;
-
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,132 +8,255 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 use tallygate::http::Limits;
-use tallygate::{Decision, Limit, RetryAfter, Verb};
+use tallygate::{Algorithm, Decision, Limit, Quota, QuotaError, RetryAfter, Verb};
 
-use super::Playground;
-use super::sessions::{Id, Visitor};
+use super::sessions::{Session, SessionId};
+use super::{Playground, validate};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use config::Config;
 
-/// What this API's cards are called before their algorithm: no visitor's own can be.
-const CARDS: &str = "\0rate-limit/";
-/// The requests of a burst unless told otherwise, and the most.
-const BURST: u64 = 10;
-const MOST_BURST: u64 = 50;
+/// In front of the names of this API's cards. No other card can have it: it is not printable.
+const CARD_PREFIX: &str = "\0rate-limit/";
+const DEFAULT_BURST: u64 = 10;
+const MAX_BURST: u64 = 50;
 
-/// What is asked; all of it may be left out, and what else is there plays no part, as in the demo.
+/// Numbers are read in millionths; finer digits are rounded.
+const MILLION: u64 = 1_000_000;
+/// Rates per second, in millionths.
+const RATES: RangeInclusive<u64> = MILLION / 1_000..=1_000 * MILLION;
+/// Windows in seconds, in millionths.
+const WINDOWS: RangeInclusive<u64> = MILLION / 1_000..=3_600 * MILLION;
+
+/// All fields are optional and unknown ones are ignored, as in the demo.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct Body {
     config: Option<Object<Config>>,
     count: Option<u64>,
 }
 
-/// One who asks, and what of.
-struct Attempt {
-    visitor: Arc<Visitor>,
+/// The settings of every algorithm; each uses its own.
+#[derive(Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Config {
+    max_requests: Number,
+    window_seconds: Number,
+    max_tokens: Number,
+    refill_rate: Number,
+    capacity: Number,
+    leak_rate: Number,
+    mode: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            max_requests: 10.into(),
+            window_seconds: 10.into(),
+            max_tokens: 10.into(),
+            refill_rate: 1.into(),
+            capacity: 10.into(),
+            leak_rate: 1.into(),
+            mode: "policing".to_owned(),
+        }
+    }
+}
+
+/// A parsed request.
+struct DemoRequest {
+    session: Arc<Session>,
     card: String,
     limits: Arc<Limits>,
+    count: Option<u64>,
 }
 
 impl Playground {
-    /// One request.
-    pub(super) async fn attempt(
+    pub(super) async fn demo_request(
         &self,
-        id: Id,
+        id: SessionId,
         algorithm: &str,
         json: &[u8],
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let (attempt, _) = self.asked(id, algorithm, json)?;
-        let answer = self.once(&attempt).await?;
-        Ok(response::value(StatusCode::OK, &answer))
+        let request = self.parse_demo(id, algorithm, json)?;
+        let decision = self.decide_demo(&request).await?;
+        Ok(response::value(StatusCode::OK, &decision))
     }
 
-    /// Several requests, one after the other.
-    pub(super) async fn burst(
+    /// Several requests in sequence.
+    pub(super) async fn demo_burst(
         &self,
-        id: Id,
+        id: SessionId,
         algorithm: &str,
         json: &[u8],
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let (attempt, count) = self.asked(id, algorithm, json)?;
-        // As the demo does it: none is as many as usual, too many are as many as may be.
-        let count = match count {
-            None | Some(0) => BURST,
-            Some(count) => count.min(MOST_BURST),
+        let request = self.parse_demo(id, algorithm, json)?;
+        // As in the demo: 0 means the default, and a count too large the maximum.
+        let count = match request.count {
+            None | Some(0) => DEFAULT_BURST,
+            Some(count) => count.min(MAX_BURST),
         };
-        let mut answers = Vec::new();
+        let mut decisions = Vec::new();
         for _ in 0..count {
-            answers.push(self.once(&attempt).await?);
+            decisions.push(self.decide_demo(&request).await?);
         }
-        Ok(response::value(StatusCode::OK, &Value::Array(answers)))
+        Ok(response::value(StatusCode::OK, &Value::Array(decisions)))
     }
 
-    fn asked(
-        &self,
-        id: Id,
-        algorithm: &str,
-        json: &[u8],
-    ) -> Result<(Attempt, Option<u64>), Problem> {
-        let asked = match json.trim_ascii() {
-            [] => Asked::default(),
-            json => response::parse::<Object<Asked>>(json)?.0,
-        };
-        let config = asked.config.map(|given| given.0).unwrap_or_default();
-        let limits = Limits::new([Limit::from(config.quota(algorithm)?)]);
-        let limits = Arc::new(limits.expect("one limit goes together with itself"));
-        let (visitor, gone) = self.visitors.visitor(id);
-        self.real.forget(gone);
-        let card = format!("{CARDS}{algorithm}");
-        let attempt = Attempt {
-            visitor,
-            card,
-            limits,
-        };
-        Ok((attempt, asked.count))
-    }
-
-    async fn once(&self, attempt: &Attempt) -> Result<Value, Problem> {
-        let Attempt {
-            visitor,
-            card,
-            limits,
-        } = attempt;
-        self.real.forget(visitor.uses(card, limits));
-        let key = visitor.id.key(card);
-        let decision = self.real.decide(&key, limits, Verb::Check, 1).await;
-        // A refusal for want of the store is no answer of a limit.
-        match decision.unavailable() {
-            true => Err(unavailable()),
-            false => Ok(answer(&decision)),
-        }
-    }
-
-    /// Forgets what this API has counted for a visitor.
-    pub(super) async fn start_over(&self, id: Id) -> Result<Response<Full<Bytes>>, Problem> {
-        let (visitor, gone) = self.visitors.visitor(id);
-        self.real.forget(gone);
-        for gone in visitor.forget_named(CARDS) {
-            let reset = self.real.decide(&gone.key, &gone.limits, Verb::Reset, 0);
-            let decision = reset.await;
-            if decision.degraded() {
+    /// Resets this API's counters of a session.
+    pub(super) async fn demo_reset(&self, id: SessionId) -> Result<Response<Full<Bytes>>, Problem> {
+        for evicted in self.session(id).evict(CARD_PREFIX) {
+            let reset = self
+                .store
+                .decide(&evicted.key, &evicted.limits, Verb::Reset, 0);
+            if reset.await.degraded() {
                 return Err(unavailable());
             }
         }
         Ok(response::value(StatusCode::OK, &json!({"ok": true})))
     }
+
+    fn parse_demo(
+        &self,
+        id: SessionId,
+        algorithm: &str,
+        json: &[u8],
+    ) -> Result<DemoRequest, Problem> {
+        let body = match json.trim_ascii() {
+            [] => Body::default(),
+            json => response::parse::<Object<Body>>(json)?.0,
+        };
+        let config = body.config.map(|config| config.0).unwrap_or_default();
+        let limits = Limits::new([Limit::from(config.quota(algorithm)?)]);
+        Ok(DemoRequest {
+            session: self.session(id),
+            card: format!("{CARD_PREFIX}{algorithm}"),
+            limits: Arc::new(limits.expect("a single limit has a distinct name")),
+            count: body.count,
+        })
+    }
+
+    async fn decide_demo(&self, request: &DemoRequest) -> Result<Value, Problem> {
+        let DemoRequest {
+            session,
+            card,
+            limits,
+            ..
+        } = request;
+        self.store.evict(session.touch(card, limits));
+        let key = session.id.key(card);
+        let decision = self.store.decide(&key, limits, Verb::Check, 1).await;
+        // The demo has no field for a refusal because of the store.
+        match decision.unavailable() {
+            true => Err(unavailable()),
+            false => Ok(to_json(&decision)),
+        }
+    }
+}
+
+impl Config {
+    fn quota(&self, algorithm: &str) -> Result<Quota, Problem> {
+        let bad_quota =
+            |error: QuotaError| Problem::new(Code::BadQuota, error.problem().to_string());
+        let algorithm = match (algorithm, &*self.mode) {
+            ("fixed-window", _) => Algorithm::FixedWindow,
+            ("sliding-window-log", _) => Algorithm::SlidingWindowLog,
+            ("sliding-window-counter", _) => Algorithm::SlidingWindowCounter,
+            ("token-bucket", _) => Algorithm::TokenBucket,
+            ("leaky-bucket", "policing") => Algorithm::LeakyPolicing,
+            ("leaky-bucket", "shaping") => Algorithm::LeakyShaping,
+            ("leaky-bucket", _) => {
+                let detail = "`mode` is not policing or shaping";
+                return Err(Problem::new(Code::BadField, detail));
+            }
+            _ => {
+                let detail = "the algorithms are fixed-window, sliding-window-log, \
+                              sliding-window-counter, token-bucket and leaky-bucket";
+                return Err(Problem::new(Code::UnknownAlgorithm, detail));
+            }
+        };
+        if algorithm.capacity_keyword().is_none() {
+            let limit = whole("maxRequests", &self.max_requests)?;
+            let window = in_range("windowSeconds", &self.window_seconds, WINDOWS)?;
+            // Periods are whole milliseconds.
+            let period = Duration::from_millis((window + 500) / 1_000);
+            return Quota::new(algorithm, limit, period).map_err(bad_quota);
+        }
+        let (capacity, rate) = match algorithm == Algorithm::TokenBucket {
+            true => (
+                whole("maxTokens", &self.max_tokens)?,
+                in_range("refillRate", &self.refill_rate, RATES)?,
+            ),
+            false => (
+                whole("capacity", &self.capacity)?,
+                in_range("leakRate", &self.leak_rate, RATES)?,
+            ),
+        };
+        let (limit, period) = fraction(rate);
+        let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(bad_quota)?;
+        validate::check_drain(&quota)?;
+        Ok(quota)
+    }
+}
+
+/// A rate in millionths as a limit and a period in whole seconds: 0.1/s is 1 per 10 s.
+fn fraction(rate: u64) -> (u32, Duration) {
+    let (mut divisor, mut rest) = (rate, MILLION);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    let limit = u32::try_from(rate / divisor).expect("the fastest rate is below 2^32 millionths");
+    (limit, Duration::from_secs(MILLION / divisor))
+}
+
+/// Parses the decimal text of a number, or returns `None` for negative and very large or small
+/// ones.
+fn millionths(number: &Number) -> Option<u64> {
+    let text = number.to_string();
+    let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
+    let digit = |at: usize| match decimals.as_bytes().get(at) {
+        None => Some(0),
+        Some(digit) => char::from(*digit).to_digit(10).map(u64::from),
+    };
+    let millionths = (0..6).try_fold(0, |sum, at| Some(sum * 10 + digit(at)?))?;
+    let rounded = u64::from(digit(6)? >= 5);
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(MILLION)?
+        .checked_add(millionths + rounded)
+}
+
+fn whole(name: &str, number: &Number) -> Result<u32, Problem> {
+    let max = u64::from(validate::MAX_LIMIT);
+    let value = in_range(name, number, MILLION..=max * MILLION)?;
+    match u32::try_from(value / MILLION) {
+        Ok(whole) if value.is_multiple_of(MILLION) => Ok(whole),
+        _ => {
+            let detail = format!("`{name}` {number} is not a whole number");
+            Err(Problem::new(Code::BadField, detail))
+        }
+    }
+}
+
+fn in_range(name: &str, number: &Number, range: RangeInclusive<u64>) -> Result<u64, Problem> {
+    match millionths(number) {
+        Some(value) if range.contains(&value) => Ok(value),
+        _ => {
+            let bound = |value: &u64| seconds(Duration::from_micros(*value));
+            let (min, max) = (bound(range.start()), bound(range.end()));
+            let detail = format!("`{name}` {number} is not {min} to {max}");
+            Err(Problem::new(Code::BadField, detail))
+        }
+    }
 }
 
 fn unavailable() -> Problem {
-    let detail = "the store of the counters did not answer";
-    Problem::new(Code::StoreUnavailable, detail)
+    Problem::new(Code::StoreUnavailable, "the store did not answer")
 }
 
-fn answer(decision: &Decision) -> Value {
+fn to_json(decision: &Decision) -> Value {
     let retry = match decision.retry_after() {
         Some(RetryAfter::After(wait)) => Some(wait),
         Some(RetryAfter::Never) | None => None,
@@ -150,7 +271,7 @@ fn answer(decision: &Decision) -> Value {
     })
 }
 
-/// Seconds to the microsecond, without a float in between that could round.
+/// Seconds to the microsecond, from digits: arithmetic on floats could round.
 fn seconds(wait: Duration) -> Value {
     let text = format!("{}.{:06}", wait.as_secs(), wait.subsec_micros());
     serde_json::from_str(&text).expect("digits are a number")
@@ -161,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_print_as_the_microseconds_they_are() {
+    fn seconds_are_exact_to_the_microsecond() {
         for (us, text) in [
             (1, "1e-6"),
             (100_000, "0.1"),
@@ -169,6 +290,77 @@ mod tests {
             (10_000_000, "10.0"),
         ] {
             assert_eq!(seconds(Duration::from_micros(us)).to_string(), text);
+        }
+    }
+
+    fn quota(algorithm: &str, config: &str) -> Result<String, Code> {
+        let Object(config) = response::parse::<Object<Config>>(config.as_bytes()).unwrap();
+        let quota = config.quota(algorithm).map_err(|problem| problem.code)?;
+        Ok(quota.to_string())
+    }
+
+    #[test]
+    fn settings_become_quotas() {
+        for (algorithm, config, text) in [
+            ("fixed-window", "{}", "fixed-window 10/10s"),
+            (
+                "sliding-window-log",
+                r#"{"maxRequests":3,"windowSeconds":0.5}"#,
+                "sliding-window-log 3/500ms",
+            ),
+            (
+                "sliding-window-counter",
+                r#"{"maxRequests":50,"windowSeconds":60,"mode":"unused"}"#,
+                "sliding-window-counter 50/min",
+            ),
+            ("token-bucket", "{}", "token-bucket 1/s burst 10"),
+            (
+                "token-bucket",
+                r#"{"maxTokens":5,"refillRate":0.1}"#,
+                "token-bucket 1/10s burst 5",
+            ),
+            (
+                "token-bucket",
+                r#"{"refillRate":2.5}"#,
+                "token-bucket 5/2s burst 10",
+            ),
+            (
+                "leaky-bucket",
+                r#"{"capacity":3,"leakRate":0.3}"#,
+                "leaky-bucket 3/10s burst 3",
+            ),
+            (
+                "leaky-bucket",
+                r#"{"leakRate":0.3333333333333333,"mode":"shaping"}"#,
+                "leaky-bucket 333333/11d13h46min40s queue 10",
+            ),
+        ] {
+            assert_eq!(quota(algorithm, config).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn bad_settings_are_rejected() {
+        for (algorithm, config) in [
+            ("fixed-window", r#"{"maxRequests":0}"#),
+            ("fixed-window", r#"{"maxRequests":1.5}"#),
+            ("fixed-window", r#"{"maxRequests":1001}"#),
+            ("fixed-window", r#"{"windowSeconds":-1}"#),
+            ("fixed-window", r#"{"windowSeconds":0}"#),
+            ("fixed-window", r#"{"windowSeconds":1e9}"#),
+            ("token-bucket", r#"{"refillRate":0}"#),
+            ("token-bucket", r#"{"refillRate":1e300}"#),
+            ("token-bucket", r#"{"refillRate":1e-7}"#),
+            ("token-bucket", r#"{"refillRate":1e17}"#),
+            ("token-bucket", r#"{"refillRate":-0.5}"#),
+            ("leaky-bucket", r#"{"mode":"drop"}"#),
+        ] {
+            assert_eq!(quota(algorithm, config), Err(Code::BadField), "{config}");
+        }
+        let slow = r#"{"capacity":1000,"leakRate":0.001}"#;
+        assert_eq!(quota("leaky-bucket", slow), Err(Code::BadQuota));
+        for slug in ["unknown-algo", "", "leaky-bucket-shaping", "leaky"] {
+            assert_eq!(quota(slug, "{}"), Err(Code::UnknownAlgorithm));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The labs: experiments of a moment on the real engine, each within bounds, a few at a time.
-//! Knows which there are and who may have one; leaves each to a file of its own.
+//! The labs: short experiments on the real engine, bounded and rate limited.
 
 mod boundary;
 mod greedy;
@@ -25,45 +24,39 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Playground;
-use super::sessions::Id;
+use super::sessions::SessionId;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::Serving;
 
-/// How many run at a time.
-const AT_ONCE: usize = 2;
-/// How long one waits for its turn.
-const TURN_WITHIN: Duration = Duration::from_secs(5);
-/// How long one may take.
-const LAB_WITHIN: Duration = Duration::from_secs(20);
-/// How often a visitor may have one, and how many of those are remembered.
-const EACH: &str = "token-bucket 1/s burst 12";
-const REMEMBERED: usize = 2_000;
+const MAX_CONCURRENT_LABS: usize = 2;
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+const LAB_TIMEOUT: Duration = Duration::from_secs(20);
+const SESSION_QUOTA: &str = "token-bucket 1/s burst 12";
+const LIMITER_CAPACITY: usize = 2_000;
 
-/// Who may have a lab, and when.
 pub(super) struct Labs {
-    turns: Arc<Semaphore>,
-    /// What is shown here is used here.
+    permits: Arc<Semaphore>,
     limiter: Limiter,
 }
 
 impl Default for Labs {
     fn default() -> Self {
-        let quota: Quota = EACH.parse().expect("it is a quota");
-        let store = MemoryStore::builder().capacity(REMEMBERED).build();
+        let quota: Quota = SESSION_QUOTA.parse().expect("the quota is valid");
+        let store = MemoryStore::builder().capacity(LIMITER_CAPACITY).build();
         Labs {
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_LABS)),
             limiter: Limiter::over(store, Limit::named("labs", quota)),
         }
     }
 }
 
 impl Playground {
-    /// Runs an experiment and answers what was measured.
+    /// Runs a lab and returns its measurements.
     pub(super) async fn lab(
         &self,
-        id: Id,
+        id: SessionId,
         name: &str,
         json: &[u8],
     ) -> Result<Response<Full<Bytes>>, Problem> {
@@ -71,24 +64,24 @@ impl Playground {
         if !decision.allowed() {
             return Ok(self.labs.refusal(&decision));
         }
-        let turns = Arc::clone(&self.labs.turns);
-        let Ok(Ok(turn)) = timeout(TURN_WITHIN, turns.acquire_owned()).await else {
-            let detail = format!("{AT_ONCE} labs run already; try again in a moment");
+        let permits = Arc::clone(&self.labs.permits);
+        let Ok(Ok(permit)) = timeout(START_TIMEOUT, permits.acquire_owned()).await else {
+            let detail = format!("{MAX_CONCURRENT_LABS} labs are running; try again later");
             return Err(Problem::new(Code::Busy, detail));
         };
         let (name, json) = (name.to_owned(), json.to_owned());
         let serving = Arc::clone(&self.serving);
-        // A lab goes on when whoever asked has left, and so long nobody else has its turn.
+        // Spawned: if the client disconnects, the lab continues and keeps its permit.
         let running = tokio::spawn(async move {
-            let _turn = turn;
-            measure(&name, &json, &serving).await
+            let _permit = permit;
+            run(&name, &json, &serving).await
         });
-        let measured = running.await.map_err(failed)??;
-        Ok(response::value(StatusCode::OK, &measured))
+        let measurements = running.await.map_err(failed)??;
+        Ok(response::value(StatusCode::OK, &measurements))
     }
 }
 
-async fn measure(name: &str, json: &[u8], serving: &Serving) -> Measured {
+async fn run(name: &str, json: &[u8], serving: &Serving) -> LabResult {
     match name {
         "boundary" => boundary::run(&settings(json)?),
         "race" => race::run(settings(json)?, serving.limiter.store()).await,
@@ -97,7 +90,7 @@ async fn measure(name: &str, json: &[u8], serving: &Serving) -> Measured {
         "greedy" => greedy::run(&settings(json)?),
         "stampede" => stampede::run(settings(json)?).await,
         _ => {
-            let detail = "there is boundary, race, skew, outage, greedy and stampede";
+            let detail = "the labs are boundary, race, skew, outage, greedy and stampede";
             Err(Problem::new(Code::NotFound, detail))
         }
     }
@@ -105,19 +98,20 @@ async fn measure(name: &str, json: &[u8], serving: &Serving) -> Measured {
 
 impl Labs {
     fn refusal(&self, decision: &Decision) -> Response<Full<Bytes>> {
-        let detail = format!("labs are limited to {EACH} for each visitor");
+        let detail = format!("labs are limited to {SESSION_QUOTA} per visitor");
         let mut response = Problem::new(Code::TooManyLabs, detail).response();
         let limits = Limits::new(self.limiter.limits().iter().cloned());
-        let limits = limits.expect("one limit goes together with itself");
-        let told = [&limits].into_iter();
-        Headers::default().write_decision(response.headers_mut(), decision, told);
+        let limits = limits.expect("a single limit has a distinct name");
+        Headers::default().write_decision(response.headers_mut(), decision, [&limits].into_iter());
         response
     }
 }
 
-/// Runs a lab on one thread of its own: nobody's requests wait, and the log does not tell of stores
-/// that were switched off on purpose.
-async fn apart<F: Future<Output = Measured>>(lab: impl FnOnce() -> F + Send + 'static) -> Measured {
+/// Runs a lab on a thread of its own, so that it delays no requests, and without logs: its stores
+/// fail on purpose.
+async fn on_own_thread<F: Future<Output = LabResult>>(
+    lab: impl FnOnce() -> F + Send + 'static,
+) -> LabResult {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -125,15 +119,14 @@ async fn apart<F: Future<Output = Measured>>(lab: impl FnOnce() -> F + Send + 's
             .map_err(failed)?;
         let silent = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(silent, || {
-            // Made within the runtime, whose clock it goes by.
-            let limited = async { timeout(LAB_WITHIN, lab()).await };
-            runtime.block_on(limited).map_err(failed)?
+            // `timeout` needs the runtime's context.
+            let lab = async { timeout(LAB_TIMEOUT, lab()).await };
+            runtime.block_on(lab).map_err(failed)?
         })
     };
     spawn_blocking(run).await.map_err(failed)?
 }
 
-/// The settings of a lab; what is left out is as usual.
 fn settings<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
     match json.trim_ascii() {
         [] => Ok(T::default()),
@@ -141,8 +134,7 @@ fn settings<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
     }
 }
 
-/// Whether a setting is one that a lab can run with.
-fn within<T: Display + PartialOrd>(
+fn check_range<T: Display + PartialOrd>(
     name: &str,
     value: T,
     range: RangeInclusive<T>,
@@ -150,15 +142,14 @@ fn within<T: Display + PartialOrd>(
     if range.contains(&value) {
         return Ok(());
     }
-    let (least, most) = range.into_inner();
-    let detail = format!("`{name}` {value} is not {least} to {most}");
+    let (min, max) = range.into_inner();
+    let detail = format!("`{name}` {value} is not {min} to {max}");
     Err(Problem::new(Code::BadField, detail))
 }
 
-/// A lab that could not go on, through nobody's fault who asked.
 fn failed(why: impl Display) -> Problem {
-    Problem::new(Code::StoreUnavailable, format!("the lab stopped: {why}"))
+    Problem::new(Code::StoreUnavailable, format!("the lab failed: {why}"))
 }
 
-/// What a lab measured.
-type Measured = Result<Value, Problem>;
+/// The measurements as JSON.
+type LabResult = Result<Value, Problem>;

@@ -1,5 +1,4 @@
-//! Who visits, and what cards each has: a bounded number of both. Knows cookies and states on
-//! supplied time; knows nothing of where other counters are.
+//! The sessions of visitors and their cards, both bounded in number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,30 +10,28 @@ use tallygate::Key;
 use tallygate::http::Limits;
 use tallygate_core::State;
 
-/// The most visitors; the one who has been idle longest is forgotten for another.
-const MOST_VISITORS: usize = 1_000;
-/// The most cards of a visitor; the one that was idle longest is forgotten for another.
-const MOST_CARDS: usize = 32;
-/// How many of those may be logs, which remember every request.
-const MOST_LOGS: usize = 8;
-/// When a visitor who does nothing is forgotten, at the next chance.
-const IDLE: Duration = Duration::from_secs(3_600);
+/// Beyond it, the session idle longest is evicted.
+const MAX_SESSIONS: usize = 1_000;
+/// Cards per session; beyond it, the card idle longest is evicted.
+const MAX_CARDS: usize = 32;
+/// Cards per session that may be logs, which store every request.
+const MAX_LOG_CARDS: usize = 8;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 const COOKIE: &str = "tallygate_visitor";
 
-/// What a visitor is known by: nobody can guess another's.
+/// An unguessable id, stored in a cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Id(u128);
+pub(super) struct SessionId(u128);
 
-impl Id {
-    /// One that nobody has, from the system's randomness by way of the standard library.
+impl SessionId {
     pub(super) fn random() -> Self {
+        // `RandomState` is keyed by the operating system's randomness.
         let half = || u128::from(RandomState::new().hash_one(0));
-        Id(half() << 64 | half())
+        SessionId(half() << 64 | half())
     }
 
-    /// The one that a request says.
-    pub(super) fn said(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_cookie(headers: &HeaderMap) -> Option<Self> {
         let cookies = headers.get_all(header::COOKIE).iter();
         let mut pairs = cookies
             .filter_map(|line| line.to_str().ok())
@@ -43,118 +40,112 @@ impl Id {
         let (_, text) = pairs.find(|(name, _)| *name == COOKIE)?;
         let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = (text.len() == 32 && digits).then(|| u128::from_str_radix(text, 16));
-        number?.ok().map(Id)
+        number?.ok().map(SessionId)
     }
 
-    /// The cookie by which the browser says it.
     pub(super) fn cookie(self) -> HeaderValue {
         let text = format!("{COOKIE}={:032x}; Path=/; HttpOnly; SameSite=Lax", self.0);
-        HeaderValue::try_from(text).expect("digits are a header's value")
+        HeaderValue::try_from(text).expect("hexadecimal digits are a valid header value")
     }
 
-    /// Who is limited, of this visitor's.
+    /// The key of a card's counter.
     pub(super) fn key(self, card: &str) -> Key<'static> {
-        // It stands in a cookie: no store outside this process keeps it in clear.
+        // The cookie is a credential: stores outside this process get its hash.
         Key::from("play").and_secret(self.0.to_be_bytes()).and(card)
     }
 }
 
-/// A card's counter that nobody will ask again.
-pub(super) struct Gone {
+/// A counter of an evicted card, to be reset in its store.
+pub(super) struct Eviction {
     pub(super) key: Key<'static>,
     pub(super) limits: Arc<Limits>,
 }
 
-/// Everybody who visits.
 #[derive(Default)]
-pub(super) struct Visitors {
-    known: Mutex<Known>,
+pub(super) struct Sessions {
+    table: Mutex<Table>,
 }
 
 #[derive(Default)]
-struct Known {
-    visitors: HashMap<Id, Kept>,
-    swept: Option<Instant>,
+struct Table {
+    entries: HashMap<SessionId, Entry>,
+    last_sweep: Option<Instant>,
 }
 
-struct Kept {
-    visitor: Arc<Visitor>,
-    seen: Instant,
-    /// Whether it ever came again. Who does not keep the cookie is a new visitor each time.
+struct Entry {
+    session: Arc<Session>,
+    last_used: Instant,
+    /// Whether it was used twice. A client without cookies starts a new session each time.
     returned: bool,
 }
 
-impl Visitors {
-    /// A visitor, known or new, and the cards of those who had to make room.
-    pub(super) fn visitor(&self, id: Id) -> (Arc<Visitor>, Vec<Gone>) {
+impl Sessions {
+    /// Returns a session, created if necessary, and the evicted counters.
+    pub(super) fn get_or_create(&self, id: SessionId) -> (Arc<Session>, Vec<Eviction>) {
         let now = Instant::now();
-        let mut known = locked(&self.known);
-        if let Some(kept) = known.visitors.get_mut(&id) {
-            kept.seen = now;
-            kept.returned = true;
-            return (Arc::clone(&kept.visitor), Vec::new());
+        let mut table = lock(&self.table);
+        if let Some(entry) = table.entries.get_mut(&id) {
+            entry.last_used = now;
+            entry.returned = true;
+            return (Arc::clone(&entry.session), Vec::new());
         }
-        let mut gone = known.sweep(now);
-        if known.visitors.len() >= MOST_VISITORS {
-            // Those who keep no cookie cannot push out those who do.
-            let visitors = known.visitors.iter();
-            let idlest = visitors.min_by_key(|(_, kept)| (kept.returned, kept.seen));
+        let mut evictions = table.sweep(now);
+        if table.entries.len() >= MAX_SESSIONS {
+            // Clients without cookies cannot evict those with one.
+            let entries = table.entries.iter();
+            let idlest = entries.min_by_key(|(_, entry)| (entry.returned, entry.last_used));
             let idlest = idlest.map(|(id, _)| *id);
-            let kept = idlest.and_then(|id| known.visitors.remove(&id));
-            gone.extend(kept.into_iter().flat_map(|kept| kept.visitor.forget()));
+            let entry = idlest.and_then(|id| table.entries.remove(&id));
+            evictions.extend(entry.into_iter().flat_map(|entry| entry.session.evict("")));
         }
-        let visitor = Arc::new(Visitor {
+        let session = Arc::new(Session {
             id,
             cards: Mutex::default(),
         });
-        let kept = Kept {
-            visitor: Arc::clone(&visitor),
-            seen: now,
+        let entry = Entry {
+            session: Arc::clone(&session),
+            last_used: now,
             returned: false,
         };
-        known.visitors.insert(id, kept);
-        (visitor, gone)
-    }
-
-    #[cfg(test)]
-    fn number(&self) -> usize {
-        locked(&self.known).visitors.len()
+        table.entries.insert(id, entry);
+        (session, evictions)
     }
 }
 
-impl Known {
-    /// Forgets those who do nothing, now and then.
-    fn sweep(&mut self, now: Instant) -> Vec<Gone> {
-        let idle = |since: Instant| now.saturating_duration_since(since) >= IDLE;
-        let swept = *self.swept.get_or_insert(now);
-        if !idle(swept) {
+impl Table {
+    /// Evicts idle sessions, at most once per timeout.
+    fn sweep(&mut self, now: Instant) -> Vec<Eviction> {
+        let idle = |since: Instant| now.saturating_duration_since(since) >= IDLE_TIMEOUT;
+        if !idle(*self.last_sweep.get_or_insert(now)) {
             return Vec::new();
         }
-        self.swept = Some(now);
-        let left = self.visitors.extract_if(|_, kept| idle(kept.seen));
-        left.flat_map(|(_, kept)| kept.visitor.forget()).collect()
+        self.last_sweep = Some(now);
+        let expired = self.entries.extract_if(|_, entry| idle(entry.last_used));
+        expired
+            .flat_map(|(_, entry)| entry.session.evict(""))
+            .collect()
     }
 }
 
-/// One visitor.
-pub(super) struct Visitor {
-    pub(super) id: Id,
+pub(super) struct Session {
+    pub(super) id: SessionId,
     cards: Mutex<Cards>,
 }
 
-/// The cards of a visitor.
+/// The cards of a session.
 #[derive(Default)]
 pub(super) struct Cards {
     list: Vec<Card>,
-    turns: u64,
+    /// Increases with every use of a card.
+    uses: u64,
 }
 
-/// Which clock a card goes by.
+/// The clock of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// That of the store, which keeps the counter.
+    /// The store's; the store has the counter.
     Real,
-    /// The page's own; the counter is kept here.
+    /// The page's; the card has the state.
     Supplied,
 }
 
@@ -162,112 +153,91 @@ struct Card {
     name: String,
     limits: Arc<Limits>,
     clock: Clock,
-    /// On supplied time only.
+    /// For `Clock::Supplied` only.
     state: State,
-    /// When it was last used, in turns.
-    used: u64,
+    last_use: u64,
 }
 
-impl Visitor {
-    /// The visitor's cards, for as long as they are held.
+impl Session {
     pub(super) fn cards(&self) -> MutexGuard<'_, Cards> {
-        locked(&self.cards)
+        lock(&self.cards)
     }
 
-    /// Forgets every card; gives those that a store keeps.
-    pub(super) fn forget(&self) -> Vec<Gone> {
-        let cards = std::mem::take(&mut self.cards().list);
-        let kept = cards.into_iter().filter_map(|card| card.gone(self.id));
-        kept.collect()
-    }
-
-    /// Forgets the cards on the real clock whose name begins so.
-    pub(super) fn forget_named(&self, start: &str) -> Vec<Gone> {
+    /// Removes the cards on the real clock whose name starts with `prefix`.
+    pub(super) fn evict(&self, prefix: &str) -> Vec<Eviction> {
         let mut cards = self.cards();
-        let named = |card: &mut Card| card.clock == Clock::Real && card.name.starts_with(start);
-        let gone: Vec<Card> = cards.list.extract_if(.., named).collect();
-        gone.into_iter()
-            .filter_map(|card| card.gone(self.id))
-            .collect()
+        let matches = |card: &mut Card| card.clock == Clock::Real && card.name.starts_with(prefix);
+        let removed = cards.list.extract_if(.., matches);
+        removed.filter_map(|card| card.evict(self.id)).collect()
     }
 
-    /// Notes that a card on the real clock is used; gives the one that had to make room.
-    pub(super) fn uses(&self, name: &str, limits: &Arc<Limits>) -> Option<Gone> {
-        let (_, gone) = self.cards().card(name, limits, Clock::Real);
-        gone.and_then(|card| card.gone(self.id))
+    /// Marks a card on the real clock as used, and returns the card evicted for it.
+    pub(super) fn touch(&self, name: &str, limits: &Arc<Limits>) -> Option<Eviction> {
+        let (_, evicted) = self.cards().card(name, limits, Clock::Real);
+        evicted?.evict(self.id)
     }
 }
 
 impl Cards {
-    /// The state of a card on supplied time, and one on the real clock that had to make room.
+    /// Returns the state of a card on supplied time, and the card evicted for it.
     pub(super) fn state(
         &mut self,
-        id: Id,
+        id: SessionId,
         name: &str,
         limits: &Arc<Limits>,
-    ) -> (&mut State, Option<Gone>) {
-        let (at, gone) = self.card(name, limits, Clock::Supplied);
-        let gone = gone.and_then(|card| card.gone(id));
-        (&mut self.list[at].state, gone)
+    ) -> (&mut State, Option<Eviction>) {
+        let (at, evicted) = self.card(name, limits, Clock::Supplied);
+        let eviction = evicted.and_then(|card| card.evict(id));
+        (&mut self.list[at].state, eviction)
     }
 
-    /// Where a card is, and the one that had to make room for it.
+    /// Returns the index of a card, created if necessary, and the card removed for it.
     fn card(&mut self, name: &str, limits: &Arc<Limits>, clock: Clock) -> (usize, Option<Card>) {
-        self.turns += 1;
-        let used = self.turns;
-        // As in a store: a counter goes by its key and its limit's name.
-        let is = |card: &Card| {
+        self.uses += 1;
+        // As in a store, a counter is identified by its key and the limit's name.
+        let is_same = |card: &Card| {
             card.name == name && card.clock == clock && card.limits[0].name() == limits[0].name()
         };
-        if let Some(at) = self.list.iter().position(is) {
+        if let Some(at) = self.list.iter().position(is_same) {
             let card = &mut self.list[at];
             card.limits = Arc::clone(limits);
-            card.used = used;
+            card.last_use = self.uses;
             return (at, None);
         }
-        let logs = |card: &Card| card.limits[0].quota().algorithm().is_log();
+        let is_log = |card: &Card| card.limits[0].quota().algorithm().is_log();
         let card = Card {
             name: name.to_owned(),
             limits: Arc::clone(limits),
             clock,
             state: State::New,
-            used,
+            last_use: self.uses,
         };
-        let crowded_logs =
-            logs(&card) && self.list.iter().filter(|card| logs(card)).count() >= MOST_LOGS;
-        let idlest = |among: &dyn Fn(&Card) -> bool| {
-            let each = self.list.iter().enumerate();
-            let each = each.filter(|(_, card)| among(card));
-            each.min_by_key(|(_, card)| card.used).map(|(at, _)| at)
-        };
-        let leaves = if crowded_logs {
-            idlest(&logs)
-        } else if self.list.len() >= MOST_CARDS {
-            idlest(&|_| true)
-        } else {
-            None
-        };
-        let gone = leaves.map(|at| self.list.swap_remove(at));
+        let logs_full =
+            is_log(&card) && self.list.iter().filter(|card| is_log(card)).count() >= MAX_LOG_CARDS;
+        let cards = self.list.iter().enumerate();
+        let idlest = (logs_full || self.list.len() >= MAX_CARDS).then(|| {
+            cards
+                .filter(|(_, card)| !logs_full || is_log(card))
+                .min_by_key(|(_, card)| card.last_use)
+        });
+        let idlest = idlest.flatten().map(|(at, _)| at);
+        let evicted = idlest.map(|at| self.list.swap_remove(at));
         self.list.push(card);
-        (self.list.len() - 1, gone)
+        (self.list.len() - 1, evicted)
     }
 }
 
 impl Card {
-    /// What a store has to forget with it.
-    fn gone(self, id: Id) -> Option<Gone> {
-        match self.clock {
-            Clock::Real => Some(Gone {
-                key: id.key(&self.name),
-                limits: self.limits,
-            }),
-            Clock::Supplied => None,
-        }
+    fn evict(self, id: SessionId) -> Option<Eviction> {
+        (self.clock == Clock::Real).then(|| Eviction {
+            key: id.key(&self.name),
+            limits: self.limits,
+        })
     }
 }
 
-/// Whoever panicked while holding it left nothing half done.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A panic cannot leave the data inconsistent, so poisoning is ignored.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -283,19 +253,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_says_who_it_is_and_nothing_else_does() {
-        let id = Id::random();
+    fn the_cookie_holds_the_id() {
+        let id = SessionId::random();
         let cookie = id.cookie();
         let cookie = cookie.to_str().unwrap();
         let pair = cookie.split(';').next().unwrap();
-        let said = |text: &str| {
+        let parse = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, text.parse().unwrap());
-            Id::said(&headers)
+            SessionId::from_cookie(&headers)
         };
-        assert!(said(pair) == Some(id));
-        assert!(said(&format!("a=b; {pair}; c=d")) == Some(id));
-        for wrong in [
+        assert!(parse(pair) == Some(id));
+        assert!(parse(&format!("a=b; {pair}; c=d")) == Some(id));
+        for bad in [
             "",
             "tallygate_visitor",
             "tallygate_visitor=",
@@ -304,39 +274,38 @@ mod tests {
             "tallygate_visitor=g0000000000000000000000000000000",
             "other=00000000000000000000000000000000",
         ] {
-            assert!(said(wrong).is_none(), "{wrong}");
+            assert!(parse(bad).is_none(), "{bad}");
         }
-        assert!(Id::random() != Id::random());
+        assert!(SessionId::random() != SessionId::random());
     }
 
     #[test]
-    fn the_idlest_visitor_makes_room_and_their_counters_are_given_back() {
-        let visitors = Visitors::default();
-        let first = Id(0);
-        let (visitor, _) = visitors.visitor(first);
-        visitor.uses("a", &limits("10/s"));
-        for number in 1..MOST_VISITORS {
-            let (_, gone) = visitors.visitor(Id(number as u128));
-            assert!(gone.is_empty());
+    fn the_session_idle_longest_is_evicted_with_its_counters() {
+        let sessions = Sessions::default();
+        let first = SessionId(0);
+        let (session, _) = sessions.get_or_create(first);
+        session.touch("a", &limits("10/s"));
+        for number in 1..MAX_SESSIONS {
+            let (_, evictions) = sessions.get_or_create(SessionId(number as u128));
+            assert!(evictions.is_empty());
         }
-        let (_, gone) = visitors.visitor(Id(u128::MAX));
-        assert_eq!(gone.len(), 1);
-        assert_eq!(gone[0].key, first.key("a"));
-        assert_eq!(visitors.number(), MOST_VISITORS);
+        let (_, evictions) = sessions.get_or_create(SessionId(u128::MAX));
+        assert_eq!(evictions.len(), 1);
+        assert_eq!(evictions[0].key, first.key("a"));
+        assert_eq!(lock(&sessions.table).entries.len(), MAX_SESSIONS);
     }
 
     #[test]
-    fn a_visitor_has_so_many_cards_and_fewer_logs() {
-        let (visitor, _) = Visitors::default().visitor(Id(1));
+    fn cards_and_logs_of_a_session_are_bounded() {
+        let (session, _) = Sessions::default().get_or_create(SessionId(1));
         let (window, log) = (limits("10/s"), limits("sliding-window-log 10/s"));
-        let gone = |limits| (0..100).filter_map(move |i| visitor.uses(&format!("{i}"), limits));
-        let logs = gone(&log).count();
-        assert_eq!(logs, 100 - MOST_LOGS);
-        let (visitor, _) = Visitors::default().visitor(Id(1));
-        let gone = |i: usize| visitor.uses(&format!("{i}"), &window);
-        assert_eq!((0..MOST_CARDS).filter_map(gone).count(), 0);
-        // The first was used again, so the second goes.
-        assert!(visitor.uses("0", &window).is_none());
-        assert!(visitor.uses("x", &window).unwrap().key == visitor.id.key("1"));
+        let touch = |i: usize| session.touch(&i.to_string(), &log);
+        assert_eq!((0..100).filter_map(touch).count(), 100 - MAX_LOG_CARDS);
+        let (session, _) = Sessions::default().get_or_create(SessionId(1));
+        let touch = |i: usize| session.touch(&i.to_string(), &window);
+        assert_eq!((0..MAX_CARDS).filter_map(touch).count(), 0);
+        // The first is used again, so the second is evicted.
+        assert!(session.touch("0", &window).is_none());
+        assert!(session.touch("x", &window).unwrap().key == session.id.key("1"));
     }
 }

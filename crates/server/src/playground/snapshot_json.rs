@@ -1,19 +1,18 @@
-//! A counter's state as a page draws it. Knows views; decides nothing.
+//! The state of a counter as JSON, for the page to draw.
 
 use serde_json::{Value, json};
 use tallygate::{Algorithm, CounterState, Quota};
 
-/// The most entries of a log that are shown: the newest.
-const MOST_ENTRIES: usize = 200;
+/// The newest entries of a log that are sent.
+const MAX_LOG_ENTRIES: usize = 200;
 
-/// The state of one card.
-pub(super) fn state(quota: &Quota, view: &CounterState) -> Value {
+pub(super) fn to_json(quota: &Quota, state: &CounterState) -> Value {
     let algorithm = quota.algorithm();
     let kind = match algorithm.is_shaping() {
         true => algorithm.behaviour(),
         false => algorithm.name(),
     };
-    match view {
+    match state {
         CounterState::Window {
             start_us,
             end_us,
@@ -33,22 +32,22 @@ pub(super) fn state(quota: &Quota, view: &CounterState) -> Value {
         }),
         CounterState::Log { entries } => {
             let used: u64 = entries.iter().map(|(_, units)| units).sum();
-            let older = entries.len().saturating_sub(MOST_ENTRIES);
+            let older = entries.len().saturating_sub(MAX_LOG_ENTRIES);
             let entry = |(t_us, units): &(u64, u64)| json!({"t_us": t_us, "units": units});
-            let shown: Vec<Value> = entries[older..].iter().map(entry).collect();
-            json!({"kind": kind, "entries": shown, "used": used})
+            let newest: Vec<Value> = entries[older..].iter().map(entry).collect();
+            json!({"kind": kind, "entries": newest, "used": used})
         }
         CounterState::Level { used_milli } => {
             let capacity = quota.capacity();
             let level = match algorithm == Algorithm::TokenBucket {
-                // What is not used; below 0 in debt.
+                // The tokens left; negative in debt.
                 true => i128::from(capacity) * 1_000 - i128::from(*used_milli),
                 false => i128::from(*used_milli),
             };
             let level = i64::try_from(level).unwrap_or(i64::MIN);
             json!({"kind": kind, "level_milli": level, "capacity": capacity})
         }
-        // A view of a later version of the library.
+        // `CounterState` is non-exhaustive.
         _ => Value::Null,
     }
 }
@@ -58,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_bucket_shows_what_is_left_and_the_others_what_is_used() {
+    fn a_token_bucket_shows_tokens_left_and_others_units_used() {
         let level = |text: &str, used_milli| {
             let quota: Quota = text.parse().unwrap();
-            let shown = state(&quota, &CounterState::Level { used_milli });
+            let json = to_json(&quota, &CounterState::Level { used_milli });
             (
-                shown["kind"].as_str().unwrap().to_owned(),
-                shown["level_milli"].as_i64(),
+                json["kind"].as_str().unwrap().to_owned(),
+                json["level_milli"].as_i64(),
             )
         };
         let bucket = "token-bucket 10/s burst 5";
@@ -78,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_log_the_newest_are_shown_and_all_are_counted() {
+    fn a_long_log_shows_the_newest_entries_and_counts_all() {
         let quota: Quota = "sliding-window-log 1000/min".parse().unwrap();
         let entries: Vec<(u64, u64)> = (0..1_000).map(|at| (at, 2)).collect();
-        let shown = state(&quota, &CounterState::Log { entries });
-        assert_eq!(shown["used"], 2_000);
-        assert_eq!(shown["entries"].as_array().unwrap().len(), MOST_ENTRIES);
-        assert_eq!(shown["entries"][0]["t_us"], 800);
+        let json = to_json(&quota, &CounterState::Log { entries });
+        assert_eq!(json["used"], 2_000);
+        assert_eq!(json["entries"].as_array().unwrap().len(), MAX_LOG_ENTRIES);
+        assert_eq!(json["entries"][0]["t_us"], 800);
     }
 }

@@ -1,5 +1,5 @@
-//! The greedy tenant: one who asks too much beside one who does not, under one limit for all, one
-//! for each, and one for each by what they pay for. On a clock that is moved by hand.
+//! A tenant that sends too much next to one that does not, with a shared limit, a limit each, and
+//! tiers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tallygate::{Limiter, ManualClock, MemoryStore, Quota};
 
-use super::{Measured, failed, within};
+use super::{LabResult, check_range, failed};
 
-/// The seconds that it lasts; the modest tenant asks once in each.
+/// The duration; the modest tenant sends one request per second.
 const SECONDS: u32 = 10;
 const SHARED: &str = "sliding-window-log 20/min";
 const OWN: &str = "sliding-window-log 10/min";
@@ -29,29 +29,26 @@ impl Default for Settings {
     }
 }
 
-/// One who asks.
 struct Tenant {
     name: &'static str,
-    /// Who is limited when they ask.
     key: &'static str,
     quota: &'static str,
-    /// How often they ask, a second.
-    asks: u32,
+    requests_per_second: u32,
 }
 
-pub(super) fn run(settings: &Settings) -> Measured {
-    within("greedy", settings.greedy, 1..=100)?;
+pub(super) fn run(settings: &Settings) -> LabResult {
+    check_range("greedy", settings.greedy, 1..=100)?;
     let greedy = |key, quota| Tenant {
         name: "greedy",
         key,
         quota,
-        asks: settings.greedy,
+        requests_per_second: settings.greedy,
     };
     let modest = |key, quota| Tenant {
         name: "modest",
         key,
         quota,
-        asks: 1,
+        requests_per_second: 1,
     };
     Ok(json!({
         "greedy": settings.greedy,
@@ -74,7 +71,7 @@ fn compete(tenants: [Tenant; 2]) -> Result<Vec<Value>, super::Problem> {
         for (tenant, admitted) in tenants.iter().zip(&mut admitted) {
             let quota: Quota = tenant.quota.parse().map_err(failed)?;
             let limiter = limiter.with(quota);
-            for _ in 0..tenant.asks {
+            for _ in 0..tenant.requests_per_second {
                 *admitted += u32::from(limiter.check(tenant.key).allowed());
             }
         }
@@ -84,7 +81,7 @@ fn compete(tenants: [Tenant; 2]) -> Result<Vec<Value>, super::Problem> {
         json!({
             "tenant": tenant.name,
             "quota": tenant.quota,
-            "sent": tenant.asks * SECONDS,
+            "sent": tenant.requests_per_second * SECONDS,
             "admitted": admitted,
         })
     });

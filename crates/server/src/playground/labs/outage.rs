@@ -1,6 +1,5 @@
-//! The store goes down: what several replicas let through before, during and after, under each
-//! policy. The library decides and recovers by itself; only the store is one that can be switched
-//! off.
+//! A store outage: what several replicas admit before, during and after it, with each failure
+//! policy.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,12 +14,11 @@ use tallygate::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Measured, apart, failed, within};
+use super::{LabResult, check_range, failed, on_own_thread};
 
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long the replicas may take to notice that the store is back.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
-const LOOKED_EVERY: Duration = Duration::from_millis(10);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,26 +36,26 @@ impl Default for Settings {
     }
 }
 
-pub(super) async fn run(settings: Settings) -> Measured {
-    within("limit", settings.limit, 1..=100)?;
-    within("replicas", settings.replicas, 1..=8)?;
-    apart(move || every_policy(settings)).await
+pub(super) async fn run(settings: Settings) -> LabResult {
+    check_range("limit", settings.limit, 1..=100)?;
+    check_range("replicas", settings.replicas, 1..=8)?;
+    on_own_thread(move || run_policies(settings)).await
 }
 
-async fn every_policy(settings: Settings) -> Measured {
+async fn run_policies(settings: Settings) -> LabResult {
     let Settings { limit, replicas } = settings;
-    let number = NonZeroU32::new(replicas).unwrap_or(NonZeroU32::MIN);
+    let count = NonZeroU32::new(replicas).unwrap_or(NonZeroU32::MIN);
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, PERIOD).map_err(failed)?;
     let mut policies = Vec::new();
     for (name, policy) in [
         ("open", OnFailure::Open),
         ("closed", OnFailure::Closed),
-        ("local", OnFailure::Local(Replicas::Fixed(number))),
+        ("local", OnFailure::Local(Replicas::Fixed(count))),
     ] {
-        let outage = Outage::of(quota, policy, replicas);
-        let mut shown = outage.run(2 * limit).await?;
-        shown["policy"] = json!(name);
-        policies.push(shown);
+        let outage = Outage::new(quota, policy, replicas);
+        let mut result = outage.run(2 * limit).await?;
+        result["policy"] = json!(name);
+        policies.push(result);
     }
     Ok(json!({
         "quota": quota.to_string(),
@@ -70,15 +68,15 @@ async fn every_policy(settings: Settings) -> Measured {
 /// Replicas over one store.
 struct Outage {
     clock: Arc<ManualClock>,
-    store: Arc<Switched>,
-    replicas: Vec<Limiter<Switched>>,
+    store: Arc<SwitchableStore>,
+    replicas: Vec<Limiter<SwitchableStore>>,
 }
 
 impl Outage {
-    fn of(quota: Quota, policy: OnFailure, replicas: u32) -> Self {
+    fn new(quota: Quota, policy: OnFailure, replicas: u32) -> Self {
         let clock = Arc::new(ManualClock::at(1_000_000_000_000));
         let counters = MemoryStore::builder().capacity(8);
-        let store = Arc::new(Switched {
+        let store = Arc::new(SwitchableStore {
             counters: Arc::new(counters.clock(Arc::clone(&clock)).build()),
             on: AtomicBool::new(true),
         });
@@ -90,26 +88,26 @@ impl Outage {
         }
     }
 
-    async fn run(self, sent: u32) -> Measured {
+    async fn run(self, sent: u32) -> LabResult {
         let before = self.send(sent).await;
-        // A period later everybody's limit is as new.
+        // After a period, all counters are as new.
         self.clock.advance(PERIOD);
         self.store.on.store(false, Ordering::Relaxed);
         let during = self.send(sent).await;
         self.store.on.store(true, Ordering::Relaxed);
-        let noticed = timeout(BACK_WITHIN, async {
+        let recovered = timeout(RECOVERY_TIMEOUT, async {
             while self.replicas.iter().any(Limiter::store_is_down) {
-                sleep(LOOKED_EVERY).await;
+                sleep(POLL_INTERVAL).await;
             }
         });
-        if noticed.await.is_err() {
-            return Err(failed("the replicas did not notice that the store is back"));
+        if recovered.await.is_err() {
+            return Err(failed("the replicas did not detect that the store is back"));
         }
         let after = self.send(sent).await;
         Ok(json!({
-            "before": before.shown(sent),
-            "during": during.shown(sent),
-            "after": after.shown(sent),
+            "before": before.to_json(sent),
+            "during": during.to_json(sent),
+            "after": after.to_json(sent),
             "degraded": before.degraded + during.degraded + after.degraded,
         }))
     }
@@ -118,13 +116,12 @@ impl Outage {
     async fn send(&self, sent: u32) -> Tally {
         let mut tally = Tally::default();
         for (_, replica) in (0..sent).zip(self.replicas.iter().cycle()) {
-            tally.count(&replica.decide(&replica.request("everybody")).await);
+            tally.count(&replica.decide(&replica.request("all")).await);
         }
         tally
     }
 }
 
-/// What came of some requests.
 #[derive(Default)]
 struct Tally {
     admitted: u32,
@@ -145,7 +142,7 @@ impl Tally {
         }
     }
 
-    fn shown(&self, sent: u32) -> Value {
+    fn to_json(&self, sent: u32) -> Value {
         json!({
             "sent": sent,
             "admitted": self.admitted,
@@ -156,13 +153,13 @@ impl Tally {
 }
 
 /// A store that can be switched off.
-struct Switched {
+struct SwitchableStore {
     counters: Arc<MemoryStore<Arc<ManualClock>>>,
     on: AtomicBool,
 }
 
-impl Switched {
-    fn answers(&self) -> Result<(), StoreError> {
+impl SwitchableStore {
+    fn check_on(&self) -> Result<(), StoreError> {
         match self.on.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err(StoreError::of(
@@ -173,25 +170,25 @@ impl Switched {
     }
 }
 
-impl Store for Switched {
+impl Store for SwitchableStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        self.answers()?;
+        self.check_on()?;
         Ok(self.counters.decide(request))
     }
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
-        if self.answers().is_ok() {
+        if self.check_on().is_ok() {
             self.counters.carry_out(request);
         }
     }
 
     fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
-        if self.answers().is_ok() {
+        if self.check_on().is_ok() {
             self.counters.undo(request, decision);
         }
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        self.answers()
+        self.check_on()
     }
 }

@@ -1,14 +1,13 @@
-//! The race: many clients at once against read, check and write, and against one atomic step, where
-//! the server counts. The race itself is the command line's.
+//! `tallygate race` in the server's store.
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Measured, failed, within};
+use super::{LabResult, check_range, failed};
 use crate::command::race::{Field, Round, over};
 use crate::store::Counters;
 
-/// Luck plays a part in each; the worst is told.
+/// The result depends on scheduling; the worst round is reported.
 const ROUNDS: u32 = 5;
 
 #[derive(Deserialize)]
@@ -27,10 +26,10 @@ impl Default for Settings {
     }
 }
 
-pub(super) async fn run(settings: Settings, counters: &Counters) -> Measured {
+pub(super) async fn run(settings: Settings, counters: &Counters) -> LabResult {
     let Settings { clients, limit } = settings;
-    within("clients", clients, 2..=64)?;
-    within("limit", limit, 1..=64)?;
+    check_range("clients", clients, 2..=64)?;
+    check_range("limit", limit, 1..=64)?;
     let field = Field {
         clients,
         limit,

@@ -1,5 +1,5 @@
-//! The skewed clock: two servers whose clocks differ count together, once each by its own clock and
-//! once by the store's. On supplied time; the core decides.
+//! Two servers with different clocks share a counter, once by their own clocks and once by the
+//! store's.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tallygate::{Algorithm, Quota, Verb};
 use tallygate_core::{State, evaluate};
 
-use super::{Measured, failed, within};
+use super::{LabResult, check_range, failed};
 
 const SECOND_US: u64 = 1_000_000;
-/// What the store's clock shows.
+/// The store's time.
 const NOW_US: u64 = 1_000_000 * SECOND_US;
 
 #[derive(Deserialize)]
@@ -32,17 +32,17 @@ impl Default for Settings {
     }
 }
 
-pub(super) fn run(settings: &Settings) -> Measured {
+pub(super) fn run(settings: &Settings) -> LabResult {
     let &Settings {
         skew_s,
         limit,
         period_s,
     } = settings;
-    within("skew_s", skew_s, 0..=3_600)?;
-    within("limit", limit, 1..=100)?;
-    within("period_s", period_s, 1..=3_600)?;
+    check_range("skew_s", skew_s, 0..=3_600)?;
+    check_range("limit", limit, 1..=100)?;
+    check_range("period_s", period_s, 1..=3_600)?;
     let period = Duration::from_secs(period_s);
-    // It counts exactly: whatever is too much is the clocks' doing.
+    // Exact: any excess is due to the clocks.
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, period).map_err(failed)?;
     let skewed = [NOW_US, NOW_US + skew_s * SECOND_US];
     Ok(json!({
@@ -56,13 +56,12 @@ pub(super) fn run(settings: &Settings) -> Measured {
     }))
 }
 
-/// How many get in of a limit's worth through each of two servers, all at the same moment, by what
-/// each server's clock shows.
+/// How many requests are admitted if each of two servers sends the whole limit at its own time.
 fn admitted(quota: &Quota, clocks: [u64; 2]) -> Value {
     let mut state = State::New;
     let servers = clocks.map(|t_us| {
-        let ask = |_: &u32| evaluate(quota, &mut state, Verb::Check, 1, t_us).allowed();
-        (0..quota.limit()).filter(ask).count()
+        let allowed = |_: &u32| evaluate(quota, &mut state, Verb::Check, 1, t_us).allowed();
+        (0..quota.limit()).filter(allowed).count()
     });
     json!({"admitted": servers[0] + servers[1], "servers": servers})
 }
