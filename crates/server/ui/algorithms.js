@@ -1,14 +1,14 @@
-// The six behaviours: what each is called, starts with and is told of. Words only.
+// The six algorithms: names, default quotas, texts and worst cases.
 
-export const BEHAVIOURS = [
+export const ALGORITHMS = [
   {
     id: 'fixed',
     kind: 'fixed-window',
     name: 'Fixed window',
     quota: 'fixed-window 10/10s',
-    line: 'One count a window, then forgotten.',
-    strength: 'Two numbers a key, and anybody can be told when the count starts again.',
-    catch: 'Twice the limit can pass around a boundary: all of it at the end of one window and all of it again at the start of the next.',
+    tagline: 'One count per window, then reset.',
+    strength: 'Two numbers per key, and an obvious reset time.',
+    weakness: 'Up to twice the limit passes around a boundary: the whole limit at the end of one window and again at the start of the next.',
     use: 'Billing periods and daily caps.',
     worst: (q, x) => q.limit * (Math.ceil(x / q.period) + 1),
     formula: 'limit × (⌈span ÷ period⌉ + 1)',
@@ -18,10 +18,10 @@ export const BEHAVIOURS = [
     kind: 'sliding-window-log',
     name: 'Sliding log',
     quota: 'sliding-window-log 10/10s',
-    line: 'Remembers every request of the last period.',
-    strength: 'Exact: no span of one period, wherever it starts, holds more than the limit.',
-    catch: 'It pays in memory, 8 bytes and more for every request it remembers. After a burst nothing fits until that burst is one period old.',
-    use: 'Logins, and whatever must be exact.',
+    tagline: 'Stores every request of the last period.',
+    strength: 'Exact: no span of one period contains more than the limit.',
+    weakness: 'Memory: 8 bytes or more per stored request. After a burst, nothing fits until the burst is one period old.',
+    use: 'Logins, and anything that must be exact.',
     worst: (q, x) => q.limit * Math.ceil(x / q.period),
     formula: 'limit × ⌈span ÷ period⌉',
   },
@@ -30,10 +30,10 @@ export const BEHAVIOURS = [
     kind: 'sliding-window-counter',
     name: 'Sliding counter',
     quota: 'sliding-window-counter 10/10s',
-    line: 'This window, and what is left of the last.',
-    strength: 'Nearly the log, for three numbers a key: the old count fades instead of vanishing.',
-    catch: 'It estimates, as if the last window’s requests had come evenly. Who sends the whole limit at once every period is refused some of it.',
-    use: 'Most things. It is the default.',
+    tagline: 'The current window plus a share of the previous one.',
+    strength: 'Nearly as exact as the log, with three numbers per key: the previous count fades out.',
+    weakness: 'An estimate that assumes evenly spread requests in the previous window. A client that sends its whole limit at once every period has some of it refused.',
+    use: 'Most cases. It is the default.',
     worst: (q, x) => Math.floor(q.limit * (1 + x / q.period)) + 1,
     formula: 'limit × (1 + span ÷ period) + 1',
   },
@@ -42,10 +42,10 @@ export const BEHAVIOURS = [
     kind: 'token-bucket',
     name: 'Token bucket',
     quota: 'token-bucket 10/10s burst 10',
-    line: 'Tokens drip in; a request takes one out.',
-    strength: 'Silence is banked and may be spent at once: rate and burst are set apart.',
-    catch: 'After a silence a whole burst and a period’s refill pass within one period.',
-    use: 'APIs whose clients come in bursts.',
+    tagline: 'Tokens are added at a fixed rate; a request takes one.',
+    strength: 'Rate and burst are independent: unused tokens accumulate and can be spent at once.',
+    weakness: 'After a pause, a whole burst plus one period’s refill pass within one period.',
+    use: 'APIs with bursty clients.',
     worst: (q, x) => Math.floor(q.capacity + (q.limit * x) / q.period),
     formula: 'burst + limit × span ÷ period',
   },
@@ -54,10 +54,10 @@ export const BEHAVIOURS = [
     kind: 'leaky-bucket',
     name: 'Leaky bucket, policing',
     quota: 'leaky-bucket 10/10s burst 10',
-    line: 'Requests pour in; what would spill is refused.',
-    strength: 'The token bucket upside down: starts empty, gives the same answers.',
-    catch: 'Only the picture differs. A small burst makes it strict, a large one lets surges through.',
-    use: 'The same as the token bucket, seen from the other side.',
+    tagline: 'Requests fill the bucket; an overflow is refused.',
+    strength: 'The mirror image of the token bucket: starts empty, decides the same.',
+    weakness: 'A small burst is strict, a large one admits surges.',
+    use: 'The same as the token bucket.',
     worst: (q, x) => Math.floor(q.capacity + (q.limit * x) / q.period),
     formula: 'burst + limit × span ÷ period',
   },
@@ -66,21 +66,21 @@ export const BEHAVIOURS = [
     kind: 'leaky-bucket-shaping',
     name: 'Leaky bucket, shaping',
     quota: 'leaky-bucket 10/10s queue 10',
-    line: 'Requests queue, and leave at an even pace.',
-    strength: 'Whatever comes in, the way out is even: the next place is told as a delay.',
-    catch: 'It buys calm with waiting. Callers hold connections open while they stand in line.',
-    use: 'Calling something that must not be hurried.',
+    tagline: 'Requests queue and leave at an even rate.',
+    strength: 'Even output for any input: every admitted request gets a delay.',
+    weakness: 'Latency: clients keep connections open while they wait.',
+    use: 'Protecting a service that cannot handle bursts.',
     worst: (q, x) => Math.floor(q.capacity + (q.limit * x) / q.period),
     formula: 'queue + limit × span ÷ period',
-    // What goes ahead after its delay.
-    passing: (q, x) => Math.floor((q.limit * x) / q.period) + 1,
+    // The worst case after the delay.
+    delayedWorst: (q, x) => Math.floor((q.limit * x) / q.period) + 1,
   },
 ];
 
-/** Whether a quota that was read is one of this behaviour. */
-export function matches(behaviour, quota) {
-  if (behaviour.kind === 'leaky-bucket-shaping') {
+/** Whether a parsed quota has this algorithm. */
+export function matches(algorithm, quota) {
+  if (algorithm.kind === 'leaky-bucket-shaping') {
     return quota.algorithm === 'leaky-bucket' && quota.word === 'queue';
   }
-  return quota.algorithm === behaviour.kind && quota.word !== 'queue';
+  return quota.algorithm === algorithm.kind && quota.word !== 'queue';
 }

@@ -1,7 +1,7 @@
-// What the page asks the server. One question is under way at a time, and what comes up meanwhile
-// travels together in the next. Knows the wire; knows nothing of the page.
+// The playground's HTTP client. One request is in flight at a time; steps queued meanwhile are sent
+// together in the next one.
 
-/** An answer that says what was wrong with the question. */
+/** An error response. */
 export class Problem extends Error {
   constructor(status, body) {
     super(body?.detail ?? `the server answered ${status}`);
@@ -10,11 +10,12 @@ export class Problem extends Error {
   }
 }
 
-/** How many steps go into one question, and how many may wait: beyond that, traffic is dropped. */
-const MOST_STEPS = 500;
-const MOST_WAITING = 3000;
+/** Steps per request. */
+const MAX_STEPS = 500;
+/** Queued steps; beyond that, traffic is dropped. */
+const MAX_QUEUED = 3000;
 
-async function ask(path, body) {
+async function fetchJson(path, body) {
   const options = body && {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -25,35 +26,35 @@ async function ask(path, body) {
   return response.json();
 }
 
-/** Where the counters are, whether they answer, and how large things may be. */
-export const about = () => ask('/api/play');
+/** The store, whether it is reachable, and the bounds of quotas. */
+export const about = () => fetchJson('/api/play');
 
-/** Runs a lab on the server and answers what it measured. */
-export const lab = (name, settings) => ask(`/api/lab/${name}`, settings);
+/** Runs a lab on the server and returns its measurements. */
+export const lab = (name, settings) => fetchJson(`/api/lab/${name}`, settings);
 
-/** Whether a text is a quota: `{ quota, problem }`, its one canonical text or what is wrong with it. */
-export const judge = (text) => ask('/api/play/quota', { quota: text });
+/** Checks a quota: `{ quota, problem }`, its canonical text or what is wrong with it. */
+export const checkQuota = (text) => fetchJson('/api/play/quota', { quota: text });
 
-/** The line in which steps wait for their turn. */
-export class Line {
+/** Queues steps and sends them in batches. */
+export class StepQueue {
   #clock;
-  #waiting = [];
+  #queue = [];
   #busy = false;
 
   constructor(clock) {
     this.#clock = clock;
-    /** Called with the outcome of every question. */
-    this.onheard = () => {};
-    this.onlost = () => {};
+    /** Called with every response, or with the error. */
+    this.onresponse = () => {};
+    this.onerror = () => {};
   }
 
   get full() {
-    return this.#waiting.length >= MOST_WAITING;
+    return this.#queue.length >= MAX_QUEUED;
   }
 
   /**
-   * Sends steps, each `{ card, quota, verb, cost, t_us }`, and hands each answer to `then`. Resolves
-   * when all are answered, lost or forgotten.
+   * Sends steps, each `{ card, quota, verb, cost, t_us }`, and calls `then` with each answer. Resolves
+   * when all are answered, failed or dropped.
    */
   send(steps, then) {
     const { supplied } = this.#clock;
@@ -62,38 +63,38 @@ export class Line {
       if (room.length === 0) resolve();
       room.forEach((step, at) => {
         const last = at === room.length - 1;
-        this.#waiting.push({ step, supplied, then, done: last ? resolve : () => {} });
+        this.#queue.push({ step, supplied, then, done: last ? resolve : () => {} });
       });
       this.#go();
     });
   }
 
-  /** Forgets what has not left yet. */
+  /** Drops the steps that are not sent yet. */
   clear() {
-    this.#waiting.splice(0).forEach(({ done }) => done());
+    this.#queue.splice(0).forEach(({ done }) => done());
   }
 
   async #go() {
     if (this.#busy) return;
     this.#busy = true;
-    while (this.#waiting.length > 0) {
-      const { supplied } = this.#waiting[0];
-      const ready = this.#waiting.slice(0, MOST_STEPS);
+    while (this.#queue.length > 0) {
+      const { supplied } = this.#queue[0];
+      const ready = this.#queue.slice(0, MAX_STEPS);
       const other = ready.findIndex((one) => one.supplied !== supplied);
-      const batch = this.#waiting.splice(0, other < 0 ? ready.length : other);
+      const batch = this.#queue.splice(0, other < 0 ? ready.length : other);
       const steps = batch.map(({ step: { t_us, ...step } }) => (supplied ? { ...step, t_us } : step));
       try {
         const sent = performance.now();
-        const answer = await ask('/api/play', { clock: supplied ? 'supplied' : 'real', steps });
-        if (!supplied) this.#clock.heard(answer.now_us, sent, performance.now());
+        const answer = await fetchJson('/api/play', { clock: supplied ? 'supplied' : 'real', steps });
+        if (!supplied) this.#clock.sync(answer.now_us, sent, performance.now());
         answer.answers.forEach((one, at) => {
           const { step, then } = batch[at];
           then(one, supplied ? step.t_us : one.now_us ?? answer.now_us, step);
         });
-        this.onheard(answer);
+        this.onresponse(answer);
       } catch (error) {
-        // Counted or not, nobody knows: nothing is sent twice.
-        this.onlost(error);
+        // Not retried: the steps may have been counted.
+        this.onerror(error);
       }
       batch.forEach(({ done }) => done());
     }

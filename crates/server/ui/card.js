@@ -1,115 +1,113 @@
-// One behaviour on the page: its picture, its settings, its buttons, its answers. Sends through the
-// stage it stands on; knows nothing of the other cards.
+// One algorithm on the page: diagram, quota, buttons and responses.
 
-import { countdown, duration, h, say } from './dom.js';
-import { Journal, verdict } from './response-log.js';
-import { PICTURES } from './diagrams.js';
-import { Settings } from './quota-editor.js';
+import { countdown, duration, h, setText } from './dom.js';
+import { ResponseLog, result } from './response-log.js';
+import { DIAGRAMS } from './diagrams.js';
+import { QuotaEditor } from './quota-editor.js';
 import { advance } from './state.js';
 import { tabs } from './tabs.js';
 
-/** How much of the past is kept for pictures and charts. */
-const MOST_HISTORY = 4000;
-/** How often a held button sends. */
-const STREAM_MS = 125;
-/** What cards on supplied time are called by besides: such a time begins again with each page. */
-const LOAD = crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, '0');
+/** Answers kept for diagrams and charts. */
+const MAX_HISTORY = 4000;
+/** The interval of requests while the button is held. */
+const STREAM_INTERVAL_MS = 125;
+/** Part of the names of cards on supplied time, which restarts with every page load. */
+const PAGE_ID = crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, '0');
 
 export class Card {
-  #stage;
+  #app;
   #answer = null;
   #at = 0;
-  /** What the engine last told of the counter, and of when that is. */
+  /** The latest state from the server, and its time. */
   #state = null;
   #stateAt = 0;
   #stream = 0;
 
-  /** `stage` has `clock`, `line`, `announce(text)` and `changed()`. */
-  constructor(behaviour, text, stage) {
-    this.behaviour = behaviour;
-    this.#stage = stage;
+  /** `app` has `clock`, `queue`, `announce(text)` and `changed()`. */
+  constructor(algorithm, text, app) {
+    this.algorithm = algorithm;
+    this.#app = app;
     this.history = [];
     this.counts = { admitted: 0, refused: 0 };
-    this.journal = new Journal();
-    this.settings = new Settings(behaviour, text, () => {
-      // What another limit let in says nothing of this one.
-      this.forget();
+    this.responseLog = new ResponseLog();
+    this.editor = new QuotaEditor(algorithm, text, () => {
+      // The history is that of another quota.
+      this.clear();
       this.peek();
-      stage.changed();
+      app.changed();
     });
-    this.picture = PICTURES[behaviour.id]();
+    this.diagram = DIAGRAMS[algorithm.id]();
     this.element = this.#build();
   }
 
   get quota() {
-    return this.settings.quota;
+    return this.editor.quota;
   }
 
-  /** A step for the engine. */
-  step(verb, t_us = this.#stage.clock.now()) {
-    const card = this.#stage.clock.supplied ? `${this.behaviour.id}-${LOAD}` : this.behaviour.id;
-    return { card, quota: this.settings.text, cost: 1, verb, t_us };
+  step(verb, t_us = this.#app.clock.now()) {
+    const card = this.#app.clock.supplied ? `${this.algorithm.id}-${PAGE_ID}` : this.algorithm.id;
+    return { card, quota: this.editor.text, cost: 1, verb, t_us };
   }
 
-  /** Sends so many requests at once. */
+  /** Sends a burst. */
   send(count) {
     let [yes, no] = [0, 0];
-    this.#stage.line.send(Array.from({ length: count }, () => this.step('check')), (answer, t, step) => {
-      this.hear(answer, t, step);
+    this.#app.queue.send(Array.from({ length: count }, () => this.step('check')), (answer, t, step) => {
+      this.receive(answer, t, step);
       answer.allowed ? (yes += 1) : (no += 1);
       if (yes + no === count) this.#announce(yes, no, answer);
     });
   }
 
   peek() {
-    this.#stage.line.send([this.step('peek')], (answer, t, step) => {
-      if (step.quota === this.settings.text) this.#keep(answer, t);
+    this.#app.queue.send([this.step('peek')], (answer, t, step) => {
+      if (step.quota === this.editor.text) this.#update(answer, t);
     });
   }
 
   reset() {
-    this.forget();
-    this.#stage.line.send([this.step('reset')], (answer, t, step) => {
-      this.forget();
-      if (step.quota === this.settings.text) this.#keep(answer, t);
+    this.clear();
+    this.#app.queue.send([this.step('reset')], (answer, t, step) => {
+      this.clear();
+      if (step.quota === this.editor.text) this.#update(answer, t);
     });
   }
 
-  /** Shows nothing of the past any more. */
-  forget() {
+  /** Clears the history. */
+  clear() {
     this.history = [];
     this.counts = { admitted: 0, refused: 0 };
     this.#answer = this.#state = null;
-    this.journal.clear();
-    this.#mark('', '');
+    this.responseLog.clear();
+    this.#setStatus('', '');
   }
 
-  /** Takes an answer to a step of this card; one under a quota that it no longer has comes too late. */
-  hear(answer, t, step) {
-    if (step.quota !== this.settings.text) return;
-    this.#keep(answer, t);
+  /** Handles an answer; ignored if the quota has changed since. */
+  receive(answer, t, step) {
+    if (step.quota !== this.editor.text) return;
+    this.#update(answer, t);
     this.history.push({ t, allowed: answer.allowed, delay: answer.delay_us ?? 0 });
-    if (this.history.length > MOST_HISTORY) this.history.splice(0, MOST_HISTORY / 4);
+    if (this.history.length > MAX_HISTORY) this.history.splice(0, MAX_HISTORY / 4);
     this.counts[answer.allowed ? 'admitted' : 'refused'] += 1;
-    this.journal.add(answer, t, this.#stage.clock);
-    const [word, kind] = verdict(answer);
-    this.#mark(`${answer.status} ${word}`, kind);
+    this.responseLog.add(answer, t, this.#app.clock);
+    const [text, kind] = result(answer);
+    this.#setStatus(`${answer.status} ${text}`, kind);
   }
 
-  /** Draws the state as of now. */
+  /** Draws the current state. */
   frame(now) {
     const { quota } = this;
-    const lost = this.#answer?.degraded;
-    // Without its store it shows what it knew last, dimmed.
+    const degraded = this.#answer?.degraded;
+    // Without the store, the last known state is shown.
     const view = advance(this.#state, this.#stateAt, now, quota);
-    const words = this.picture.draw(view, quota, now, this.history, this.#state);
-    this.picture.element.setAttribute('aria-label', lost ? `Unknown, as the store does not answer. Last known: ${words}` : words);
-    say(this.figures.remaining, lost ? 'unknown' : String(Math.max(0, view.left)));
-    say(this.figures.retry, this.#retry(now));
-    say(this.figures.delay, this.#answer?.delay_us ? duration(this.#answer.delay_us) : 'none');
-    say(this.tally, `${this.counts.admitted} in, ${this.counts.refused} refused`);
-    this.element.classList.toggle('lost', Boolean(lost));
-    this.journal.draw();
+    const label = this.diagram.draw(view, quota, now, this.history, this.#state);
+    this.diagram.element.setAttribute('aria-label', degraded ? `Unknown: the store does not answer. Last known: ${label}` : label);
+    setText(this.figures.remaining, degraded ? 'unknown' : String(Math.max(0, view.left)));
+    setText(this.figures.retry, this.#retry(now));
+    setText(this.figures.delay, this.#answer?.delay_us ? duration(this.#answer.delay_us) : 'none');
+    setText(this.countsLine, `${this.counts.admitted} admitted, ${this.counts.refused} refused`);
+    this.element.classList.toggle('stale', Boolean(degraded));
+    this.responseLog.draw();
   }
 
   #retry(now) {
@@ -120,53 +118,53 @@ export class Card {
     return left > 0 ? countdown(left) : 'now';
   }
 
-  #keep(answer, t) {
+  #update(answer, t) {
     this.#answer = answer;
     this.#at = t;
     if (answer.state) [this.#state, this.#stateAt] = [answer.state, t];
   }
 
-  #mark(text, kind) {
-    say(this.stamp, text);
-    this.stamp.className = `stamp ${kind}`;
+  #setStatus(text, kind) {
+    setText(this.statusBadge, text);
+    this.statusBadge.className = `status-badge ${kind}`;
   }
 
   #announce(yes, no, last) {
     const wait = last.retry_after_us > 0 ? `, try again in ${duration(last.retry_after_us)}` : '';
     const held = last.delay_us > 0 ? `, the last one waits ${duration(last.delay_us)}` : '';
-    this.#stage.announce(`${this.behaviour.name}: ${yes} admitted, ${no} refused, ${last.remaining ?? 'unknown'} left${wait}${held}`);
+    this.#app.announce(`${this.algorithm.name}: ${yes} admitted, ${no} refused, ${last.remaining ?? 'unknown'} left${wait}${held}`);
   }
 
   #build() {
-    const { id, name, line, strength, catch: price, use, formula } = this.behaviour;
+    const { id, name, tagline, strength, weakness, use, formula } = this.algorithm;
     this.figures = { remaining: h('dd'), retry: h('dd'), delay: h('dd') };
-    this.tally = h('p', { class: 'tally' });
-    this.stamp = h('p', { class: 'stamp' });
+    this.countsLine = h('p', { class: 'counts-line' });
+    this.statusBadge = h('p', { class: 'status-badge' });
     const figure = (label, value) => h('div', {}, h('dt', {}, label), value);
     const hold = this.#holdButton();
     const about = [
-      h('p', {}, h('b', {}, 'Good: '), strength), h('p', {}, h('b', {}, 'Price: '), price), h('p', {}, h('b', {}, 'For: '), use),
-      h('p', { class: 'quiet' }, `Worst case over any span: ${formula}`),
+      h('p', {}, h('b', {}, 'Strength: '), strength), h('p', {}, h('b', {}, 'Weakness: '), weakness), h('p', {}, h('b', {}, 'Use for: '), use),
+      h('p', { class: 'muted' }, `Worst case over any span: ${formula}`),
     ];
     const press = (label, kind, onclick) => h('button', { type: 'button', class: kind, onclick, 'aria-label': `${label}: ${name}` }, label);
     return h('article', { class: 'card', id: `card-${id}`, 'aria-labelledby': `name-${id}` },
-      h('header', {}, h('h3', { id: `name-${id}` }, name), this.stamp),
-      h('p', { class: 'line' }, line),
-      this.picture.element,
+      h('header', {}, h('h3', { id: `name-${id}` }, name), this.statusBadge),
+      h('p', { class: 'tagline' }, tagline),
+      this.diagram.element,
       h('dl', { class: 'figures' }, figure('Remaining', this.figures.remaining), figure('Retry after', this.figures.retry), figure('Delay', this.figures.delay)),
       h('div', { class: 'actions' }, press('Send', 'primary', () => this.send(1)), press('Burst 10', '', () => this.send(10)), hold,
-        press('Reset', 'plain', () => { this.reset(); this.#stage.announce(`${name} reset`); })),
-      this.settings.field,
-      tabs(id, name, [['Trade-off', ...about], ['Settings', this.settings.form], ['Headers', this.journal.headers], ['Log', this.tally, this.journal.table]],
-        () => this.journal.look()));
+        press('Reset', 'plain', () => { this.reset(); this.#app.announce(`${name} reset`); })),
+      this.editor.field,
+      tabs(id, name, [['Trade-off', ...about], ['Settings', this.editor.form], ['Headers', this.responseLog.headers], ['Log', this.countsLine, this.responseLog.table]],
+        () => this.responseLog.refresh()));
   }
 
-  /** Sends while it is held, by pointer or by key. */
+  /** A button that sends while it is held, by pointer or key. */
   #holdButton() {
     const start = () => {
       if (this.#stream) return;
       this.send(1);
-      this.#stream = setInterval(() => this.send(1), STREAM_MS);
+      this.#stream = setInterval(() => this.send(1), STREAM_INTERVAL_MS);
       button.setAttribute('aria-pressed', 'true');
     };
     const stop = () => {
@@ -176,13 +174,13 @@ export class Card {
     };
     const key = (event) => event.key === ' ' || event.key === 'Enter';
     const button = h('button', {
-      type: 'button', class: 'hold', 'aria-pressed': 'false', 'aria-label': `Hold to stream: ${this.behaviour.name}`,
-      title: 'Sends 8 a second while you hold it',
+      type: 'button', class: 'hold', 'aria-pressed': 'false', 'aria-label': `Hold to stream: ${this.algorithm.name}`,
+      title: 'Sends 8 requests per second while held',
       onpointerdown: start, onpointerup: stop, onpointerleave: stop, onpointercancel: stop, onblur: stop,
       oncontextmenu: (event) => event.preventDefault(),
       onkeydown: (event) => { if (key(event)) { event.preventDefault(); start(); } },
       onkeyup: (event) => { if (key(event)) { event.preventDefault(); stop(); } },
-      // Pressed by neither pointer nor key, as by voice: nothing is held, so one is sent.
+      // Activated by neither pointer nor key, as by voice control: one request.
       onclick: (event) => { if (event.detail === 0) this.send(1); },
     }, 'Hold', h('span', { class: 'more' }, ' to stream'));
     return button;

@@ -1,7 +1,6 @@
-// What got through, card by card: bars for each second, a line for the span of your choice, the limit
-// dashed. Draws the cards' past; asks nobody.
+// Throughput per card: bars per second, a line for a sliding span, the limit dashed.
 
-import { each, h, s, say, set } from './dom.js';
+import { renderEach, h, s, setText, setAttributes } from './dom.js';
 
 const [WIDE, TALL, TOP] = [360, 112, 8];
 
@@ -10,12 +9,12 @@ export class Chart {
   #plots;
   #drawn = 0;
 
-  constructor(cards, place) {
+  constructor(cards, parent) {
     this.#cards = cards;
     /** The span of the sliding line, in seconds. */
     this.span = 10;
-    this.#plots = cards.map((card) => plot(card.behaviour.name));
-    place.append(...this.#plots.map((one) => one.element));
+    this.#plots = cards.map((card) => plot(card.algorithm.name));
+    parent.append(...this.#plots.map((one) => one.element));
   }
 
   /** Draws at most ten times a second. */
@@ -24,22 +23,22 @@ export class Chart {
     this.#drawn = performance.now();
     const span = this.span * 1e6;
     const range = Math.max(60e6, 4 * span);
-    const looks = this.#cards.map((card) => look(card, now, span, range));
-    looks.forEach((one, at) => {
-      // Each by its own scale: a large limit does not press the others flat.
+    const series = this.#cards.map((card) => measure(card, now, span, range));
+    series.forEach((one, at) => {
+      // Each has its own scale: a large limit does not flatten the others.
       const highest = Math.max(one.worst, one.limit, one.tallest) * 1.12;
       this.#plots[at].draw(one, { now, span, range, highest, seconds: this.span });
     });
   }
 }
 
-/** When requests go ahead: a shaped one after its delay. */
-function passages(card, now) {
+/** When requests proceed: after their delay. */
+function proceedTimes(card, now) {
   return card.history.filter((one) => one.allowed && one.t + one.delay <= now).map((one) => one.t + one.delay).sort((a, b) => a - b);
 }
 
-function look(card, now, span, range) {
-  const times = passages(card, now);
+function measure(card, now, span, range) {
+  const times = proceedTimes(card, now);
   const seconds = new Map();
   for (const t of times) {
     if (t > now - range) seconds.set(Math.floor(t / 1e6), (seconds.get(Math.floor(t / 1e6)) ?? 0) + 1);
@@ -49,15 +48,15 @@ function look(card, now, span, range) {
     while (times[from] <= t - span) from += 1;
     worst = Math.max(worst, at - from + 1);
   });
-  const { quota, behaviour } = card;
+  const { quota, algorithm } = card;
   return {
     times, seconds, worst,
     sent: card.counts.admitted + card.counts.refused,
-    through: card.counts.admitted,
+    admitted: card.counts.admitted,
     tallest: Math.max(0, ...seconds.values()),
-    // All of a limit may come at once: a span shorter than a period grants no less.
+    // The whole limit may be used at once, also within a span shorter than a period.
     limit: quota.limit * Math.max(1, span / quota.period),
-    bound: behaviour.passing ? behaviour.passing(quota, span) : behaviour.worst(quota, span),
+    bound: algorithm.delayedWorst ? algorithm.delayedWorst(quota, span) : algorithm.worst(quota, span),
   };
 }
 
@@ -67,33 +66,33 @@ function plot(name) {
   const limit = s('line', { x1: 0, x2: WIDE, class: 'limit' });
   const bound = s('line', { x1: 0, x2: WIDE, class: 'bound' });
   const floor = s('line', { x1: 0, x2: WIDE, y1: TALL, y2: TALL, class: 'axis' });
-  const words = s('text', { x: 2, class: 'label' });
-  const svg = s('svg', { viewBox: `0 0 ${WIDE} ${TALL + 4}`, class: 'plot', role: 'img', 'aria-label': name }, bars, floor, bound, limit, line, words);
-  const [worst, sums] = [h('b'), h('p', { class: 'quiet' })];
+  const limitLabel = s('text', { x: 2, class: 'label' });
+  const svg = s('svg', { viewBox: `0 0 ${WIDE} ${TALL + 4}`, class: 'plot', role: 'img', 'aria-label': name }, bars, floor, bound, limit, line, limitLabel);
+  const [worst, sums] = [h('b'), h('p', { class: 'muted' })];
   const verdict = h('p', { class: 'worst' }, worst);
   return {
     element: h('figure', {}, h('figcaption', {}, h('h3', {}, name), verdict), svg, sums),
     draw(one, { now, span, range, highest, seconds }) {
       const x = (t) => WIDE - ((now - t) / range) * WIDE;
       const y = (count) => TALL - (count / highest) * (TALL - TOP);
-      each(bars, 'rect', [...one.seconds], (bar, [second, count]) =>
-        set(bar, { x: x(second * 1e6) + 0.5, y: y(count), width: Math.max(1, (1e6 / range) * WIDE - 1), height: TALL - y(count) }));
-      set(line, { d: curve(one.times, now, span, range, x, y) });
-      set(limit, { y1: y(one.limit), y2: y(one.limit) });
-      set(bound, { y1: y(one.bound), y2: y(one.bound), visibility: one.bound > highest ? 'hidden' : 'visible' });
-      set(words, { y: y(one.limit) - 3 });
-      say(words, `limit ${round(one.limit)}`);
-      say(worst, String(one.worst));
+      renderEach(bars, 'rect', [...one.seconds], (bar, [second, count]) =>
+        setAttributes(bar, { x: x(second * 1e6) + 0.5, y: y(count), width: Math.max(1, (1e6 / range) * WIDE - 1), height: TALL - y(count) }));
+      setAttributes(line, { d: curve(one.times, now, span, range, x, y) });
+      setAttributes(limit, { y1: y(one.limit), y2: y(one.limit) });
+      setAttributes(bound, { y1: y(one.bound), y2: y(one.bound), visibility: one.bound > highest ? 'hidden' : 'visible' });
+      setAttributes(limitLabel, { y: y(one.limit) - 3 });
+      setText(limitLabel, `limit ${round(one.limit)}`);
+      setText(worst, String(one.worst));
       const over = one.worst > one.limit;
       verdict.classList.toggle('over', over);
-      verdict.replaceChildren(worst, ` at most in any ${seconds} s`);
-      say(sums, `${one.sent} sent, ${one.through} let in. Worst possible: ${Math.floor(one.bound)}.`);
+      verdict.replaceChildren(worst, ` max in any ${seconds} s`);
+      setText(sums, `${one.sent} sent, ${one.admitted} admitted. Worst case: ${Math.floor(one.bound)}.`);
       svg.setAttribute('aria-label', `${name}: at most ${one.worst} in any ${seconds} seconds, limit ${round(one.limit)}`);
     },
   };
 }
 
-/** How many went ahead in the span that ends at each moment. */
+/** How many proceeded within the span before each moment. */
 function curve(times, now, span, range, x, y) {
   let [from, to, path] = [0, 0, ''];
   let before = -1;

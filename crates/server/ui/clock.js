@@ -1,5 +1,4 @@
-// The page's time: the engine's own, or one that the page supplies, slowed or stepped by hand.
-// In whole microseconds. Knows nothing of cards.
+// The page's time in whole microseconds: the store's, or supplied by the page, slowed or stepped.
 
 export const MODES = ['real', 'slow', 'step'];
 export const SPEEDS = [0.5, 0.2, 0.1, 0.05];
@@ -7,11 +6,11 @@ export const SPEEDS = [0.5, 0.2, 0.1, 0.05];
 export class Clock {
   #mode = 'real';
   #speed = 0.2;
-  /** What the engine's clock is ahead of this page's, and how well that is known. */
-  #ahead = Date.now() * 1000 - performance.now() * 1000;
-  #doubt = Infinity;
-  #doubtSince = 0;
-  /** Supplied time, as of a moment of the page's own. */
+  /** The store's clock minus the page's, and the round trip it was measured with. */
+  #offset = Date.now() * 1000 - performance.now() * 1000;
+  #roundTrip = Infinity;
+  #measuredAt = 0;
+  /** Supplied time, at `#since` of the page's clock. */
   #base = 0;
   #since = performance.now();
 
@@ -23,12 +22,12 @@ export class Clock {
     return this.#speed;
   }
 
-  /** Whether the page says what time it is, and not the engine. */
+  /** Whether the page supplies the time. */
   get supplied() {
     return this.#mode !== 'real';
   }
 
-  /** Goes over to another mode. Supplied time starts at zero. */
+  /** Switches the mode. Supplied time starts at zero. */
   choose(mode, speed = this.#speed) {
     if (this.#mode === 'slow' && mode === 'slow') this.#base = this.now();
     else if (mode !== this.#mode) this.#base = 0;
@@ -38,28 +37,28 @@ export class Clock {
   }
 
   now() {
-    if (this.#mode === 'real') return Math.round(performance.now() * 1000 + this.#ahead);
+    if (this.#mode === 'real') return Math.round(performance.now() * 1000 + this.#offset);
     if (this.#mode === 'step') return this.#base;
     return this.#base + Math.round((performance.now() - this.#since) * 1000 * this.#speed);
   }
 
-  /** Moves supplied time on by hand. */
+  /** Advances supplied time. */
   step(us) {
     this.#base += us;
   }
 
-  /** Supplied time starts at zero again. */
+  /** Resets supplied time to zero. */
   restart() {
     this.#base = 0;
     this.#since = performance.now();
   }
 
-  /** Learns the engine's time from an answer. The quickest of late tells it best. */
-  heard(now_us, sent, received) {
-    const doubt = received - sent;
-    if (doubt > this.#doubt && received - this.#doubtSince < 20000) return;
-    this.#ahead = now_us - ((sent + received) / 2) * 1000;
-    this.#doubt = doubt;
-    this.#doubtSince = received;
+  /** Measures the offset from a response. The shortest recent round trip is the most exact. */
+  sync(now_us, sent, received) {
+    const roundTrip = received - sent;
+    if (roundTrip > this.#roundTrip && received - this.#measuredAt < 20000) return;
+    this.#offset = now_us - ((sent + received) / 2) * 1000;
+    this.#roundTrip = roundTrip;
+    this.#measuredAt = received;
   }
 }

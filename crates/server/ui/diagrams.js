@@ -1,4 +1,4 @@
-// Which picture shows which behaviour.
+// The diagram of each algorithm.
 
 import { leakyBucket, tokenBucket } from './diagrams/bucket.js';
 import { slidingCounter } from './diagrams/counter.js';
@@ -6,7 +6,7 @@ import { slidingLog } from './diagrams/log.js';
 import { queue } from './diagrams/queue.js';
 import { fixedWindow } from './diagrams/window.js';
 
-export const PICTURES = {
+export const DIAGRAMS = {
   fixed: fixedWindow,
   log: slidingLog,
   counter: slidingCounter,

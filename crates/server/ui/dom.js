@@ -1,13 +1,13 @@
-// Makes elements and writes figures for people. Knows nothing of rate limits.
+// Creates elements and formats numbers.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** Makes an element: `h('button', { class: 'quiet', onclick }, 'Send')`. */
+/** Creates an element: `h('button', { class: 'muted', onclick }, 'Send')`. */
 export function h(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
 }
 
-/** Makes an element of a drawing. */
+/** Creates an SVG element. */
 export function s(tag, props = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
@@ -22,27 +22,27 @@ function fill(element, props, children) {
   return element;
 }
 
-/** Sets attributes of a drawing's element; numbers are rounded to what a screen shows. */
-export function set(element, props) {
+/** Sets attributes of an SVG element; numbers are rounded to hundredths. */
+export function setAttributes(element, props) {
   for (const [name, value] of Object.entries(props)) {
     const written = typeof value === 'number' ? String(Math.round(value * 100) / 100) : value;
     if (element.getAttribute(name) !== written) element.setAttribute(name, written);
   }
 }
 
-/** Shows a text, touching the page only if it changed. */
-export function say(element, text) {
+/** Sets the text if it changed. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Keeps as many children of one kind as are needed, and hands each to `draw`. */
-export function each(group, tag, items, draw) {
+/** Adds or removes children so that there is one per item, and calls `draw` for each. */
+export function renderEach(group, tag, items, draw) {
   while (group.childElementCount > items.length) group.lastElementChild.remove();
   while (group.childElementCount < items.length) group.append(s(tag));
   items.forEach((item, at) => draw(group.children[at], item, at));
 }
 
-/** A duration as people say it: `0`, `350 ms`, `4.2 s`, `2 min 5 s`. */
+/** A duration: `0`, `350 ms`, `4.2 s`, `2 min 5 s`. */
 export function duration(us) {
   if (us <= 0) return '0 s';
   if (us < 1000) return `${Math.ceil(us)} µs`;
@@ -54,13 +54,13 @@ export function duration(us) {
   return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;
 }
 
-/** A duration that is counted down: calm, to a tenth of a second. */
+/** A duration for a countdown, to a tenth of a second. */
 export function countdown(us) {
   return us < 6e7 ? `${(Math.ceil(Math.max(0, us) / 1e5) / 10).toFixed(1)} s` : duration(us);
 }
 
-/** A number with at most one digit behind the point. */
-export function figure(number) {
+/** A number with at most one decimal. */
+export function decimal(number) {
   return String(Math.round(number * 10) / 10);
 }
 

@@ -1,40 +1,39 @@
-// The server's events, as long as the page is open. Comes back by itself, and says when it is lost.
-// Knows nothing of what the events say.
+// The server's event stream, with reconnection.
 
-/** Silence after which a stream counts as lost: three events. */
-const SILENCE_MS = 3500;
-const [FIRST_WAIT_MS, LONGEST_WAIT_MS] = [500, 5000];
+/** The stream counts as lost after three missing events. */
+const EVENT_TIMEOUT_MS = 3500;
+const [MIN_WAIT_MS, MAX_WAIT_MS] = [500, 5000];
 
-/** Follows `/live/events`; `onevent` gets each, `onstate` true or false. */
-export function follow({ onevent, onstate }) {
+/** Subscribes to `/live/events`; `onstate` gets whether it is connected. */
+export function subscribe({ onevent, onstate }) {
   let source = null;
-  let silence = 0;
-  let wait = FIRST_WAIT_MS;
-  const lose = () => {
-    clearTimeout(silence);
+  let timer = 0;
+  let wait = MIN_WAIT_MS;
+  const disconnect = () => {
+    clearTimeout(timer);
     source?.close();
     onstate(false);
-    // The browser gives up where the answer was no stream; this does not.
+    // `EventSource` gives up after an error response.
     setTimeout(open, wait);
-    wait = Math.min(LONGEST_WAIT_MS, wait * 2);
+    wait = Math.min(MAX_WAIT_MS, wait * 2);
   };
-  const expect = () => {
-    clearTimeout(silence);
-    silence = setTimeout(lose, SILENCE_MS);
+  const restartTimer = () => {
+    clearTimeout(timer);
+    timer = setTimeout(disconnect, EVENT_TIMEOUT_MS);
   };
   const open = () => {
     source = new EventSource('/live/events');
     const own = source;
-    expect();
+    restartTimer();
     source.onmessage = ({ data }) => {
       if (own !== source) return;
-      wait = FIRST_WAIT_MS;
-      expect();
+      wait = MIN_WAIT_MS;
+      restartTimer();
       onstate(true);
       onevent(JSON.parse(data));
     };
     source.onerror = () => {
-      if (own === source && own.readyState !== EventSource.CONNECTING) lose();
+      if (own === source && own.readyState !== EventSource.CONNECTING) disconnect();
       else if (own === source) onstate(false);
     };
   };

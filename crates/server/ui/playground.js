@@ -1,96 +1,96 @@
-// The playground: puts clock, cards, desk, chart and labs together, and keeps the link in step.
+// The playground page.
 
-import { Line } from './api.js';
-import { Badge } from './store-status.js';
-import { BEHAVIOURS } from './algorithms.js';
+import { StepQueue } from './api.js';
+import { StoreStatus } from './store-status.js';
+import { ALGORITHMS } from './algorithms.js';
 import { Card } from './card.js';
 import { Chart } from './chart.js';
 import { Clock } from './clock.js';
-import { Desk } from './controls.js';
-import { say } from './dom.js';
+import { Controls } from './controls.js';
+import { setText } from './dom.js';
 import { labs } from './labs.js';
-import { DEFAULTS, read, write } from './permalink.js';
+import { DEFAULTS, formatHash, parseHash } from './permalink.js';
 import { Traffic } from './traffic.js';
 
-const find = (id) => document.getElementById(id);
-const setting = read(location.hash);
-const still = matchMedia('(prefers-reduced-motion: reduce)');
+const byId = (id) => document.getElementById(id);
+const settings = parseHash(location.hash);
+const reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
 
 const clock = new Clock();
-clock.choose(setting.clock, setting.speed);
-const line = new Line(clock);
-const badge = new Badge(find('badge'), clock);
+clock.choose(settings.clock, settings.speed);
+const queue = new StepQueue(clock);
+const status = new StoreStatus(byId('badge'), clock);
 
-/** When the page was last drawn, at which time, and whether something was heard since. */
-let [drawn, shown, news] = [0, -1, true];
+/** When the page was last drawn, the time it showed, and whether a response came since. */
+let [drawnAt, shownTime, changed] = [0, -1, true];
 
-const stage = {
+const app = {
   clock,
-  line,
-  announce: (text) => say(find('spoken'), text),
+  queue,
+  announce: (text) => setText(byId('announcer'), text),
   changed: () => history.replaceState(null, '', link()),
   timeChanged() {
-    stage.resetAll();
-    badge.show();
-    stage.changed();
+    app.resetAll();
+    status.show();
+    app.changed();
   },
   resetAll() {
-    line.clear();
+    queue.clear();
     clock.restart();
     for (const card of cards) card.reset();
-    find('welcome').hidden = true;
+    byId('welcome').hidden = true;
   },
   burstAll(count) {
     for (const card of cards) card.send(count);
   },
 };
 
-const cards = BEHAVIOURS.map((behaviour) => new Card(behaviour, behaviour.quota, stage));
-find('card-place').append(...cards.map((card) => card.element));
+const cards = ALGORITHMS.map((algorithm) => new Card(algorithm, algorithm.quota, app));
+byId('card-list').append(...cards.map((card) => card.element));
 for (const card of cards) {
-  if (setting.quotas[card.behaviour.id] !== card.behaviour.quota) card.settings.take(setting.quotas[card.behaviour.id]);
+  if (settings.quotas[card.algorithm.id] !== card.algorithm.quota) card.editor.setQuota(settings.quotas[card.algorithm.id]);
 }
 
-const traffic = new Traffic(cards, line, clock);
-Object.assign(traffic, { source: setting.source, options: setting.options });
-const desk = new Desk(traffic, clock, stage);
-const chart = new Chart(cards, find('plots'));
-labs(find('lab-place'), stage.announce);
+const traffic = new Traffic(cards, queue, clock);
+Object.assign(traffic, { source: settings.source, options: settings.options });
+const controls = new Controls(traffic, clock, app);
+const chart = new Chart(cards, byId('plots'));
+labs(byId('lab-list'), app.announce);
 
-line.onheard = (answer) => {
-  badge.heard(answer);
-  news = true;
+queue.onresponse = (response) => {
+  status.update(response);
+  changed = true;
 };
-line.onlost = (error) => badge.lost(error);
-badge.onback = () => cards.forEach((card) => card.peek());
+queue.onerror = (error) => status.fail(error);
+status.onrecovery = () => cards.forEach((card) => card.peek());
 
-find('span').value = chart.span = setting.span;
-const showSpan = () => say(find('span-now'), `${chart.span} s`);
+byId('span').value = chart.span = settings.span;
+const showSpan = () => setText(byId('span-now'), `${chart.span} s`);
 showSpan();
-find('span').addEventListener('input', (event) => {
+byId('span').addEventListener('input', (event) => {
   chart.span = Number(event.target.value);
   showSpan();
-  stage.changed();
+  app.changed();
 });
 
-find('share').addEventListener('click', async () => {
-  stage.changed();
+byId('share').addEventListener('click', async () => {
+  app.changed();
   try {
     await navigator.clipboard.writeText(location.href);
-    say(find('share'), 'Copied');
+    setText(byId('share'), 'Copied');
   } catch {
-    say(find('share'), 'It is in the address bar');
+    setText(byId('share'), 'See the address bar');
   }
-  stage.announce('The link holds the whole setting');
-  setTimeout(() => say(find('share'), 'Copy link'), 2000);
+  app.announce('The link contains all settings');
+  setTimeout(() => setText(byId('share'), 'Copy link'), 2000);
 });
 
-// The hash belongs to the setting, so jumps within the page leave it alone.
+// The hash holds the settings, so links within the page do not change it.
 for (const jump of document.querySelectorAll('[data-jump]')) {
   jump.addEventListener('click', (event) => {
     event.preventDefault();
-    const to = find(jump.hash.slice(1));
-    to.scrollIntoView({ behavior: still.matches ? 'auto' : 'smooth' });
+    const to = byId(jump.hash.slice(1));
+    to.scrollIntoView({ behavior: reducedMotion.matches ? 'auto' : 'smooth' });
     to.focus({ preventScroll: true });
   });
 }
@@ -100,30 +100,30 @@ welcome();
 frame();
 
 function link() {
-  const quotas = Object.fromEntries(cards.map((card) => [card.behaviour.id, card.settings.text]));
-  return location.pathname + write({
+  const quotas = Object.fromEntries(cards.map((card) => [card.algorithm.id, card.editor.text]));
+  return location.pathname + formatHash({
     quotas, source: traffic.source, options: traffic.options, clock: clock.mode, speed: clock.speed, span: chart?.span ?? DEFAULTS.span,
   });
 }
 
-/** Starts from where the visitor was; whoever is new finds a first burst on its way. */
+/** Restores the visitor's counters; for a new visitor, sends a first burst. */
 function welcome() {
   if (clock.supplied) {
-    stage.resetAll();
+    app.resetAll();
     return;
   }
   let fresh = true;
-  let heard = 0;
+  let received = 0;
   const peeks = cards.map((card) => card.step('peek'));
-  line.send(peeks, (answer) => {
+  queue.send(peeks, (answer) => {
     fresh &&= answer.remaining === answer.limit && !answer.degraded;
-    heard += 1;
+    received += 1;
   }).then(() => {
     for (const card of cards) card.peek();
-    if (!fresh || heard < cards.length || setting.any) return;
-    stage.burstAll(12);
-    say(find('welcome'), 'Twelve requests have just arrived at each, in one instant, and not all got in. Watch how each one finds room again.');
-    find('welcome').hidden = false;
+    if (!fresh || received < cards.length || settings.custom) return;
+    app.burstAll(12);
+    setText(byId('welcome'), 'Twelve requests were just sent to each limiter at once, and not all were admitted. Watch how each one recovers.');
+    byId('welcome').hidden = false;
   });
 }
 
@@ -131,12 +131,11 @@ function frame() {
   requestAnimationFrame(frame);
   traffic.tick();
   const now = clock.now();
-  // Thirty pictures a second are smooth enough. Who asked for less motion sees the same figures, twice
-  // a second; and where time stands still, a look now and then will do.
-  const rest = still.matches ? 500 : now === shown && !news ? 250 : 30;
-  if (performance.now() - drawn < rest) return;
-  [drawn, shown, news] = [performance.now(), now, false];
+  // About 30 frames per second; 2 with reduced motion, and 4 while time stands still.
+  const interval = reducedMotion.matches ? 500 : now === shownTime && !changed ? 250 : 30;
+  if (performance.now() - drawnAt < interval) return;
+  [drawnAt, shownTime, changed] = [performance.now(), now, false];
   for (const card of cards) card.frame(now);
   chart.frame(now);
-  desk.frame(now);
+  controls.frame(now);
 }

@@ -1,5 +1,5 @@
-// The text form of a quota, read and written as the engine does it, so that form and text move
-// together while somebody types. Whether a quota is good the engine says; this only knows the shape.
+// Parses and formats quotas, so that the form and the text stay in sync while typing. The server
+// validates them.
 
 const UNITS = [
   ['d', /^(d|days?)$/, 86400e6],
@@ -11,11 +11,11 @@ const UNITS = [
 
 const SHAPE = /^(?:([a-z-]+) )?(\d{1,10})\/([a-z0-9]+)(?: (burst|queue) (\d{1,10}))?$/;
 
-/** Reads a quota into its parts, or answers null where it has not the shape of one. */
+/** Parses a quota, or returns null. */
 export function parse(text) {
-  const found = SHAPE.exec(text);
-  if (!found) return null;
-  const [, name, limit, periodText, word, amount] = found;
+  const match = SHAPE.exec(text);
+  if (!match) return null;
+  const [, name, limit, periodText, word, amount] = match;
   const algorithm = name === 'gcra' ? 'token-bucket' : (name ?? 'sliding-window-counter');
   const period = periodUs(periodText);
   if (!period) return null;
@@ -30,13 +30,13 @@ export function parse(text) {
   };
 }
 
-/** Writes the one canonical text of a quota. */
+/** The canonical text of a quota. */
 export function format({ algorithm, limit, period, word, capacity }) {
   const extra = word ? ` ${word} ${capacity}` : '';
   return `${algorithm} ${limit}/${periodText(period)}${extra}`;
 }
 
-/** A period as quotas write it: `10s`, `min`, `1h30min`. */
+/** A period as in a quota: `10s`, `min`, `1h30min`. */
 export function periodText(us) {
   const whole = UNITS.find(([, , unit]) => unit === us);
   if (whole) return whole[0];
@@ -51,16 +51,16 @@ export function periodText(us) {
 }
 
 function periodUs(text) {
-  const lone = UNITS.find(([, names]) => names.test(text));
-  if (lone) return lone[2];
+  const single = UNITS.find(([, names]) => names.test(text));
+  if (single) return single[2];
   let total = 0;
-  let rank = -1;
+  let previous = -1;
   for (const [part, count, unit] of text.matchAll(/(\d*)([a-z]*)/g)) {
     if (part === '') continue;
-    const found = UNITS.findIndex(([, names]) => names.test(unit));
-    if (count === '' || found <= rank) return null;
-    total += Number(count) * UNITS[found][2];
-    rank = found;
+    const match = UNITS.findIndex(([, names]) => names.test(unit));
+    if (count === '' || match <= previous) return null;
+    total += Number(count) * UNITS[match][2];
+    previous = match;
   }
   return total;
 }

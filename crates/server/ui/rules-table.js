@@ -1,12 +1,12 @@
-// The table of rules: rates, settings, origin, and a small picture each. Shows events; asks nobody.
+// The table of rules: rates, settings, origin, and a small chart each.
 
-import { KINDS, SECONDS, bands, kinds } from './stacked-bars.js';
-import { h, say } from './dom.js';
+import { KINDS, SECONDS, stackedBars, kinds } from './stacked-bars.js';
+import { h, setText } from './dom.js';
 
-/** What decisions without a rule are counted under. */
+/** The name for decisions without a rule. */
 export const NO_RULE = '(none)';
 
-export class RuleList {
+export class RulesTable {
   #rows = new Map();
   #body;
 
@@ -30,16 +30,16 @@ export class RuleList {
 
   #make(name) {
     const cell = (label, kind = '') => h('td', { 'data-label': label, class: kind });
-    const picture = bands(SECONDS, 28, `${name}, the last three minutes`);
+    const chart = stackedBars(SECONDS, 28, `${name}, the last three minutes`);
     const cells = {
       limits: cell('Limits', 'mono'), admitted: cell('Admitted /s', 'num'), refused: cell('Refused /s', 'num'), 'would refuse': cell('Would refuse /s', 'num'),
-      delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('In all', 'num'),
+      delayed: cell('Delayed /s', 'num'), degraded: cell('Degraded /s', 'num'), total: cell('Total', 'num'),
     };
-    const [mark, origin] = [h('span', { class: 'mark-word' }), h('span', { class: 'origin' })];
-    const title = name === NO_RULE ? h('b', {}, 'asked without a rule') : settings(name);
-    const element = h('tr', {}, h('th', { scope: 'row' }, title, mark, origin),
+    const [flagsElement, origin] = [h('span', { class: 'rule-flags' }), h('span', { class: 'origin' })];
+    const title = name === NO_RULE ? h('b', {}, 'No rule') : settings(name);
+    const element = h('tr', {}, h('th', { scope: 'row' }, title, flagsElement, origin),
       cells.limits, cells.admitted, cells.refused, cells['would refuse'], cells.delayed, cells.degraded,
-      h('td', { 'data-label': 'Last three minutes' }, picture.element), cells.total);
+      h('td', { 'data-label': 'Last three minutes' }, chart.element), cells.total);
     const past = [];
     const row = {
       element,
@@ -47,18 +47,18 @@ export class RuleList {
         const now = kinds(rule.per_second);
         past.push(now);
         if (past.length > SECONDS) past.shift();
-        picture.draw(past);
+        chart.draw(past);
         for (const [kind] of KINDS) {
-          say(cells[kind], rate(now[kind]));
+          setText(cells[kind], rate(now[kind]));
           cells[kind].classList.toggle('zero', now[kind] === 0);
         }
         const limits = rule.limits.join('\n') || '–';
-        say(cells.limits, limits);
-        const words = [rule.enabled ? '' : 'switched off', rule.shadow ? 'only watches' : '', rule.queue ? `${rule.queue} waiting` : ''];
-        say(mark, words.filter(Boolean).join(', '));
-        say(origin, name === NO_RULE ? '' : rule.origin ?? '');
+        setText(cells.limits, limits);
+        const flags = [rule.enabled ? '' : 'disabled', rule.shadow ? 'shadow mode' : '', rule.queue ? `${rule.queue} queued` : ''];
+        setText(flagsElement, flags.filter(Boolean).join(', '));
+        setText(origin, name === NO_RULE ? '' : rule.origin ?? '');
         const total = kinds(rule.total);
-        say(cells.total, count(KINDS.reduce((sum, [kind]) => sum + total[kind], 0)));
+        setText(cells.total, count(KINDS.reduce((sum, [kind]) => sum + total[kind], 0)));
         element.dataset.refused = String(total.refused);
         element.dataset.wouldRefuse = String(total['would refuse']);
       },
@@ -68,7 +68,7 @@ export class RuleList {
   }
 }
 
-/** A rule's name, which opens to its settings as they are in force. */
+/** A rule's name, which expands to its current settings. */
 function settings(name) {
   const list = h('dl');
   return h('details', { ontoggle: async ({ target }) => {
@@ -77,26 +77,26 @@ function settings(name) {
 }
 
 async function settingsOf(name) {
-  const pair = (term, words) => [h('dt', {}, term), h('dd', {}, words)];
+  const pair = (term, text) => [h('dt', {}, term), h('dd', {}, text)];
   try {
     const response = await fetch('/admin/rules', { signal: AbortSignal.timeout(10000) });
-    if (!response.ok) return pair('Settings', response.status === 401 ? 'need the admin token' : `the server answered ${response.status}`);
+    if (!response.ok) return pair('Settings', response.status === 401 ? 'need the admin token' : `the server responded with ${response.status}`);
     const { rules } = await response.json();
     const rule = rules.find((one) => one.name === name);
-    if (!rule) return pair('Settings', 'no longer in force');
+    if (!rule) return pair('Settings', 'the rule no longer exists');
     const { methods, paths, every_request: all } = rule.match;
     const which = all ? 'every request' : [methods.join(' '), paths.join(' ')].filter(Boolean).join(' ') || 'some requests';
     return [
-      ...pair('Applies to', which), ...pair('Counts by', rule.key.map((part) => part.join(' or ')).join(', ')),
-      ...pair('Store lost', rule.on_failure), ...pair('No key', rule.on_missing),
-      ...pair('Lists', `${rule.allow} allowed, ${rule.deny} denied`), ...pair('Then', rule.stop ? 'no further rule' : 'the next rule too'),
+      ...pair('Applies to', which), ...pair('Key', rule.key.map((part) => part.join(' or ')).join(', ')),
+      ...pair('Without store', rule.on_failure), ...pair('Without key', rule.on_missing),
+      ...pair('Lists', `${rule.allow} allowed, ${rule.deny} denied`), ...pair('Stop', rule.stop ? 'yes: later rules are skipped' : 'no'),
     ];
   } catch {
-    return pair('Settings', 'the server does not answer');
+    return pair('Settings', 'the server does not respond');
   }
 }
 
-/** A rate as it is read: no digits that nobody needs. */
+/** A rate with at most one decimal. */
 export function rate(number) {
   return number >= 100 ? count(Math.round(number)) : String(Math.round(number * 10) / 10);
 }

@@ -1,13 +1,12 @@
-// Rates over the last three minutes: a wide picture of stacked bars, and small ones for rows. Draws
-// what it is given.
+// Rates over the last three minutes as stacked bars.
 
-import { each, s, set } from './dom.js';
+import { renderEach, s, setAttributes } from './dom.js';
 
 export const SECONDS = 180;
-/** From the floor up: the name in the figures, and its colour. */
-export const KINDS = [['admitted', 'admit'], ['delayed', 'wait'], ['would refuse', 'would'], ['refused', 'refuse'], ['degraded', 'blind']];
+/** From the bottom up: the name and the CSS class. */
+export const KINDS = [['admitted', 'admit'], ['delayed', 'wait'], ['would refuse', 'shadow-refuse'], ['refused', 'refuse'], ['degraded', 'unchecked']];
 
-/** Adds up what counts as one kind. */
+/** Maps outcomes to kinds. */
 export function kinds(rates) {
   return {
     admitted: rates.admitted ?? 0,
@@ -18,20 +17,20 @@ export function kinds(rates) {
   };
 }
 
-/** A picture of stacked bars, one a second. */
-export function bands(wide, tall, name) {
+/** Stacked bars, one per second. */
+export function stackedBars(wide, tall, name) {
   const groups = KINDS.map(([, colour]) => s('g', { class: colour }));
   const floor = s('line', { x1: 0, x2: wide, y1: tall - 0.5, y2: tall - 0.5, class: 'axis' });
   const element = s('svg', { viewBox: `0 0 ${wide} ${tall}`, class: 'bands', role: 'img', 'aria-label': name, preserveAspectRatio: 'none' }, floor, ...groups);
   return {
     element,
-    /** `past` has the kinds of each second, the latest last. Answers the height of the tallest. */
+    /** `past` has the kinds of each second, the latest last. Returns the highest sum. */
     draw(past) {
       const sums = past.map((one) => KINDS.reduce((sum, [kind]) => sum + one[kind], 0));
       const tallest = Math.max(0, ...sums);
       const highest = Math.max(1, tallest);
       const width = wide / SECONDS;
-      // A gap between bars only where a screen can show one.
+      // A gap between bars only if there is room for one.
       const bar = wide > 2 * SECONDS ? width * 0.82 : width * 1.05;
       KINDS.forEach(([kind], level) => {
         const bars = [];
@@ -40,8 +39,8 @@ export function bands(wide, tall, name) {
           const below = KINDS.slice(0, level).reduce((sum, [lower]) => sum + one[lower], 0);
           bars.push({ x: wide - (past.length - at) * width, y: (below + one[kind]) / highest, height: one[kind] / highest });
         });
-        each(groups[level], 'rect', bars, (rect, { x, y, height }) =>
-          set(rect, { x, y: (1 - y) * (tall - 3) + 2, width: bar, height: height * (tall - 3) }));
+        renderEach(groups[level], 'rect', bars, (rect, { x, y, height }) =>
+          setAttributes(rect, { x, y: (1 - y) * (tall - 3) + 2, width: bar, height: height * (tall - 3) }));
       });
       return tallest;
     },

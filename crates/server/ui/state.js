@@ -1,7 +1,6 @@
-// A counter's true state, moved on from the moment the engine told it. The pictures ask this between
-// two answers; it decides nothing. Knows the states of /api/play; knows nothing of the page.
+// Advances a counter's state from the time of the last response, for the diagrams.
 
-/** The state as of `now`, from an answer's state as of `at`, under a quota. */
+/** The state at `now`, from the state of a response at `at`. */
 export function advance(state, at, now, quota) {
   if (!state) return fresh(quota, now);
   const to = Math.max(at, now);
@@ -46,17 +45,16 @@ function sum(entries) {
   return entries.reduce((total, entry) => total + entry.units, 0);
 }
 
-/** What a key is before its first request. */
+/** The state of a new key. */
 function fresh(quota, now) {
   const start = now - (now % quota.period);
-  const kind =
-    quota.word === 'queue' ? 'leaky-bucket-shaping' : quota.algorithm;
+  const kind = quota.word === 'queue' ? 'leaky-bucket-shaping' : quota.algorithm;
   const window = { start_us: start, end_us: start + quota.period };
-  const begun = {
+  const initial = {
     'fixed-window': { ...window, used: 0 },
     'sliding-window-log': { entries: [], used: 0 },
     'sliding-window-counter': { ...window, previous: 0, current: 0 },
     'token-bucket': { level_milli: quota.capacity * 1000 },
   };
-  return advance({ kind, ...(begun[kind] ?? { level_milli: 0 }) }, now, now, quota);
+  return advance({ kind, ...(initial[kind] ?? { level_milli: 0 }) }, now, now, quota);
 }

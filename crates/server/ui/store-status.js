@@ -1,67 +1,67 @@
-// Says where the counters are and whether they answer. Asks now and then, and hears from traffic.
+// Shows where the counters are and whether the store answers, by polling and from traffic.
 
 import { about } from './api.js';
-import { say } from './dom.js';
+import { setText } from './dom.js';
 
-const EVERY_MS = 2000;
+const POLL_INTERVAL_MS = 2000;
 
-export class Badge {
+export class StoreStatus {
   #element;
   #clock;
-  #known = null;
+  #about = null;
   #server = true;
   #reachable = true;
 
   constructor(element, clock) {
     this.#element = element;
     this.#clock = clock;
-    /** Called when the store or the server comes back. */
-    this.onback = () => {};
-    this.#ask();
-    setInterval(() => { if (!document.hidden) this.#ask(); }, EVERY_MS);
+    /** Called when the store or the server is reachable again. */
+    this.onrecovery = () => {};
+    this.#poll();
+    setInterval(() => { if (!document.hidden) this.#poll(); }, POLL_INTERVAL_MS);
   }
 
-  /** What an answer to traffic tells. */
-  heard({ answers }) {
+  /** Updates the status from a response to traffic. */
+  update({ answers }) {
     this.#server = true;
-    if (!this.#clock.supplied) this.#set(answers.every((answer) => !answer.degraded));
+    if (!this.#clock.supplied) this.#setReachable(answers.every((answer) => !answer.degraded));
     this.show();
   }
 
-  /** Nobody answered. */
-  lost(error) {
-    // A server that says what is wrong is there.
+  /** Updates the status after a failed request. */
+  fail(error) {
+    // An error response comes from a server that is up.
     this.#server = error?.status !== undefined;
     this.show();
   }
 
   show() {
-    const where = this.#known?.store === 'redis' ? 'Redis' : 'memory';
-    const [kind, text] = !this.#server ? ['lost', 'The server does not answer']
-      : !this.#reachable ? ['lost', `${where} is lost: deciding without it`]
-        : this.#clock.supplied ? ['', 'counting in your session, on your time']
-          : ['', `counting in ${where}`];
-    say(this.#element, this.#known || !this.#server ? text : 'connecting');
+    const where = this.#about?.store === 'redis' ? 'Redis' : 'memory';
+    const [kind, text] = !this.#server ? ['lost', 'The server does not respond']
+      : !this.#reachable ? ['lost', `${where} is down: deciding without it`]
+        : this.#clock.supplied ? ['', 'counters in your session, supplied time']
+          : ['', `counters in ${where}`];
+    setText(this.#element, this.#about || !this.#server ? text : 'connecting');
     this.#element.className = `badge ${kind}`;
   }
 
-  async #ask() {
+  async #poll() {
     try {
-      const known = await about();
-      const back = !this.#server;
-      this.#known = known;
+      const status = await about();
+      const recovered = !this.#server;
+      this.#about = status;
       this.#server = true;
-      this.#set(known.reachable);
-      if (back) this.onback();
+      this.#setReachable(status.reachable);
+      if (recovered) this.onrecovery();
     } catch (error) {
-      this.lost(error);
+      this.fail(error);
     }
     this.show();
   }
 
-  #set(reachable) {
-    const back = reachable && !this.#reachable;
+  #setReachable(reachable) {
+    const recovered = reachable && !this.#reachable;
     this.#reachable = reachable;
-    if (back) this.onback();
+    if (recovered) this.onrecovery();
   }
 }

@@ -1,8 +1,8 @@
-// Tabs as everybody knows them, arrow keys included. Knows nothing of what is on them.
+// Tabs with keyboard support.
 
 import { h } from './dom.js';
 
-/** Makes tabs of `[name, panel]`; `onchange` is told which one came into sight. */
+/** Creates tabs from `[name, ...content]`; `onchange` gets the index of the selected one. */
 export function tabs(id, label, pages, onchange = () => {}) {
   const buttons = pages.map(([name], at) => h('button', {
     type: 'button', role: 'tab', id: `${id}-tab-${at}`, 'aria-controls': `${id}-panel-${at}`, onclick: () => choose(at),

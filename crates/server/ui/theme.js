@@ -1,5 +1,5 @@
-// Light or dark: the system's choice unless the visitor made another. Loaded before the first paint,
-// so that a page never flashes in the wrong one. Knows nothing else of the page.
+// Light or dark theme: the system's unless the visitor chose one. Loaded before the first paint to
+// avoid a flash of the wrong theme.
 (() => {
   const root = document.documentElement;
   const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -29,7 +29,7 @@
       try {
         localStorage.setItem('tallygate-theme', shown() === 'dark' ? 'light' : 'dark');
       } catch {
-        // Where nothing may be kept, the system's choice stays.
+        // Storage is not available: the system's theme stays.
       }
       apply();
       label();

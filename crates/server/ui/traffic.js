@@ -1,26 +1,25 @@
-// One traffic for all cards: who comes when. A source turns a span of time into arrivals; only the
-// retry loop listens to what it is told. Knows nothing of how cards look.
+// Generates the same traffic for all cards. Only the retry loop reacts to responses.
 
-/** How many bars a drawn traffic has, and how long each is, in microseconds. */
+/** The bars of the custom pattern, and their duration. */
 export const BARS = 20;
 const BAR_US = 1e6;
-/** How many jobs a retrying client keeps; it gives up on others. */
-const MOST_JOBS = 40;
+/** Jobs that the retry loop keeps; it drops others. */
+const MAX_JOBS = 40;
 const RETRY_US = 300000;
-/** How many arrivals a step of time brings at about the most. */
-const MOST_ARRIVALS = 2000;
+/** Approximate maximum of requests per step of time. */
+const MAX_ARRIVALS = 2000;
 
 export const SOURCES = {
-  steady: { name: 'Steady', words: (o) => `One request every ${Math.round(1000 / o.rate)} ms, whatever the answer.` },
-  bursty: { name: 'Bursty', words: (o) => `${o.size} at once, every ${o.gap} s.` },
+  steady: { name: 'Steady', describe: (o) => `One request every ${Math.round(1000 / o.rate)} ms.` },
+  bursty: { name: 'Bursty', describe: (o) => `${o.size} requests at once, every ${o.gap} s.` },
   retry: {
     name: 'Retry loop',
-    words: (o) => o.obey
-      ? `A job every ${Math.round(1000 / o.jobs)} ms; who is refused waits as long as Retry-After says.`
-      : `A job every ${Math.round(1000 / o.jobs)} ms; who is refused knocks again every 300 ms.`,
+    describe: (o) => o.obey
+      ? `A job every ${Math.round(1000 / o.jobs)} ms; refused requests are retried after Retry-After.`
+      : `A job every ${Math.round(1000 / o.jobs)} ms; refused requests are retried every 300 ms.`,
   },
-  boundary: { name: 'Boundary attack', words: () => 'A whole limit just before a window ends, another just after.' },
-  draw: { name: 'Draw your own', words: () => 'Twenty seconds of your own making, over and over.' },
+  boundary: { name: 'Boundary attack', describe: () => 'The whole limit just before a window ends, and again just after.' },
+  draw: { name: 'Custom', describe: () => 'A custom pattern of twenty seconds, repeated.' },
 };
 
 export const OPTIONS = {
@@ -28,17 +27,16 @@ export const OPTIONS = {
   bars: [0, 4, 1, 0, 0, 0, 8, 8, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 12, 0],
 };
 
-/** Drives cards from the moment it is started. */
 export class Traffic {
   #cards;
-  #line;
+  #queue;
   #clock;
   #busy = false;
   #jobs = new Map();
 
-  constructor(cards, line, clock) {
+  constructor(cards, queue, clock) {
     this.#cards = cards;
-    this.#line = line;
+    this.#queue = queue;
     this.#clock = clock;
     this.source = 'bursty';
     this.options = structuredClone(OPTIONS);
@@ -54,15 +52,15 @@ export class Traffic {
 
   stop() {
     this.running = false;
-    this.#line.clear();
+    this.#queue.clear();
   }
 
-  /** Sends what is due. Called as often as the page likes. */
+  /** Sends the requests that are due. */
   async tick() {
     if (!this.running || this.#busy) return;
     this.#busy = true;
     const now = this.#clock.now();
-    // A page that slept does not make up for it.
+    // After the page was suspended, the missed requests are skipped.
     const late = now - this.cursor > 2e6 && this.#clock.mode !== 'step';
     if (late) this.cursor = now - 1e5;
     while (this.running && this.cursor < now) {
@@ -73,27 +71,27 @@ export class Traffic {
     this.#busy = false;
   }
 
-  /** When the boundary attack strikes next, from now; null where another source is chosen. */
+  /** The time until the next boundary attack, or null for other sources. */
   untilNext(now) {
     if (!this.running || this.source !== 'boundary') return null;
-    return Math.max(0, this.#strike(now) - this.#lead() - now);
+    return Math.max(0, this.#boundary(now) - this.#lead() - now);
   }
 
   #send(from, to) {
     if (this.source === 'retry') return this.#retry(from, to);
     const steps = this.#arrivals(from, to).flatMap((t) => this.#cards.map((card) => [card, card.step('check', t)]));
-    return this.#ask(steps);
+    return this.#enqueue(steps);
   }
 
-  #ask(pairs, then = () => {}) {
+  #enqueue(pairs, then = () => {}) {
     const owners = new Map(pairs.map(([card, step]) => [step, card]));
-    return this.#line.send(pairs.map(([, step]) => step), (answer, t, step) => {
-      owners.get(step).hear(answer, t, step);
+    return this.#queue.send(pairs.map(([, step]) => step), (answer, t, step) => {
+      owners.get(step).receive(answer, t, step);
       then(owners.get(step), answer, t);
     });
   }
 
-  /** The instants after `from` and up to `to`. */
+  /** The times of requests after `from` and up to `to`. */
   #arrivals(from, to) {
     const { rate, size, gap, bars } = this.options;
     if (this.source === 'steady') return every(1e6 / rate, this.started, from, to);
@@ -106,24 +104,24 @@ export class Traffic {
     const { limit, period } = this.#cards[0].quota;
     const lead = this.#lead();
     const found = [];
-    // Moved by hand, time can pass several boundaries at once.
-    for (let strike = this.#strike(from); strike - lead <= to && found.length < MOST_ARRIVALS; strike += 2 * period) {
+    // A manual step can pass several boundaries.
+    for (let boundary = this.#boundary(from); boundary - lead <= to && found.length < MAX_ARRIVALS; boundary += 2 * period) {
       for (let at = 0; at < 2 * limit; at += 1) {
         const part = ((at % limit) + 0.5) / limit;
-        const t = Math.round(at < limit ? strike - lead * (1 - 0.7 * part) : strike + lead * (0.3 + 0.7 * part));
+        const t = Math.round(at < limit ? boundary - lead * (1 - 0.7 * part) : boundary + lead * (0.3 + 0.7 * part));
         if (t > from && t <= to) found.push(t);
       }
     }
     return found;
   }
 
-  /** How long before and after a boundary the attack lasts. */
+  /** The duration of the attack before and after a boundary. */
   #lead() {
     return this.#cards[0].quota.period * 0.04;
   }
 
-  /** The boundary of the attack under way or next: every second one, so that both windows are empty. */
-  #strike(now) {
+  /** The boundary of the current or next attack: every second one, so that both windows are empty. */
+  #boundary(now) {
     const { period } = this.#cards[0].quota;
     const first = Math.ceil((this.started + 2 * this.#lead()) / period) * period;
     const turns = Math.max(0, Math.ceil((now - this.#lead() - first) / (2 * period)));
@@ -134,17 +132,17 @@ export class Traffic {
     const due = [];
     for (const [card, jobs] of this.#jobs) {
       for (const t of every(1e6 / this.options.jobs, this.started, from, to)) {
-        if (jobs.length < MOST_JOBS) jobs.push(t);
+        if (jobs.length < MAX_JOBS) jobs.push(t);
       }
       jobs.sort((a, b) => a - b);
       while (jobs.length > 0 && jobs[0] <= to) due.push([card, card.step('check', jobs.shift())]);
     }
     due.sort(([, a], [, b]) => a.t_us - b.t_us);
-    return this.#ask(due, (card, answer, t) => {
+    return this.#enqueue(due, (card, answer, t) => {
       if (answer.allowed || answer.retry_after_us === 'never') return;
-      // A client has the header to go by, which is in whole seconds.
-      const told = Number(answer.headers?.['Retry-After']) * 1e6;
-      this.#jobs.get(card).push(t + (this.options.obey && told > 0 ? told : RETRY_US));
+      // Clients see the header, in whole seconds.
+      const retryAfter = Number(answer.headers?.['Retry-After']) * 1e6;
+      this.#jobs.get(card).push(t + (this.options.obey && retryAfter > 0 ? retryAfter : RETRY_US));
     });
   }
 }
@@ -153,7 +151,7 @@ export class Traffic {
 function every(step, origin, from, to) {
   const found = [];
   let at = Math.max(0, Math.floor((from - origin) / step) + 1);
-  for (; Math.round(origin + at * step) <= to && found.length < MOST_ARRIVALS; at += 1) {
+  for (; Math.round(origin + at * step) <= to && found.length < MAX_ARRIVALS; at += 1) {
     if (Math.round(origin + at * step) > from) found.push(Math.round(origin + at * step));
   }
   return found;

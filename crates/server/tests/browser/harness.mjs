@@ -1,5 +1,4 @@
-// What the browser's tests stand on: the real binary, a real Redis, a real Chromium. Each test has
-// ports and a profile of its own. Nothing here waits for luck: it waits for conditions.
+// Test harness: the real binary, a real Redis, a real Chromium. Each test has its own ports and profile.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
@@ -19,31 +18,31 @@ const FLAGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync',
 ];
-/** How long a condition may take on a busy machine. */
-export const PATIENCE = 60000;
+/** Generous, for busy machines. */
+export const TIMEOUT_MS = 60000;
 
-/** Starts the server and answers where it listens. */
-export async function serve({ store = 'memory', admin: asked = '127.0.0.1:0' } = {}) {
-  const child = spawn(BIN, ['serve', '--listen', '127.0.0.1:0', '--admin', asked, '--store', store], { stdio: ['ignore', 'pipe', 'ignore'] });
-  const line = await first(child);
+/** Starts the server and returns its addresses. */
+export async function serve({ store = 'memory', admin: adminAddress = '127.0.0.1:0' } = {}) {
+  const child = spawn(BIN, ['serve', '--listen', '127.0.0.1:0', '--admin', adminAddress, '--store', store], { stdio: ['ignore', 'pipe', 'ignore'] });
+  const line = await firstLine(child);
   const { api, admin } = JSON.parse(line);
-  return { child, page: `http://${api}`, live: `http://${admin}/live`, admin, end: () => ended(child, 'SIGTERM') };
+  return { child, page: `http://${api}`, live: `http://${admin}/live`, admin, end: () => stop(child, 'SIGTERM') };
 }
 
-function first(child) {
+function firstLine(child) {
   return new Promise((resolve, reject) => {
     const lines = createInterface({ input: child.stdout });
     lines.once('line', (line) => {
-      // Whatever else it says must not fill the pipe.
+      // Keeps the pipe from filling up.
       child.stdout.resume();
       resolve(line);
     });
-    child.once('exit', (code) => reject(new Error(`the server ended with ${code}`)));
+    child.once('exit', (code) => reject(new Error(`the server exited with ${code}`)));
   });
 }
 
-/** Ends a child and waits until it is gone. */
-export function ended(child, signal) {
+/** Stops a child process and waits for its exit. */
+export function stop(child, signal) {
   return new Promise((resolve) => {
     if (child.exitCode !== null || child.signalCode !== null) return resolve();
     child.once('exit', resolve);
@@ -51,7 +50,7 @@ export function ended(child, signal) {
   });
 }
 
-/** A Redis of its own, which can be killed and started again in the same place. */
+/** A Redis server that can be killed and restarted on the same port. */
 export async function redis() {
   const folder = mkdtempSync(path.join(tmpdir(), 'tallygate-browser-'));
   const port = await freePort();
@@ -62,11 +61,11 @@ export async function redis() {
       child = spawn(process.env.TALLYGATE_REDIS_SERVER ?? 'redis-server',
         ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder], { stdio: 'ignore' });
       while (!(await answers(port))) {
-        assert.equal(child.exitCode, null, 'redis-server ended');
+        assert.equal(child.exitCode, null, 'redis-server exited');
         await new Promise((resolve) => { setTimeout(resolve, 20); });
       }
     },
-    kill: () => ended(child, 'SIGKILL'),
+    kill: () => stop(child, 'SIGKILL'),
     async end() {
       await server.kill();
       rmSync(folder, { recursive: true, force: true });
@@ -93,18 +92,18 @@ export function freePort() {
   });
 }
 
-/** Where a program is. */
-function found(program) {
+/** The path of a program. */
+function which(program) {
   return execFileSync('sh', ['-c', 'command -v "$0"', program], { encoding: 'utf8' }).trim();
 }
 
-export const browser = () => chromium.launch({ executablePath: found(process.env.TALLYGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
+export const browser = () => chromium.launch({ executablePath: which(process.env.TALLYGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
 
-/** Opens a page as a visitor of their own; `complaints` collects what no page may do. */
+/** Opens a page as a new visitor; `complaints` collects errors and requests to other hosts. */
 export async function visit(open, url, options = {}) {
   const context = await open.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT_MS);
   const complaints = [];
   const { host } = new URL(url);
   page.on('pageerror', (error) => complaints.push(`thrown: ${error.message}`));
@@ -112,23 +111,23 @@ export async function visit(open, url, options = {}) {
     if (['error', 'warning'].includes(message.type())) complaints.push(`console: ${message.text()}`);
   });
   page.on('request', (request) => {
-    if (new URL(request.url()).host !== host) complaints.push(`asked elsewhere: ${request.url()}`);
+    if (new URL(request.url()).host !== host) complaints.push(`request to another host: ${request.url()}`);
   });
   await page.goto(url);
   return { page, context, complaints, end: () => context.close() };
 }
 
-/** Waits until what an element says passes a test. */
-export async function says(page, selector, wanted) {
+/** Waits until the text of an element matches. */
+export async function waitForText(page, selector, wanted) {
   const pattern = wanted instanceof RegExp ? { source: wanted.source } : { text: wanted };
-  await page.waitForFunction(([place, { source, text }]) => {
-    const said = document.querySelector(place)?.textContent;
-    if (said === undefined) return false;
-    return source === undefined ? said === text : new RegExp(source).test(said);
+  await page.waitForFunction(([target, { source, text }]) => {
+    const actual = document.querySelector(target)?.textContent;
+    if (actual === undefined) return false;
+    return source === undefined ? actual === text : new RegExp(source).test(actual);
   }, [selector, pattern]);
 }
 
-/** What `tallygate replay` answers to a quota and requests at these times. */
+/** The output of `tallygate replay` for requests at these times. */
 export function replay(quota, times) {
   const input = times.map((t_us) => JSON.stringify({ t_us, key: 'a' })).join('\n');
   const output = execFileSync(BIN, ['replay', '--quota', quota], { input, encoding: 'utf8' });

@@ -1,11 +1,11 @@
-// What holds for both pages: labels, contrast, weight, width, and no word with anybody else.
+// Both pages: accessibility, size, width, and no requests to other hosts.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { axeSource, browser, serve, visit } from './harness.mjs';
 
-const MOST_BYTES = 150 * 1024;
+const MAX_BYTES = 150 * 1024;
 
 let server;
 let chrome;
@@ -20,7 +20,7 @@ after(async () => {
 
 const ready = (page, name) => (name === 'live'
   ? page.waitForSelector('#rule-rows tr')
-  : page.waitForFunction(() => document.querySelectorAll('.card').length === 6 && document.querySelector('#badge').textContent.startsWith('counting')));
+  : page.waitForFunction(() => document.querySelectorAll('.card').length === 6 && document.querySelector('#badge').textContent.startsWith('counters in')));
 
 for (const name of ['page', 'live']) {
   for (const colorScheme of ['light', 'dark']) {
@@ -30,7 +30,7 @@ for (const name of ['page', 'live']) {
         await ready(page, name);
         if (name === 'page') {
           await page.click('#burst-all');
-          await page.waitForFunction(() => [...document.querySelectorAll('.stamp')].every((stamp) => stamp.textContent));
+          await page.waitForFunction(() => [...document.querySelectorAll('.status-badge')].every((badge) => badge.textContent));
           await page.click('#lab-boundary button');
           await page.waitForSelector('#lab-boundary-result[data-done]');
           await page.click('#fixed-tab-1');
@@ -59,7 +59,7 @@ for (const name of ['page', 'live']) {
     }
   }
 
-  test(`${name} weighs less than 150 KB`, async () => {
+  test(`${name} is smaller than 150 KB`, async () => {
     const context = await chrome.newContext();
     const page = await context.newPage();
     const files = [];
@@ -68,16 +68,16 @@ for (const name of ['page', 'live']) {
     });
     await page.goto(server[name]);
     await ready(page, name);
-    // Read here: one that comes later has no page any more to be read from.
+    // Read before the page is closed.
     const bodies = await Promise.all(files.map((response) => response.body()));
     const bytes = bodies.reduce((sum, body) => sum + body.length, 0);
     assert.ok(files.length > 5 && bytes > 10000, `${files.length} files, ${bytes} bytes`);
-    assert.ok(bytes < MOST_BYTES, `${bytes} bytes`);
+    assert.ok(bytes < MAX_BYTES, `${bytes} bytes`);
     await context.close();
   });
 }
 
-test('every control can be reached by key, and shows where it is', async () => {
+test('every control can be reached by keyboard and shows its focus', async () => {
   const { page, end } = await visit(chrome, `${server.page}/#clock=step`);
   await ready(page, 'page');
   const reached = new Set();
@@ -93,16 +93,16 @@ test('every control can be reached by key, and shows where it is', async () => {
     assert.ok(outlined, `no ring around ${label}`);
     reached.add(label);
   }
-  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Run: The boundary burst', 'span']) {
+  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Run: Boundary burst', 'span']) {
     assert.ok(reached.has(label), `${label} is not reached: ${[...reached].join(' | ')}`);
   }
   await page.locator('#card-token button:text-is("Send")').focus();
   await page.keyboard.press('Enter');
-  await page.waitForFunction(() => /Token bucket: 1 admitted, 0 refused, 9 left/.test(document.querySelector('#spoken').textContent));
+  await page.waitForFunction(() => /Token bucket: 1 admitted, 0 refused, 9 left/.test(document.querySelector('#announcer').textContent));
   await end();
 });
 
-test('colours can be switched, and stay switched', async () => {
+test('the theme can be switched and is remembered', async () => {
   const { page, end } = await visit(chrome, server.page, { colorScheme: 'light' });
   const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
   assert.equal(await theme(), 'light');
@@ -113,9 +113,9 @@ test('colours can be switched, and stay switched', async () => {
   await end();
 });
 
-test('whoever wants less motion sees the same figures', async () => {
+test('reduced motion shows the same values', async () => {
   const { page, end } = await visit(chrome, `${server.page}/#clock=step`, { reducedMotion: 'reduce' });
   await page.click('#burst-all');
-  await page.waitForFunction(() => document.querySelector('#card-fixed .picture').getAttribute('aria-label').startsWith('10 of 10'));
+  await page.waitForFunction(() => document.querySelector('#card-fixed .diagram').getAttribute('aria-label').startsWith('10 of 10'));
   await end();
 });

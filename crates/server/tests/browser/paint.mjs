@@ -1,4 +1,4 @@
-// How soon the pages are seen, and what they weigh: the median of ten visits, each with a new profile.
+// Time to first paint and size of the pages: the median of ten visits, each with a new profile.
 
 import { browser, serve } from './harness.mjs';
 

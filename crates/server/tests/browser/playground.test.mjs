@@ -1,9 +1,9 @@
-// The playground, by itself and against `tallygate replay`.
+// The playground, and its agreement with `tallygate replay`.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { browser, replay, says, serve, visit } from './harness.mjs';
+import { browser, replay, waitForText, serve, visit } from './harness.mjs';
 
 let server;
 let chrome;
@@ -27,17 +27,17 @@ const QUOTAS = {
 };
 const CARDS = Object.keys(QUOTAS);
 
-/** A link with quotas of its own. */
+/** A link with quotas. */
 function link(quotas, more = {}) {
   return `${server.page}/#${new URLSearchParams({ ...quotas, ...more })}`;
 }
 
-/** Waits until every card has the quota of its link: the engine took it, and the form shows it. */
-async function taken(page) {
+/** Waits until every card has the quota of the link. */
+async function quotasApplied(page) {
   for (const card of CARDS) await page.waitForFunction((id) => document.getElementById(id).value === '7', `quota-${card}-limit`);
 }
 
-/** The log of a card, oldest first, to the microsecond. */
+/** The response log of a card, oldest first. */
 async function log(page, card, rows) {
   await page.click(`#${card}-tab-3`);
   await page.waitForFunction(([place, wanted]) => document.querySelectorAll(`${place} tr[data-t-us]`).length === wanted, [`#card-${card} tbody`, rows]);
@@ -56,9 +56,9 @@ function assertSame(card, shown, said) {
   });
 }
 
-test('every card admits and refuses what replay says for the same times', async () => {
+test('every card decides as replay does', async () => {
   const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step' }));
-  await taken(page);
+  await quotasApplied(page);
   const times = [];
   let now = 0;
   const press = (place) => page.locator(place).evaluate((button) => button.click());
@@ -66,7 +66,7 @@ test('every card admits and refuses what replay says for the same times', async 
     await press(`#time-options button:text-is("${button}")`);
     now += us;
   };
-  // A burst at once, a burst half-way, singles just before and after an edge, and after a silence.
+  // Bursts and single requests around window boundaries and after a pause.
   const script = [['burst'], ['+ 1 s', 1e6], ['send'], ['+ 0.1 s', 1e5], ['burst'], ['+ 1 s', 1e6], ['+ 0.1 s', 1e5], ['send'], ['+ 1 s', 1e6],
     ['burst'], ['send'], ['+ 10 s', 1e7], ['burst'], ['send'], ['+ 1 s', 1e6], ['burst']];
   for (const [what, us] of script) {
@@ -83,9 +83,9 @@ test('every card admits and refuses what replay says for the same times', async 
   await end();
 });
 
-test('the same traffic goes to all cards, on time', async () => {
+test('all cards receive the same traffic on time', async () => {
   const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step', traffic: 'steady', rate: '4' }));
-  await taken(page);
+  await quotasApplied(page);
   await page.click('#run');
   for (let step = 0; step < 10; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
   const times = Array.from({ length: 41 }, (_, at) => at * 250000);
@@ -94,15 +94,15 @@ test('the same traffic goes to all cards, on time', async () => {
   await end();
 });
 
-test('a retry loop that obeys Retry-After asks less and gets as much', async () => {
+test('a retry loop that respects Retry-After sends less and gets as much', async () => {
   const sums = {};
   for (const obey of ['yes', 'no']) {
     const { page, end } = await visit(chrome, `${server.page}/#clock=step&traffic=retry&obey=${obey}&jobs=3`);
     await page.click('#run');
     for (let step = 0; step < 20; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
-    // Ten at first and one more each second: whoever keeps asking gets all of it.
-    await page.waitForFunction(() => Number.parseInt(document.querySelector('#card-token .tally').textContent, 10) >= 29);
-    const [, admitted, refused] = /^(\d+) in, (\d+) refused$/.exec(await page.textContent('#card-token .tally'));
+    // Ten at first and one more each second.
+    await page.waitForFunction(() => Number.parseInt(document.querySelector('#card-token .counts-line').textContent, 10) >= 29);
+    const [, admitted, refused] = /^(\d+) admitted, (\d+) refused$/.exec(await page.textContent('#card-token .counts-line'));
     assert.ok(admitted <= 30, `${admitted} admitted in 20 s`);
     sums[obey] = Number(refused);
     await end();
@@ -110,49 +110,49 @@ test('a retry loop that obeys Retry-After asks less and gets as much', async () 
   assert.ok(sums.yes < sums.no, `${sums.yes} refusals when obeying, ${sums.no} when not`);
 });
 
-test('pictures show the state and move on with the clock', async () => {
+test('diagrams show the state and follow the clock', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
-  const seen = (card, words) => page.waitForFunction(([place, text]) => document.querySelector(place).getAttribute('aria-label') === text, [`#card-${card} .picture`, words]);
+  const seen = (card, words) => page.waitForFunction(([place, text]) => document.querySelector(place).getAttribute('aria-label') === text, [`#card-${card} .diagram`, words]);
   await page.click('#burst-all');
   await seen('fixed', '10 of 10 used in this window of 10 s');
-  await seen('log', '10 requests remembered from the last 10 s');
-  await seen('counter', '0 in the last window, of which 100 % count, and 10 in this one: 10 of 10');
+  await seen('log', '10 requests stored from the last 10 s');
+  await seen('counter', '0 in the previous window, weighted 100 %, and 10 in the current one: 10 of 10');
   await seen('token', '0 of 10 tokens, one more every 1 s');
   await seen('leaky', '10 of 10 in the bucket, one drains every 1 s');
-  await seen('shaping', '10 of 10 places in the queue taken, one leaves every 1 s');
+  await seen('shaping', '10 of 10 queued, one leaves every 1 s');
   await page.click('#time-options button:text-is("+ 10 s")');
   await page.click('#time-options button:text-is("+ 1 s")');
   await seen('fixed', '0 of 10 used in this window of 10 s');
-  await seen('log', '0 requests remembered from the last 10 s');
-  await seen('counter', '10 in the last window, of which 90 % count, and 0 in this one: 9 of 10');
+  await seen('log', '0 requests stored from the last 10 s');
+  await seen('counter', '10 in the previous window, weighted 90 %, and 0 in the current one: 9 of 10');
   await seen('token', '10 of 10 tokens, one more every 1 s');
   await seen('leaky', '0 of 10 in the bucket, one drains every 1 s');
-  await seen('shaping', '0 of 10 places in the queue taken, one leaves every 1 s');
+  await seen('shaping', '0 of 10 queued, one leaves every 1 s');
   await end();
 });
 
-test('the figures and headers are those of the last answer', async () => {
+test('values and headers are those of the last response', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
   await page.click('#card-log button:text-is("Burst 10")');
   await page.click('#card-log button:text-is("Send")');
-  await says(page, '#card-log .stamp', '429 refused');
-  await says(page, '#card-log dl div:nth-child(1) dd', '0');
-  await says(page, '#card-log dl div:nth-child(2) dd', '10.0 s');
+  await waitForText(page, '#card-log .status-badge', '429 refused');
+  await waitForText(page, '#card-log dl div:nth-child(1) dd', '0');
+  await waitForText(page, '#card-log dl div:nth-child(2) dd', '10.0 s');
   await page.click('#log-tab-2');
-  await says(page, '#card-log pre', /HTTP\/1\.1 429 Too Many Requests[^]*Retry-After: 10/);
-  await says(page, '#card-log pre', /RateLimit-Policy: "sliding-window-log\/10s";q=10;w=10/);
+  await waitForText(page, '#card-log pre', /HTTP\/1\.1 429 Too Many Requests[^]*Retry-After: 10/);
+  await waitForText(page, '#card-log pre', /RateLimit-Policy: "sliding-window-log\/10s";q=10;w=10/);
   await page.click('#time-options button:text-is("+ 1 s")');
-  await says(page, '#card-log dl div:nth-child(2) dd', '9.0 s');
+  await waitForText(page, '#card-log dl div:nth-child(2) dd', '9.0 s');
   await page.click('#card-shaping button:text-is("Burst 10")');
-  await says(page, '#card-shaping dl div:nth-child(3) dd', '9.0 s');
-  await says(page, '#card-shaping .stamp', '200 delayed');
+  await waitForText(page, '#card-shaping dl div:nth-child(3) dd', '9.0 s');
+  await waitForText(page, '#card-shaping .status-badge', '200 delayed');
   await page.click('#card-log button:text-is("Reset")');
-  await says(page, '#card-log dl div:nth-child(1) dd', '10');
-  await says(page, '#card-log pre', 'Send a request to see what its client is told.');
+  await waitForText(page, '#card-log dl div:nth-child(1) dd', '10');
+  await waitForText(page, '#card-log pre', 'Send a request to see its response headers.');
   await end();
 });
 
-test('form and text are kept in step, and mistakes are told beside the field', async () => {
+test('form and text stay in sync, and errors are shown at the field', async () => {
   const { page, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
   await page.click('#token-tab-1');
   await page.fill('#quota-token', 'token-bucket 3/min burst 5');
@@ -164,28 +164,28 @@ test('form and text are kept in step, and mistakes are told beside the field', a
   await page.waitForFunction(() => document.querySelector('#quota-token').value === 'token-bucket 3/min burst 2');
   await page.waitForFunction(() => location.hash.includes('burst+2'));
   await page.click('#card-token button:text-is("Burst 10")');
-  await says(page, '#card-token .tally', '2 in, 8 refused');
+  await waitForText(page, '#card-token .counts-line', '2 admitted, 8 refused');
   await page.fill('#quota-token-capacity', '4');
-  await says(page, '#card-token .tally', '0 in, 0 refused');
-  await says(page, '#plots figure:nth-child(4) .quiet', /^0 sent, 0 let in/);
+  await waitForText(page, '#card-token .counts-line', '0 admitted, 0 refused');
+  await waitForText(page, '#plots figure:nth-child(4) .muted', /^0 sent, 0 admitted/);
   await page.waitForFunction(() => location.hash.includes('burst+4'));
   assert.deepEqual(complaints, []);
   await page.fill('#quota-token-limit', '0');
-  await says(page, '#quota-token-error', /limit 0 is below 1/);
+  await waitForText(page, '#quota-token-error', /limit 0 is below 1/);
   assert.equal(await page.getAttribute('#quota-token', 'aria-invalid'), 'true');
   await page.fill('#quota-token', 'fixed-window 3/min');
-  await says(page, '#quota-token-error', /this card is the token bucket/);
+  await waitForText(page, '#quota-token-error', /this card is the token bucket/);
   await page.fill('#quota-token', 'gcra 4/s burst 6');
-  await says(page, '#quota-token-error', '');
+  await waitForText(page, '#quota-token-error', '');
   await page.waitForFunction(() => document.querySelector('#quota-token-capacity').value === '6');
   assert.deepEqual(complaints, []);
   await end();
 });
 
-test('a link holds the whole setting, and a reload keeps it', async () => {
+test('a link contains all settings, and a reload keeps them', async () => {
   const { page, complaints, end } = await visit(chrome, server.page);
   await page.check('input[value="draw"]');
-  await page.locator('.drawing [role=slider]').first().focus();
+  await page.locator('.pattern-editor [role=slider]').first().focus();
   for (const key of ['ArrowUp', 'ArrowUp', 'ArrowRight', 'ArrowRight', 'ArrowLeft', 'Tab', 'End']) await page.keyboard.press(key);
   await page.check('input[value="slow"]');
   await page.selectOption('#speed', '0.1');
@@ -200,7 +200,7 @@ test('a link holds the whole setting, and a reload keeps it', async () => {
     assert.ok(await page.isChecked('input[value="slow"]'));
     assert.equal(await page.inputValue('#speed'), '0.1');
     assert.equal(await page.textContent('#span-now'), '17 s');
-    const bars = await page.$$eval('.drawing [role=slider]', (all) => all.slice(0, 3).map((bar) => bar.getAttribute('aria-valuenow')));
+    const bars = await page.$$eval('.pattern-editor [role=slider]', (all) => all.slice(0, 3).map((bar) => bar.getAttribute('aria-valuenow')));
     assert.deepEqual(bars, ['3', '20', '1']);
     assert.equal(page.url(), address);
   }
@@ -208,35 +208,35 @@ test('a link holds the whole setting, and a reload keeps it', async () => {
   await end();
 });
 
-test('nonsense in a link is as if it were not there', async () => {
+test('invalid values in a link are ignored', async () => {
   const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=never&traffic=%00&speed=x&rate=-1&bars=1.2&span=1e9&fixed=${'9'.repeat(300)}`);
-  await says(page, '#quota-fixed-error', /./);
+  await waitForText(page, '#quota-fixed-error', /./);
   await page.click('#card-fixed button:text-is("Send")');
-  await says(page, '#card-fixed .stamp', '200 admitted');
+  await waitForText(page, '#card-fixed .status-badge', '200 admitted');
   assert.deepEqual(complaints, []);
   await end();
 });
 
-test('two visitors at once do not see each other', async () => {
+test('visitors are independent', async () => {
   const quota = { log: 'sliding-window-log 10/h' };
   const ann = await visit(chrome, link(quota));
   const bob = await visit(chrome, link(quota));
   for (const { page } of [ann, bob]) await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 10/h');
   await ann.page.click('#card-log button:text-is("Burst 10")');
-  await says(ann.page, '#card-log dl div:nth-child(1) dd', '0');
+  await waitForText(ann.page, '#card-log dl div:nth-child(1) dd', '0');
   await bob.page.click('#card-log button:text-is("Send")');
-  await says(bob.page, '#card-log dl div:nth-child(1) dd', '9');
-  // And a visitor who comes back finds what was left.
+  await waitForText(bob.page, '#card-log dl div:nth-child(1) dd', '9');
+  // A returning visitor finds the same counters.
   await ann.page.reload();
-  await says(ann.page, '#card-log dl div:nth-child(1) dd', '0');
+  await waitForText(ann.page, '#card-log dl div:nth-child(1) dd', '0');
   assert.deepEqual([...ann.complaints, ...bob.complaints], []);
   await ann.end();
   await bob.end();
 });
 
-test('on supplied time a reload and a second tab begin with counters of their own', async () => {
+test('on supplied time, every page load has its own counters', async () => {
   const { page, context, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
-  const left = (place, wanted) => says(place, '#card-log dl div:nth-child(1) dd', wanted);
+  const left = (place, wanted) => waitForText(place, '#card-log dl div:nth-child(1) dd', wanted);
   await page.click('#time-options button:text-is("+ 10 s")');
   await page.click('#card-log button:text-is("Burst 10")');
   await left(page, '0');
@@ -245,35 +245,35 @@ test('on supplied time a reload and a second tab begin with counters of their ow
   await second.click('#card-log button:text-is("Send")');
   await left(second, '9');
   await page.click('#card-log button:text-is("Send")');
-  await says(page, '#card-log .tally', '10 in, 1 refused');
+  await waitForText(page, '#card-log .counts-line', '10 admitted, 1 refused');
   await page.reload();
   await page.click('#card-log button:text-is("Send")');
-  await says(page, '#card-log .tally', '1 in, 0 refused');
+  await waitForText(page, '#card-log .counts-line', '1 admitted, 0 refused');
   await left(page, '9');
   assert.deepEqual(complaints, []);
   await end();
 });
 
-test('on the engine’s clock every answer stands at the time it was decided at', async () => {
+test('on the real clock, every response has the time of its decision', async () => {
   const { page, complaints, end } = await visit(chrome, link({ log: 'sliding-window-log 25/min' }));
   await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 25/min');
-  await page.waitForFunction(() => document.querySelector('#badge').textContent === 'counting in memory');
-  const told = [];
+  await page.waitForFunction(() => document.querySelector('#badge').textContent === 'counters in memory');
+  const times = [];
   page.on('response', (response) => {
     if (new URL(response.url()).pathname !== '/api/play' || response.request().method() !== 'POST') return;
     const { steps } = response.request().postDataJSON();
-    told.push(response.json().then(({ answers }) => answers.filter((_, at) => steps[at].card === 'log' && steps[at].verb === 'check').map((one) => String(one.now_us))));
+    times.push(response.json().then(({ answers }) => answers.filter((_, at) => steps[at].card === 'log' && steps[at].verb === 'check').map((one) => String(one.now_us))));
   });
   for (let press = 0; press < 3; press += 1) await page.click('#card-log button:text-is("Burst 10")');
   const rows = await log(page, 'log', 30);
-  const times = (await Promise.all(told)).flat();
-  assert.deepEqual(rows.map((row) => row.tUs), times);
-  assert.ok(new Set(times).size > 3, `${new Set(times).size} times for 30 decisions`);
+  const expected = (await Promise.all(times)).flat();
+  assert.deepEqual(rows.map((row) => row.tUs), expected);
+  assert.ok(new Set(expected).size > 3, `${new Set(expected).size} times for 30 decisions`);
   assert.deepEqual(complaints, []);
   await end();
 });
 
-test('held by pointer or by key, a button sends until it is let go', async () => {
+test('a button held by pointer or key sends until it is released', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
   const hold = page.locator('#card-fixed .hold');
   const rows = () => page.$$eval('#card-fixed tbody tr[data-t-us]', (all) => all.length);
@@ -288,46 +288,46 @@ test('held by pointer or by key, a button sends until it is let go', async () =>
   await page.waitForFunction((least) => document.querySelectorAll('#card-fixed tbody tr[data-t-us]').length >= least, before + 3);
   await page.keyboard.up('Space');
   assert.equal(await hold.getAttribute('aria-pressed'), 'false');
-  // Pressed by neither, it sends one.
+  // Activated otherwise, it sends one request.
   await page.click('#card-fixed button:text-is("Reset")');
-  await says(page, '#card-fixed .tally', '0 in, 0 refused');
+  await waitForText(page, '#card-fixed .counts-line', '0 admitted, 0 refused');
   await hold.evaluate((button) => button.click());
-  await says(page, '#card-fixed .tally', '1 in, 0 refused');
+  await waitForText(page, '#card-fixed .counts-line', '1 admitted, 0 refused');
   await end();
 });
 
-test('whoever is new finds a first burst on its way', async () => {
+test('a new visitor sees a first burst', async () => {
   const { page, complaints, end } = await visit(chrome, server.page);
   await page.waitForSelector('#welcome:not([hidden])');
-  await says(page, '#badge', 'counting in memory');
-  await page.waitForFunction(() => [...document.querySelectorAll('.card .tally')].every((one) => /^1[0-2] in, [0-2] refused$/.test(one.textContent)));
+  await waitForText(page, '#badge', 'counters in memory');
+  await page.waitForFunction(() => [...document.querySelectorAll('.card .counts-line')].every((one) => /^1[0-2] admitted, [0-2] refused$/.test(one.textContent)));
   await page.click('#reset-all');
   await page.waitForSelector('#welcome', { state: 'hidden' });
   assert.deepEqual(complaints, []);
   await end();
 });
 
-test('the chart shows twice the limit through a fixed window and no more through a log', async () => {
+test('the chart shows twice the limit for a fixed window and the limit for a log', async () => {
   const { page, end } = await visit(chrome, `${server.page}/#clock=step&traffic=boundary`);
   await page.click('#run');
   for (let step = 0; step < 11; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
-  const worst = (at, words) => says(page, `#plots figure:nth-child(${at}) .worst`, words);
-  await worst(1, '20 at most in any 10 s');
-  await worst(2, '10 at most in any 10 s');
-  await worst(4, '10 at most in any 10 s');
+  const worst = (at, words) => waitForText(page, `#plots figure:nth-child(${at}) .worst`, words);
+  await worst(1, '20 max in any 10 s');
+  await worst(2, '10 max in any 10 s');
+  await worst(4, '10 max in any 10 s');
   await page.locator('#span').fill('1');
-  await worst(1, '20 at most in any 1 s');
-  await worst(6, '1 at most in any 1 s');
+  await worst(1, '20 max in any 1 s');
+  await worst(6, '1 max in any 1 s');
   await end();
 });
 
-test('moved by hand over several boundaries, time brings every attack', async () => {
+test('a manual step over several boundaries includes every attack', async () => {
   const { page, complaints, end } = await visit(chrome, link({ fixed: 'fixed-window 5/s' }, { clock: 'step', traffic: 'boundary' }));
   await page.waitForFunction(() => location.hash.includes('fixed='));
   await page.click('#run');
   await page.click('#time-options button:text-is("+ 10 s")');
-  // Around the first, third, fifth, seventh and ninth second.
-  await says(page, '#card-fixed .tally', '50 in, 0 refused');
+  // Around seconds 1, 3, 5, 7 and 9.
+  await waitForText(page, '#card-fixed .counts-line', '50 admitted, 0 refused');
   assert.deepEqual(complaints, []);
   await end();
 });

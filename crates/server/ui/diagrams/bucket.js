@@ -1,7 +1,7 @@
-// The two buckets: one full of tokens that drip in, one that requests pour into and that drains.
+// Token bucket, and leaky bucket (policing).
 
-import { countdown, each, figure, s, say, set } from '../dom.js';
-import { label, lane, sheet, shortSpan } from './shared.js';
+import { countdown, renderEach, decimal, s, setText, setAttributes } from '../dom.js';
+import { label, timeline, diagram, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 24, 94];
 const TEXT = 186;
@@ -17,18 +17,18 @@ export function tokenBucket() {
     const full = view.level >= quota.capacity;
     const place = grid(quota.capacity);
     if (place) {
-      each(tokens, 'circle', range(whole), (dot, at) => set(dot, { ...place(at), r: place.size }));
-      set(coming, { ...place(Math.min(whole, quota.capacity - 1)), r: full ? 0 : Math.max(0.01, place.size * part) });
+      renderEach(tokens, 'circle', range(whole), (dot, at) => setAttributes(dot, { ...place(at), r: place.size }));
+      setAttributes(coming, { ...place(Math.min(whole, quota.capacity - 1)), r: full ? 0 : Math.max(0.01, place.size * part) });
     } else {
-      each(tokens, 'rect', [view.level], (block, level) => fillUp(block, level, quota));
-      set(coming, { r: 0 });
+      renderEach(tokens, 'rect', [view.level], (block, level) => fillUp(block, level, quota));
+      setAttributes(coming, { r: 0 });
     }
-    set(drop, { cy: 12 + 14 * part, opacity: full ? 0 : part });
-    const each1 = quota.period / quota.limit;
+    setAttributes(drop, { cy: 12 + 14 * part, opacity: full ? 0 : part });
+    const interval = quota.period / quota.limit;
     return {
       strong: `${whole} of ${quota.capacity} tokens`,
-      line: full ? 'full: silence is banked' : `next in ${countdown((1 - part) * each1)}`,
-      rate: `one more every ${shortSpan(each1)}`,
+      line: full ? 'full' : `next in ${countdown((1 - part) * interval)}`,
+      rate: `one more every ${shortSpan(interval)}`,
     };
   });
 }
@@ -43,46 +43,46 @@ export function leakyBucket() {
   return bucket([water, marks, hole, drop, spill], (view, quota, now, history) => {
     fillUp(water, view.level, quota);
     const tall = (BOTTOM - TOP) / quota.capacity;
-    each(marks, 'line', quota.capacity <= 20 ? range(quota.capacity - 1) : [], (mark, at) =>
-      set(mark, { x1: LEFT + 3, x2: LEFT + 11, y1: BOTTOM - (at + 1) * tall, y2: BOTTOM - (at + 1) * tall }));
+    renderEach(marks, 'line', quota.capacity <= 20 ? range(quota.capacity - 1) : [], (mark, at) =>
+      setAttributes(mark, { x1: LEFT + 3, x2: LEFT + 11, y1: BOTTOM - (at + 1) * tall, y2: BOTTOM - (at + 1) * tall }));
     const part = 1 - (view.level - Math.floor(view.level));
-    set(drop, { cy: BOTTOM + 6 + 8 * part, opacity: view.level > 0 ? 1 - part / 2 : 0 });
-    // What spilled lately runs down the outside.
+    setAttributes(drop, { cy: BOTTOM + 6 + 8 * part, opacity: view.level > 0 ? 1 - part / 2 : 0 });
+    // A recent refusal is drawn as an overflow.
     const lately = quota.period / 12;
     const last = history.at(-1);
     const age = last && !last.allowed ? (now - last.t) / lately : 1;
-    each(spill, 'circle', age < 1 ? range(3) : [], (one, at) =>
-      set(one, { cx: RIGHT + 6 + at * 4, cy: TOP + 4 + age * (30 + at * 12), r: 3, opacity: 1 - age }));
-    const each1 = quota.period / quota.limit;
+    renderEach(spill, 'circle', age < 1 ? range(3) : [], (one, at) =>
+      setAttributes(one, { cx: RIGHT + 6 + at * 4, cy: TOP + 4 + age * (30 + at * 12), r: 3, opacity: 1 - age }));
+    const interval = quota.period / quota.limit;
     return {
-      strong: `${figure(view.level)} of ${quota.capacity} in the bucket`,
-      line: view.level > 0 ? `empty in ${countdown(view.level * each1)}` : 'empty: a whole burst fits',
-      rate: `one drains every ${shortSpan(each1)}`,
+      strong: `${decimal(view.level)} of ${quota.capacity} in the bucket`,
+      line: view.level > 0 ? `empty in ${countdown(view.level * interval)}` : 'empty',
+      rate: `one drains every ${shortSpan(interval)}`,
     };
   });
 }
 
-/** A bucket with its words beside it and the lane below. */
-function bucket(inside, tell) {
+/** A bucket with text beside it and the timeline below. */
+function bucket(inside, update) {
   const wall = s('path', { d: `M ${LEFT} ${TOP - 6} V ${BOTTOM - 6} q 0 6 6 6 H ${RIGHT - 6} q 6 0 6 -6 V ${TOP - 6}`, class: 'wall' });
   const strong = label(TEXT, 46, 'start', 'strong');
   const [line, rate] = [label(TEXT, 64), label(TEXT, 80)];
-  const below = lane();
-  const element = sheet('', ...inside, wall, strong, line, rate, below.element);
+  const below = timeline();
+  const element = diagram('', ...inside, wall, strong, line, rate, below.element);
   return {
     element,
     draw(view, quota, now, history) {
-      const words = tell(view, quota, now, history);
-      say(strong, words.strong);
-      say(line, words.line);
-      say(rate, words.rate);
+      const text = update(view, quota, now, history);
+      setText(strong, text.strong);
+      setText(line, text.line);
+      setText(rate, text.rate);
       below.draw(history, quota, now);
-      return `${words.strong}, ${words.rate}`;
+      return `${text.strong}, ${text.rate}`;
     },
   };
 }
 
-/** Where each of so many tokens lies, or null where there are too many to draw. */
+/** The position of each token, or null if there are too many to draw. */
 function grid(capacity) {
   if (capacity > 60) return null;
   const columns = capacity <= 10 ? 5 : capacity <= 24 ? 8 : 12;
@@ -99,7 +99,7 @@ function grid(capacity) {
 
 function fillUp(block, level, quota) {
   const height = ((BOTTOM - TOP) * Math.min(level, quota.capacity)) / quota.capacity;
-  set(block, { x: LEFT + 2, y: BOTTOM - 1 - height, width: RIGHT - LEFT - 4, height: Math.max(0, height), rx: 2 });
+  setAttributes(block, { x: LEFT + 2, y: BOTTOM - 1 - height, width: RIGHT - LEFT - 4, height: Math.max(0, height), rx: 2 });
 }
 
 function range(count) {

@@ -1,8 +1,7 @@
-// Sliding counter: two windows, and a frame of one period over both. What the frame still covers of
-// the last window counts.
+// Sliding window counter: two windows, and a frame of one period that covers part of the previous one.
 
-import { each, s, say, set } from '../dom.js';
-import { FLOOR, label, lane, sheet } from './shared.js';
+import { renderEach, s, setText, setAttributes } from '../dom.js';
+import { FLOOR, label, timeline, diagram } from './shared.js';
 
 const [LEFT, MIDDLE, RIGHT, TOP] = [16, 180, 344, 22];
 const TALL = FLOOR - TOP;
@@ -14,8 +13,8 @@ export function slidingCounter() {
   const span = s('rect', { y: TOP - 4, height: TALL + 8, rx: 5, class: 'span' });
   const [sum, about] = [label(LEFT, 11, 'start', 'strong'), label(RIGHT, 11, 'end')];
   const gaps = s('g', { class: 'gap' });
-  const below = lane();
-  const element = sheet('', frame(LEFT), frame(MIDDLE), faded, counted, current, gaps, span, sum, about, below.element);
+  const below = timeline();
+  const element = diagram('', frame(LEFT), frame(MIDDLE), faded, counted, current, gaps, span, sum, about, below.element);
   return {
     element,
     draw(view, quota, now, history) {
@@ -24,20 +23,20 @@ export function slidingCounter() {
       const cut = LEFT + wide * inside;
       const height = (count) => (TALL * Math.min(count, quota.limit)) / quota.limit;
       const bar = (rect, x, width, count) =>
-        set(rect, { x, width: Math.max(0, width), y: FLOOR - height(count), height: height(count) });
+        setAttributes(rect, { x, width: Math.max(0, width), y: FLOOR - height(count), height: height(count) });
       bar(faded, LEFT, wide * inside, view.previous);
       bar(counted, cut, wide * view.share, view.previous);
       bar(current, MIDDLE, Math.max(wide * inside, view.current ? 3 : 0), view.current);
-      set(span, { x: cut, width: wide });
-      // The same cells as in a fixed window, as long as they can be told apart.
-      each(gaps, 'line', Array.from({ length: quota.limit <= 24 ? quota.limit - 1 : 0 }), (gap, _, at) => {
+      setAttributes(span, { x: cut, width: wide });
+      // Cells as in a fixed window, if they are large enough.
+      renderEach(gaps, 'line', Array.from({ length: quota.limit <= 24 ? quota.limit - 1 : 0 }), (gap, _, at) => {
         const y = FLOOR - ((at + 1) * TALL) / quota.limit;
-        set(gap, { x1: LEFT + 1, x2: RIGHT - 1, y1: y, y2: y });
+        setAttributes(gap, { x1: LEFT + 1, x2: RIGHT - 1, y1: y, y2: y });
       });
-      say(sum, `${view.used} of ${quota.limit}`);
-      say(about, `⌊last ${view.previous} × ${view.share.toFixed(2)}⌋ + this ${view.current}`);
+      setText(sum, `${view.used} of ${quota.limit}`);
+      setText(about, `⌊previous ${view.previous} × ${view.share.toFixed(2)}⌋ + current ${view.current}`);
       below.draw(history, quota, now);
-      return `${view.previous} in the last window, of which ${Math.round(view.share * 100)} % count, and ${view.current} in this one: ${view.used} of ${quota.limit}`;
+      return `${view.previous} in the previous window, weighted ${Math.round(view.share * 100)} %, and ${view.current} in the current one: ${view.used} of ${quota.limit}`;
     },
   };
 }

@@ -1,7 +1,7 @@
-// Sliding log: every remembered request, sliding out of sight one period after it came.
+// Sliding window log: every stored request, which expires after one period.
 
-import { countdown, each, plural, s, say, set } from '../dom.js';
-import { FLOOR, label, lane, sheet, shortSpan } from './shared.js';
+import { countdown, renderEach, plural, s, setText, setAttributes } from '../dom.js';
+import { FLOOR, label, timeline, diagram, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP] = [34, 330, 22];
 const TALL = FLOOR - TOP;
@@ -10,31 +10,31 @@ export function slidingLog() {
   const box = s('rect', { x: LEFT, y: TOP, width: RIGHT - LEFT, height: TALL, class: 'frame' });
   const entries = s('g', { class: 'admit' });
   const leaving = s('g', { class: 'admit ghost' });
-  const hand = s('line', { x1: RIGHT, x2: RIGHT, y1: TOP - 6, y2: FLOOR, class: 'hand' });
+  const cursor = s('line', { x1: RIGHT, x2: RIGHT, y1: TOP - 6, y2: FLOOR, class: 'cursor' });
   const [count, rest] = [label(LEFT, 13, 'start', 'strong'), label(RIGHT, 13, 'end')];
-  const below = lane();
-  const element = sheet('', box, leaving, entries, hand, count, rest, below.element);
+  const below = timeline();
+  const element = diagram('', box, leaving, entries, cursor, count, rest, below.element);
   return {
     element,
     draw(view, quota, now, history, state) {
       const x = (t) => RIGHT - ((now - t) / quota.period) * (RIGHT - LEFT);
       const piles = pile(view.entries, quota.limit, x);
       const gone = (state?.entries ?? []).filter(({ t_us: t }) => t <= now - quota.period && x(t) > 0);
-      each(entries, 'rect', piles, place);
-      each(leaving, 'rect', pile(gone, quota.limit, x), (cell, at) => {
+      renderEach(entries, 'rect', piles, place);
+      renderEach(leaving, 'rect', pile(gone, quota.limit, x), (cell, at) => {
         place(cell, at);
-        set(cell, { opacity: Math.max(0, (at.x - 6) / LEFT) });
+        setAttributes(cell, { opacity: Math.max(0, (at.x - 6) / LEFT) });
       });
-      say(count, `${view.used} of ${quota.limit}`);
+      setText(count, `${view.used} of ${quota.limit}`);
       const oldest = view.entries[0];
-      say(rest, oldest ? `oldest leaves in ${countdown(oldest.t_us + quota.period - now)}` : `the last ${shortSpan(quota.period)}`);
+      setText(rest, oldest ? `oldest expires in ${countdown(oldest.t_us + quota.period - now)}` : `the last ${shortSpan(quota.period)}`);
       below.draw(history, quota, now);
-      return `${plural(view.used, 'request')} remembered from the last ${shortSpan(quota.period)}`;
+      return `${plural(view.used, 'request')} stored from the last ${shortSpan(quota.period)}`;
     },
   };
 }
 
-/** Entries of nearly one moment stand on each other. */
+/** Stacks entries of nearly the same time. */
 function pile(list, limit, x) {
   const cells = [];
   const single = limit <= 40;
@@ -53,5 +53,5 @@ function pile(list, limit, x) {
 }
 
 function place(cell, { x, y, height }) {
-  set(cell, { x: x - 7, y: y + 0.75, width: 7, height: Math.max(1, height - 1.5), rx: 1.5 });
+  setAttributes(cell, { x: x - 7, y: y + 0.75, width: 7, height: Math.max(1, height - 1.5), rx: 1.5 });
 }

@@ -1,7 +1,7 @@
-// Fixed window: one count that fills, and is gone when the next window begins.
+// Fixed window: a count that resets when the next window starts.
 
-import { countdown, each, s, say, set } from '../dom.js';
-import { FLOOR, HEIGHT, WIDTH, label, lane, sheet, shortSpan } from './shared.js';
+import { countdown, renderEach, s, setText, setAttributes } from '../dom.js';
+import { FLOOR, HEIGHT, WIDTH, label, timeline, diagram, shortSpan } from './shared.js';
 
 const [LEFT, RIGHT, TOP] = [62, 298, 22];
 const TALL = FLOOR - TOP;
@@ -11,36 +11,36 @@ export function fixedWindow() {
   const box = s('rect', { x: LEFT, y: TOP, width: RIGHT - LEFT, height: TALL, class: 'frame' });
   const past = s('rect', { x: 0, y: TOP, width: LEFT, height: TALL, class: 'faint' });
   const next = s('rect', { x: RIGHT, y: TOP, width: WIDTH - RIGHT, height: TALL, class: 'faint' });
-  const hand = s('line', { y1: TOP - 6, y2: FLOOR, class: 'hand' });
+  const cursor = s('line', { y1: TOP - 6, y2: FLOOR, class: 'cursor' });
   const [count, rest] = [label(LEFT, 13, 'start', 'strong'), label(RIGHT, 13, 'end')];
   const [gone, coming] = [label(LEFT / 2, 63, 'middle'), label((RIGHT + WIDTH) / 2, 63, 'middle')];
-  gone.textContent = 'forgotten';
+  gone.textContent = 'previous';
   coming.textContent = 'next';
-  const below = lane();
-  const element = sheet('', past, next, gone, coming, box, cells, hand, count, rest, below.element);
+  const below = timeline();
+  const element = diagram('', past, next, gone, coming, box, cells, cursor, count, rest, below.element);
   return {
     element,
     draw(view, quota, now, history) {
       const inside = (now - view.start_us) / quota.period;
       const x = LEFT + (RIGHT - LEFT) * Math.min(1, Math.max(0, inside));
-      set(hand, { x1: x, x2: x });
+      setAttributes(cursor, { x1: x, x2: x });
       stack(cells, view.used, quota.limit, LEFT, RIGHT - LEFT);
-      say(count, `${view.used} of ${quota.limit}`);
-      say(rest, `forgotten in ${countdown(view.end_us - now)}`);
+      setText(count, `${view.used} of ${quota.limit}`);
+      setText(rest, `resets in ${countdown(view.end_us - now)}`);
       below.draw(history, quota, now);
       return `${view.used} of ${quota.limit} used in this window of ${shortSpan(quota.period)}`;
     },
   };
 }
 
-/** A count as cells up to the limit, or as one block where there are too many to tell apart. */
+/** A count as cells up to the limit, or as one block if there are too many. */
 export function stack(group, used, limit, x, width) {
   const shown = Math.min(used, limit);
   const single = limit <= 24;
   const tall = TALL / limit;
   const items = single ? Array.from({ length: shown }, (_, at) => at) : [0];
-  each(group, 'rect', items, (cell, at) =>
-    set(cell, single
+  renderEach(group, 'rect', items, (cell, at) =>
+    setAttributes(cell, single
       ? { x: x + 2, y: FLOOR - (at + 1) * tall + 0.75, width: Math.max(0, width - 4), height: Math.max(1, tall - 1.5), rx: 1.5 }
       : { x: x + 2, y: FLOOR - shown * tall, width: Math.max(0, width - 4), height: shown * tall, rx: 0 }));
 }
