@@ -49,7 +49,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     if SPANS * span_us(quota) >= quota.period_us() {
         let max = count(max_per_period(&columns, quota.period_us()));
         let period = describe::period(quota);
-        write!(out, "; at most {max} in any {period}")?;
+        write!(out, "; {max} of them within the busiest {period}")?;
     }
     writeln!(out, ".")
 }
