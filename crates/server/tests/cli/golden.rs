@@ -1,11 +1,11 @@
-//! The pages people read, against their golden copies.
+//! Help texts, `explain` and `demo` against golden files.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::run;
 
-/// Compares with `tests/golden/<name>`, or writes it anew with `UPDATE_GOLDEN=1`.
+/// Compares with `tests/golden/<name>`, or updates it if `UPDATE_GOLDEN=1`.
 pub(crate) fn golden(name: &str, page: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
@@ -17,7 +17,7 @@ pub(crate) fn golden(name: &str, page: &str) {
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         page == expected,
-        "{name} has changed; if that is wanted, UPDATE_GOLDEN=1 writes it anew. Now:\n{page}"
+        "{name} has changed; if intended, update it with UPDATE_GOLDEN=1. Now:\n{page}"
     );
 }
 
@@ -28,7 +28,7 @@ fn page(args: &[&str]) -> String {
 }
 
 #[test]
-fn explain_is_as_its_golden_copies() {
+fn explain_matches_its_golden_files() {
     for (name, quota) in [
         ("explain-fixed-window.txt", "fixed-window 100/min"),
         ("explain-sliding-window-log.txt", "sliding-window-log 5/min"),
@@ -50,7 +50,7 @@ fn explain_is_as_its_golden_copies() {
 }
 
 #[test]
-fn forgotten_quotes_around_a_quota_do_no_harm() {
+fn quotes_around_a_quota_may_be_omitted() {
     let quoted = page(&["explain", "token-bucket 10/s burst 50"]);
     assert_eq!(
         page(&["explain", "token-bucket", "10/s", "burst", "50"]),
@@ -80,7 +80,7 @@ fn a_bad_quota_is_pointed_at() {
 }
 
 #[test]
-fn the_demo_is_as_its_golden_copies() {
+fn the_demo_matches_its_golden_files() {
     let plain = page(&["demo"]);
     golden("demo.txt", &plain);
     assert!(plain.lines().all(|line| line.chars().count() <= 80));
@@ -92,11 +92,11 @@ fn the_demo_is_as_its_golden_copies() {
     for code in ["0", "1", "2", "31", "32", "36"] {
         bare = bare.replace(&format!("\x1b[{code}m"), "");
     }
-    assert_eq!(bare, plain, "colour changes nothing else");
+    assert_eq!(bare, plain, "only colours differ");
 }
 
 #[test]
-fn every_command_helps_with_examples() {
+fn every_help_text_has_examples() {
     golden("help.txt", &page(&["--help"]));
     for command in [
         "serve",

@@ -1,9 +1,9 @@
-//! The real binary, as a person or a script meets it.
+//! The command line of the real binary.
 //!
-//! Pages are compared with `tests/golden/*`. After a wanted change, write them anew with
-//! `UPDATE_GOLDEN=1 cargo test -p tallygate-server --test cli` and read the difference.
+//! Output is compared with `tests/golden/*`. After an intended change, update the files with
+//! `UPDATE_GOLDEN=1 cargo test -p tallygate-server --test cli` and read the diff.
 
-// A test that cannot go on may say so by panicking, helpers included.
+// Test helpers may panic.
 #![allow(clippy::unwrap_used)]
 
 mod bad_stores;
@@ -21,7 +21,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-/// The binary under test, with nothing of the surroundings that changes its output.
+/// The binary under test, without variables that change its output.
 fn tallygate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
     command
@@ -33,7 +33,6 @@ fn tallygate(args: &[&str]) -> Command {
     command
 }
 
-/// What a run left behind.
 struct Ran {
     code: i32,
     out: String,
@@ -50,7 +49,7 @@ fn run(args: &[&str], input: impl Into<Vec<u8>>) -> Ran {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A run that stops early need not read everything.
+    // A run that stops early does not read everything.
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();

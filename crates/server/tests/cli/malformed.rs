@@ -1,11 +1,11 @@
-//! Malformed lines: what came before is answered, standard error names the line, exit 2.
+//! Malformed replay lines: earlier requests are decided, standard error names the line, exit 2.
 
 use crate::run;
 
 const GOOD: &str = "{\"t_us\":0,\"key\":\"SECRET\"}\n";
 
 /// Replays a good line, a blank one and then a bad one.
-fn refused(bad: &[u8], says: &str) {
+fn assert_error(bad: &[u8], message: &str) {
     let mut input = format!("{GOOD}\n").into_bytes();
     input.extend(bad);
     input.extend(b"\n");
@@ -14,118 +14,122 @@ fn refused(bad: &[u8], says: &str) {
     let shown = String::from_utf8_lossy(&bad[..bad.len().min(80)]);
     assert_eq!(ran.code, 2, "{shown}");
     assert_eq!(ran.out.lines().count(), 1, "{shown}");
-    assert_eq!(ran.err, format!("tallygate: line 3: {says}\n"), "{shown}");
+    assert_eq!(
+        ran.err,
+        format!("tallygate: line 3: {message}\n"),
+        "{shown}"
+    );
     assert!(!ran.err.contains("SECRET"), "{shown}");
 }
 
 #[test]
-fn json_that_is_broken() {
-    refused(
+fn invalid_json() {
+    assert_error(
         b"SECRET",
         "expected an object, found no JSON value (column 1)",
     );
-    refused(b"[]", "expected an object, found an array (column 1)");
-    refused(
+    assert_error(b"[]", "expected an object, found an array (column 1)");
+    assert_error(
         b"\"SECRET\"",
         "expected an object, found a string (column 1)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET",
         "EOF while parsing a string (column 23)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\"",
         "EOF while parsing an object (column 24)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",}",
         "trailing comma (column 26)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\"}{}",
         "trailing characters (column 26)",
     );
-    refused(
+    assert_error(
         b"{t_us:0,\"key\":\"SECRET\"}",
         "a field name must be a string (column 2)",
     );
     let deep = "[".repeat(100_000);
-    refused(
+    assert_error(
         format!("{{\"t_us\":0,\"key\":{deep}").as_bytes(),
         "EOF while parsing a list (column 100016)",
     );
 }
 
 #[test]
-fn text_that_is_not_text() {
-    refused(
+fn invalid_strings() {
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\xff\"}",
         "invalid unicode code point (column 24)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\\ud800\"}",
         "unexpected end of hex escape (column 30)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\0\"}",
         "control character (\\u0000-\\u001F) found while parsing a string (column 23)",
     );
 }
 
 #[test]
-fn fields_that_are_missing_unknown_or_given_twice() {
-    refused(b"{\"key\":\"SECRET\"}", "missing field `t_us` (column 16)");
-    refused(b"{\"t_us\":0}", "missing field `key` (column 10)");
-    refused(
+fn missing_unknown_and_duplicate_fields() {
+    assert_error(b"{\"key\":\"SECRET\"}", "missing field `t_us` (column 16)");
+    assert_error(b"{\"t_us\":0}", "missing field `key` (column 10)");
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"key\":\"SECRET\"}",
         "duplicate field `key` (column 30)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"csot\":1}",
         "unknown field `csot`, expected one of `t_us`, `key`, `cost`, `verb` (column 31)",
     );
 }
 
 #[test]
-fn values_of_the_wrong_kind_or_out_of_range() {
-    refused(
+fn values_of_a_wrong_type_or_out_of_range() {
+    assert_error(
         b"{\"t_us\":0,\"key\":7}",
         "key is a number, expected a string (column 17)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":null}",
         "key is null, expected a string (column 17)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":\"SECRET\",\"key\":\"SECRET\"}",
         "t_us is a string, expected a whole number (column 9)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":4503599627370497,\"key\":\"SECRET\"}",
         "t_us 4503599627370497 is above 4503599627370496 (column 9)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":-1,\"key\":\"SECRET\"}",
         "t_us -1 is below 0 (column 9)",
     );
     for number in ["1.0", "1e3", "-0"] {
-        refused(
+        assert_error(
             format!("{{\"t_us\":{number},\"key\":\"SECRET\"}}").as_bytes(),
             &format!("t_us {number} is not a whole number written in digits only (column 9)"),
         );
     }
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"cost\":4294967296}",
         "cost 4294967296 is above 4294967295 (column 33)",
     );
-    refused(
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"verb\":\"chekc\"}",
         "unknown verb `chekc`: expected check, peek, take, charge, refund or reset (column 33)",
     );
 }
 
 #[test]
-fn a_line_that_is_too_long() {
+fn a_line_too_long() {
     let endless = format!("{{\"t_us\":0,\"key\":\"{}\"}}", "k".repeat(9 << 20));
-    refused(endless.as_bytes(), "longer than 8388608 bytes");
+    assert_error(endless.as_bytes(), "longer than 8388608 bytes");
 }

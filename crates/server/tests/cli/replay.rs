@@ -1,4 +1,4 @@
-//! Replay: the form of its answers, its keys, its files and stores.
+//! Replay: output, keys, files and stores.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn file(name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
-fn an_answer_has_this_very_form() {
+fn the_output_has_an_exact_form() {
     let ran = run(
         &LOG,
         "{\"t_us\": 1500000, \"key\": \"a\", \"cost\": 1, \"verb\": \"check\"}\n\
@@ -70,7 +70,7 @@ fn the_same_quota_twice_is_told_apart_by_position() {
 }
 
 #[test]
-fn keys_are_counted_apart_and_written_as_json_writes_them() {
+fn keys_are_counted_separately_and_written_as_json() {
     let long = "k".repeat(1 << 20);
     let controls: String = (0..0x21).filter_map(char::from_u32).collect();
     let escaped = "\u{1}".repeat(1 << 20);
@@ -127,7 +127,7 @@ fn blank_lines_are_skipped_and_the_last_line_needs_no_end() {
 }
 
 #[test]
-fn the_ends_of_every_range_are_answered() {
+fn the_ends_of_every_range_are_accepted() {
     let mut input = String::new();
     for t_us in ["0", "4503599627370496", "0"] {
         for cost in ["0", "1", "4294967295"] {
@@ -161,7 +161,7 @@ fn a_file_and_a_dash_and_standard_input_are_the_same() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_wrong_input() {
+fn an_unreadable_file_is_bad_input() {
     for path in ["/no/such/file", env!("CARGO_TARGET_TMPDIR")] {
         let ran = run(&[&LOG[..], &[path]].concat(), "");
         assert_eq!(ran.code, 2);
@@ -180,7 +180,7 @@ fn memory_is_a_store_by_name() {
 }
 
 #[test]
-fn a_bad_quota_is_pointed_at() {
+fn an_error_points_at_the_bad_part_of_a_quota() {
     let ran = run(
         &["replay", "--quota", "10/s", "--quota", "token-bucket 0/s"],
         "",

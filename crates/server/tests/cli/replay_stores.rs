@@ -1,4 +1,4 @@
-//! Replay on real servers: the same bytes as memory, nothing left behind, exit codes.
+//! Replay on real servers: the same output as memory, cleanup, exit codes.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ fn same(quotas: &[&str], input: &str, url: &str) {
     assert_eq!(memory.out.len(), store.out.len(), "{quotas:?}");
 }
 
-/// The golden traces, many at once under keys of their own where their quotas are the same.
+/// The test vectors, batched by quotas under separate keys.
 fn golden_traces(url: &str) {
     let mut by_quotas: Vec<(Vec<String>, String)> = Vec::new();
     for (i, line) in include_str!("../../../core/tests/vectors.jsonl")
@@ -73,7 +73,7 @@ const QUOTAS: [&[&str]; 8] = [
     ],
 ];
 
-/// Random lines around the edges, time stepping back now and then.
+/// Random lines around boundaries; time sometimes steps back.
 fn random_trace(rng: &mut fastrand::Rng, lines: usize) -> String {
     let keys = ["", "a", "b{c}", "\\u0000", "d|e:f%", "😀"];
     let verbs = [
@@ -112,7 +112,7 @@ fn is_empty(server: &Server) -> bool {
 }
 
 #[test]
-fn one_server_answers_as_memory_does_and_keeps_nothing() {
+fn one_server_decides_as_memory_does_and_is_left_empty() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &[]);
         golden_traces(&server.url());
@@ -123,7 +123,7 @@ fn one_server_answers_as_memory_does_and_keeps_nothing() {
 }
 
 #[test]
-fn a_cluster_answers_as_memory_does_and_keeps_nothing() {
+fn a_cluster_decides_as_memory_does_and_is_left_empty() {
     let cluster = Cluster::start();
     golden_traces(&cluster.url());
     random_traces(&cluster.url(), 500);
@@ -133,7 +133,7 @@ fn a_cluster_answers_as_memory_does_and_keeps_nothing() {
 }
 
 #[test]
-fn the_master_of_sentinels_answers_as_memory_does_and_keeps_nothing() {
+fn a_sentinel_master_decides_as_memory_does_and_is_left_empty() {
     let group = Sentinel::start();
     golden_traces(&group.url());
     random_traces(&group.url(), 500);
@@ -155,7 +155,7 @@ fn other_counters_on_the_server_are_left_alone() {
 }
 
 #[test]
-fn a_malformed_line_stops_it_after_the_answers_before() {
+fn a_malformed_line_stops_the_replay_after_earlier_output() {
     let server = Server::start();
     let good = "{\"t_us\":0,\"key\":\"a\"}\n";
     let input = good.repeat(1_500) + "nonsense\n" + good;
@@ -168,7 +168,7 @@ fn a_malformed_line_stops_it_after_the_answers_before() {
 }
 
 #[test]
-fn a_store_that_dies_is_exit_1() {
+fn a_store_failure_is_exit_1() {
     let server = Server::start();
     let mut typed = Typed::start(&server.url());
     assert!(
@@ -185,11 +185,11 @@ fn a_store_that_dies_is_exit_1() {
 }
 
 #[test]
-fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
+fn interactive_input_is_answered_line_by_line() {
     let server = Server::start();
     let mut typed = Typed::start(&server.url());
     for remaining in [9, 8, 7] {
-        // Blank lines and half a line do not hold the answer back.
+        // Blank lines and half a line do not delay the output.
         typed.write("{\"t_us\":0,\"key\":\"a\"}\n\n \n{\"t_us\"");
         let answer = typed.answer(":0,\"key\":\"b\"}\n");
         assert!(answer.contains(&format!("\"remaining\":{remaining}")));
@@ -201,7 +201,7 @@ fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
 }
 
 #[test]
-fn a_signal_ends_it_and_the_counters_go() {
+fn a_signal_ends_the_run_and_deletes_the_counters() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let server = Server::start();
         let mut typed = Typed::start(&server.url());
@@ -221,7 +221,7 @@ fn a_signal_ends_it_and_the_counters_go() {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_counters_that_expire_within_a_day() {
+fn counters_of_a_killed_run_expire_within_a_day() {
     let server = Server::start();
     let mut typed = Typed::start(&server.url());
     typed.answer("{\"t_us\":0,\"key\":\"a\"}\n");
@@ -235,7 +235,7 @@ fn a_run_that_is_killed_leaves_counters_that_expire_within_a_day() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly_and_the_counters_go() {
+fn a_closed_reader_ends_the_run_and_deletes_the_counters() {
     let server = Server::start();
     let args = ["replay", "--quota", "10/s", "--store", &server.url()];
     let mut child = tallygate(&args)
@@ -245,7 +245,7 @@ fn a_reader_that_leaves_ends_it_quietly_and_the_counters_go() {
         .unwrap();
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
-    // Whether all of it is read depends on when it notices.
+    // How much is read depends on timing.
     let _ = stdin.write_all("{\"t_us\":0,\"key\":\"a\"}\n".repeat(5_000).as_bytes());
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -269,7 +269,7 @@ fn the_environment_may_name_the_store() {
     assert!(!String::from_utf8(help.stdout).unwrap().contains("hunter2"));
 }
 
-/// A replay that is fed by hand.
+/// An interactive replay.
 struct Typed {
     child: std::process::Child,
     stdin: Option<std::process::ChildStdin>,
@@ -301,7 +301,7 @@ impl Typed {
             .unwrap();
     }
 
-    /// Writes, and waits for one line.
+    /// Writes and waits for one line of output.
     fn answer(&mut self, text: &str) -> String {
         self.write(text);
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Pipes: answers as they are due, readers that leave, disks that are full.
+//! Pipes: interactive input, closed readers, full disks.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::tallygate;
 
 #[test]
-fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
+fn interactive_input_is_answered_line_by_line() {
     let mut child = tallygate(&["replay", "--quota", "10/s"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -27,7 +27,7 @@ fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
     });
     let next = || answers.recv_timeout(Duration::from_secs(60)).unwrap();
     for _ in 0..3 {
-        // A whole line and the beginning of another: the whole one is answered at once.
+        // A line and the start of another: the first is decided immediately.
         stdin
             .write_all(b"{\"t_us\":0,\"key\":\"a\"}\n{\"t_us\":")
             .unwrap();
@@ -41,7 +41,7 @@ fn whoever_types_a_line_sees_its_answer_before_typing_the_next() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_run_quietly() {
+fn a_closed_reader_ends_the_run_without_an_error() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("many.jsonl");
     fs::write(&path, "{\"t_us\":0,\"key\":\"a\"}\n".repeat(100_000)).unwrap();
     let mut child = tallygate(&["replay", "--quota", "10/s", path.to_str().unwrap()])
@@ -61,7 +61,7 @@ fn a_reader_that_leaves_ends_the_run_quietly() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_a_failure_of_the_surroundings() {
+fn a_full_disk_is_an_external_failure() {
     for args in [
         &["demo"][..],
         &["explain", "10/s"],
@@ -77,7 +77,7 @@ fn a_full_disk_is_a_failure_of_the_surroundings() {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Commands that read nothing may be gone already.
+        // Commands that read nothing may have exited.
         let _ = stdin.write_all(b"{\"t_us\":0,\"key\":\"a\"}\n");
         drop(stdin);
         let output = child.wait_with_output().unwrap();

@@ -1,11 +1,11 @@
-//! The golden traces of the core, through the command line.
+//! The core's test vectors through the command line.
 
 use serde_json::Value;
 
 use crate::run;
 
 #[test]
-fn every_golden_trace_is_answered_field_by_field() {
+fn every_test_vector_gives_the_expected_output() {
     let mut steps_seen = 0;
     for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();

@@ -1,4 +1,4 @@
-//! The playground as a browser meets it: its files, its visitors, and what they may not do.
+//! The playground over HTTP: its files, sessions and API.
 
 mod cards;
 mod demo_api;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::client::{Answer, ask};
 use super::{JSON, Server};
 
-/// A browser that keeps its cookie.
+/// A client that keeps its cookie.
 struct Visitor<'s> {
     server: &'s Server,
     cookie: RefCell<Option<String>>,
 }
 
 impl<'s> Visitor<'s> {
-    fn of(server: &'s Server) -> Self {
+    fn new(server: &'s Server) -> Self {
         let cookie = RefCell::default();
         Visitor { server, cookie }
     }
@@ -47,7 +47,7 @@ impl<'s> Visitor<'s> {
         self.ask("GET", path, &[], "")
     }
 
-    /// Takes steps, and gives what came of them.
+    /// Takes steps and returns their answers.
     fn play(&self, clock: &str, steps: &[Value]) -> Vec<Value> {
         let played = self.post("/api/play", &play(clock, steps));
         assert_eq!(played.status, 200, "{played:?}");
@@ -56,7 +56,7 @@ impl<'s> Visitor<'s> {
         answers
     }
 
-    /// Takes one step of cost 1 on the store's clock.
+    /// Takes one step of cost 1 on the real clock.
     fn step(&self, card: &str, quota: &str, verb: &str) -> Value {
         let step = json!({"card": card, "quota": quota, "verb": verb});
         self.play("real", &[step]).remove(0)
@@ -68,9 +68,9 @@ fn play(clock: &str, steps: &[Value]) -> String {
 }
 
 #[test]
-fn the_page_is_in_the_binary_and_may_only_talk_to_its_own_server() {
+fn the_page_is_embedded_and_restricted_to_its_own_origin() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let page = visitor.get("/");
     assert_eq!(page.status, 200);
     assert_eq!(
@@ -89,7 +89,7 @@ fn the_page_is_in_the_binary_and_may_only_talk_to_its_own_server() {
     let again = visitor.ask("GET", "/", &[("if-none-match", tag)], "");
     assert_eq!((again.status, again.body.as_str()), (304, ""));
 
-    // Whatever the page asks for is there.
+    // Every file that the page refers to exists.
     let names = page.body.split('"').filter(|text| text.starts_with("/ui/"));
     let names: Vec<&str> = names.collect();
     assert!(!names.is_empty());
@@ -137,9 +137,9 @@ fn the_live_view_is_on_the_admin_listener() {
 }
 
 #[test]
-fn the_page_is_told_where_it_counts_and_what_it_may_ask() {
+fn the_page_gets_the_store_and_the_bounds() {
     let server = Server::start(&[]);
-    let about = Visitor::of(&server).get("/api/play");
+    let about = Visitor::new(&server).get("/api/play");
     assert_eq!(about.status, 200);
     assert_eq!(about.header("cache-control"), Some("no-store"));
     let about = about.json();

@@ -1,4 +1,4 @@
-//! Cards: what they answer is what a replay answers, and they show their true state.
+//! Cards: the same decisions as a replay, and their state.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -18,8 +18,8 @@ const QUOTAS: [&str; 6] = [
     "leaky-bucket 10/10s queue 10",
 ];
 
-/// What `tallygate replay` answers to the same.
-fn replayed(quota: &str, steps: &[Value]) -> Vec<Value> {
+/// The output of `tallygate replay` for the same steps.
+fn replay(quota: &str, steps: &[Value]) -> Vec<Value> {
     let mut child = tallygate(&["replay", "--quota", quota])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -47,10 +47,10 @@ fn replayed(quota: &str, steps: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn every_card_admits_and_refuses_what_a_replay_does() {
+fn every_card_decides_as_a_replay_does() {
     let server = Server::start(&[]);
     with_each_seed(|rng| {
-        let visitor = Visitor::of(&server);
+        let visitor = Visitor::new(&server);
         for quota in QUOTAS {
             let mut t_us = 1_700_000_000_000_000_u64;
             let mut step = || {
@@ -63,24 +63,23 @@ fn every_card_admits_and_refuses_what_a_replay_does() {
                 json!({"card": "c", "quota": quota, "verb": verb, "cost": cost, "t_us": at})
             };
             let steps: Vec<Value> = (0..400).map(|_| step()).collect();
-            // In pieces, as a page asks.
+            // In several requests, as a page sends them.
             let played = steps
                 .chunks(150)
                 .flat_map(|some| visitor.play("supplied", some));
             let played: Vec<Value> = played.collect();
-            for ((played, replayed), step) in played.iter().zip(replayed(quota, &steps)).zip(&steps)
-            {
+            for ((played, expected), step) in played.iter().zip(replay(quota, &steps)).zip(&steps) {
                 for field in ["allowed", "granted", "limit", "remaining", "delay_us"] {
-                    assert_eq!(played[field], replayed[field], "{field} {quota} {step}");
+                    assert_eq!(played[field], expected[field], "{field} {quota} {step}");
                 }
-                assert_eq!(played["reset_after_us"], replayed["reset_after_us"]);
+                assert_eq!(played["reset_after_us"], expected["reset_after_us"]);
                 let never = played["retry_after_us"] == "never";
                 match never {
-                    true => assert_eq!(replayed["retry_after_us"], Value::Null),
-                    false => assert_eq!(played["retry_after_us"], replayed["retry_after_us"]),
+                    true => assert_eq!(expected["retry_after_us"], Value::Null),
+                    false => assert_eq!(played["retry_after_us"], expected["retry_after_us"]),
                 }
                 let allowed = played["allowed"] == true;
-                assert_eq!(never, !allowed && replayed["retry_after_us"].is_null());
+                assert_eq!(never, !allowed && expected["retry_after_us"].is_null());
                 let status = if allowed { 200 } else { 429 };
                 assert_eq!(played["status"], status, "{quota} {step}");
                 assert_eq!(played["degraded"], false);
@@ -89,20 +88,24 @@ fn every_card_admits_and_refuses_what_a_replay_does() {
     });
 }
 
-/// Takes 3 at the first second and 1 at the fourth, and gives the state then.
+/// Takes 3 at 1 s and 1 at 4 s, and returns the state then.
 fn state(visitor: &Visitor<'_>, quota: &str) -> Value {
     let step =
         |t_us: u64, cost: u32| json!({"card": "s", "quota": quota, "cost": cost, "t_us": t_us});
     let steps = [step(1_000_000, 3), step(4_000_000, 1)];
     let mut answers = visitor.play("supplied", &steps);
-    assert_eq!(answers[0]["state"], Value::Null, "only the last one's");
+    assert_eq!(
+        answers[0]["state"],
+        Value::Null,
+        "only the last step has a state"
+    );
     answers.remove(1)["state"].take()
 }
 
 #[test]
-fn every_card_shows_its_true_state() {
+fn every_card_shows_its_state() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let shown = |quota| state(&visitor, quota);
     assert_eq!(
         shown("fixed-window 10/10s"),
@@ -141,11 +144,11 @@ fn every_card_shows_its_true_state() {
 }
 
 #[test]
-fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
+fn a_card_on_the_real_clock_counts_in_the_store() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     for quota in QUOTAS {
-        // An hour, so that nothing comes back meanwhile.
+        // An hour, so that nothing expires meanwhile.
         let quota = quota.replace("10/10s", "3/h").replace(" 10", " 3");
         let steps: Vec<Value> = (0..5)
             .map(|_| json!({"card": "r", "quota": quota}))
@@ -165,7 +168,7 @@ fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
         let used = match state["kind"].as_str().unwrap() {
             "fixed-window" | "sliding-window-log" => state["used"].as_u64(),
             "sliding-window-counter" => state["current"].as_u64(),
-            // What has drained or come back in a moment is a thousandth or so.
+            // A few thousandths may have drained meanwhile.
             "token-bucket" => state["level_milli"].as_u64().map(|left| 3 - left / 1_000),
             _ => state["level_milli"]
                 .as_u64()
@@ -175,14 +178,14 @@ fn a_card_on_the_real_clock_counts_in_the_store_and_shows_what_it_remembers() {
         assert_eq!(visitor.step("r", &quota, "reset")["remaining"], 3);
         assert_eq!(visitor.step("r", &quota, "check")["remaining"], 2);
     }
-    // None of it took room of the server's own.
+    // None of it is in the server's own store.
     assert_eq!(server.metric("tallygate_keys"), Some(0.0));
 }
 
 #[test]
-fn every_answer_says_when_it_was_decided() {
+fn every_answer_has_the_time_of_its_decision() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let step = json!({"card": "log", "quota": "sliding-window-log 100/h"});
     let steps = vec![step; 20];
     let body = visitor.post("/api/play", &play("real", &steps)).json();
@@ -197,22 +200,22 @@ fn every_answer_says_when_it_was_decided() {
 }
 
 #[test]
-fn a_quota_that_is_still_being_written_is_judged_without_an_error() {
+fn a_quota_being_typed_is_checked_without_an_error() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
-    let judge = |quota: &str| {
+    let visitor = Visitor::new(&server);
+    let check = |quota: &str| {
         let body = json!({"quota": quota}).to_string();
-        let judged = visitor.post("/api/play/quota", &body);
-        assert_eq!(judged.status, 200);
-        judged.json()
+        let checked = visitor.post("/api/play/quota", &body);
+        assert_eq!(checked.status, 200);
+        checked.json()
     };
-    let good = judge("10/10s");
+    let good = check("10/10s");
     assert_eq!(
         good,
         json!({"quota": "sliding-window-counter 10/10s", "problem": null})
     );
     for quota in ["", "fixed-window 1", "5/blink", "100000000/s"] {
-        let wrong = judge(quota);
+        let wrong = check(quota);
         assert!(
             wrong["quota"].is_null() && wrong["problem"].is_string(),
             "{quota}: {wrong}"
@@ -223,9 +226,9 @@ fn a_quota_that_is_still_being_written_is_judged_without_an_error() {
 }
 
 #[test]
-fn what_cannot_be_played_is_said_to_be_wrong() {
+fn bad_steps_are_rejected() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let real = |step: Value| play("real", &[step]);
     let many = vec![json!({"card": "c", "quota": "1/s"}); 501];
     for (body, status, code) in [
@@ -307,14 +310,14 @@ fn what_cannot_be_played_is_said_to_be_wrong() {
     let body = play("real", &many[..1]);
     let answer = visitor.ask("POST", "/api/play", &typed, &body);
     assert_eq!(answer.status, 415);
-    // Nothing of it was counted.
+    // Nothing was counted.
     assert_eq!(visitor.step("c", "1/s", "peek")["remaining"], 1);
 }
 
 #[test]
-fn nobody_goes_so_deep_into_debt_that_it_lasts_for_ever() {
+fn debt_is_bounded() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let charge = |cost: u32| {
         let step =
             json!({"card": "d", "quota": "token-bucket 1/h", "verb": "charge", "cost": cost});

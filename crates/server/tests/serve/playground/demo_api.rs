@@ -1,5 +1,5 @@
-//! What the public demo redis-developer/redis-ratelimiting-js asserts of its HTTP API, asserted of
-//! ours, and what its fields mean.
+//! The assertions of the demo redis-developer/redis-ratelimiting-js about its HTTP API, and the
+//! meaning of its fields.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::Server;
 use super::Visitor;
 
-/// Tries something until it took place within one window and well within a second, as it does
-/// nearly always: what is counted then depends on nothing but the requests.
+/// Repeats an attempt until it took place within one window and less than a second, so that the
+/// result depends on nothing but the requests.
 fn quickly<T>(mut attempt: impl FnMut() -> T) -> T {
     let window = || {
         SystemTime::now()
@@ -19,19 +19,19 @@ fn quickly<T>(mut attempt: impl FnMut() -> T) -> T {
             / 10
     };
     for _ in 0..50 {
-        let (began, before) = (Instant::now(), window());
+        let (started, before) = (Instant::now(), window());
         let done = attempt();
-        if began.elapsed() < Duration::from_millis(900) && window() == before {
+        if started.elapsed() < Duration::from_millis(900) && window() == before {
             return done;
         }
     }
-    panic!("this machine is too slow to ask a dozen times within a second");
+    panic!("this machine is too slow for a dozen requests within a second");
 }
 
-/// What so many requests of a new visitor are answered.
+/// The answers to several requests of a new visitor.
 fn several(server: &Server, algorithm: &str, times: usize) -> Vec<Value> {
     quickly(|| {
-        let visitor = Visitor::of(server);
+        let visitor = Visitor::new(server);
         let path = format!("/api/rate-limit/{algorithm}");
         let once = |_| {
             let answer = visitor.ask("POST", &path, &[], "");
@@ -82,7 +82,7 @@ fn requests_under_the_limit_are_allowed_and_the_eleventh_is_not() {
 fn a_burst_is_ten_requests_in_order() {
     let server = Server::start(&[]);
     let answers = quickly(|| {
-        let visitor = Visitor::of(&server);
+        let visitor = Visitor::new(&server);
         let burst = visitor.ask("POST", "/api/rate-limit/fixed-window/burst", &[], "");
         assert_eq!(burst.status, 200);
         burst.json()
@@ -97,9 +97,9 @@ fn a_burst_is_ten_requests_in_order() {
 }
 
 #[test]
-fn a_burst_is_as_long_as_it_is_told_within_bounds() {
+fn the_length_of_a_burst_is_bounded() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     for (count, answers) in [(1, 1), (7, 7), (50, 50), (51, 50), (1_000_000, 50), (0, 10)] {
         let body = json!({"count": count, "config": {"maxRequests": 1000}});
         let burst = visitor.post(
@@ -116,10 +116,10 @@ fn a_burst_is_as_long_as_it_is_told_within_bounds() {
 }
 
 #[test]
-fn a_reset_clears_every_counter_of_the_session_and_nobody_elses() {
+fn a_reset_clears_the_counters_of_its_session_only() {
     let server = Server::start(&[]);
     let remaining = quickly(|| {
-        let (ann, bob) = (Visitor::of(&server), Visitor::of(&server));
+        let (ann, bob) = (Visitor::new(&server), Visitor::new(&server));
         let fixed = |visitor: &Visitor<'_>| {
             let answer = visitor.post("/api/rate-limit/fixed-window", "{}");
             answer.json()["remaining"].as_u64().unwrap()
@@ -137,9 +137,9 @@ fn a_reset_clears_every_counter_of_the_session_and_nobody_elses() {
 }
 
 #[test]
-fn an_unknown_algorithm_and_a_wrong_config_are_told_apart_from_a_refusal() {
+fn an_unknown_algorithm_and_a_bad_config_are_errors() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let unknown = visitor.post("/api/rate-limit/unknown-algo", "");
     assert_eq!(
         (unknown.status, &*unknown.code()),
@@ -161,7 +161,7 @@ fn an_unknown_algorithm_and_a_wrong_config_are_told_apart_from_a_refusal() {
         let path = format!("/api/rate-limit/{algorithm}");
         assert_eq!(visitor.post(&path, &body).status, 400, "{body}");
     }
-    // What the demo does not know it passes over.
+    // Unknown fields are ignored, as in the demo.
     let body = r#"{"config":{"leakrate":1},"note":"x"}"#;
     assert_eq!(
         visitor.post("/api/rate-limit/leaky-bucket", body).status,
@@ -172,14 +172,14 @@ fn an_unknown_algorithm_and_a_wrong_config_are_told_apart_from_a_refusal() {
 #[test]
 fn seconds_are_exact_and_rates_may_be_fractions() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let burst = |algorithm: &str, config: Value| {
         let body = json!({"config": config, "count": 4}).to_string();
         let path = format!("/api/rate-limit/{algorithm}/burst");
         let answers = visitor.post(&path, &body).json();
         answers.as_array().unwrap().clone()
     };
-    // One in ten seconds: each waits for those before it, less what went by meanwhile.
+    // One per ten seconds: each waits for those before it, less the time already passed.
     let shaped = burst(
         "leaky-bucket",
         json!({"capacity": 3, "leakRate": 0.1, "mode": "shaping"}),
@@ -194,7 +194,7 @@ fn seconds_are_exact_and_rates_may_be_fractions() {
     assert_eq!(shaped[3]["delay"], Value::Null);
     let retry = shaped[3]["retryAfter"].as_f64().unwrap();
     assert!(retry <= 10.0 && retry > 5.0, "{retry}");
-    // No more digits than a microsecond has.
+    // To the microsecond.
     let text = retry.to_string();
     let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
     assert!(digits <= 6, "{text}");

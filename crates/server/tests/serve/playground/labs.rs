@@ -1,4 +1,4 @@
-//! The labs: what each measures, and that nobody can have too much of them.
+//! The labs: their measurements and their limit.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ fn lab(visitor: &Visitor<'_>, name: &str, settings: &Value) -> Value {
 }
 
 #[test]
-fn around_a_boundary_only_the_fixed_window_admits_twice_its_limit() {
+fn only_the_fixed_window_admits_twice_its_limit_at_a_boundary() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     for limit in [1, 10, 37, 100] {
         let measured = lab(&visitor, "boundary", &json!({"limit": limit}));
         let behaviours = measured["behaviours"].as_array().unwrap();
@@ -47,9 +47,9 @@ fn around_a_boundary_only_the_fixed_window_admits_twice_its_limit() {
 }
 
 #[test]
-fn one_atomic_step_never_lets_more_in_however_many_race() {
+fn the_atomic_step_never_exceeds_the_limit() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let measured = lab(&visitor, "race", &json!({}));
     assert_eq!(measured["store"], "memory");
     assert_eq!(
@@ -67,9 +67,9 @@ fn one_atomic_step_never_lets_more_in_however_many_race() {
 }
 
 #[test]
-fn clocks_that_differ_by_a_period_admit_twice_and_the_stores_clock_does_not() {
+fn a_skew_of_a_period_admits_twice_the_limit_and_the_stores_clock_does_not() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     for (skew, admitted) in [(10, 20), (60, 20), (9, 10), (0, 10)] {
         let measured = lab(&visitor, "skew", &json!({"skew_s": skew}));
         assert_eq!(measured["application_time"]["admitted"], admitted, "{skew}");
@@ -79,9 +79,9 @@ fn clocks_that_differ_by_a_period_admit_twice_and_the_stores_clock_does_not() {
 }
 
 #[test]
-fn without_its_store_each_policy_does_as_it_says_and_recovers() {
+fn every_failure_policy_decides_as_documented_and_recovers() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let measured = lab(&visitor, "outage", &json!({"limit": 10, "replicas": 2}));
     let policies = measured["policies"].as_array().unwrap();
     let usual = json!({"sent": 20, "admitted": 10, "refused": 10, "unavailable": 0});
@@ -94,7 +94,7 @@ fn without_its_store_each_policy_does_as_it_says_and_recovers() {
             "closed",
             json!({"sent": 20, "admitted": 0, "refused": 0, "unavailable": 20}),
         ),
-        // Each of two replicas keeps to half of the limit.
+        // Each of two replicas has half of the limit.
         ("local", usual.clone()),
     ]) {
         assert_eq!(shown["policy"], policy);
@@ -106,14 +106,14 @@ fn without_its_store_each_policy_does_as_it_says_and_recovers() {
     assert_eq!(policies.len(), 3);
     let uneven = lab(&visitor, "outage", &json!({"limit": 10, "replicas": 3}));
     assert_eq!(uneven["policies"][2]["during"]["admitted"], 9);
-    // That was an experiment: nobody reading the log should go and look for the store.
+    // The outage is intended: it is not logged.
     assert!(!server.said().contains("the store"), "{}", server.said());
 }
 
 #[test]
-fn a_greedy_tenant_leaves_others_nothing_unless_each_has_a_limit() {
+fn a_greedy_tenant_starves_others_only_with_a_shared_limit() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let measured = lab(&visitor, "greedy", &json!({"greedy": 10}));
     let admitted = |way: &str| {
         let tenants = measured[way].as_array().unwrap();
@@ -131,9 +131,9 @@ fn a_greedy_tenant_leaves_others_nothing_unless_each_has_a_limit() {
 }
 
 #[test]
-fn a_stampede_is_one_call_with_single_flight_and_as_many_as_it_is_without() {
+fn a_stampede_is_one_call_with_coalescing_and_many_without() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     for requests in [1000, 3] {
         let measured = lab(&visitor, "stampede", &json!({"requests": requests}));
         assert_eq!(
@@ -148,7 +148,7 @@ fn a_stampede_is_one_call_with_single_flight_and_as_many_as_it_is_without() {
 }
 
 #[test]
-fn what_a_lab_cannot_run_with_is_said_to_be_wrong() {
+fn bad_settings_are_rejected() {
     let server = Server::start(&[]);
     for (name, settings) in [
         ("boundary", r#"{"limit":0}"#),
@@ -165,25 +165,25 @@ fn what_a_lab_cannot_run_with_is_said_to_be_wrong() {
         ("boundary", "[10]"),
     ] {
         let path = format!("/api/lab/{name}");
-        let answer = Visitor::of(&server).post(&path, settings);
+        let answer = Visitor::new(&server).post(&path, settings);
         let code = answer.code();
         assert_eq!((answer.status, &*code), (400, "bad-field"), "{settings}");
     }
-    let unknown = Visitor::of(&server).post("/api/lab/alchemy", "{}");
+    let unknown = Visitor::new(&server).post("/api/lab/alchemy", "{}");
     assert_eq!((unknown.status, &*unknown.code()), (404, "not-found"));
 }
 
 #[test]
-fn labs_are_limited_for_each_visitor_by_what_they_show() {
+fn labs_are_rate_limited_per_visitor() {
     let server = Server::start(&[]);
-    let (eager, other) = (Visitor::of(&server), Visitor::of(&server));
-    let ask = |visitor: &Visitor<'_>| visitor.post("/api/lab/skew", "{}");
+    let (eager, other) = (Visitor::new(&server), Visitor::new(&server));
+    let run = |visitor: &Visitor<'_>| visitor.post("/api/lab/skew", "{}");
     let refused = (0..1_000)
-        .map(|_| ask(&eager))
+        .map(|_| run(&eager))
         .find(|answer| answer.status != 200)
         .unwrap();
     assert_eq!((refused.status, &*refused.code()), (429, "too-many-labs"));
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(refused.header("x-ratelimit-limit"), Some("12"));
-    assert_eq!(ask(&other).status, 200);
+    assert_eq!(run(&other).status, 200);
 }

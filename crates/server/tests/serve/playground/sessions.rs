@@ -1,4 +1,4 @@
-//! Visitors: each has counters of their own, and nobody can act for another.
+//! Sessions: separate counters, cookies and CSRF protection.
 
 use serde_json::json;
 
@@ -8,9 +8,9 @@ use super::{Visitor, play};
 const QUOTA: &str = "sliding-window-log 3/h";
 
 #[test]
-fn two_visitors_have_counters_of_their_own() {
+fn visitors_have_separate_counters() {
     let server = Server::start(&[]);
-    let (ann, bob) = (Visitor::of(&server), Visitor::of(&server));
+    let (ann, bob) = (Visitor::new(&server), Visitor::new(&server));
     assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 2);
     assert_eq!(ann.step("log", QUOTA, "check")["remaining"], 1);
     assert_eq!(bob.step("log", QUOTA, "check")["remaining"], 2);
@@ -20,10 +20,10 @@ fn two_visitors_have_counters_of_their_own() {
     assert_eq!(ann.play("supplied", &steps)[0]["remaining"], 2);
     assert_eq!(bob.play("supplied", &steps)[0]["remaining"], 2);
     assert_eq!(ann.play("supplied", &steps)[0]["remaining"], 1);
-    // A page that is loaded again finds its counters as they were.
+    // A reload keeps the counters.
     assert_eq!(ann.get("/").status, 200);
     assert_eq!(ann.step("log", QUOTA, "peek")["remaining"], 0);
-    // Nor are they those of the check API, whatever key is named there.
+    // The check API has other counters, whatever the key.
     for key in ["log", "play", "play|log"] {
         let body = format!(r#"{{"key":"{key}","quota":"{QUOTA}"}}"#);
         assert_eq!(server.check(&body).json()["remaining"], 2);
@@ -31,9 +31,9 @@ fn two_visitors_have_counters_of_their_own() {
 }
 
 #[test]
-fn a_visitor_is_known_by_a_cookie_that_no_script_reads() {
+fn a_session_has_an_http_only_cookie() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let first = visitor.get("/api/play");
     let cookie = first.header("set-cookie").unwrap();
     assert!(cookie.starts_with("tallygate_visitor="), "{cookie}");
@@ -41,7 +41,7 @@ fn a_visitor_is_known_by_a_cookie_that_no_script_reads() {
         assert!(cookie.contains(part), "{cookie}");
     }
     assert!(visitor.get("/api/play").header("set-cookie").is_none());
-    // Whoever keeps no cookie is somebody new each time.
+    // Without the cookie, every request starts a new session.
     let answer = |body: &str| server.post("/api/play", body).json();
     let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
     assert_eq!(answer(&body)["answers"][0]["remaining"], 2);
@@ -49,9 +49,9 @@ fn a_visitor_is_known_by_a_cookie_that_no_script_reads() {
 }
 
 #[test]
-fn a_page_of_another_site_cannot_play_in_a_visitors_name() {
+fn requests_from_pages_of_other_sites_are_refused() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let own = format!("http://{}", server.api);
     let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
     for (name, value, status) in [
@@ -76,25 +76,25 @@ fn a_page_of_another_site_cannot_play_in_a_visitors_name() {
 }
 
 #[test]
-fn a_visitor_has_so_many_cards_and_the_idlest_is_forgotten() {
+fn the_card_idle_longest_is_evicted() {
     let server = Server::start(&[]);
-    let visitor = Visitor::of(&server);
+    let visitor = Visitor::new(&server);
     let quota = "fixed-window 3/h";
     let cards: Vec<String> = (0..33).map(|i| format!("card {i}")).collect();
     let step = |card: &String| json!({"card": card, "quota": quota});
     let steps: Vec<_> = cards.iter().map(step).collect();
     let answers = visitor.play("real", &steps);
     assert!(answers.iter().all(|answer| answer["state"]["used"] == 1));
-    // Asking for the first again makes it new, and the second makes room for it.
+    // The first was evicted, and starting it again evicts the second.
     assert_eq!(visitor.step(&cards[0], quota, "check")["remaining"], 2);
     assert_eq!(visitor.step(&cards[2], quota, "check")["remaining"], 1);
     assert_eq!(visitor.step(&cards[1], quota, "check")["remaining"], 2);
 }
 
 #[test]
-fn more_visitors_than_there_is_room_for_make_room_for_one_another() {
+fn the_session_idle_longest_is_evicted() {
     let server = Server::start(&[]);
-    let first = Visitor::of(&server);
+    let first = Visitor::new(&server);
     first.step("log", QUOTA, "check");
     let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
     let mut connection = super::super::client::Connection::to(server.api);
@@ -102,7 +102,7 @@ fn more_visitors_than_there_is_room_for_make_room_for_one_another() {
         let answer = connection.ask("POST", "/api/play", &[JSON], &body).unwrap();
         assert_eq!(answer.json()["answers"][0]["remaining"], 2);
     }
-    // The first was idle longest, so they begin anew.
+    // The first was idle longest, so its counters start again.
     assert_eq!(first.step("log", QUOTA, "check")["remaining"], 2);
     assert_eq!(first.step("log", QUOTA, "check")["remaining"], 1);
 }

@@ -1,5 +1,4 @@
-//! The playground on Redis: whose counters are there, what they are called, and what visitors see
-//! while it is gone.
+//! The playground with Redis: stored keys, and outages.
 
 use serde_json::json;
 use tallygate_testkit::poll;
@@ -14,11 +13,11 @@ fn reachable(visitor: &Visitor<'_>) -> bool {
 }
 
 #[test]
-fn cards_count_in_redis_under_names_of_their_own_and_expire() {
+fn cards_count_in_redis_under_their_own_keys_and_expire() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
-    let (ann, bob) = (Visitor::of(&server), Visitor::of(&server));
-    poll::until(SOON, "the store is reached", || reachable(&ann));
+    let (ann, bob) = (Visitor::new(&server), Visitor::new(&server));
+    poll::until(SOON, "the store is reachable", || reachable(&ann));
     assert_eq!(ann.get("/api/play").json()["store"], "redis");
     let quotas = [
         "fixed-window 3/h",
@@ -58,18 +57,18 @@ fn cards_count_in_redis_under_names_of_their_own_and_expire() {
     assert_eq!(names.len(), 12);
     for name in names {
         assert!(name.starts_with("tallygate:1:{play|"), "{name}");
-        assert!(!name.contains(secret), "a cookie is no name");
+        assert!(!name.contains(secret), "the cookie is in a key");
         let lives = redis.command(&["PTTL", name]).integer();
         assert!(lives > 0 && lives <= 7_200_000, "{name} {lives}");
     }
 }
 
 #[test]
-fn a_log_of_many_entries_is_shown_as_redis_keeps_it() {
+fn a_long_log_is_read_from_redis() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
-    let visitor = Visitor::of(&server);
-    poll::until(SOON, "the store is reached", || reachable(&visitor));
+    let visitor = Visitor::new(&server);
+    poll::until(SOON, "the store is reachable", || reachable(&visitor));
     let step = json!({"card": "long", "quota": "sliding-window-log 150/h"});
     let answers = visitor.play("real", &vec![step; 200]);
     let admitted = answers.iter().filter(|answer| answer["allowed"] == true);
@@ -87,11 +86,11 @@ fn a_log_of_many_entries_is_shown_as_redis_keeps_it() {
 }
 
 #[test]
-fn the_demos_api_and_the_race_run_on_redis_too() {
+fn the_demo_api_and_the_race_run_on_redis_too() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
-    let visitor = Visitor::of(&server);
-    poll::until(SOON, "the store is reached", || reachable(&visitor));
+    let visitor = Visitor::new(&server);
+    poll::until(SOON, "the store is reachable", || reachable(&visitor));
     let body = r#"{"config":{"maxRequests":3,"windowSeconds":3600},"count":4}"#;
     let burst = visitor.post("/api/rate-limit/sliding-window-log/burst", body);
     let burst = burst.json();
@@ -107,20 +106,18 @@ fn the_demos_api_and_the_race_run_on_redis_too() {
     assert_eq!(redis.command(&["DBSIZE"]).integer(), 0);
 }
 
-/// Loses the store while a visitor plays, and gets it back.
-fn lost_and_back(policy: &str, status: u16) {
+/// Interrupts the store and restores it.
+fn outage(policy: &str, status: u16) {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let server = Server::start(&["--store", &proxy.url(), "--on-failure", policy]);
-    let visitor = Visitor::of(&server);
-    poll::until(SOON, "the store is reached", || reachable(&visitor));
+    let visitor = Visitor::new(&server);
+    poll::until(SOON, "the store is reachable", || reachable(&visitor));
     let quota = "sliding-window-log 5/h";
     assert_eq!(visitor.step("c", quota, "check")["remaining"], 4);
 
     proxy.set(Mode::Refuse);
-    poll::until(SOON, "the page is told that it is gone", || {
-        !reachable(&visitor)
-    });
+    poll::until(SOON, "the outage is reported", || !reachable(&visitor));
     let body = play("real", &vec![json!({"card": "c", "quota": quota}); 20]);
     let played = visitor.post("/api/play", &body);
     assert_eq!(played.status, 200);
@@ -133,17 +130,15 @@ fn lost_and_back(policy: &str, status: u16) {
         assert_eq!(answer["state"], serde_json::Value::Null);
         assert_eq!(answer["retry_after_us"], serde_json::Value::Null);
     }
-    // What needs no store goes on.
+    // Supplied time needs no store.
     let step = json!({"card": "c", "quota": quota, "t_us": 1});
     assert_eq!(visitor.play("supplied", &[step])[0]["remaining"], 4);
     let demo = visitor.post("/api/rate-limit/fixed-window", "");
     assert_eq!(demo.status, status);
 
     proxy.set(Mode::Pass);
-    poll::until(SOON, "the page is told that it is back", || {
-        reachable(&visitor)
-    });
-    // What was decided without it was not counted.
+    poll::until(SOON, "the recovery is reported", || reachable(&visitor));
+    // Decisions without the store were not counted.
     let after = visitor.step("c", quota, "check");
     assert_eq!(
         (&after["remaining"], &after["degraded"]),
@@ -153,11 +148,11 @@ fn lost_and_back(policy: &str, status: u16) {
 }
 
 #[test]
-fn a_store_that_is_lost_and_comes_back_is_seen_on_the_page() {
-    lost_and_back("open", 200);
+fn an_outage_and_the_recovery_are_reported() {
+    outage("open", 200);
 }
 
 #[test]
 fn a_closed_policy_answers_503_and_never_429() {
-    lost_and_back("closed", 503);
+    outage("closed", 503);
 }
