@@ -1,5 +1,29 @@
 //! The labs: short experiments on the real engine, bounded and rate limited.
 
+/// Defines the settings of a lab with their defaults and ranges.
+macro_rules! settings {
+    ($($name:ident: $type:ty = $default:literal in $range:expr),* $(,)?) => {
+        #[derive(serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(super) struct Settings {
+            $($name: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Settings { $($name: $default,)* }
+            }
+        }
+
+        impl Settings {
+            fn check(&self) -> Result<(), super::Problem> {
+                $(super::check_range(stringify!($name), self.$name, $range)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
 mod boundary;
 mod greedy;
 mod outage;

@@ -2,32 +2,23 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::json;
 use tallygate::{Algorithm, Quota, Verb};
 use tallygate_core::{State, evaluate};
 
-use super::{LabResult, check_range, failed};
+use super::{LabResult, failed};
 
 const PERIOD: Duration = Duration::from_secs(10);
 /// A multiple of the period.
 const BOUNDARY_US: u64 = 1_000_000_000_000;
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    limit: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { limit: 10 }
-    }
+settings! {
+    limit: u32 = 10 in 1..=100,
 }
 
 pub(super) fn run(settings: &Settings) -> LabResult {
     let limit = settings.limit;
-    check_range("limit", limit, 1..=100)?;
+    settings.check()?;
     let mut behaviours = Vec::new();
     for algorithm in Algorithm::ALL {
         let quota = Quota::new(algorithm, limit, PERIOD).map_err(failed)?;

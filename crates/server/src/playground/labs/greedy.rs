@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tallygate::{Limiter, ManualClock, MemoryStore, Quota};
 
-use super::{LabResult, check_range, failed};
+use super::{LabResult, failed};
 
 /// The duration; the modest tenant sends one request per second.
 const SECONDS: u32 = 10;
@@ -17,16 +16,8 @@ const OWN: &str = "sliding-window-log 10/min";
 const FREE: &str = "sliding-window-log 5/min";
 const PRO: &str = "sliding-window-log 15/min";
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    greedy: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { greedy: 10 }
-    }
+settings! {
+    greedy: u32 = 10 in 1..=100,
 }
 
 struct Tenant {
@@ -37,7 +28,7 @@ struct Tenant {
 }
 
 pub(super) fn run(settings: &Settings) -> LabResult {
-    check_range("greedy", settings.greedy, 1..=100)?;
+    settings.check()?;
     let greedy = |key, quota| Tenant {
         name: "greedy",
         key,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tallygate::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, OnFailure, Quota, Replicas, Request,
@@ -14,31 +13,19 @@ use tallygate::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{LabResult, check_range, failed, on_own_thread};
+use super::{LabResult, failed, on_own_thread};
 
 const PERIOD: Duration = Duration::from_secs(60);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    limit: u32,
-    replicas: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            limit: 10,
-            replicas: 2,
-        }
-    }
+settings! {
+    limit: u32 = 10 in 1..=100,
+    replicas: u32 = 2 in 1..=8,
 }
 
 pub(super) async fn run(settings: Settings) -> LabResult {
-    check_range("limit", settings.limit, 1..=100)?;
-    check_range("replicas", settings.replicas, 1..=8)?;
+    settings.check()?;
     on_own_thread(move || run_policies(settings)).await
 }
 

@@ -1,35 +1,22 @@
 //! `tallygate race` in the server's store.
 
-use serde::Deserialize;
 use serde_json::json;
 
-use super::{LabResult, check_range, failed};
+use super::{LabResult, failed};
 use crate::command::race::{Field, Round, over};
 use crate::store::Counters;
 
 /// The result depends on scheduling; the worst round is reported.
 const ROUNDS: u32 = 5;
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    clients: u32,
-    limit: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            clients: 32,
-            limit: 10,
-        }
-    }
+settings! {
+    clients: u32 = 32 in 2..=64,
+    limit: u32 = 10 in 1..=64,
 }
 
 pub(super) async fn run(settings: Settings, counters: &Counters) -> LabResult {
     let Settings { clients, limit } = settings;
-    check_range("clients", clients, 2..=64)?;
-    check_range("limit", limit, 1..=64)?;
+    settings.check()?;
     let field = Field {
         clients,
         limit,
@@ -37,8 +24,8 @@ pub(super) async fn run(settings: Settings, counters: &Counters) -> LabResult {
     };
     let rounds = over(counters, field).await;
     let rounds = rounds.map_err(|failure| failed(failure.text().unwrap_or_default()))?;
-    let worst = |way: fn(&Round) -> u32| {
-        let admitted = rounds.iter().map(way).max().unwrap_or_default();
+    let worst = |count: fn(&Round) -> u32| {
+        let admitted = rounds.iter().map(count).max().unwrap_or_default();
         json!({"admitted": admitted, "over": admitted.saturating_sub(limit)})
     };
     Ok(json!({

@@ -3,33 +3,20 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tallygate::{Algorithm, Quota, Verb};
 use tallygate_core::{State, evaluate};
 
-use super::{LabResult, check_range, failed};
+use super::{LabResult, failed};
 
 const SECOND_US: u64 = 1_000_000;
 /// The store's time.
 const NOW_US: u64 = 1_000_000 * SECOND_US;
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    skew_s: u64,
-    limit: u32,
-    period_s: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            skew_s: 10,
-            limit: 10,
-            period_s: 10,
-        }
-    }
+settings! {
+    skew_s: u64 = 10 in 0..=3_600,
+    limit: u32 = 10 in 1..=100,
+    period_s: u64 = 10 in 1..=3_600,
 }
 
 pub(super) fn run(settings: &Settings) -> LabResult {
@@ -38,9 +25,7 @@ pub(super) fn run(settings: &Settings) -> LabResult {
         limit,
         period_s,
     } = settings;
-    check_range("skew_s", skew_s, 0..=3_600)?;
-    check_range("limit", limit, 1..=100)?;
-    check_range("period_s", period_s, 1..=3_600)?;
+    settings.check()?;
     let period = Duration::from_secs(period_s);
     // Exact: any excess is due to the clocks.
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, period).map_err(failed)?;

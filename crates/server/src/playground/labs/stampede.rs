@@ -15,7 +15,6 @@ use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use serde::Deserialize;
 use serde_json::json;
 use tallygate::Quota;
 use tallygate::http::Rule;
@@ -23,28 +22,18 @@ use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::{LabResult, check_range, failed, on_own_thread};
+use super::{LabResult, failed, on_own_thread};
 use crate::gateway::{self, Gateway, SingleFlight, Upstream};
 
 const MAX_REQUESTS: u32 = 1_000;
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    requests: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            requests: MAX_REQUESTS,
-        }
-    }
+settings! {
+    requests: u32 = 1_000 in 1..=MAX_REQUESTS,
 }
 
 pub(super) async fn run(settings: Settings) -> LabResult {
     let requests = settings.requests;
-    check_range("requests", requests, 1..=MAX_REQUESTS)?;
+    settings.check()?;
     // One thread: an admitted request joins the flight before anything else runs.
     on_own_thread(move || async move {
         let without = stampede(requests, Vec::new()).await?;
