@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use tallygate_core::Algorithm;
 
 use self::simulation::Simulation;
-use self::style::Style;
+use self::style::{Code, Style};
 use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_PER_PERIOD, TRAFFIC, ticks};
 use crate::cli::DemoArgs;
 use crate::describe;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> 
 
 fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<()> {
     let title = format!("Six ways to allow {LIMIT} requests per second");
-    writeln!(out, "{}\n", style.bold(&title))?;
+    writeln!(out, "{}\n", style.paint(Code::Bold, &title))?;
     let tick = duration(TICK_US);
     writeln!(out, "Six limiters receive the same traffic.")?;
     writeln!(
@@ -36,29 +36,32 @@ fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<(
         "Each column is {tick}, each digit a number of requests; · means none.\n"
     )?;
     let legend = [
-        (style.green("admitted"), "by the limiter"),
+        (style.paint(Code::Green, "admitted"), "by the limiter"),
         (
-            style.cyan("dequeued"),
+            style.paint(Code::Cyan, "dequeued"),
             "admitted earlier, leaves the queue now",
         ),
-        (style.red("refused "), "by the limiter, at no charge"),
+        (
+            style.paint(Code::Red, "refused "),
+            "by the limiter, at no charge",
+        ),
     ];
     for (row, meaning) in legend {
         writeln!(out, "  {row}     {meaning}")?;
     }
     writeln!(out)?;
     ruler(style, out)?;
-    row(out, "traffic", &TRAFFIC, |digit| style.bold(digit))?;
+    row(out, "traffic", &TRAFFIC, style, Code::Bold)?;
 
     for run in runs {
         let text = describe::demo(run.quota.algorithm());
         let name = run.quota.to_string();
-        writeln!(out, "\n{}: {}", style.bold(&name), text.effect)?;
-        row(out, "admitted", &run.admitted, |digit| style.green(digit))?;
+        writeln!(out, "\n{}: {}", style.paint(Code::Bold, &name), text.effect)?;
+        row(out, "admitted", &run.admitted, style, Code::Green)?;
         if run.quota.algorithm().is_shaping() {
-            row(out, "dequeued", &run.dequeued, |digit| style.cyan(digit))?;
+            row(out, "dequeued", &run.dequeued, style, Code::Cyan)?;
         }
-        row(out, "refused", &run.refused, |digit| style.red(digit))?;
+        row(out, "refused", &run.refused, style, Code::Red)?;
         for line in wrap(text.caption, 74) {
             writeln!(out, "  {line}")?;
         }
@@ -88,22 +91,23 @@ fn ruler(style: Style, out: &mut impl Write) -> io::Result<()> {
         }
     }
     let margin = " ".repeat(MARGIN);
-    writeln!(out, "{margin}{}", style.dim(&times))?;
-    writeln!(out, "{margin}{}", style.dim(marks.trim_end()))
+    writeln!(out, "{margin}{}", style.paint(Code::Dim, &times))?;
+    writeln!(out, "{margin}{}", style.paint(Code::Dim, marks.trim_end()))
 }
 
 fn row(
     out: &mut impl Write,
     name: &str,
     ticks: &[u32; TICKS],
-    paint: impl Fn(&str) -> String,
+    style: Style,
+    code: Code,
 ) -> io::Result<()> {
     write!(out, "  {name:<width$}", width = MARGIN - 2)?;
     for n in ticks {
         match n {
             0 => write!(out, "·")?,
-            1..=9 => write!(out, "{}", paint(&n.to_string()))?,
-            10.. => write!(out, "{}", paint("#"))?,
+            1..=9 => write!(out, "{}", style.paint(code, &n.to_string()))?,
+            10.. => write!(out, "{}", style.paint(code, "#"))?,
         }
     }
     writeln!(out)
@@ -119,9 +123,9 @@ fn table(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<
     let of_sent = format!("of {sent}");
     let any = format!("in any {period}");
     let head = line(["", "admitted", "refused", "maximum", "longest", "longest"]);
-    writeln!(out, "{}", style.dim(&head))?;
+    writeln!(out, "{}", style.paint(Code::Dim, &head))?;
     let head = line(["", &of_sent, "", &any, "delay", "retry"]);
-    writeln!(out, "{}", style.dim(&head))?;
+    writeln!(out, "{}", style.paint(Code::Dim, &head))?;
     for run in runs {
         let max = run.max_per_period();
         let tenths = max * 10 / u64::from(LIMIT);

@@ -4,6 +4,16 @@ use std::io::{self, IsTerminal};
 
 use crate::cli::Color;
 
+/// A code of the ANSI escape sequence `SGR`.
+#[derive(Clone, Copy)]
+pub(super) enum Code {
+    Bold = 1,
+    Dim = 2,
+    Red = 31,
+    Green = 32,
+    Cyan = 36,
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Style {
     enabled: bool,
@@ -23,31 +33,10 @@ impl Style {
         Style { enabled }
     }
 
-    pub(super) fn green(self, text: &str) -> String {
-        self.paint("32", text)
-    }
-
-    pub(super) fn red(self, text: &str) -> String {
-        self.paint("31", text)
-    }
-
-    pub(super) fn cyan(self, text: &str) -> String {
-        self.paint("36", text)
-    }
-
-    pub(super) fn bold(self, text: &str) -> String {
-        self.paint("1", text)
-    }
-
-    pub(super) fn dim(self, text: &str) -> String {
-        self.paint("2", text)
-    }
-
-    fn paint(self, code: &str, text: &str) -> String {
-        if self.enabled {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
+    pub(super) fn paint(self, code: Code, text: &str) -> String {
+        match self.enabled {
+            true => format!("\x1b[{}m{text}\x1b[0m", code as u8),
+            false => text.to_owned(),
         }
     }
 }
