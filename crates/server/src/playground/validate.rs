@@ -1,5 +1,7 @@
 //! The bounds of what visitors may request.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 use tallygate::Quota;
 
@@ -31,34 +33,44 @@ pub(super) fn bounds() -> Value {
 }
 
 pub(super) fn check_quota(quota: &Quota) -> Result<(), Problem> {
-    let too_large = |what: &str, value: u64, max: u64| {
-        let detail = format!("in the playground, {what} {value} is above {max}");
-        Err(Problem::new(Code::BadQuota, detail))
-    };
-    let max = u64::from(MAX_LIMIT);
-    if u64::from(quota.limit()) > max {
-        return too_large("limit", quota.limit().into(), max);
-    }
-    if u64::from(quota.capacity()) > max {
-        let keyword = quota.algorithm().capacity_keyword().unwrap_or("limit");
-        return too_large(keyword, quota.capacity().into(), max);
-    }
+    let capacity = quota.algorithm().capacity_keyword().unwrap_or("limit");
     let period_s = quota.period_us().div_ceil(SECOND_US);
-    if period_s > MAX_PERIOD_S {
-        return too_large("a period in seconds of", period_s, MAX_PERIOD_S);
-    }
+    check_max(Code::BadQuota, "limit", quota.limit(), MAX_LIMIT)?;
+    check_max(Code::BadQuota, capacity, quota.capacity(), MAX_LIMIT)?;
+    check_max(
+        Code::BadQuota,
+        "a period in seconds of",
+        period_s,
+        MAX_PERIOD_S,
+    )?;
     check_drain(quota)
 }
 
 pub(super) fn check_drain(quota: &Quota) -> Result<(), Problem> {
     let drain_s = quota.span_us().div_ceil(SECOND_US);
-    if drain_s > MAX_DRAIN_S {
-        let detail = format!(
-            "in the playground, a drain time in seconds of {drain_s} is above {MAX_DRAIN_S}"
-        );
-        return Err(Problem::new(Code::BadQuota, detail));
+    check_max(
+        Code::BadQuota,
+        "a drain time in seconds of",
+        drain_s,
+        MAX_DRAIN_S,
+    )
+}
+
+pub(super) fn check_cost(cost: u32) -> Result<(), Problem> {
+    check_max(Code::BadField, "cost", cost, MAX_COST)
+}
+
+fn check_max<T: Display + PartialOrd>(
+    code: Code,
+    what: &str,
+    value: T,
+    max: T,
+) -> Result<(), Problem> {
+    if value <= max {
+        return Ok(());
     }
-    Ok(())
+    let detail = format!("in the playground, {what} {value} is above {max}");
+    Err(Problem::new(code, detail))
 }
 
 /// Refuses a charge after which the counter would take too long to drain.
@@ -75,14 +87,6 @@ pub(super) fn check_charge(quota: &Quota, cost: u32, reset_after_us: u64) -> Res
             "the card would take more than {} s to drain; reset it",
             2 * MAX_DRAIN_S
         );
-        return Err(Problem::new(Code::BadField, detail));
-    }
-    Ok(())
-}
-
-pub(super) fn check_cost(cost: u32) -> Result<(), Problem> {
-    if cost > MAX_COST {
-        let detail = format!("in the playground, cost {cost} is above {MAX_COST}");
         return Err(Problem::new(Code::BadField, detail));
     }
     Ok(())
