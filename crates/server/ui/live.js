@@ -57,7 +57,7 @@ function show(event) {
 function facts({ store, keys, shared, reloads, reload_errors: failed }) {
   const down = store.breaker === 'open';
   const list = [
-    ['Store', store.kind === 'redis' ? 'Redis' : 'memory', ''],
+    ['Type', store.kind === 'redis' ? 'Redis' : 'memory', ''],
     ['Breaker', down ? 'open: deciding without the store' : 'closed', down ? 'refused' : ''],
     ['Latency, median', time(store.p50_us), ''],
     ['Latency, p99', time(store.p99_us), ''],
