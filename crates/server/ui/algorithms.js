@@ -80,7 +80,7 @@ export const ALGORITHMS = [
 /** Whether a parsed quota has this algorithm. */
 export function matches(algorithm, quota) {
   if (algorithm.kind === 'leaky-bucket-shaping') {
-    return quota.algorithm === 'leaky-bucket' && quota.word === 'queue';
+    return quota.algorithm === 'leaky-bucket' && quota.keyword === 'queue';
   }
-  return quota.algorithm === algorithm.kind && quota.word !== 'queue';
+  return quota.algorithm === algorithm.kind && quota.keyword !== 'queue';
 }

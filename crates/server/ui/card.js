@@ -131,8 +131,8 @@ export class Card {
 
   #announce(yes, no, last) {
     const wait = last.retry_after_us > 0 ? `, try again in ${duration(last.retry_after_us)}` : '';
-    const held = last.delay_us > 0 ? `, the last one waits ${duration(last.delay_us)}` : '';
-    this.#app.announce(`${this.algorithm.name}: ${yes} admitted, ${no} refused, ${last.remaining ?? 'unknown'} left${wait}${held}`);
+    const delay = last.delay_us > 0 ? `, the last one waits ${duration(last.delay_us)}` : '';
+    this.#app.announce(`${this.algorithm.name}: ${yes} admitted, ${no} refused, ${last.remaining ?? 'unknown'} left${wait}${delay}`);
   }
 
   #build() {

@@ -81,10 +81,10 @@ function top(id, list, emptyText) {
     element.replaceChildren(h('p', { class: 'muted' }, emptyText));
     return;
   }
-  const most = Math.max(...list.map((one) => one.count));
+  const max = Math.max(...list.map((one) => one.count));
   const rows = list.map((one) => {
     const fill = h('i', { class: id === 'top-refused' ? 'over' : '' });
-    fill.style.width = `${(one.count / most) * 100}%`;
+    fill.style.width = `${(one.count / max) * 100}%`;
     return h('tr', {}, h('th', { scope: 'row' }, h('span', { class: 'mono' }, one.key), h('span', { class: 'origin' }, one.rule === NO_RULE ? 'No rule' : one.rule)),
       h('td', { class: 'figure' }, count(one.count)), h('td', { 'aria-hidden': 'true' }, h('span', { class: 'track' }, fill)));
   });

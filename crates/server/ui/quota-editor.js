@@ -48,12 +48,12 @@ export class QuotaEditor {
     const [countLabel, count] = number('count', 'Period');
     const unit = h('select', { id: `${id}-unit`, 'aria-label': 'Unit of the period', onchange: () => this.#formChanged() },
       ...UNITS.map(([name]) => h('option', { value: name }, name)));
-    const word = this.quota.word;
-    const [capacityLabel, capacity] = number('capacity', word === 'queue' ? 'Queue' : 'Burst');
+    const keyword = this.quota.keyword;
+    const [capacityLabel, capacity] = number('capacity', keyword === 'queue' ? 'Queue' : 'Burst');
     this.parts = { limit, count, unit, capacity };
     const row = (label, ...fields) => h('div', { class: 'row' }, label, h('span', { class: 'fields' }, ...fields));
     return h('div', { class: 'form' }, row(limitLabel, limit), row(countLabel, count, unit),
-      word ? row(capacityLabel, capacity) : null);
+      keyword ? row(capacityLabel, capacity) : null);
   }
 
   /** Updates the text from the form. */

@@ -15,24 +15,24 @@ const SHAPE = /^(?:([a-z-]+) )?(\d{1,10})\/([a-z0-9]+)(?: (burst|queue) (\d{1,10
 export function parse(text) {
   const match = SHAPE.exec(text);
   if (!match) return null;
-  const [, name, limit, periodText, word, amount] = match;
+  const [, name, limit, periodText, keyword, amount] = match;
   const algorithm = name === 'gcra' ? 'token-bucket' : (name ?? 'sliding-window-counter');
   const period = periodUs(periodText);
   if (!period) return null;
   const bucket = algorithm.endsWith('bucket');
-  if (bucket !== Boolean(word) && word) return null;
+  if (bucket !== Boolean(keyword) && keyword) return null;
   return {
     algorithm,
     limit: Number(limit),
     period,
-    word: word ?? (bucket ? 'burst' : null),
+    keyword: keyword ?? (bucket ? 'burst' : null),
     capacity: amount === undefined ? Number(limit) : Number(amount),
   };
 }
 
 /** The canonical text of a quota. */
-export function format({ algorithm, limit, period, word, capacity }) {
-  const extra = word ? ` ${word} ${capacity}` : '';
+export function format({ algorithm, limit, period, keyword, capacity }) {
+  const extra = keyword ? ` ${keyword} ${capacity}` : '';
   return `${algorithm} ${limit}/${periodText(period)}${extra}`;
 }
 

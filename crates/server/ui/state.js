@@ -48,7 +48,7 @@ function sum(entries) {
 /** The state of a new key. */
 function fresh(quota, now) {
   const start = now - (now % quota.period);
-  const kind = quota.word === 'queue' ? 'leaky-bucket-shaping' : quota.algorithm;
+  const kind = quota.keyword === 'queue' ? 'leaky-bucket-shaping' : quota.algorithm;
   const window = { start_us: start, end_us: start + quota.period };
   const initial = {
     'fixed-window': { ...window, used: 0 },

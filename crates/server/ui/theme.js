@@ -10,16 +10,16 @@
       return null;
     }
   };
-  const shown = () => chosen() ?? (dark.matches ? 'dark' : 'light');
+  const current = () => chosen() ?? (dark.matches ? 'dark' : 'light');
   const apply = () => {
-    root.dataset.theme = shown();
+    root.dataset.theme = current();
   };
   apply();
   dark.addEventListener('change', apply);
   addEventListener('DOMContentLoaded', () => {
     const button = document.querySelector('#theme');
     const label = () => {
-      const other = shown() === 'dark' ? 'light' : 'dark';
+      const other = current() === 'dark' ? 'light' : 'dark';
       button.setAttribute('aria-label', `Switch to ${other} colours`);
       button.title = `Switch to ${other} colours`;
     };
@@ -27,7 +27,7 @@
     dark.addEventListener('change', label);
     button.addEventListener('click', () => {
       try {
-        localStorage.setItem('tallygate-theme', shown() === 'dark' ? 'light' : 'dark');
+        localStorage.setItem('tallygate-theme', current() === 'dark' ? 'light' : 'dark');
       } catch {
         // Storage is not available: the system's theme stays.
       }

@@ -15,10 +15,10 @@ export function tokenBucket() {
     const whole = Math.floor(view.level + 1e-9);
     const part = view.level - whole;
     const full = view.level >= quota.capacity;
-    const place = grid(quota.capacity);
-    if (place) {
-      renderEach(tokens, 'circle', range(whole), (dot, at) => setAttributes(dot, { ...place(at), r: place.size }));
-      setAttributes(coming, { ...place(Math.min(whole, quota.capacity - 1)), r: full ? 0 : Math.max(0.01, place.size * part) });
+    const position = grid(quota.capacity);
+    if (position) {
+      renderEach(tokens, 'circle', range(whole), (dot, at) => setAttributes(dot, { ...position(at), r: position.size }));
+      setAttributes(coming, { ...position(Math.min(whole, quota.capacity - 1)), r: full ? 0 : Math.max(0.01, position.size * part) });
     } else {
       renderEach(tokens, 'rect', [view.level], (block, level) => fillUp(block, level, quota));
       setAttributes(coming, { r: 0 });
@@ -89,12 +89,12 @@ function grid(capacity) {
   const rows = Math.ceil(capacity / columns);
   const wide = (RIGHT - LEFT - 8) / columns;
   const tall = Math.min((BOTTOM - TOP - 2) / rows, wide);
-  const place = (at) => ({
+  const position = (at) => ({
     cx: LEFT + 4 + wide * ((at % columns) + 0.5),
     cy: BOTTOM - 2 - tall * (Math.floor(at / columns) + 0.5),
   });
-  place.size = Math.min(wide, tall) / 2 - 1.2;
-  return place;
+  position.size = Math.min(wide, tall) / 2 - 1.2;
+  return position;
 }
 
 function fillUp(block, level, quota) {

@@ -18,11 +18,11 @@ export function slidingLog() {
     element,
     draw(view, quota, now, history, state) {
       const x = (t) => RIGHT - ((now - t) / quota.period) * (RIGHT - LEFT);
-      const piles = pile(view.entries, quota.limit, x);
+      const cells = stackEntries(view.entries, quota.limit, x);
       const gone = (state?.entries ?? []).filter(({ t_us: t }) => t <= now - quota.period && x(t) > 0);
-      renderEach(entries, 'rect', piles, place);
-      renderEach(leaving, 'rect', pile(gone, quota.limit, x), (cell, at) => {
-        place(cell, at);
+      renderEach(entries, 'rect', cells, drawEntry);
+      renderEach(leaving, 'rect', stackEntries(gone, quota.limit, x), (cell, at) => {
+        drawEntry(cell, at);
         setAttributes(cell, { opacity: Math.max(0, (at.x - 6) / LEFT) });
       });
       setText(count, `${view.used} of ${quota.limit}`);
@@ -35,7 +35,7 @@ export function slidingLog() {
 }
 
 /** Stacks entries of nearly the same time. */
-function pile(list, limit, x) {
+function stackEntries(list, limit, x) {
   const cells = [];
   const single = limit <= 40;
   const tall = TALL / Math.max(10, Math.min(limit, 40));
@@ -52,6 +52,6 @@ function pile(list, limit, x) {
   return cells;
 }
 
-function place(cell, { x, y, height }) {
+function drawEntry(cell, { x, y, height }) {
   setAttributes(cell, { x: x - 7, y: y + 0.75, width: 7, height: Math.max(1, height - 1.5), rx: 1.5 });
 }
