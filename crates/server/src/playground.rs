@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::card_store::CardStore;
 use self::labs::Labs;
@@ -96,14 +96,15 @@ impl Playground {
             check_same_site(&head.headers)?;
         }
         let json = response::read(&head.headers, body, MAX_BODY_BYTES).await?;
+        let ok = |value: Value| response::value(StatusCode::OK, &value);
         let result = match &*parts {
-            ["play", "quota"] => self.check_quota(&json),
+            ["play", "quota"] => self.check_quota(&json).map(ok),
             ["lab", name] => self.lab(id, name, &json).await,
-            ["rate-limit", "reset"] => self.demo_reset(id).await,
-            ["rate-limit", algorithm] => self.demo_request(id, algorithm, &json).await,
-            ["rate-limit", algorithm, _] => self.demo_burst(id, algorithm, &json).await,
-            _ if head.method == Method::GET => Ok(self.about().await),
-            _ => self.take_steps(id, &json).await,
+            ["rate-limit", "reset"] => self.demo_reset(id).await.map(ok),
+            ["rate-limit", algorithm] => self.demo_request(id, algorithm, &json).await.map(ok),
+            ["rate-limit", algorithm, _] => self.demo_burst(id, algorithm, &json).await.map(ok),
+            _ if head.method == Method::GET => Ok(ok(self.about().await)),
+            _ => self.take_steps(id, &json).await.map(ok),
         };
         let mut response = result.unwrap_or_else(|problem| problem.response());
         let headers = response.headers_mut();
@@ -121,14 +122,13 @@ impl Playground {
     }
 
     /// The store and the bounds, for the page to start with.
-    async fn about(&self) -> Response<Full<Bytes>> {
-        let body = json!({
+    async fn about(&self) -> Value {
+        json!({
             "store": self.store.kind(),
             "reachable": self.store.is_reachable().await,
             "version": env!("CARGO_PKG_VERSION"),
             "bounds": validate::bounds(),
-        });
-        response::value(StatusCode::OK, &body)
+        })
     }
 }
 

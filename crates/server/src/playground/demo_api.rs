@@ -4,9 +4,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use tallygate::http::Limits;
@@ -79,10 +76,9 @@ impl Playground {
         id: SessionId,
         algorithm: &str,
         json: &[u8],
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> Result<Value, Problem> {
         let request = self.parse_demo(id, algorithm, json)?;
-        let decision = self.decide_demo(&request).await?;
-        Ok(response::value(StatusCode::OK, &decision))
+        self.decide_demo(&request).await
     }
 
     /// Several requests in sequence.
@@ -91,7 +87,7 @@ impl Playground {
         id: SessionId,
         algorithm: &str,
         json: &[u8],
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> Result<Value, Problem> {
         let request = self.parse_demo(id, algorithm, json)?;
         // As in the demo: 0 means the default, and a count too large the maximum.
         let count = match request.count {
@@ -102,11 +98,11 @@ impl Playground {
         for _ in 0..count {
             decisions.push(self.decide_demo(&request).await?);
         }
-        Ok(response::value(StatusCode::OK, &Value::Array(decisions)))
+        Ok(Value::Array(decisions))
     }
 
     /// Resets this API's counters of a session.
-    pub(super) async fn demo_reset(&self, id: SessionId) -> Result<Response<Full<Bytes>>, Problem> {
+    pub(super) async fn demo_reset(&self, id: SessionId) -> Result<Value, Problem> {
         for evicted in self.session(id).evict(CARD_PREFIX) {
             let reset = self
                 .store
@@ -115,7 +111,7 @@ impl Playground {
                 return Err(unavailable());
             }
         }
-        Ok(response::value(StatusCode::OK, &json!({"ok": true})))
+        Ok(json!({"ok": true}))
     }
 
     fn parse_demo(

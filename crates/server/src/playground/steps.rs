@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tallygate::http::{Headers, Limits};
@@ -57,11 +55,7 @@ struct Step {
 
 impl Playground {
     /// Takes every step in order.
-    pub(super) async fn take_steps(
-        &self,
-        id: SessionId,
-        json: &[u8],
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    pub(super) async fn take_steps(&self, id: SessionId, json: &[u8]) -> Result<Value, Problem> {
         let Object(Body { clock, steps }) = response::parse::<Object<Body>>(json)?;
         let clock = match &*clock {
             "real" => Clock::Real,
@@ -77,27 +71,25 @@ impl Playground {
             Clock::Real => self.on_real_time(&session, &steps).await?,
             Clock::Supplied => self.on_supplied_time(&session, &steps),
         };
-        let body = json!({
+        Ok(json!({
             "store": self.store.kind(),
             "reachable": results.reachable,
             "now_us": results.now_us,
             "answers": results.answers,
-        });
-        Ok(response::value(StatusCode::OK, &body))
+        }))
     }
 
     /// Checks a quota while it is being typed: a bad one is no error.
-    pub(super) fn check_quota(&self, json: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+    pub(super) fn check_quota(&self, json: &[u8]) -> Result<Value, Problem> {
         let Object(QuotaBody { quota }) = response::parse::<Object<QuotaBody>>(json)?;
         let checked = self.known.limit(&quota, None).and_then(|limits| {
             let quota = limits[0].quota();
             validate::check_quota(quota).map(|()| quota.to_string())
         });
-        let body = match checked {
+        Ok(match checked {
             Ok(quota) => json!({"quota": quota, "problem": null}),
             Err(problem) => json!({"quota": null, "problem": problem.detail}),
-        };
-        Ok(response::value(StatusCode::OK, &body))
+        })
     }
 
     /// Validates all steps before the first is taken.

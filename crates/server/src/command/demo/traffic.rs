@@ -13,22 +13,10 @@ pub(super) const START_US: u64 = 1_700_000_000_000_000;
 
 /// Requests per tick: the whole limit on both sides of 1 s, then one per tick until 2 s; at 4.1 s
 /// a burst of 25.
-pub(super) const TRAFFIC: [u32; TICKS] = {
-    let mut traffic = [0; TICKS];
-    let mut tick = 8;
-    while tick < 12 {
-        traffic[tick] = 5;
-        tick += 1;
-    }
-    while tick < 20 {
-        traffic[tick] = 1;
-        tick += 1;
-    }
-    traffic[41] = 9;
-    traffic[42] = 9;
-    traffic[43] = 7;
-    traffic
-};
+pub(super) const TRAFFIC: [u32; TICKS] = [
+    0, 0, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
 
 /// Every tick with its time since the start.
 pub(super) fn ticks() -> impl Iterator<Item = (usize, u64)> {
