@@ -32,8 +32,8 @@ impl Place {
             return Ok(Place::Memory);
         }
         let mut builder = RedisStore::builder(&args.url)
-            .connect_within(CONNECT_WITHIN)
-            .answer_within(ANSWER_WITHIN);
+            .connect_timeout(CONNECT_WITHIN)
+            .response_timeout(ANSWER_WITHIN);
         if let Some(path) = &args.ca_cert {
             builder = builder.root_certificate(read(path)?);
         }

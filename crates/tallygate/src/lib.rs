@@ -111,9 +111,9 @@ pub use limiter::Limiter;
 #[cfg(feature = "tokio")]
 pub use limiter::{AcquireError, Wait};
 pub use request::{Asked, MAX_LIMITS, Request, RequestError};
-#[cfg(feature = "redis")]
-pub use store::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
 pub use store::{Look, MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
+#[cfg(feature = "redis")]
+pub use store::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 pub use tallygate_core::{
     Algorithm, CounterState, Outcome, Quota, QuotaError, Retry, Verb, Verdict,
 };

@@ -13,7 +13,7 @@ pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
-pub use redis::{Arrangement, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply};
+pub use redis::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 use tallygate_core::CounterState;
 
 use crate::decision::Decision;

@@ -11,7 +11,7 @@ mod server_info;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tallygate::Arrangement;
+use tallygate::Topology;
 
 use self::finding::{Finding, Level};
 use crate::cli::DoctorArgs;
@@ -58,11 +58,11 @@ fn examine(scratch: &Scratch) -> Report {
     let store = scratch.store();
     let findings = scratch.run(diagnose::examine(store, scratch.namespace()));
     Report {
-        store: match store.arrangement() {
-            Arrangement::Single => "single",
-            Arrangement::Socket => "socket",
-            Arrangement::Sentinel => "sentinel",
-            Arrangement::Cluster => "cluster",
+        store: match store.topology() {
+            Topology::Single => "single",
+            Topology::Socket => "socket",
+            Topology::Sentinel => "sentinel",
+            Topology::Cluster => "cluster",
         },
         findings,
     }

@@ -1,5 +1,4 @@
-//! Counters in Redis or Valkey, shared by any number of servers. Knows keys, quotas and where the
-//! servers are; knows nothing of HTTP, and shows no type of the client it uses.
+//! The Redis store. Its public signatures name no type of the client library.
 
 mod cluster;
 mod command;
@@ -11,7 +10,6 @@ mod error;
 mod keys;
 mod reconnect;
 mod replicas;
-mod script;
 mod server;
 mod snapshot;
 mod undo;
@@ -28,35 +26,34 @@ use tallygate_core::{MAX_TIME_US, Verb};
 use tokio::runtime::Handle;
 
 use self::cluster::Cluster;
-use self::command::{Answer, Call};
-use self::connection::Lane;
-use self::connector::{CONNECT_WITHIN, Settings};
+use self::command::{ScriptCall, ScriptReply};
+use self::connection::Connection;
+use self::connector::{CONNECT_TIMEOUT, Connector};
+use self::cross_slot::SplitBy;
 pub use self::error::RedisError;
-use self::error::Trouble;
-use self::keys::Names;
+use self::error::StoreFailure;
+use self::keys::Keyspace;
 pub(crate) use self::keys::suffix;
-use self::reconnect::{Goal, Link};
+use self::reconnect::{Node, Target};
 use self::replicas::Replicas;
-pub use self::server::{Arrangement, RedisServer, Reply};
-use self::url::{Address, Servers};
+pub use self::server::{RedisReply, RedisServer, Topology};
+use self::url::{Endpoints, StoreUrl};
 use super::{Store, StoreError};
 use crate::decision::Decision;
 use crate::request::Request;
 
-/// How long an answer may take before it counts as lost, unless told otherwise. Callers usually
-/// give up much earlier.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// The default time limit for a reply. Callers' deadlines are usually much shorter.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counters in Redis or Valkey, 6.2 or later: one server, Sentinel or Cluster.
 ///
-/// Every request is decided in one atomic step, on the server's clock, in one round trip,
-/// whatever the number of its limits; requests that are under way at the same time travel
-/// together. In a cluster this holds for limits whose keys share a slot, which all limits of one
-/// [`Key`](crate::Key) do; others are decided in parallel, and what one of them took is given
-/// back when another refuses.
+/// Every request is decided atomically, by the server's clock, in one round trip, whatever the
+/// number of its limits. Concurrent requests are sent in batches. In a cluster this holds for
+/// limits whose keys share a slot, as all limits of one [`Key`](crate::Key) do; others are decided
+/// in parallel, and what one of them took is refunded when another refuses.
 ///
-/// A call that may have run is never sent again. What to answer when the store does not is the
-/// [limiter's](crate::Limiter::on_failure) to say.
+/// A call that may have run is never sent again. [`Limiter::on_failure`](crate::Limiter::on_failure)
+/// sets what happens when the store fails.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,24 +71,23 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    names: Names,
-    servers: Reached,
-    place: Place,
+    keyspace: Keyspace,
+    backend: Backend,
+    url: UrlSummary,
     replicas: Replicas,
 }
 
-/// What the URL says of the servers, without the password.
-struct Place {
+/// The URL without its password.
+struct UrlSummary {
     name: String,
     user: Option<String>,
-    arrangement: Arrangement,
+    topology: Topology,
     encrypted: bool,
 }
 
-/// How the servers are reached.
-enum Reached {
-    One(Arc<Link>),
-    Many(Arc<Cluster>),
+enum Backend {
+    Single(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 /// Settings for a [`RedisStore`].
@@ -101,21 +97,21 @@ pub struct RedisStoreBuilder {
     namespace: String,
     certificates: TlsCertificates,
     batching: bool,
-    connect_within: Duration,
-    answer_within: Duration,
+    connect_timeout: Duration,
+    response_timeout: Duration,
 }
 
 impl RedisStore {
-    /// Connects and checks that everything needed is there.
+    /// Connects and checks that the servers can be used.
     ///
     /// # Errors
-    /// When the URL is no good, no server answers, or it is too old, of another arrangement than
-    /// the URL says, or withholds a right that is needed.
+    /// When the URL is invalid, no server replies, a server is too old or has another topology
+    /// than the URL, or the user lacks a permission.
     pub async fn connect(url: &str) -> Result<Self, RedisError> {
         Self::builder(url).connect().await
     }
 
-    /// Begins with the defaults. The URL is one of
+    /// Starts with the defaults. The URL is one of
     ///
     /// - `redis://user:password@host:6379/0`, or `rediss://` for TLS,
     /// - `unix:///run/redis.sock`,
@@ -130,28 +126,28 @@ impl RedisStore {
                 root_cert: None,
             },
             batching: true,
-            connect_within: CONNECT_WITHIN,
-            answer_within: ANSWER_WITHIN,
+            connect_timeout: CONNECT_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
         }
     }
 }
 
 impl RedisStoreBuilder {
-    /// Keeps this store's counters apart from those of others on the same servers.
+    /// Separates this store's counters from those of others on the same servers.
     #[must_use]
     pub fn namespace(mut self, name: &str) -> Self {
         name.clone_into(&mut self.namespace);
         self
     }
 
-    /// Trusts the certificates of this authority (PEM) instead of the system's.
+    /// Trusts this CA (PEM) instead of the system's.
     #[must_use]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.certificates.root_cert = Some(pem.into());
         self
     }
 
-    /// Shows this certificate and proves it with its key (both PEM).
+    /// Authenticates with this certificate and its key (both PEM).
     #[must_use]
     pub fn client_certificate(
         mut self,
@@ -165,43 +161,41 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets whether requests that are under way together share script calls; they do unless told
-    /// otherwise.
+    /// Sets whether concurrent requests share script calls; they do by default.
     #[must_use]
     pub fn batching(mut self, batching: bool) -> Self {
         self.batching = batching;
         self
     }
 
-    /// Sets how long connecting may take, signing in included: 500 ms unless told otherwise.
+    /// Sets the time limit for connecting, including authentication: 500 ms by default.
     #[must_use]
-    pub fn connect_within(mut self, wait: Duration) -> Self {
-        self.connect_within = wait;
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long an answer may take before it counts as lost: 1 s unless told otherwise.
-    /// Connecting may take half as long; servers that are far away may want more.
+    /// Sets the time limit for a reply: 1 s by default.
     #[must_use]
-    pub fn answer_within(mut self, wait: Duration) -> Self {
-        self.answer_within = wait;
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
         self
     }
 
     /// Connects and checks, as [`RedisStore::connect`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`RedisStore::connect`].
     pub async fn connect(self) -> Result<RedisStore, RedisError> {
         let store = self.open()?;
         store.check().await?;
         Ok(store)
     }
 
-    /// Looks at the URL alone: connects to nothing and reads no certificate.
+    /// Checks the URL only, without connecting or reading a certificate.
     ///
     /// # Errors
-    /// When it is no good.
+    /// When it is invalid.
     ///
     /// ```
     /// use tallygate::RedisStore;
@@ -210,39 +204,37 @@ impl RedisStoreBuilder {
     /// assert!(RedisStore::builder("redis:/localhost").check_url().is_err());
     /// ```
     pub fn check_url(&self) -> Result<(), RedisError> {
-        Address::parse(&self.url).map(drop)
+        StoreUrl::parse(&self.url).map(drop)
     }
 
-    /// Makes the store at once and connects in the background, also if no server answers yet: for
-    /// services that have to start without it. The connections live on the tokio runtime that
-    /// this is called within.
+    /// Creates the store and connects in the background, for services that must start even if no
+    /// server replies. The connections run on the current tokio runtime.
     ///
     /// # Errors
-    /// When the URL or a certificate is no good, or there is no runtime.
+    /// When the URL or a certificate is invalid, or there is no runtime.
     pub fn open(self) -> Result<RedisStore, RedisError> {
-        let settings = Arc::new(Settings {
-            address: Address::parse(&self.url)?,
+        let connector = Arc::new(Connector {
+            url: StoreUrl::parse(&self.url)?,
             certificates: self.certificates,
             scripts: Arc::default(),
             batching: self.batching,
-            connect_within: self.connect_within,
-            answer_within: self.answer_within,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
             runtime: Handle::try_current().map_err(|_| RedisError::no_runtime())?,
         });
-        settings.check()?;
-        let place = settings.address.place();
-        let servers = match settings.address.servers {
-            Servers::Cluster(_) => Reached::Many(Cluster::new(settings)),
-            Servers::Single(_) | Servers::Socket(_) | Servers::Sentinel { .. } => {
-                Reached::One(Link::keep(settings, Goal::Named))
+        connector.validate()?;
+        let url = connector.url.summary();
+        let backend = match connector.url.endpoints {
+            Endpoints::Cluster(_) => Backend::Cluster(Cluster::new(connector)),
+            Endpoints::Single(_) | Endpoints::Socket(_) | Endpoints::Sentinel { .. } => {
+                Backend::Single(Node::connect(connector, Target::Url))
             }
         };
-        let names = Names::within(&self.namespace);
         Ok(RedisStore {
             inner: Arc::new(Inner {
-                names,
-                servers,
-                place,
+                keyspace: Keyspace::new(&self.namespace),
+                backend,
+                url,
                 replicas: Replicas::default(),
             }),
         })
@@ -250,8 +242,8 @@ impl RedisStoreBuilder {
 }
 
 impl RedisStore {
-    /// Decides a request at a supplied time in microseconds since the Unix epoch instead of the
-    /// server's. Such counters live for a day.
+    /// Decides a request at a supplied time, in microseconds since the Unix epoch, instead of the
+    /// server's. Such counters expire after a day.
     ///
     /// # Errors
     /// When the counters cannot be reached.
@@ -264,66 +256,43 @@ impl RedisStore {
         Ok(self.inner.decide(request, Some(at)).await?)
     }
 
-    /// Decides many requests in order, each at its own supplied time. Much faster than one by
-    /// one: they do not wait for one another's round trips.
+    /// Decides many requests in order, each at its own supplied time, without waiting for each
+    /// round trip.
     ///
     /// # Errors
-    /// When the counters cannot be reached; how many were decided is not known then.
+    /// When the counters cannot be reached; how many were decided is unknown then.
     pub async fn decide_many_at(
         &self,
         requests: &[(Request<'_>, u64)],
     ) -> Result<Vec<Decision>, StoreError> {
-        let inner = &self.inner;
-        let call = |(request, at): &(Request<'_>, u64)| {
-            Arc::new(Call::of(
-                &inner.names,
-                request,
-                Some((*at).min(MAX_TIME_US)),
-            ))
-        };
-        let calls: Vec<Arc<Call>> = requests.iter().map(call).collect();
-        let Reached::One(link) = &inner.servers else {
-            return Ok(inner.many(requests, &calls).await?);
-        };
-        let lane = link.lane().await.map_err(StoreError::from)?;
-        let answers = lane.in_order(&calls).await.map_err(StoreError::from)?;
-        let decided = requests.iter().zip(&calls).zip(answers);
-        let decide = |(((request, _), call), answer): ((&(Request<'_>, u64), &Arc<Call>), _)| {
-            call.decision(request.asks(), answer)
-        };
-        Ok(decided.map(decide).collect())
+        Ok(self.inner.decide_many(requests).await?)
     }
 
-    /// Forgets every counter of this store's namespace; without one, all of Tallygate's on these
+    /// Deletes every counter of this store's namespace; without one, all of Tallygate's on these
     /// servers.
     ///
     /// # Errors
     /// When a server cannot be reached.
     pub async fn clear(&self) -> Result<(), StoreError> {
-        let pattern = self.inner.names.pattern();
-        for link in self.inner.links().await.map_err(StoreError::from)? {
-            let lane = link.lane().await.map_err(StoreError::from)?;
-            clear(&lane, &pattern).await.map_err(StoreError::from)?;
-        }
-        Ok(())
+        Ok(self.inner.clear().await?)
     }
 }
 
-/// How many keys are looked at in one step, so that nobody else has to wait long.
-const CLEARED_AT_ONCE: usize = 1_000;
+/// Keys per `SCAN` step; small, so that other clients do not wait long.
+const SCAN_COUNT: usize = 1_000;
 
-async fn clear(lane: &Lane, pattern: &[u8]) -> Result<(), Trouble> {
+async fn delete_matching(connection: &Connection, pattern: &[u8]) -> Result<(), StoreFailure> {
     let mut cursor = b"0".to_vec();
     loop {
         let mut scan = redis::cmd("SCAN");
         scan.arg(&cursor).arg("MATCH").arg(pattern);
-        scan.arg("COUNT").arg(CLEARED_AT_ONCE);
-        let reply = lane.command(&scan).await?;
-        let (next, names): (Vec<u8>, Vec<Vec<u8>>) =
-            redis::from_redis_value(reply).map_err(|_| Trouble::Garbled)?;
-        // One by one, but in one go: in a cluster they live in different slots.
-        let unlink = |name| redis::cmd("UNLINK").arg(name).take();
-        lane.commands(names.into_iter().map(unlink)).await?;
+        scan.arg("COUNT").arg(SCAN_COUNT);
+        let reply = connection.command(&scan).await?;
+        let (next, keys): (Vec<u8>, Vec<Vec<u8>>) =
+            redis::from_redis_value(reply).map_err(|_| StoreFailure::InvalidReply)?;
+        // One command per key: in a cluster they are in different slots.
+        let unlink = |key| redis::cmd("UNLINK").arg(key).take();
+        connection.commands(keys.into_iter().map(unlink)).await?;
         if next == b"0" {
             return Ok(());
         }
@@ -336,32 +305,52 @@ impl Inner {
         self: &Arc<Self>,
         request: &Request<'_>,
         at: Option<u64>,
-    ) -> Result<Decision, Trouble> {
-        let call = Arc::new(Call::of(&self.names, request, at));
-        self.answer(call, request.asks()).await
+    ) -> Result<Decision, StoreFailure> {
+        let call = Arc::new(ScriptCall::from_request(&self.keyspace, request, at));
+        self.decide_call(call, request.asks()).await
     }
 
-    /// Decides many calls of a cluster: those of one slot in their order, slots side by side.
-    async fn many(
+    async fn decide_many(
         self: &Arc<Self>,
         requests: &[(Request<'_>, u64)],
-        calls: &[Arc<Call>],
-    ) -> Result<Vec<Decision>, Trouble> {
+    ) -> Result<Vec<Decision>, StoreFailure> {
+        let call = |(request, at): &(Request<'_>, u64)| {
+            let at = (*at).min(MAX_TIME_US);
+            Arc::new(ScriptCall::from_request(&self.keyspace, request, Some(at)))
+        };
+        let calls: Vec<Arc<ScriptCall>> = requests.iter().map(call).collect();
+        let Backend::Single(node) = &self.backend else {
+            return self.decide_many_in_cluster(requests, &calls).await;
+        };
+        let replies = node.connection().await?.decide_in_order(&calls).await?;
+        let mut decisions = Vec::with_capacity(requests.len());
+        for (((request, _), call), reply) in requests.iter().zip(&calls).zip(replies) {
+            decisions.push(call.decision(request.asks(), reply));
+        }
+        Ok(decisions)
+    }
+
+    /// Decides calls of one slot in order, and slots in parallel.
+    async fn decide_many_in_cluster(
+        self: &Arc<Self>,
+        requests: &[(Request<'_>, u64)],
+        calls: &[Arc<ScriptCall>],
+    ) -> Result<Vec<Decision>, StoreFailure> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        let scattered = calls.iter().any(|call| call.is_scattered());
+        let cross_slot = calls.iter().any(|call| call.is_cross_slot());
         for (i, call) in calls.iter().enumerate() {
-            // A request over several slots keeps its place among all the others.
-            let slot = if scattered { 0 } else { call.slot() };
+            // A cross-slot request must keep its order among all others.
+            let slot = if cross_slot { 0 } else { call.slot() };
             slots.entry(slot).or_default().push(i);
         }
-        let one_slot = async |places: Vec<usize>| {
-            let mut decided = Vec::with_capacity(places.len());
-            for i in places {
+        let one_slot = async |indices: Vec<usize>| {
+            let mut decided = Vec::with_capacity(indices.len());
+            for i in indices {
                 let verb = requests[i].0.asks();
-                let decision = self.answer(Arc::clone(&calls[i]), verb).await?;
+                let decision = self.decide_call(Arc::clone(&calls[i]), verb).await?;
                 decided.push((i, decision));
             }
-            Ok::<_, Trouble>(decided)
+            Ok::<_, StoreFailure>(decided)
         };
         let all = try_join_all(slots.into_values().map(one_slot)).await?;
         let mut all: Vec<(usize, Decision)> = all.into_iter().flatten().collect();
@@ -369,53 +358,70 @@ impl Inner {
         Ok(all.into_iter().map(|(_, decision)| decision).collect())
     }
 
-    async fn answer(self: &Arc<Self>, call: Arc<Call>, verb: Verb) -> Result<Decision, Trouble> {
-        if matches!(self.servers, Reached::Many(_)) && call.is_scattered() {
-            return cross_slot::decide(self, call, verb, cross_slot::Apart::Slots).await;
+    async fn decide_call(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+        verb: Verb,
+    ) -> Result<Decision, StoreFailure> {
+        if matches!(self.backend, Backend::Cluster(_)) && call.is_cross_slot() {
+            return cross_slot::decide(self, call, verb, SplitBy::Slot).await;
         }
         match self.send(Arc::clone(&call)).await {
-            Ok(answer) => Ok(call.decision(verb, answer)),
-            // On its way from one server to another: each counter is at one of them.
-            Err(Trouble::TryAgain) if call.len() > 1 => {
-                cross_slot::decide(self, call, verb, cross_slot::Apart::Limits).await
+            Ok(reply) => Ok(call.decision(verb, reply)),
+            // A slot migration has moved some of its counters: each is on one of two servers.
+            Err(StoreFailure::TryAgain) if call.len() > 1 => {
+                cross_slot::decide(self, call, verb, SplitBy::Limit).await
             }
-            Err(trouble) => Err(trouble),
+            Err(failure) => Err(failure),
         }
     }
 
-    /// Sends a call to whoever holds its counters, which share a slot.
-    async fn send(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
-        match &self.servers {
-            Reached::One(link) => {
-                let mut answer = link.lane().await?.decide(Arc::clone(&call)).await;
-                if let Err(Trouble::Down(_)) = answer {
+    /// Sends a call whose counters share a slot.
+    async fn send(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
+        match &self.backend {
+            Backend::Single(node) => {
+                let mut reply = node.connection().await?.decide(Arc::clone(&call)).await;
+                if let Err(StoreFailure::NotConnected(_)) = reply {
                     // Not sent: the connection was just replaced.
-                    answer = link.lane().await?.decide(call).await;
+                    reply = node.connection().await?.decide(call).await;
                 }
-                if let Err(Trouble::ReadOnly) = answer {
+                if let Err(StoreFailure::ReadOnly) = reply {
                     // The master has become a replica.
-                    link.distrust();
+                    node.mark_broken();
                 }
-                answer
+                reply
             }
-            // Boxed: those who wait are moved about, and should be small.
-            Reached::Many(cluster) => Box::pin(cluster.decide(call)).await,
+            // Boxed: waiting futures are moved, and should be small.
+            Backend::Cluster(cluster) => Box::pin(cluster.decide(call)).await,
         }
     }
 
-    /// The connections to every server that holds counters.
-    async fn links(&self) -> Result<Vec<Arc<Link>>, Trouble> {
-        match &self.servers {
-            Reached::One(link) => Ok(vec![Arc::clone(link)]),
-            Reached::Many(cluster) => cluster.masters().await,
+    /// Returns a connection to the server that holds a slot.
+    async fn connection(&self, slot: u16) -> Result<Arc<Connection>, StoreFailure> {
+        match &self.backend {
+            Backend::Single(node) => node.connection().await,
+            Backend::Cluster(cluster) => cluster.connection(slot).await,
         }
     }
 
-    /// Finds out whether calls are worth sending, and replaces connections that are not.
-    async fn probe(&self) -> Result<(), Trouble> {
-        match &self.servers {
-            Reached::One(link) => link.probe().await,
-            Reached::Many(cluster) => cluster.probe().await,
+    async fn clear(&self) -> Result<(), StoreFailure> {
+        let pattern = self.keyspace.scan_pattern();
+        match &self.backend {
+            Backend::Single(node) => delete_matching(&*node.connection().await?, &pattern).await,
+            Backend::Cluster(cluster) => {
+                for (_, node) in cluster.masters().await? {
+                    delete_matching(&*node.connection().await?, &pattern).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks whether calls are worth sending, and replaces connections that are not usable.
+    async fn probe(&self) -> Result<(), StoreFailure> {
+        match &self.backend {
+            Backend::Single(node) => node.probe().await,
+            Backend::Cluster(cluster) => cluster.probe().await,
         }
     }
 }
@@ -427,19 +433,19 @@ impl Store for RedisStore {
 
     fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
         let inner = Arc::clone(&self.inner);
-        let call = Arc::new(Call::of(&inner.names, request, None));
+        let call = Arc::new(ScriptCall::from_request(&inner.keyspace, request, None));
         let verb = request.asks();
         if let Ok(runtime) = Handle::try_current() {
-            // Nobody waits for it, and what is lost is not sent again.
-            runtime.spawn(async move { inner.answer(call, verb).await });
+            // A lost call is not sent again.
+            runtime.spawn(async move { inner.decide_call(call, verb).await });
         }
     }
 
     fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
         let inner = Arc::clone(&self.inner);
-        let calls = inner.undoing(request, decision, None);
+        let calls = inner.undo_calls(request, decision, None);
         if let Ok(runtime) = Handle::try_current() {
-            // Nobody waits for it, and what is lost is not sent again.
+            // A lost call is not sent again.
             runtime.spawn(async move { inner.undo(calls).await });
         }
     }
@@ -453,7 +459,7 @@ impl Store for RedisStore {
     }
 
     fn replicas(&self) -> Option<u32> {
-        self.inner.replicas.counted()
+        self.inner.replicas.count()
     }
 }
 
@@ -465,7 +471,7 @@ impl fmt::Debug for RedisStore {
 
 impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither the URL nor the certificates: they hold secrets.
+        // Neither the URL nor the certificates: they may hold secrets.
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)
             .field("batching", &self.batching)

@@ -18,7 +18,7 @@ async fn gates_over_one_redis_keep_one_limit() {
     let start = Instant::now();
     for _ in 0..2 {
         let store = RedisStore::builder(&redis.url())
-            .answer_within(Duration::from_secs(10))
+            .response_timeout(Duration::from_secs(10))
             .connect()
             .await
             .unwrap();

@@ -82,7 +82,7 @@ fn a_server_that_is_not_there_is_said() {
 fn a_server_that_says_nothing_is_said() {
     let proxy = Proxy::to(UNHARMED.port());
     proxy.set(Mode::BlackHole);
-    says(at(&proxy.url()), Unreachable, &["no answer"]);
+    says(at(&proxy.url()), Unreachable, &["no reply"]);
     let cluster = proxy.url().replace("redis://", "redis-cluster://");
     refused(at(&cluster));
 }
@@ -138,7 +138,7 @@ fn the_wrong_arrangement_is_said() {
     says(
         at(&to("redis-cluster://")),
         Misconfigured,
-        &["no cluster", "redis://"],
+        &["not part of a cluster", "redis://"],
     );
     let none = to("redis-sentinel://") + "/mymaster";
     says(at(&none), Misconfigured, &["sentinel"]);
@@ -152,7 +152,7 @@ fn the_wrong_arrangement_is_said() {
 
     let group = Sentinel::start();
     let other = group.url().replace(Sentinel::NAME, "other");
-    says(at(&other), Misconfigured, &["no master of that name"]);
+    says(at(&other), Misconfigured, &["no master with that name"]);
     let replica = group.replicas()[0].url();
     says(
         at(&replica),

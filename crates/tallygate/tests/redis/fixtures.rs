@@ -44,7 +44,7 @@ pub(crate) fn namespace() -> String {
 pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder(url)
         .namespace(&namespace())
-        .answer_within(LONG)
+        .response_timeout(LONG)
 }
 
 /// A connected store with a namespace of its own.

@@ -24,7 +24,7 @@ const TOLD: &str = "TALLYGATE_TEST_CHILD";
 
 fn connect(url: &str, namespace: &str, batching: &str) -> Arc<RedisStore> {
     let builder = RedisStore::builder(url).namespace(namespace);
-    connected(builder.batching(batching == "true").answer_within(LONG))
+    connected(builder.batching(batching == "true").response_timeout(LONG))
 }
 
 /// Not a test by itself: what the child processes of the tests below run.

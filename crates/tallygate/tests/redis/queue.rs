@@ -22,7 +22,9 @@ const MORE: u64 = 500;
 fn the_queue_is_bounded(batching: bool) {
     let proxy = Proxy::to(UNHARMED.port());
     let long = Duration::from_secs(60);
-    let builder = builder(&proxy.url()).batching(batching).answer_within(long);
+    let builder = builder(&proxy.url())
+        .batching(batching)
+        .response_timeout(long);
     let store = connected(builder);
     let limit = Limit::from(quota(PLENTY));
     assert!(wait(store.decide(&Request::new("queue", &limit))).is_ok());

@@ -201,7 +201,7 @@ fn a_limited_user_is_enough_for_sentinel_and_cluster() {
     }
     let account = format!("//{}:{}@", user.name(), user.password());
     for url in [group.url(), cluster.url()] {
-        let store = connected(builder(&url.replace("//", &account)).answer_within(LONG));
+        let store = connected(builder(&url.replace("//", &account)).response_timeout(LONG));
         crate::fixtures::limits_are_exact(&store);
         wait(store.clear()).unwrap();
     }

@@ -47,7 +47,7 @@ fn limiter(runtime: &Runtime, url: &str, setting: &Setting, batching: bool) -> L
     let quota: Quota = setting.to_string().parse().expect("a setting is a quota");
     let store = RedisStore::builder(url)
         .batching(batching)
-        .answer_within(PATIENCE);
+        .response_timeout(PATIENCE);
     let store = runtime.block_on(store.connect());
     let store = store.expect("the server answers");
     Limiter::over(store, quota).deadline(PATIENCE)

@@ -1,6 +1,6 @@
 //! Whether the store is where the URL says, and lets us in. Then everything else, in order.
 
-use tallygate::{Arrangement, RedisError, RedisStore};
+use tallygate::{RedisError, RedisStore, Topology};
 
 use super::finding::{Finding, Level, together};
 use super::server_info::Look;
@@ -57,12 +57,12 @@ pub(super) async fn examine(store: &RedisStore, namespace: &str) -> Vec<Finding>
     findings.push(Finding::ok("sign-in", format!("as user {user}")));
     let mut each = Vec::new();
     for look in &looks {
-        let mut found = server::basics(look, store.arrangement()).await;
+        let mut found = server::basics(look, store.topology()).await;
         found.extend(permissions::examine(look.server, store, namespace).await);
         each.push((look.server.address().to_owned(), found));
     }
     findings.extend(together(each));
-    if store.arrangement() == Arrangement::Cluster {
+    if store.topology() == Topology::Cluster {
         findings.push(server::cluster(looks[0].server, looks.len()).await);
     }
     // Whatever is wrong by now would only be said again.
@@ -80,11 +80,11 @@ pub(super) async fn examine(store: &RedisStore, namespace: &str) -> Vec<Finding>
 }
 
 fn described(store: &RedisStore) -> &'static str {
-    match store.arrangement() {
-        Arrangement::Single => "one server",
-        Arrangement::Socket => "one server, by a socket of this machine",
-        Arrangement::Sentinel => "a master that sentinels watch over",
-        Arrangement::Cluster => "a cluster",
+    match store.topology() {
+        Topology::Single => "one server",
+        Topology::Socket => "one server, by a socket of this machine",
+        Topology::Sentinel => "a master that sentinels watch over",
+        Topology::Cluster => "a cluster",
     }
 }
 
@@ -103,7 +103,7 @@ fn not_reached(error: &RedisError) -> Vec<Finding> {
         Some("NOAUTH" | "WRONGPASS" | "DB") => vec![answers, Finding::failed("sign-in", error)],
         Some("NOPERM") => vec![answers, Finding::failed("rights", error)],
         Some("VERSION") => vec![answers, Finding::failed("version", error)],
-        Some("ARRANGEMENT") => vec![answers, Finding::failed("arrangement", error)],
+        Some("TOPOLOGY") => vec![answers, Finding::failed("arrangement", error)],
         Some("CLUSTERDOWN") => vec![answers, Finding::failed("cluster", error)],
         Some(_) | None => vec![Finding::failed("connection", error)],
     }
@@ -113,9 +113,9 @@ fn tls(store: &RedisStore) -> Finding {
     if store.is_encrypted() {
         return Finding::ok("tls", "encrypted; the server's certificate is trusted");
     }
-    match store.arrangement() {
-        Arrangement::Socket => Finding::ok("tls", "not needed within one machine"),
-        Arrangement::Single | Arrangement::Sentinel | Arrangement::Cluster => Finding::info(
+    match store.topology() {
+        Topology::Socket => Finding::ok("tls", "not needed within one machine"),
+        Topology::Single | Topology::Sentinel | Topology::Cluster => Finding::info(
             "tls",
             "not encrypted: whoever sees the network sees keys and the password; rediss:// \
              encrypts",

@@ -1,6 +1,6 @@
 //! Whether the user may do what limits need: every command is tried, on a key that is then deleted.
 
-use tallygate::{Arrangement, RedisServer, RedisStore};
+use tallygate::{RedisServer, RedisStore, Topology};
 
 use super::finding::Finding;
 use super::server_info::is_right_missing;
@@ -29,10 +29,10 @@ pub(super) async fn examine(
         ("pexpireat", vec!["PEXPIREAT", key, "1"]),
         ("del", vec!["DEL", key]),
     ];
-    match store.arrangement() {
-        Arrangement::Single | Arrangement::Socket => {}
-        Arrangement::Sentinel => needed.push(("role", vec!["ROLE"])),
-        Arrangement::Cluster => needed.push(("cluster|slots", vec!["CLUSTER", "SLOTS"])),
+    match store.topology() {
+        Topology::Single | Topology::Socket => {}
+        Topology::Sentinel => needed.push(("role", vec!["ROLE"])),
+        Topology::Cluster => needed.push(("cluster|slots", vec!["CLUSTER", "SLOTS"])),
     }
     let useful = [
         ("scan", vec!["SCAN", "0", "MATCH", key, "COUNT", "1"]),

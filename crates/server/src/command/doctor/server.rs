@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tallygate::{Arrangement, RedisServer, Reply};
+use tallygate::{RedisReply, RedisServer, Topology};
 
 use super::finding::Finding;
 use super::server_info::{Look, fields, is_right_missing};
@@ -20,7 +20,7 @@ const MOST_KEYS: usize = 100;
 const SLOTS: u64 = 16_384;
 
 /// Whether it is the right kind of server.
-pub(super) async fn basics(look: &Look<'_>, wanted: Arrangement) -> Vec<Finding> {
+pub(super) async fn basics(look: &Look<'_>, wanted: Topology) -> Vec<Finding> {
     vec![version(look), arrangement(look, wanted), role(look).await]
 }
 
@@ -57,33 +57,29 @@ fn version(look: &Look<'_>) -> Finding {
     Finding::ok("version", shown)
 }
 
-fn arrangement(look: &Look<'_>, wanted: Arrangement) -> Finding {
+fn arrangement(look: &Look<'_>, wanted: Topology) -> Finding {
     let Some(mode) = look.field("redis_mode") else {
         return Finding::unseen("arrangement", "INFO");
     };
     match (mode, wanted) {
-        ("cluster", Arrangement::Cluster) => {
-            Finding::ok("arrangement", "a cluster, as the URL says")
-        }
-        ("cluster", Arrangement::Single | Arrangement::Socket | Arrangement::Sentinel) => {
-            Finding::fail(
-                "arrangement",
-                "this server belongs to a cluster",
-                "use redis-cluster:// with the same hosts",
-            )
-        }
+        ("cluster", Topology::Cluster) => Finding::ok("arrangement", "a cluster, as the URL says"),
+        ("cluster", Topology::Single | Topology::Socket | Topology::Sentinel) => Finding::fail(
+            "arrangement",
+            "this server is part of a cluster",
+            "use redis-cluster:// with the same hosts",
+        ),
         ("sentinel", _) => Finding::fail(
             "arrangement",
             "this server is a sentinel and holds no data",
             "use redis-sentinel://host:26379/master",
         ),
-        (_, Arrangement::Cluster) => Finding::fail(
+        (_, Topology::Cluster) => Finding::fail(
             "arrangement",
-            "this server belongs to no cluster",
+            "this server is not part of a cluster",
             "use redis:// for a single server",
         ),
-        (_, Arrangement::Sentinel) => Finding::ok("arrangement", "named by the sentinels"),
-        (_, Arrangement::Single | Arrangement::Socket) => {
+        (_, Topology::Sentinel) => Finding::ok("arrangement", "named by the sentinels"),
+        (_, Topology::Single | Topology::Socket) => {
             Finding::ok("arrangement", "a single server, as the URL says")
         }
     }
@@ -93,8 +89,8 @@ async fn role(look: &Look<'_>) -> Finding {
     let role = match look.field("role") {
         Some(role) => role.to_owned(),
         None => match look.server.command(&["ROLE"]).await {
-            Ok(Reply::List(parts)) => match parts.into_iter().next() {
-                Some(Reply::Text(role)) => role,
+            Ok(RedisReply::List(parts)) => match parts.into_iter().next() {
+                Some(RedisReply::Text(role)) => role,
                 Some(_) | None => return Finding::unseen("role", "INFO or ROLE"),
             },
             Ok(_) | Err(_) => return Finding::unseen("role", "INFO or ROLE"),
@@ -203,12 +199,12 @@ async fn clock(server: &RedisServer) -> Finding {
     let before = now_us();
     let reply = server.command(&["TIME"]).await;
     let after = now_us();
-    let number = |reply: &Reply| match reply {
-        Reply::Text(digits) => digits.parse::<u64>().ok(),
-        Reply::Number(number) => u64::try_from(*number).ok(),
+    let number = |reply: &RedisReply| match reply {
+        RedisReply::Text(digits) => digits.parse::<u64>().ok(),
+        RedisReply::Number(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let Ok(Reply::List(parts)) = reply else {
+    let Ok(RedisReply::List(parts)) = reply else {
         return Finding::unseen("clock", "TIME");
     };
     let [seconds, micros] = &*parts else {
@@ -253,14 +249,14 @@ async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
     let mut everywhere = false;
     for _ in 0..MOST_STEPS {
         let scan = ["SCAN", &cursor, "MATCH", "tallygate:*", "COUNT", STEP];
-        let Ok(Reply::List(parts)) = server.command(&scan).await else {
+        let Ok(RedisReply::List(parts)) = server.command(&scan).await else {
             return Finding::unseen("expiry", "SCAN");
         };
-        let [Reply::Text(next), Reply::List(found)] = &*parts else {
+        let [RedisReply::Text(next), RedisReply::List(found)] = &*parts else {
             return Finding::unseen("expiry", "SCAN");
         };
         names.extend(found.iter().filter_map(|name| match name {
-            Reply::Text(name) if !name.starts_with(&our_own) => Some(name.clone()),
+            RedisReply::Text(name) if !name.starts_with(&our_own) => Some(name.clone()),
             _ => None,
         }));
         next.clone_into(&mut cursor);
@@ -274,7 +270,7 @@ async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
     let mut lasting = 0;
     for name in &names {
         match server.command(&["PTTL", name]).await {
-            Ok(Reply::Number(-1)) => lasting += 1,
+            Ok(RedisReply::Number(-1)) => lasting += 1,
             Ok(_) => {}
             Err(error) if is_right_missing(&error) => return Finding::unseen("expiry", "PTTL"),
             Err(_) => break,
@@ -302,7 +298,7 @@ async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
 /// Whether every slot has a server, as the cluster sees itself.
 pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
     let said = match server.command(&["CLUSTER", "INFO"]).await {
-        Ok(Reply::Text(text)) => fields(&text),
+        Ok(RedisReply::Text(text)) => fields(&text),
         Err(error) if is_right_missing(&error) => {
             return Finding::unseen("cluster", "CLUSTER INFO");
         }
@@ -334,7 +330,7 @@ pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
 /// How many processes say that they share these counters, where they are counted.
 async fn sharing(server: &RedisServer) -> Option<Finding> {
     match server.command(&["ZCARD", "tallygate:1:replicas"]).await {
-        Ok(Reply::Number(n)) if n > 0 => {
+        Ok(RedisReply::Number(n)) if n > 0 => {
             let text = format!("{n} processes say that they share these counters");
             Some(Finding::info("sharing", text))
         }

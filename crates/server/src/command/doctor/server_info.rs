@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tallygate::{RedisError, RedisServer, Reply};
+use tallygate::{RedisError, RedisReply, RedisServer};
 
 /// A server and its INFO.
 pub(super) struct Look<'a> {
@@ -15,7 +15,7 @@ impl<'a> Look<'a> {
     /// Asks for INFO. Being refused that is no error.
     pub(super) async fn at(server: &'a RedisServer) -> Result<Self, RedisError> {
         let info = match server.command(&["INFO"]).await {
-            Ok(Reply::Text(text)) => Some(fields(&text)),
+            Ok(RedisReply::Text(text)) => Some(fields(&text)),
             Ok(_) => None,
             Err(error) if is_right_missing(&error) => None,
             Err(error) => return Err(error),
@@ -37,8 +37,8 @@ impl<'a> Look<'a> {
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let reply = self.server.command(&["CONFIG", "GET", name]).await;
         match reply.ok()? {
-            Reply::List(parts) => match parts.into_iter().nth(1)? {
-                Reply::Text(value) => Some(value),
+            RedisReply::List(parts) => match parts.into_iter().nth(1)? {
+                RedisReply::Text(value) => Some(value),
                 _ => None,
             },
             _ => None,

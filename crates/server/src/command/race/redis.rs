@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tallygate::{
-    Limit, RedisError, RedisServer, RedisStore, RedisStoreBuilder, Reply, Request, Store, Verb,
+    Limit, RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Request, Store, Verb,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -147,7 +147,7 @@ async fn read_check_write(
     limit: u32,
 ) -> Result<bool, RedisError> {
     let count: u32 = match server.command(&["GET", name]).await? {
-        Reply::Text(count) => count.parse().unwrap_or_default(),
+        RedisReply::Text(count) => count.parse().unwrap_or_default(),
         _ => 0,
     };
     if count >= limit {

@@ -36,7 +36,7 @@ impl RedisCounters {
         }
         let named = |(i, quota): (usize, &Quota)| Limit::named(i.to_string(), *quota);
         Ok(RedisCounters {
-            store: Scratch::connect(builder.answer_within(RESPONSE_TIMEOUT), "replay")?,
+            store: Scratch::connect(builder.response_timeout(RESPONSE_TIMEOUT), "replay")?,
             limits: quotas.iter().enumerate().map(named).collect(),
             batch: Vec::new(),
             key_bytes: 0,

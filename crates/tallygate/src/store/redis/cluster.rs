@@ -1,5 +1,5 @@
-//! Which server of a cluster holds which slot, and how to follow it when that changes. Sends a
-//! call again only when it certainly did not run.
+//! The slot map of a cluster, and the redirections that keep it current. A call is sent again only
+//! if it certainly did not run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,105 +11,107 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::command::{Answer, Call};
-use super::connection::Lane;
-use super::connector::Settings;
-use super::error::Trouble;
-use super::reconnect::{Goal, Link};
-use super::url::{Host, Servers};
+use super::command::{ScriptCall, ScriptReply};
+use super::connection::Connection;
+use super::connector::Connector;
+use super::error::StoreFailure;
+use super::reconnect::{Node, Target};
+use super::url::{Endpoints, Host};
 
 const SLOTS: usize = 16_384;
-/// How long a call that did not run is tried again. Whoever asked may well give up earlier.
-const TRIED_FOR: Duration = Duration::from_secs(2);
-/// The pause before trying again where waiting is all that helps.
-const PAUSE: Duration = Duration::from_millis(5);
-/// So often a call is sent on at once; then the servers disagree, and need time.
-const MOST_SENT_ON: u32 = 4;
-/// The map is not asked for more often than this, whether somebody answers or not.
-const MAP_PAUSE: Duration = Duration::from_millis(50);
-/// How long a server may take to say what it knows of the map.
-const MAP_WITHIN: Duration = Duration::from_millis(400);
+/// How long a call that did not run is retried. The caller's deadline may end sooner.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Redirections followed without a pause; beyond that, the nodes disagree and need time.
+const MAX_FAST_REDIRECTS: u32 = 4;
+/// The minimum time between two fetches of the slot map, successful or not.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
+const SLOTS_TIMEOUT: Duration = Duration::from_millis(400);
 
-const NOBODY: Trouble = Trouble::Down("no server of the cluster answers");
+const NO_SERVER: StoreFailure = StoreFailure::NotConnected("no server of the cluster replies");
 
 pub(super) struct Cluster {
-    settings: Arc<Settings>,
-    map: RwLock<Map>,
-    /// Counts how often the map was asked for, to the end.
-    asked: watch::Sender<u64>,
+    connector: Arc<Connector>,
+    map: RwLock<SlotMap>,
+    /// Counts the completed refreshes.
+    refreshes: watch::Sender<u64>,
 }
 
-/// Who holds what, as far as is known.
-struct Map {
-    links: HashMap<Host, Arc<Link>>,
-    slots: Vec<Option<Arc<Link>>>,
-    asking: Asking,
+struct SlotMap {
+    nodes: HashMap<Host, Arc<Node>>,
+    slots: Vec<Option<Arc<Node>>>,
+    refresh: Refresh,
     /// Why there is no map yet.
-    trouble: Option<Trouble>,
+    failure: Option<StoreFailure>,
 }
 
-/// Whether somebody asks for the map.
 #[derive(Clone, Copy)]
-enum Asking {
+enum Refresh {
     Never,
-    Now,
-    Last(Instant),
+    Running,
+    Finished(Instant),
 }
 
 impl Cluster {
-    pub(super) fn new(settings: Arc<Settings>) -> Arc<Self> {
-        let map = Map {
-            links: HashMap::new(),
+    pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
+        let map = SlotMap {
+            nodes: HashMap::new(),
             slots: vec![None; SLOTS],
-            asking: Asking::Never,
-            trouble: Some(NOBODY),
+            refresh: Refresh::Never,
+            failure: Some(NO_SERVER),
         };
         Arc::new(Cluster {
-            settings,
+            connector,
             map: RwLock::new(map),
-            asked: watch::Sender::new(0),
+            refreshes: watch::Sender::new(0),
         })
     }
 
-    /// Decides a call whose counters share a slot, wherever that is at the moment.
-    pub(super) async fn decide(self: &Arc<Self>, call: Arc<Call>) -> Result<Answer, Trouble> {
+    /// Decides a call whose counters share a slot, following redirections.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
         let slot = call.slot();
-        let began = Instant::now();
-        let mut target = None;
-        let mut sent_on = 0;
+        let started = Instant::now();
+        let mut ask_target = None;
+        let mut redirects = 0;
         loop {
-            let trouble = match self.once(slot, target.take(), Arc::clone(&call)).await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
+            let result = self
+                .decide_once(slot, ask_target.take(), Arc::clone(&call))
+                .await;
+            let failure = match result {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
             };
-            if began.elapsed() > TRIED_FOR {
-                return Err(trouble);
+            if started.elapsed() > RETRY_TIMEOUT {
+                return Err(failure);
             }
-            if let Trouble::Moved { .. } | Trouble::Ask(_) = trouble {
-                sent_on += 1;
-                if sent_on > MOST_SENT_ON {
-                    sleep(PAUSE).await;
+            if let StoreFailure::Moved { .. } | StoreFailure::Ask(_) = failure {
+                redirects += 1;
+                if redirects > MAX_FAST_REDIRECTS {
+                    sleep(RETRY_INTERVAL).await;
                 }
             }
-            match trouble {
-                Trouble::Moved { slot, to } => {
-                    self.put(slot, &to);
-                    // More may have moved; this one has been told the way.
-                    self.begin_redraw();
+            match failure {
+                StoreFailure::Moved { slot, to } => {
+                    self.set_owner(slot, &to);
+                    // Other slots may have moved too; this call need not wait for the map.
+                    self.spawn_refresh();
                 }
-                Trouble::Ask(to) => target = Some(to),
-                // One counter is here or there; several may be in both places until the move ends.
-                Trouble::TryAgain if call.len() > 1 => return Err(Trouble::TryAgain),
-                Trouble::TryAgain => sleep(PAUSE).await,
-                Trouble::Down(_)
-                | Trouble::ReadOnly
-                | Trouble::NotNow("CLUSTERDOWN" | "LOADING" | "MASTERDOWN") => {
-                    self.redraw().await;
-                    sleep(PAUSE).await;
+                StoreFailure::Ask(to) => ask_target = Some(to),
+                // Several counters may be on both servers until the migration ends.
+                StoreFailure::TryAgain if call.len() > 1 => return Err(StoreFailure::TryAgain),
+                StoreFailure::TryAgain => sleep(RETRY_INTERVAL).await,
+                StoreFailure::NotConnected(_)
+                | StoreFailure::ReadOnly
+                | StoreFailure::Unavailable("CLUSTERDOWN" | "LOADING" | "MASTERDOWN") => {
+                    self.refresh().await;
+                    sleep(RETRY_INTERVAL).await;
                 }
                 other => {
-                    if !other.not_run() {
-                        self.begin_redraw();
+                    if !other.did_not_run() {
+                        self.spawn_refresh();
                     }
                     return Err(other);
                 }
@@ -117,230 +119,221 @@ impl Cluster {
         }
     }
 
-    async fn once(
+    async fn decide_once(
         self: &Arc<Self>,
         slot: u16,
-        asking: Option<Host>,
-        call: Arc<Call>,
-    ) -> Result<Answer, Trouble> {
-        if let Some(host) = asking {
-            return self.link(&host).lane().await?.asking(call).await;
+        ask_target: Option<Host>,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
+        if let Some(host) = ask_target {
+            let connection = self.node(&host).connection().await?;
+            return connection.decide_asking(call).await;
         }
-        self.lane(slot).await?.decide(call).await
+        self.connection(slot).await?.decide(call).await
     }
 
-    /// A connection to whoever holds a slot.
-    pub(super) async fn lane(self: &Arc<Self>, slot: u16) -> Result<Arc<Lane>, Trouble> {
-        if self.holder(slot).is_none() {
-            self.redraw().await;
+    /// Returns a connection to the owner of a slot.
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        slot: u16,
+    ) -> Result<Arc<Connection>, StoreFailure> {
+        if self.owner(slot).is_none() {
+            self.refresh().await;
         }
-        let link = self.holder(slot).ok_or(Trouble::NotNow("CLUSTERDOWN"))?;
-        link.lane().await
+        let node = self.owner(slot);
+        let node = node.ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))?;
+        node.connection().await
     }
 
-    /// Every server that holds slots, as far as is known.
+    /// Returns every node that owns slots, in the order of their slots.
     ///
     /// # Errors
-    /// Why none is known.
-    pub(super) async fn masters(self: &Arc<Self>) -> Result<Vec<Arc<Link>>, Trouble> {
-        let holders = self.holders().await?.into_iter();
-        Ok(holders.map(|(_, link)| link).collect())
-    }
-
-    /// The same, each by its name, in the order of their slots.
-    ///
-    /// # Errors
-    /// Why none is known.
-    pub(super) async fn holders(self: &Arc<Self>) -> Result<Vec<(Host, Arc<Link>)>, Trouble> {
-        if self.map().trouble.is_some() {
-            self.redraw().await;
+    /// Why there is no slot map yet.
+    pub(super) async fn masters(self: &Arc<Self>) -> Result<Vec<(Host, Arc<Node>)>, StoreFailure> {
+        if self.map().failure.is_some() {
+            self.refresh().await;
         }
         let map = self.map();
-        if let Some(trouble) = &map.trouble {
-            return Err(trouble.clone());
+        if let Some(failure) = &map.failure {
+            return Err(failure.clone());
         }
-        let mut holders: Vec<(Host, Arc<Link>)> = Vec::new();
-        for link in map.slots.iter().flatten() {
-            let same = |other: &Arc<Link>| Arc::ptr_eq(other, link);
-            if holders.iter().any(|(_, known)| same(known)) {
+        let mut masters: Vec<(Host, Arc<Node>)> = Vec::new();
+        for node in map.slots.iter().flatten() {
+            let same = |other: &Arc<Node>| Arc::ptr_eq(other, node);
+            if masters.iter().any(|(_, known)| same(known)) {
                 continue;
             }
-            if let Some((host, _)) = map.links.iter().find(|(_, known)| same(known)) {
-                holders.push((host.clone(), Arc::clone(link)));
+            if let Some((host, _)) = map.nodes.iter().find(|(_, known)| same(known)) {
+                masters.push((host.clone(), Arc::clone(node)));
             }
         }
-        Ok(holders)
+        Ok(masters)
     }
 
-    /// Asks for the map, and whether most of the servers in it take writes. Calls for the rest
-    /// find out by themselves.
-    pub(super) async fn probe(self: &Arc<Self>) -> Result<(), Trouble> {
-        self.redraw().await;
-        let links = self.masters().await?;
-        let mut well = 0;
-        let mut trouble = Trouble::NotNow("CLUSTERDOWN");
-        for answer in join_all(links.iter().map(|link| link.probe())).await {
-            match answer {
-                Ok(()) => well += 1,
-                Err(other) => trouble = other,
+    /// Refreshes the map and checks that most masters accept writes. Calls to the others fail on
+    /// their own.
+    pub(super) async fn probe(self: &Arc<Self>) -> Result<(), StoreFailure> {
+        self.refresh().await;
+        let masters = self.masters().await?;
+        let mut healthy = 0;
+        let mut failure = StoreFailure::Unavailable("CLUSTERDOWN");
+        for result in join_all(masters.iter().map(|(_, node)| node.probe())).await {
+            match result {
+                Ok(()) => healthy += 1,
+                Err(other) => failure = other,
             }
         }
-        if well * 2 > links.len() {
+        if healthy * 2 > masters.len() {
             Ok(())
         } else {
-            Err(trouble)
+            Err(failure)
         }
     }
 
     fn seed_hosts(&self) -> &[Host] {
-        match &self.settings.address.servers {
-            Servers::Cluster(seeds) => seeds,
-            Servers::Single(_) | Servers::Socket(_) | Servers::Sentinel { .. } => &[],
+        match &self.connector.url.endpoints {
+            Endpoints::Cluster(seeds) => seeds,
+            Endpoints::Single(_) | Endpoints::Socket(_) | Endpoints::Sentinel { .. } => &[],
         }
     }
 
-    fn is_seed(&self, host: &Host) -> bool {
-        self.seed_hosts().contains(host)
-    }
-
-    fn map(&self) -> RwLockReadGuard<'_, Map> {
+    fn map(&self) -> RwLockReadGuard<'_, SlotMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
+    fn map_mut(&self) -> RwLockWriteGuard<'_, SlotMap> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the map, unless that was just done, and waits for it.
-    async fn redraw(self: &Arc<Self>) {
-        let mut asked = self.asked.subscribe();
-        if self.begin_redraw() {
+    /// Refreshes the map, unless that was just done, and waits for it.
+    async fn refresh(self: &Arc<Self>) {
+        let mut refreshes = self.refreshes.subscribe();
+        if self.spawn_refresh() {
             // It fails only if the store is gone.
-            let _ = asked.changed().await;
+            let _ = refreshes.changed().await;
         }
     }
 
-    /// Asks for the map in the background, so that it gets done also if nobody waits so long; one
-    /// asks for all. Says whether somebody is at it.
-    fn begin_redraw(self: &Arc<Self>) -> bool {
+    /// Refreshes the map in the background, so that it completes even if no caller waits that
+    /// long. Returns whether a refresh is running.
+    fn spawn_refresh(self: &Arc<Self>) -> bool {
         {
             let mut map = self.map_mut();
-            match map.asking {
-                Asking::Now => return true,
-                Asking::Last(when) if when.elapsed() < MAP_PAUSE => return false,
-                Asking::Last(_) | Asking::Never => map.asking = Asking::Now,
+            match map.refresh {
+                Refresh::Running => return true,
+                Refresh::Finished(at) if at.elapsed() < MIN_REFRESH_INTERVAL => return false,
+                Refresh::Finished(_) | Refresh::Never => map.refresh = Refresh::Running,
             }
         }
-        let done = Done(Arc::clone(self));
-        self.settings.runtime.spawn(async move {
-            match done.0.ask().await {
-                Ok(ranges) => done.0.draw(ranges),
-                Err(trouble) => done.0.do_without(trouble),
+        let guard = RefreshGuard(Arc::clone(self));
+        self.connector.runtime.spawn(async move {
+            let cluster = &guard.0;
+            match cluster.fetch_slots().await {
+                Ok(ranges) => cluster.replace_map(ranges),
+                Err(failure) => {
+                    // An old map stays in use.
+                    let mut map = cluster.map_mut();
+                    if map.failure.is_some() {
+                        map.failure = Some(failure);
+                    }
+                }
             }
         });
         true
     }
 
-    /// Asks every server at once: the first good answer will do, and one that hangs holds nobody
-    /// up.
-    async fn ask(&self) -> Result<Vec<Range>, Trouble> {
-        let mut hosts: HashSet<Host> = self.map().links.keys().cloned().collect();
+    /// Queries all known servers in parallel and takes the first valid reply, so that a server
+    /// that hangs delays nobody.
+    async fn fetch_slots(&self) -> Result<Vec<SlotRange>, StoreFailure> {
+        let mut hosts: HashSet<Host> = self.map().nodes.keys().cloned().collect();
         hosts.extend(self.seed_hosts().iter().cloned());
-        let mut answers: FuturesUnordered<_> = hosts
+        let mut replies: FuturesUnordered<_> = hosts
             .into_iter()
             .map(|host| async move {
-                let answer = timeout(MAP_WITHIN, self.ask_one(&host)).await;
-                answer.unwrap_or(Err(Trouble::Silent))
+                let reply = timeout(SLOTS_TIMEOUT, self.fetch_slots_from(&host)).await;
+                reply.unwrap_or(Err(StoreFailure::TimedOut))
             })
             .collect();
-        let mut trouble = NOBODY;
-        while let Some(answer) = answers.next().await {
-            match answer {
+        let mut failure = NO_SERVER;
+        while let Some(reply) = replies.next().await {
+            match reply {
                 Ok(ranges) => return Ok(ranges),
-                // Somebody who is there knows more than those who are not.
-                Err(Trouble::Down(_)) if trouble != NOBODY => {}
-                Err(other) => trouble = other,
+                // The failure of a server that replied says more.
+                Err(StoreFailure::NotConnected(_)) if failure != NO_SERVER => {}
+                Err(other) => failure = other,
             }
         }
-        Err(trouble)
+        Err(failure)
     }
 
-    async fn ask_one(&self, host: &Host) -> Result<Vec<Range>, Trouble> {
-        let lane = self.link(host).lane().await?;
-        let reply = lane.command(redis::cmd("CLUSTER").arg("SLOTS")).await?;
-        // A server of a cluster to be knows no slots.
-        ranges(reply, host).ok_or(Trouble::NotNow("CLUSTERDOWN"))
+    async fn fetch_slots_from(&self, host: &Host) -> Result<Vec<SlotRange>, StoreFailure> {
+        let connection = self.node(host).connection().await?;
+        let command = redis::cmd("CLUSTER").arg("SLOTS").take();
+        let reply = connection.command(&command).await?;
+        // A node that has not joined yet knows no slots.
+        parse_slots(reply, host).ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))
     }
 
-    /// Keeps the old map; notes why there is no first one.
-    fn do_without(&self, trouble: Trouble) {
+    fn replace_map(&self, ranges: Vec<SlotRange>) {
         let mut map = self.map_mut();
-        if map.trouble.is_some() {
-            map.trouble = Some(trouble);
-        }
-    }
-
-    fn draw(&self, ranges: Vec<Range>) {
-        let mut map = self.map_mut();
-        // Those that the URL names are kept: they may be asked for the next map.
-        let mut links = map.links.clone();
-        let holds = |host: &Host| ranges.iter().any(|(_, _, holder)| holder == host);
-        links.retain(|host, _| holds(host) || self.is_seed(host));
+        // Seed hosts stay, even without slots: they may be queried for the next map.
+        let mut nodes = map.nodes.clone();
+        let owns_slots = |host: &Host| ranges.iter().any(|(_, _, owner)| owner == host);
+        nodes.retain(|host, _| owns_slots(host) || self.seed_hosts().contains(host));
         let mut slots = vec![None; SLOTS];
         for (first, last, host) in ranges {
-            let link = links.entry(host.clone());
-            let link = link.or_insert_with(|| self.connect(&host));
+            let node = nodes.entry(host.clone());
+            let node = node.or_insert_with(|| self.connect(&host));
             let range = usize::from(first)..=usize::from(last).min(SLOTS - 1);
-            if let Some(places) = slots.get_mut(range) {
-                places.fill(Some(Arc::clone(link)));
+            if let Some(owners) = slots.get_mut(range) {
+                owners.fill(Some(Arc::clone(node)));
             }
         }
-        map.links = links;
+        map.nodes = nodes;
         map.slots = slots;
-        map.trouble = None;
+        map.failure = None;
     }
 
-    fn put(&self, slot: u16, host: &Host) {
-        let link = self.link(host);
-        if let Some(place) = self.map_mut().slots.get_mut(usize::from(slot)) {
-            *place = Some(link);
+    fn set_owner(&self, slot: u16, host: &Host) {
+        let node = self.node(host);
+        if let Some(owner) = self.map_mut().slots.get_mut(usize::from(slot)) {
+            *owner = Some(node);
         }
     }
 
-    fn holder(&self, slot: u16) -> Option<Arc<Link>> {
+    fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.map().slots.get(usize::from(slot))?.clone()
     }
 
-    fn link(&self, host: &Host) -> Arc<Link> {
-        let known = self.map().links.get(host).cloned();
+    fn node(&self, host: &Host) -> Arc<Node> {
+        let known = self.map().nodes.get(host).cloned();
         known.unwrap_or_else(|| {
             let connect = || self.connect(host);
             let mut map = self.map_mut();
-            Arc::clone(map.links.entry(host.clone()).or_insert_with(connect))
+            Arc::clone(map.nodes.entry(host.clone()).or_insert_with(connect))
         })
     }
 
-    fn connect(&self, host: &Host) -> Arc<Link> {
-        Link::keep(Arc::clone(&self.settings), Goal::Node(host.clone()))
+    fn connect(&self, host: &Host) -> Arc<Node> {
+        Node::connect(Arc::clone(&self.connector), Target::Node(host.clone()))
     }
 }
 
-/// Lets the next one ask, also when this one was dropped.
-struct Done(Arc<Cluster>);
+/// Marks a refresh as finished, also if its task was dropped.
+struct RefreshGuard(Arc<Cluster>);
 
-impl Drop for Done {
+impl Drop for RefreshGuard {
     fn drop(&mut self) {
-        self.0.map_mut().asking = Asking::Last(Instant::now());
-        self.0.asked.send_modify(|times| *times += 1);
+        self.0.map_mut().refresh = Refresh::Finished(Instant::now());
+        self.0.refreshes.send_modify(|count| *count += 1);
     }
 }
 
-/// The first and the last slot of a range, and the master that holds them.
-type Range = (u16, u16, Host);
+/// The first and the last slot of a range, and the master that owns them.
+type SlotRange = (u16, u16, Host);
 
-/// Reads the answer to CLUSTER SLOTS.
-/// A server that does not know its own name is called what it was called to ask it.
-fn ranges(reply: Value, asked: &Host) -> Option<Vec<Range>> {
+/// Parses the reply to `CLUSTER SLOTS`. An empty host name stands for the server that was queried.
+fn parse_slots(reply: Value, queried: &Host) -> Option<Vec<SlotRange>> {
     let Value::Array(rows) = reply else {
         return None;
     };
@@ -360,7 +353,7 @@ fn ranges(reply: Value, asked: &Host) -> Option<Vec<Range>> {
             return None;
         };
         let name = match &**name {
-            b"" => asked.name.clone(),
+            b"" => queried.name.clone(),
             name => String::from_utf8(name.to_vec()).ok()?,
         };
         let port = number(port)?;

@@ -1,123 +1,136 @@
-//! One request, or a part of it, as it travels: the names of its counters, what is asked of each,
-//! and what came back. Knows no connection.
+//! Script calls: a request, or a part of one, as the command that is sent, and the reply to it.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use redis::{Cmd, Script};
 use smallvec::SmallVec;
 use tallygate_core::lua::{self, Kinds, Operation};
 use tallygate_core::{FoundState, Quota, State, Verb, evaluate_found};
 
-use super::keys::{self, Names};
+use super::keys::{self, Keyspace};
 use crate::decision::{Decision, Taken};
 use crate::request::Request;
 
-/// What is asked of some counters in one atomic step.
+/// One atomic operation on some counters.
 #[derive(Debug)]
-pub(super) struct Call {
-    limits: SmallVec<[Limited; 1]>,
+pub(super) struct ScriptCall {
+    counters: SmallVec<[Counter; 1]>,
     kinds: Kinds,
-    ask: Operation,
-    /// When to decide, instead of at the server's own time.
+    operation: Operation,
+    /// The time to decide at, instead of the server's.
     at_us: Option<u64>,
 }
 
 /// One counter of a call.
 #[derive(Clone, Debug)]
-pub(super) struct Limited {
-    pub(super) name: Vec<u8>,
+pub(super) struct Counter {
+    pub(super) key: Vec<u8>,
     pub(super) quota: Quota,
     pub(super) cost: u32,
     argument: Vec<u8>,
 }
 
-/// What a script answered to one call.
+/// The reply to one call.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// When it was decided, by the server's clock.
+pub(super) struct ScriptReply {
+    /// The time of the decision, by the server's clock.
     now_us: u64,
-    /// What was found, in the call's order.
+    /// The states before the decision, in the call's order.
     states: SmallVec<[State; 1]>,
 }
 
-impl Call {
-    /// Puts a request into the form it travels in.
-    pub(super) fn of(names: &Names, request: &Request<'_>, at_us: Option<u64>) -> Self {
-        let asked = request.asked().iter();
-        let limits = asked.map(|asked| {
-            let name = names.counter(&asked.key, asked.limit);
-            (name, *asked.limit.quota(), asked.units())
+impl ScriptCall {
+    pub(super) fn from_request(
+        keyspace: &Keyspace,
+        request: &Request<'_>,
+        at_us: Option<u64>,
+    ) -> Self {
+        let counters = request.asked().iter().map(|check| {
+            let key = keyspace.counter_key(&check.key, check.limit);
+            (key, *check.limit.quota(), check.units())
         });
-        Self::new(limits, Operation::Verb(request.asks()), at_us)
+        Self::new(counters, Operation::Verb(request.asks()), at_us)
     }
 
     pub(super) fn new(
-        limits: impl ExactSizeIterator<Item = (Vec<u8>, Quota, u32)>,
-        ask: Operation,
+        counters: impl ExactSizeIterator<Item = (Vec<u8>, Quota, u32)>,
+        operation: Operation,
         at_us: Option<u64>,
     ) -> Self {
-        let last = limits.len().saturating_sub(1);
+        let last = counters.len().saturating_sub(1);
         let mut kinds = Kinds::default();
-        let limits = limits.enumerate().map(|(i, (name, quota, cost))| {
+        let counters = counters.enumerate().map(|(i, (key, quota, cost))| {
             let mut argument = Vec::with_capacity(48);
-            lua::write_argument(&mut argument, &quota, ask, cost, i < last);
+            lua::write_argument(&mut argument, &quota, operation, cost, i < last);
             kinds = kinds.union(Kinds::from_quota(&quota));
-            Limited {
-                name,
+            Counter {
+                key,
                 quota,
                 cost,
                 argument,
             }
         });
-        Call {
-            limits: limits.collect(),
+        ScriptCall {
+            counters: counters.collect(),
             kinds,
-            ask,
+            operation,
             at_us,
         }
     }
 
-    pub(super) fn limits(&self) -> &[Limited] {
-        &self.limits
+    /// The same operation on one of the counters, with a cost of its own.
+    pub(super) fn single(
+        counter: &Counter,
+        cost: u32,
+        operation: Operation,
+        at: Option<u64>,
+    ) -> Self {
+        let counter = (counter.key.clone(), counter.quota, cost);
+        Self::new(std::iter::once(counter), operation, at)
     }
 
-    pub(super) fn ask(&self) -> Operation {
-        self.ask
+    pub(super) fn counters(&self) -> &[Counter] {
+        &self.counters
     }
 
-    /// Whether its counters live in different slots of a cluster.
-    pub(super) fn is_scattered(&self) -> bool {
-        let mut slots = self.names().map(keys::slot);
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Whether its counters are in different slots of a cluster.
+    pub(super) fn is_cross_slot(&self) -> bool {
+        let mut slots = self.keys().map(keys::slot);
         let first = slots.next();
         slots.any(|slot| Some(slot) != first)
     }
 
-    /// The decision that a script came to.
-    pub(super) fn decision(&self, verb: Verb, answer: Answer) -> Decision {
-        let mut found: SmallVec<[FoundState<'_>; 1]> = self.found(answer).collect();
-        let moments: SmallVec<[u64; 1]> = found.iter().map(FoundState::effective_time_us).collect();
-        Decision::new(evaluate_found(&mut found, verb), self.taken(&moments))
+    /// Derives the script's decision from the states it found.
+    pub(super) fn decision(&self, verb: Verb, reply: ScriptReply) -> Decision {
+        let mut found: SmallVec<[FoundState<'_>; 1]> = self.found(reply).collect();
+        let times: SmallVec<[u64; 1]> = found.iter().map(FoundState::effective_time_us).collect();
+        Decision::new(evaluate_found(&mut found, verb), self.taken(&times))
     }
 
-    /// When each of its counters was taken from.
-    pub(super) fn taken(&self, moments: &[u64]) -> Taken {
-        Taken::of(moments, |i| mark(&self.limits[i].name))
+    /// The time at which each counter was charged.
+    pub(super) fn taken(&self, times_us: &[u64]) -> Taken {
+        Taken::of(times_us, |i| counter_id(&self.counters[i].key))
     }
 
-    /// What a script found of each counter, to derive its decision from.
-    pub(super) fn found(&self, answer: Answer) -> impl Iterator<Item = FoundState<'_>> {
-        let now_us = answer.now_us;
-        let each = self.limits.iter().zip(answer.states);
-        each.map(move |(limit, state)| FoundState {
-            quota: &limit.quota,
+    /// The counters as the script found them.
+    pub(super) fn found(&self, reply: ScriptReply) -> impl Iterator<Item = FoundState<'_>> {
+        let now_us = reply.now_us;
+        let counters = self.counters.iter().zip(reply.states);
+        counters.map(move |(counter, state)| FoundState {
+            quota: &counter.quota,
             state,
-            cost: limit.cost,
+            cost: counter.cost,
             now_us,
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.limits.len()
+        self.counters.len()
     }
 
     pub(super) fn kinds(&self) -> Kinds {
@@ -128,39 +141,89 @@ impl Call {
         self.at_us
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.limits.iter().map(|limit| &*limit.name)
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.counters.iter().map(|counter| &*counter.key)
     }
 
-    pub(super) fn arguments(&self) -> impl Iterator<Item = &[u8]> {
-        self.limits.iter().map(|limit| &*limit.argument)
-    }
-
-    /// Where in a cluster its counters live; they all share one slot.
+    /// The slot of its first counter; all counters share it unless the call is cross-slot.
     pub(super) fn slot(&self) -> u16 {
-        self.names().next().map_or(0, keys::slot)
+        self.keys().next().map_or(0, keys::slot)
     }
 
-    /// Reads this call's states off the front of a script's answer.
-    pub(super) fn read(&self, now_us: u64, text: &mut &[u8]) -> Option<Answer> {
-        let each = self.limits.iter();
-        let states = each.map(|limit| lua::read_state(&limit.quota, text));
+    /// Parses this call's states from the front of a script's reply.
+    fn parse(&self, now_us: u64, text: &mut &[u8]) -> Option<ScriptReply> {
+        let counters = self.counters.iter();
+        let states = counters.map(|counter| lua::read_state(&counter.quota, text));
         let states = states.collect::<Option<_>>()?;
-        Some(Answer { now_us, states })
+        Some(ScriptReply { now_us, states })
     }
 }
 
-/// What a decision knows a counter by, without its name.
-pub(super) fn mark(name: &[u8]) -> u64 {
-    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    KEYED.hash_one(name)
+/// Identifies a counter in a decision, without revealing its key.
+pub(super) fn counter_id(key: &[u8]) -> u64 {
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    HASHER.hash_one(key)
 }
 
-/// Reads when a script decided, and where its states begin.
-pub(super) fn read_time(text: &[u8]) -> Option<(u64, &[u8])> {
+/// Parses the reply to calls that one script decided.
+pub(super) fn parse_replies(calls: &[Arc<ScriptCall>], text: &[u8]) -> Option<Vec<ScriptReply>> {
     let mut parts = text.splitn(3, |&byte| byte == b' ');
     let mut number = || str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
     let (seconds, micros) = (number()?, number()?);
     let now_us = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
-    Some((now_us, parts.next()?))
+    let mut rest = parts.next()?;
+    let replies = calls.iter().map(|call| call.parse(now_us, &mut rest));
+    let replies = replies.collect::<Option<Vec<_>>>()?;
+    rest.is_empty().then_some(replies)
+}
+
+/// The scripts: one for each combination of algorithms, built when first used.
+#[derive(Default)]
+pub(super) struct Scripts {
+    built: [OnceLock<BuiltScript>; Kinds::COUNT],
+}
+
+struct BuiltScript {
+    text: String,
+    hash: String,
+}
+
+/// Whether a script is called by its hash (`EVALSHA`) or sent whole (`EVAL`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptRef {
+    Hash,
+    Text,
+}
+
+impl Scripts {
+    fn get(&self, kinds: Kinds) -> &BuiltScript {
+        self.built[kinds.index()].get_or_init(|| {
+            let text = lua::script(kinds);
+            let hash = Script::new(&text).get_hash().to_owned();
+            BuiltScript { text, hash }
+        })
+    }
+
+    /// Builds the command that decides these calls, all at the time of the first.
+    pub(super) fn command(&self, script: ScriptRef, calls: &[Arc<ScriptCall>]) -> Cmd {
+        let kinds = calls.iter().map(|call| call.kinds);
+        let built = self.get(kinds.fold(Kinds::default(), Kinds::union));
+        let keys: usize = calls.iter().map(|call| call.len()).sum();
+        let mut command = Cmd::with_capacity(keys + 6, 128 * keys + 128);
+        match script {
+            ScriptRef::Hash => command.arg("EVALSHA").arg(&built.hash),
+            ScriptRef::Text => command.arg("EVAL").arg(&built.text),
+        };
+        command.arg(keys);
+        let counters = || calls.iter().flat_map(|call| &call.counters);
+        for counter in counters() {
+            command.arg(&counter.key);
+        }
+        let arguments = counters().map(|counter| &*counter.argument);
+        command.arg(lua::join_arguments(arguments));
+        if let Some(at) = calls.first().and_then(|call| call.at_us) {
+            command.arg(at / 1_000_000).arg(at % 1_000_000);
+        }
+        command
+    }
 }

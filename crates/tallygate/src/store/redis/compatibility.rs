@@ -1,49 +1,48 @@
-//! What has to be true of a server before a store is trusted with it, asked when connecting.
+//! Checks that a server can hold counters: version, topology, role and permissions.
 
 use std::sync::Arc;
 
-use redis::{InfoDict, Value};
+use redis::InfoDict;
 
-use super::connection::Lane;
-use super::error::{RedisError, Trouble};
-use super::reconnect::takes_writes;
-use super::{Reached, RedisStore};
+use super::connection::Connection;
+use super::error::{RedisError, StoreFailure};
+use super::reconnect::check_writable;
+use super::{Backend, RedisStore};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::store::StoreErrorKind;
 
-/// The oldest version whose scripts can do what ours need.
-const OLDEST: (u32, u32) = (6, 2);
+const MIN_VERSION: (u32, u32) = (6, 2);
 
 impl RedisStore {
-    /// Checks the version, the arrangement, whether writes are taken, and the rights, as [`connect`](RedisStore::connect)
-    /// does.
+    /// Checks the version, the topology, the role and the permissions, as
+    /// [`connect`](RedisStore::connect) does.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`connect`](RedisStore::connect).
     pub async fn check(&self) -> Result<(), RedisError> {
-        match &self.inner.servers {
-            Reached::One(link) => {
-                let lane = link.lane().await?;
-                if version_and_arrangement(&lane).await? {
+        match &self.inner.backend {
+            Backend::Single(node) => {
+                let connection = node.connection().await?;
+                if check_info(&connection).await? {
                     return Err(RedisError::new(
                         StoreErrorKind::Misconfigured,
-                        "this server belongs to a cluster",
+                        "this server is part of a cluster",
                         "use redis-cluster:// with the same hosts",
                     )
-                    .called("ARRANGEMENT"));
+                    .with_code("TOPOLOGY"));
                 }
-                takes_writes(&lane).await?;
+                check_writable(&connection).await?;
             }
-            Reached::Many(cluster) => {
-                for link in cluster.masters().await.map_err(no_cluster)? {
-                    let lane = link.lane().await?;
-                    version_and_arrangement(&lane).await?;
-                    takes_writes(&lane).await?;
+            Backend::Cluster(cluster) => {
+                for (_, node) in cluster.masters().await.map_err(cluster_failure)? {
+                    let connection = node.connection().await?;
+                    check_info(&connection).await?;
+                    check_writable(&connection).await?;
                 }
             }
         }
-        // A peek runs the script and changes nothing.
+        // Runs the script, and changes nothing.
         let limit = Limit::from(tallygate_core::Quota::per_second(1));
         let request = Request::new("check", &limit).verb(tallygate_core::Verb::Peek);
         self.inner.decide(&request, None).await?;
@@ -51,51 +50,47 @@ impl RedisStore {
     }
 }
 
-/// Why a cluster did not say who its servers are.
-pub(super) fn no_cluster(trouble: Trouble) -> RedisError {
-    match trouble {
-        // A server of no cluster does not know the question.
-        Trouble::Refused("ERR") => RedisError::new(
+/// Explains why the slot map cannot be fetched.
+pub(super) fn cluster_failure(failure: StoreFailure) -> RedisError {
+    match failure {
+        // CLUSTER SLOTS is unknown outside a cluster.
+        StoreFailure::Rejected("ERR") => RedisError::new(
             StoreErrorKind::Misconfigured,
-            "this server belongs to no cluster",
+            "this server is not part of a cluster",
             "use redis:// for a single server",
         )
-        .called("ARRANGEMENT"),
+        .with_code("TOPOLOGY"),
         other => other.into(),
     }
 }
 
-/// Refuses a server that is too old; answers whether it belongs to a cluster.
-async fn version_and_arrangement(lane: &Arc<Lane>) -> Result<bool, RedisError> {
-    let info = match lane.command(redis::cmd("INFO").arg("server")).await {
-        // Without that right the script itself has to show whether it runs.
-        Err(Trouble::Refused("NOPERM")) => return Ok(false),
+/// Rejects a server that is too old; returns whether it is part of a cluster.
+async fn check_info(connection: &Arc<Connection>) -> Result<bool, RedisError> {
+    let info = match connection.command(redis::cmd("INFO").arg("server")).await {
+        // Without this permission, running the script is the only check.
+        Err(StoreFailure::Rejected("NOPERM")) => return Ok(false),
         other => other?,
     };
-    let info = read(info)?;
+    let info: InfoDict = redis::from_redis_value(info).map_err(|_| StoreFailure::InvalidReply)?;
     let version: String = info.get("redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
-    let version_is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version_is < OLDEST {
+    let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if parsed < MIN_VERSION {
         return Err(RedisError::new(
             StoreErrorKind::Misconfigured,
             format!("the server's version {version} is older than 6.2"),
             "upgrade it to Redis 6.2 or Valkey 7.2 or later",
         )
-        .called("VERSION"));
+        .with_code("VERSION"));
     }
     let mode: String = info.get("redis_mode").unwrap_or_default();
     if mode == "sentinel" {
         return Err(RedisError::new(
             StoreErrorKind::Misconfigured,
             "this server is a sentinel",
-            "use redis-sentinel:// and name the master: redis-sentinel://host:26379/master",
+            "use redis-sentinel:// with the master's name: redis-sentinel://host:26379/master",
         )
-        .called("ARRANGEMENT"));
+        .with_code("TOPOLOGY"));
     }
     Ok(mode == "cluster")
-}
-
-fn read(value: Value) -> Result<InfoDict, Trouble> {
-    redis::from_redis_value(value).map_err(|_| Trouble::Garbled)
 }

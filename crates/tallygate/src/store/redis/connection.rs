@@ -1,11 +1,12 @@
-//! One connection, and the requests that travel over it together. Knows scripts and calls; knows
-//! nothing of other servers, and never sends anything again that may have run.
+//! One connection to a server, and the batches of requests sent over it.
 //!
-//! A request that finds the connection idle is sent at once, together with those that are ready
-//! at the same moment. While some are under way, the rest gather, and go as soon as an answer is
-//! back: one script call decides many. Two calls take turns, with half of all requests each.
+//! A request that finds the connection idle is sent at once, with those that become ready in the
+//! same scheduler tick. While calls are in flight, further requests queue, and are sent as one
+//! batch when a reply arrives: one script call decides many requests. Up to two calls are in
+//! flight, with half of the requests each. A call that may have run is never sent again.
 
 use std::collections::{HashSet, VecDeque};
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,22 +16,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-use super::command::{Answer, Call, read_time};
-use super::connector::Settings;
-use super::error::Trouble;
-use super::script::{By, Scripts};
+use super::command::{ScriptCall, ScriptRef, ScriptReply, Scripts, parse_replies};
+use super::connector::Connector;
+use super::error::StoreFailure;
 
-/// How many script calls may be under way before requests gather.
-const MOST_SENDING: usize = 2;
-/// How many requests travel together at most.
-const MOST_TOGETHER: usize = 128;
-/// How many requests may wait; the next one is told that the store is overloaded.
-const MOST_WAITING: usize = 16_384;
+/// Script calls in flight before requests queue.
+const MAX_IN_FLIGHT_CALLS: usize = 2;
+/// Requests in one batch.
+const MAX_BATCH: usize = 128;
+/// Queued requests; the next one fails as overloaded.
+const MAX_QUEUED: usize = 16_384;
 
-const REPLACED: &str = "the last one was just given up";
+const REPLACED: &str = "the previous connection was replaced";
 
 /// A connection to one server.
-pub(super) struct Lane {
+pub(super) struct Connection {
     connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
     runtime: Handle,
@@ -38,197 +38,219 @@ pub(super) struct Lane {
     /// Whether only requests of one slot may share a script call.
     by_slot: bool,
     queue: Mutex<Queue>,
-    /// Notified when the connection has ended, or is no good any more.
-    doubt: Arc<Notify>,
+    /// Notified when the connection has ended or must be replaced.
+    broken: Arc<Notify>,
     sent: AtomicU64,
-    heard: AtomicU64,
+    received: AtomicU64,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Script calls under way, and the requests in them.
-    sending: usize,
-    under_way: usize,
-    waiting: VecDeque<Waiting>,
+    in_flight_calls: usize,
+    in_flight_requests: usize,
+    waiting: VecDeque<QueuedCall>,
     /// Whether the connection has been replaced.
     closed: bool,
 }
 
-struct Waiting {
-    call: Arc<Call>,
-    answer: oneshot::Sender<Result<Answer, Trouble>>,
+struct QueuedCall {
+    call: Arc<ScriptCall>,
+    reply: oneshot::Sender<Result<ScriptReply, StoreFailure>>,
 }
 
-impl Lane {
+type PendingReply = oneshot::Receiver<Result<ScriptReply, StoreFailure>>;
+
+impl QueuedCall {
+    fn new(call: &Arc<ScriptCall>) -> (Self, PendingReply) {
+        let (reply, receiver) = oneshot::channel();
+        let call = Arc::clone(call);
+        (QueuedCall { call, reply }, receiver)
+    }
+}
+
+impl Connection {
     pub(super) fn new(
         connection: MultiplexedConnection,
-        settings: &Settings,
+        connector: &Connector,
         by_slot: bool,
-        doubt: Arc<Notify>,
+        broken: Arc<Notify>,
     ) -> Self {
-        Lane {
+        Connection {
             connection,
-            scripts: Arc::clone(&settings.scripts),
-            runtime: settings.runtime.clone(),
-            batching: settings.batching,
+            scripts: Arc::clone(&connector.scripts),
+            runtime: connector.runtime.clone(),
+            batching: connector.batching,
             by_slot,
             queue: Mutex::default(),
-            doubt,
+            broken,
             sent: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         }
     }
 
-    /// Decides one call, alone or with others.
-    pub(super) async fn decide(self: &Arc<Self>, call: Arc<Call>) -> Result<Answer, Trouble> {
-        let alone = !self.batching || call.at_us().is_some();
-        let most = if alone { MOST_WAITING } else { MOST_SENDING };
-        let answer = {
+    /// Decides one call, by itself or in a batch.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
+        let unbatched = !self.batching || call.at_us().is_some();
+        let pending = {
             let mut queue = self.queue();
             if queue.closed {
-                return Err(Trouble::Down(REPLACED));
+                return Err(StoreFailure::NotConnected(REPLACED));
             }
-            if queue.sending < most && (alone || queue.waiting.is_empty()) {
-                queue.sending += 1;
-                queue.under_way += 1;
-                None
-            } else if !alone && queue.waiting.len() < MOST_WAITING {
-                let (answer, receiver) = oneshot::channel();
-                queue.waiting.push_back(Waiting {
-                    call: Arc::clone(&call),
-                    answer,
-                });
-                Some(receiver)
+            let may_send = if unbatched {
+                queue.in_flight_calls < MAX_QUEUED
             } else {
-                return Err(Trouble::Overloaded);
+                queue.in_flight_calls < MAX_IN_FLIGHT_CALLS && queue.waiting.is_empty()
+            };
+            if may_send {
+                queue.in_flight_calls += 1;
+                queue.in_flight_requests += 1;
+                None
+            } else if !unbatched && queue.waiting.len() < MAX_QUEUED {
+                let (queued, pending) = QueuedCall::new(&call);
+                queue.waiting.push_back(queued);
+                Some(pending)
+            } else {
+                return Err(StoreFailure::Overloaded);
             }
         };
-        let answer = match answer {
-            Some(answer) => answer,
+        let pending = match pending {
+            Some(pending) => pending,
             None => {
-                let turn = Turn(self);
-                if !alone {
-                    // Whoever is ready at this moment comes along; if nobody is, nothing is lost.
+                let permit = SendPermit(self);
+                let joined = if unbatched {
+                    None
+                } else {
+                    // Requests that are ready now join this one.
                     yield_now().await;
-                }
-                let joined = if alone { None } else { self.joined(&call) };
-                let Some(answer) = joined else {
-                    // Boxed: those who wait are moved about, and should be small.
-                    return Box::pin(self.alone(call)).await;
+                    self.join_queue(&call)
                 };
-                drop(turn);
-                answer
+                let Some(pending) = joined else {
+                    // Boxed: waiting futures are moved, and should be small.
+                    return Box::pin(self.decide_single(call)).await;
+                };
+                drop(permit);
+                pending
             }
         };
-        answer.await.unwrap_or(Err(Trouble::Broken))
+        pending.await.unwrap_or(Err(StoreFailure::ConnectionLost))
     }
 
-    /// Puts a call before those who have gathered, if there are any.
-    fn joined(&self, call: &Arc<Call>) -> Option<oneshot::Receiver<Result<Answer, Trouble>>> {
+    /// Puts a call at the front of the queue, if there is a queue.
+    fn join_queue(&self, call: &Arc<ScriptCall>) -> Option<PendingReply> {
         let mut queue = self.queue();
         if queue.waiting.is_empty() {
             return None;
         }
-        let (answer, receiver) = oneshot::channel();
-        queue.waiting.push_front(Waiting {
-            call: Arc::clone(call),
-            answer,
-        });
-        Some(receiver)
+        let (queued, pending) = QueuedCall::new(call);
+        queue.waiting.push_front(queued);
+        Some(pending)
     }
 
-    /// Says that the connection is no good any more.
-    pub(super) fn doubt(&self) {
-        self.doubt.notify_one();
+    /// Requests that this connection be replaced.
+    pub(super) fn mark_broken(&self) {
+        self.broken.notify_one();
     }
 
-    /// Waits until somebody has said so, or the connection has ended.
-    pub(super) async fn doubted(&self) {
-        self.doubt.notified().await;
+    /// Waits until the connection has ended or was marked as broken.
+    pub(super) async fn wait_broken(&self) {
+        self.broken.notified().await;
     }
 
-    /// How many commands went out and how many replies came in.
+    /// How many commands were sent and how many replies were received.
     pub(super) fn traffic(&self) -> (u64, u64) {
         let sent = self.sent.load(Ordering::Relaxed);
-        (sent, self.heard.load(Ordering::Relaxed))
+        (sent, self.received.load(Ordering::Relaxed))
     }
 
-    /// Sends nothing more: what still waits goes back, and was not sent.
+    /// Sends nothing more; queued calls fail as not sent.
     pub(super) fn close(&self) {
         let waiting = {
             let mut queue = self.queue();
             queue.closed = true;
             std::mem::take(&mut queue.waiting)
         };
-        for each in waiting {
-            let _ = each.answer.send(Err(Trouble::Down(REPLACED)));
+        for queued in waiting {
+            let failure = StoreFailure::NotConnected(REPLACED);
+            let _ = queued.reply.send(Err(failure));
         }
     }
 
-    async fn alone(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
-        let mut answers = self.run(By::Hash, vec![vec![call]]).await;
-        answers.pop().unwrap_or(Err(Trouble::Garbled))
+    async fn decide_single(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
+        let mut replies = self.run(ScriptRef::Hash, vec![vec![call]]).await;
+        replies.pop().unwrap_or(Err(StoreFailure::InvalidReply))
     }
 
-    /// Decides calls in their order, each in a script call of its own, many in one go.
+    /// Decides calls in order, one script call each, in one pipeline.
     ///
     /// # Errors
-    /// The first trouble; how many of the later calls ran is not known then.
-    pub(super) async fn in_order(&self, mut calls: &[Arc<Call>]) -> Result<Vec<Answer>, Trouble> {
-        let mut answers = Vec::with_capacity(calls.len());
+    /// The first failure; how many of the later calls ran is unknown.
+    pub(super) async fn decide_in_order(
+        &self,
+        mut calls: &[Arc<ScriptCall>],
+    ) -> Result<Vec<ScriptReply>, StoreFailure> {
+        let mut replies = Vec::with_capacity(calls.len());
         while !calls.is_empty() {
             let mut pipeline = Pipeline::with_capacity(calls.len());
-            let mut brought = HashSet::new();
+            let mut loaded = HashSet::new();
             for call in calls {
-                // The first call of each script brings it along: were it not known there, later
-                // calls of another script would overtake it.
-                let by = if brought.insert(call.kinds()) {
-                    By::Text
+                // The first call of each script carries its text. With a hash that is unknown,
+                // later calls of another script would run before it.
+                let script = if loaded.insert(call.kinds()) {
+                    ScriptRef::Text
                 } else {
-                    By::Hash
+                    ScriptRef::Hash
                 };
-                pipeline.add_command(self.scripts.command(by, std::slice::from_ref(call)));
+                pipeline.add_command(self.scripts.command(script, slice::from_ref(call)));
             }
-            let mut lost = None;
-            let values = self.send(&pipeline, calls.len()).await?;
+            let mut missed = None;
+            let values = self.send_pipeline(&pipeline, calls.len()).await?;
             for (i, value) in values.into_iter().enumerate() {
-                let one = std::slice::from_ref(&calls[i]);
-                match (self.read(one, value), lost) {
-                    (Err(Trouble::NoScript), _) => lost = lost.or(Some(i)),
-                    (Err(trouble), _) => return Err(trouble),
-                    // Somebody else brought the script back in the middle: the order is broken.
-                    (Ok(_), Some(_)) => return Err(Trouble::NoScript),
-                    (Ok(read), None) => answers.extend(read),
+                match (self.parse(slice::from_ref(&calls[i]), value), missed) {
+                    (Err(StoreFailure::NoScript), _) => missed = missed.or(Some(i)),
+                    (Err(failure), _) => return Err(failure),
+                    // Another client loaded the script in between: the order is broken.
+                    (Ok(_), Some(_)) => return Err(StoreFailure::NoScript),
+                    (Ok(parsed), None) => replies.extend(parsed),
                 }
             }
-            calls = lost.map_or(&[], |lost| &calls[lost..]);
+            calls = missed.map_or(&[], |missed| &calls[missed..]);
         }
-        Ok(answers)
+        Ok(replies)
     }
 
-    /// Decides one call on a server that only has it on its way: it answers to nobody else, and
-    /// may not know the script.
-    pub(super) async fn asking(&self, call: Arc<Call>) -> Result<Answer, Trouble> {
+    /// Decides one call on the target of a slot migration: it needs `ASKING`, and may not have
+    /// the script.
+    pub(super) async fn decide_asking(
+        &self,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
         let mut pipeline = Pipeline::new();
         pipeline.add_command(redis::cmd("ASKING"));
-        pipeline.add_command(self.scripts.command(By::Text, std::slice::from_ref(&call)));
-        let mut values = self.send(&pipeline, 2).await?;
-        let value = values.pop().ok_or(Trouble::Garbled)?;
-        self.read(&[call], value)?.pop().ok_or(Trouble::Garbled)
+        let command = self
+            .scripts
+            .command(ScriptRef::Text, slice::from_ref(&call));
+        pipeline.add_command(command);
+        let mut values = self.send_pipeline(&pipeline, 2).await?;
+        let value = values.pop().ok_or(StoreFailure::InvalidReply)?;
+        let mut replies = self.parse(&[call], value)?;
+        replies.pop().ok_or(StoreFailure::InvalidReply)
     }
 
-    /// Asks the server anything else.
-    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
+    /// Sends any other command.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreFailure> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let reply = self.connection.clone().send_packed_command(command).await;
-        checked(self.heard(reply)?)
+        check_value(self.record_reply(reply)?)
     }
 
-    /// Asks the server several other things in one go.
+    /// Sends other commands in one pipeline.
     pub(super) async fn commands(
         &self,
         commands: impl ExactSizeIterator<Item = Cmd>,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, StoreFailure> {
         let count = commands.len();
         if count == 0 {
             return Ok(Vec::new());
@@ -237,232 +259,240 @@ impl Lane {
         for command in commands {
             pipeline.add_command(command);
         }
-        let values = self.send(&pipeline, count).await?;
-        values.into_iter().map(checked).collect()
+        let values = self.send_pipeline(&pipeline, count).await?;
+        values.into_iter().map(check_value).collect()
     }
 
-    /// Runs groups of calls, each group in one script call, and sends again only those that
-    /// certainly did not run: the server did not know the script, or some of a group's counters
-    /// are on their way to another server, but not those of each call.
-    async fn run(&self, by: By, groups: Vec<Vec<Arc<Call>>>) -> Vec<Result<Answer, Trouble>> {
-        let values = self.groups(by, &groups).await;
-        let mut answers = Vec::new();
-        let (mut lost, mut apart) = (Vec::new(), Vec::new());
+    /// Runs groups of calls, one script call each. Sends again only what certainly did not run:
+    /// the server did not know the script, or the counters of a group, but not those of each of
+    /// its calls, are split by a slot migration.
+    async fn run(
+        &self,
+        script: ScriptRef,
+        groups: Vec<Vec<Arc<ScriptCall>>>,
+    ) -> Vec<Result<ScriptReply, StoreFailure>> {
+        let values = self.send_groups(script, &groups).await;
+        let mut replies = Vec::new();
+        let (mut no_script, mut split) = (Vec::new(), Vec::new());
         for (group, value) in groups.into_iter().zip(values) {
-            let place = answers.len();
-            match value.and_then(|value| self.read(&group, value)) {
-                Ok(read) => answers.extend(read.into_iter().map(Ok)),
-                Err(trouble) => {
-                    answers.extend(group.iter().map(|_| Err(trouble.clone())));
-                    if trouble == Trouble::NoScript && by == By::Hash {
-                        lost.push((place, group));
-                    } else if trouble == Trouble::TryAgain && group.len() > 1 {
-                        let each = group.into_iter().map(|call| vec![call]);
-                        apart.extend(each.enumerate().map(|(i, call)| (place + i, call)));
+            let start = replies.len();
+            match value.and_then(|value| self.parse(&group, value)) {
+                Ok(parsed) => replies.extend(parsed.into_iter().map(Ok)),
+                Err(failure) => {
+                    replies.extend(group.iter().map(|_| Err(failure.clone())));
+                    if failure == StoreFailure::NoScript && script == ScriptRef::Hash {
+                        no_script.push((start, group));
+                    } else if failure == StoreFailure::TryAgain && group.len() > 1 {
+                        let singles = group.into_iter().map(|call| vec![call]);
+                        split.extend(singles.enumerate().map(|(i, call)| (start + i, call)));
                     }
                 }
             }
         }
-        for (by, again) in [(By::Text, lost), (By::Hash, apart)] {
-            if again.is_empty() {
+        for (script, retry) in [(ScriptRef::Text, no_script), (ScriptRef::Hash, split)] {
+            if retry.is_empty() {
                 continue;
             }
-            let (places, groups): (Vec<usize>, Vec<_>) = again.into_iter().unzip();
+            let (starts, groups): (Vec<usize>, Vec<_>) = retry.into_iter().unzip();
             let lens: Vec<usize> = groups.iter().map(Vec::len).collect();
-            let mut again = Box::pin(self.run(by, groups)).await.into_iter();
-            for (place, len) in places.into_iter().zip(lens) {
-                for answer in &mut answers[place..place + len] {
-                    *answer = again.next().unwrap_or(Err(Trouble::Garbled));
+            let mut retried = Box::pin(self.run(script, groups)).await.into_iter();
+            for (start, len) in starts.into_iter().zip(lens) {
+                for reply in &mut replies[start..start + len] {
+                    *reply = retried.next().unwrap_or(Err(StoreFailure::InvalidReply));
                 }
             }
         }
-        answers
+        replies
     }
 
-    async fn groups(&self, by: By, groups: &[Vec<Arc<Call>>]) -> Vec<Result<Value, Trouble>> {
+    async fn send_groups(
+        &self,
+        script: ScriptRef,
+        groups: &[Vec<Arc<ScriptCall>>],
+    ) -> Vec<Result<Value, StoreFailure>> {
         if let [group] = groups {
-            return vec![self.command(&self.scripts.command(by, group)).await];
+            return vec![self.command(&self.scripts.command(script, group)).await];
         }
         let mut pipeline = Pipeline::with_capacity(groups.len());
         for group in groups {
-            pipeline.add_command(self.scripts.command(by, group));
+            pipeline.add_command(self.scripts.command(script, group));
         }
-        match self.send(&pipeline, groups.len()).await {
-            Ok(values) => values.into_iter().map(checked).collect(),
-            Err(trouble) => groups.iter().map(|_| Err(trouble.clone())).collect(),
+        match self.send_pipeline(&pipeline, groups.len()).await {
+            Ok(values) => values.into_iter().map(check_value).collect(),
+            Err(failure) => groups.iter().map(|_| Err(failure.clone())).collect(),
         }
     }
 
-    async fn send(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, Trouble> {
+    async fn send_pipeline(
+        &self,
+        pipeline: &Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, StoreFailure> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let mut connection = self.connection.clone();
         let replies = connection.send_packed_commands(pipeline, 0, count).await;
-        let values = self.heard(replies)?;
+        let values = self.record_reply(replies)?;
         if values.len() == count {
             Ok(values)
         } else {
-            Err(self.garbled())
+            Err(self.invalid_reply())
         }
     }
 
-    /// Takes note of a reply.
-    fn heard<T>(&self, reply: RedisResult<T>) -> Result<T, Trouble> {
-        let reply = reply.map_err(|error| Trouble::from(&error));
-        if reply.as_ref().err().is_none_or(Trouble::not_run) {
-            self.heard.fetch_add(1, Ordering::Relaxed);
+    fn record_reply<T>(&self, reply: RedisResult<T>) -> Result<T, StoreFailure> {
+        let reply = reply.map_err(|error| StoreFailure::from(&error));
+        if reply.as_ref().err().is_none_or(StoreFailure::did_not_run) {
+            self.received.fetch_add(1, Ordering::Relaxed);
         }
-        if let Err(Trouble::Garbled) = reply {
-            self.doubt();
+        if let Err(StoreFailure::InvalidReply) = reply {
+            self.mark_broken();
         }
         reply
     }
 
-    /// After an answer that makes no sense the next one may be to another question.
-    fn garbled(&self) -> Trouble {
-        self.doubt();
-        Trouble::Garbled
+    /// After an invalid reply, the next one may belong to another command: replace the connection.
+    fn invalid_reply(&self) -> StoreFailure {
+        self.mark_broken();
+        StoreFailure::InvalidReply
     }
 
-    /// Reads the answers to calls that one script decided.
-    fn read(&self, calls: &[Arc<Call>], value: Value) -> Result<Vec<Answer>, Trouble> {
-        let Value::BulkString(text) = checked(value)? else {
-            return Err(self.garbled());
+    /// Parses the reply of one script call.
+    fn parse(
+        &self,
+        calls: &[Arc<ScriptCall>],
+        value: Value,
+    ) -> Result<Vec<ScriptReply>, StoreFailure> {
+        let Value::BulkString(text) = check_value(value)? else {
+            return Err(self.invalid_reply());
         };
-        read(calls, &text).ok_or_else(|| self.garbled())
+        parse_replies(calls, &text).ok_or_else(|| self.invalid_reply())
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves those who gathered, by a right to send that was had already.
-    fn take_turns(self: &Arc<Self>) {
-        let turns = Turns {
-            lane: Arc::clone(self),
-            under_way: 0,
-            over: false,
-        };
-        // Not where the caller lives: that may end before those who gathered are served.
-        self.runtime.spawn(turns.go_on());
-    }
-
-    /// The next requests that still have somebody waiting. While another call is under way, no
-    /// more than their fair share: the server decides some while this process sees to the others.
-    fn gathered(queue: &mut Queue) -> Vec<Waiting> {
-        let waiting = queue.waiting.len();
-        let share = match queue.sending {
-            MOST_SENDING.. => (queue.under_way + waiting).div_ceil(MOST_SENDING),
-            _ => waiting,
-        };
-        let most = share.min(MOST_TOGETHER);
-        let mut together = Vec::with_capacity(most.min(waiting));
-        while together.len() < most
-            && let Some(waiting) = queue.waiting.pop_front()
-        {
-            if !waiting.answer.is_closed() {
-                together.push(waiting);
-            }
-        }
-        together
-    }
-
-    /// Decides together what gathered.
-    async fn batch(&self, mut together: Vec<Waiting>) {
+    /// Decides a batch and sends each caller its reply.
+    async fn send_batch(&self, mut batch: Vec<QueuedCall>) {
         if self.by_slot {
-            together.sort_by_key(|waiting| waiting.call.slot());
+            batch.sort_by_key(|queued| queued.call.slot());
         }
-        let (calls, waiting): (Vec<_>, Vec<_>) = together
+        let (calls, senders): (Vec<_>, Vec<_>) = batch
             .into_iter()
-            .map(|each| (each.call, each.answer))
+            .map(|queued| (queued.call, queued.reply))
             .unzip();
         let groups = if self.by_slot {
-            let same = |a: &Arc<Call>, b: &Arc<Call>| a.slot() == b.slot();
-            calls.chunk_by(same).map(<[_]>::to_vec).collect()
+            let same_slot = |a: &Arc<ScriptCall>, b: &Arc<ScriptCall>| a.slot() == b.slot();
+            calls.chunk_by(same_slot).map(<[_]>::to_vec).collect()
         } else {
             vec![calls]
         };
-        for (waiting, answer) in waiting.into_iter().zip(self.run(By::Hash, groups).await) {
-            // Whoever has stopped waiting has got an answer elsewhere.
-            let _ = waiting.send(answer);
+        let replies = self.run(ScriptRef::Hash, groups).await;
+        for (sender, reply) in senders.into_iter().zip(replies) {
+            // An error means that the caller has stopped waiting.
+            let _ = sender.send(reply);
         }
     }
 }
 
-/// The right to send; passed on to those who gathered, also when its holder is dropped.
-struct Turn<'a>(&'a Arc<Lane>);
+impl Queue {
+    /// Removes the next batch, without callers that have stopped waiting. While another call is
+    /// in flight, it holds half of all requests: the server works on one half while this process
+    /// handles the other.
+    fn next_batch(&mut self) -> Vec<QueuedCall> {
+        let waiting = self.waiting.len();
+        let share = match self.in_flight_calls {
+            MAX_IN_FLIGHT_CALLS.. => {
+                (self.in_flight_requests + waiting).div_ceil(MAX_IN_FLIGHT_CALLS)
+            }
+            _ => waiting,
+        };
+        let size = share.min(MAX_BATCH);
+        let mut batch = Vec::with_capacity(size.min(waiting));
+        while batch.len() < size
+            && let Some(queued) = self.waiting.pop_front()
+        {
+            if !queued.reply.is_closed() {
+                batch.push(queued);
+            }
+        }
+        batch
+    }
+}
 
-impl Drop for Turn<'_> {
+/// Permission for one call in flight; passes to the queue when it is dropped.
+struct SendPermit<'a>(&'a Arc<Connection>);
+
+impl Drop for SendPermit<'_> {
     fn drop(&mut self) {
-        let Turn(lane) = self;
-        let mut queue = lane.queue();
-        queue.under_way -= 1;
+        let SendPermit(connection) = self;
+        let mut queue = connection.queue();
+        queue.in_flight_requests -= 1;
         if queue.waiting.is_empty() {
-            queue.sending -= 1;
+            queue.in_flight_calls -= 1;
             return;
         }
         drop(queue);
-        lane.take_turns();
+        let sender = BatchSender {
+            connection: Arc::clone(connection),
+            in_flight_requests: 0,
+            finished: false,
+        };
+        // On the store's runtime: the caller's may end before the queue is served.
+        connection.runtime.spawn(sender.run());
     }
 }
 
-/// The right to send for as long as somebody gathers.
-struct Turns {
-    lane: Arc<Lane>,
-    under_way: usize,
-    over: bool,
+/// Holds a permit and sends batches until the queue is empty.
+struct BatchSender {
+    connection: Arc<Connection>,
+    in_flight_requests: usize,
+    finished: bool,
 }
 
-impl Turns {
-    async fn go_on(mut self) {
-        while let Some(together) = self.next() {
-            self.lane.batch(together).await;
-            // Those who were answered may well ask again at once.
+impl BatchSender {
+    async fn run(mut self) {
+        while let Some(batch) = self.next() {
+            self.connection.send_batch(batch).await;
+            // Callers that were just answered may send again.
             yield_now().await;
         }
     }
 
-    /// Those who go next; if there are none, the right is given up in the same moment.
-    fn next(&mut self) -> Option<Vec<Waiting>> {
-        let mut queue = self.lane.queue();
-        queue.under_way -= std::mem::take(&mut self.under_way);
-        let together = Lane::gathered(&mut queue);
-        if together.is_empty() {
-            queue.sending -= 1;
-            self.over = true;
+    /// Takes the next batch, or gives up the permit under the same lock.
+    fn next(&mut self) -> Option<Vec<QueuedCall>> {
+        let mut queue = self.connection.queue();
+        queue.in_flight_requests -= std::mem::take(&mut self.in_flight_requests);
+        let batch = queue.next_batch();
+        if batch.is_empty() {
+            queue.in_flight_calls -= 1;
+            self.finished = true;
             return None;
         }
-        self.under_way = together.len();
-        queue.under_way += self.under_way;
-        Some(together)
+        self.in_flight_requests = batch.len();
+        queue.in_flight_requests += self.in_flight_requests;
+        Some(batch)
     }
 }
 
-impl Drop for Turns {
+impl Drop for BatchSender {
     fn drop(&mut self) {
-        if self.over {
+        if self.finished {
             return;
         }
-        // The runtime ends, and the connection with it.
-        let mut queue = self.lane.queue();
-        queue.under_way -= self.under_way;
-        queue.sending -= 1;
-        if queue.sending == 0 {
+        // The runtime is shutting down, and the connection with it.
+        let mut queue = self.connection.queue();
+        queue.in_flight_requests -= self.in_flight_requests;
+        queue.in_flight_calls -= 1;
+        if queue.in_flight_calls == 0 {
             queue.waiting.clear();
         }
     }
 }
 
-fn checked(value: Value) -> Result<Value, Trouble> {
+fn check_value(value: Value) -> Result<Value, StoreFailure> {
     match value {
-        Value::ServerError(error) => Err(Trouble::from(&redis::RedisError::from(error))),
+        Value::ServerError(error) => Err(StoreFailure::from(&redis::RedisError::from(error))),
         value => Ok(value),
     }
-}
-
-/// The answers to calls that one script decided; none if the text is something else.
-fn read(calls: &[Arc<Call>], text: &[u8]) -> Option<Vec<Answer>> {
-    let (now_us, mut rest) = read_time(text)?;
-    let answers = calls.iter().map(|call| call.read(now_us, &mut rest));
-    let answers = answers.collect::<Option<Vec<_>>>()?;
-    rest.is_empty().then_some(answers)
 }

@@ -1,4 +1,4 @@
-//! What all connections of a store have in common, and how one is made.
+//! Opens connections, and holds what all connections of a store share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,60 +14,60 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::error::{self, RedisError, Trouble};
-use super::script::Scripts;
-use super::url::Address;
+use super::command::Scripts;
+use super::error::{self, RedisError, StoreFailure};
+use super::url::StoreUrl;
 
-/// How long connecting may take, signing in included, unless told otherwise.
-pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(500);
+/// The default time limit for connecting, including authentication.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-pub(super) struct Settings {
-    pub(super) address: Address,
+pub(super) struct Connector {
+    pub(super) url: StoreUrl,
     pub(super) certificates: TlsCertificates,
     pub(super) scripts: Arc<Scripts>,
     pub(super) batching: bool,
-    pub(super) connect_within: Duration,
-    /// How long an answer may take before it counts as lost.
-    pub(super) answer_within: Duration,
-    /// Where connections live: the runtime that the store was made on. Those who call may come and
-    /// go with others.
+    pub(super) connect_timeout: Duration,
+    pub(super) response_timeout: Duration,
+    /// The runtime the store was created on, which runs all connections. Callers may be on others.
     pub(super) runtime: Handle,
 }
 
-impl Settings {
-    /// Connects and signs in. `lost` is notified when the connection ends.
+impl Connector {
+    /// Connects and authenticates. `lost` is notified when the connection ends.
     pub(super) async fn connect(
         &self,
         info: ConnectionInfo,
         lost: Arc<Notify>,
-    ) -> Result<MultiplexedConnection, Trouble> {
-        let late = match info.addr() {
-            ConnectionAddr::TcpTls { .. } => error::PERHAPS_NO_TLS,
-            _ => "no answer in time",
+    ) -> Result<MultiplexedConnection, StoreFailure> {
+        let timeout_reason = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => error::TLS_TIMEOUT,
+            _ => "no reply in time",
         };
-        let client = self.client(info).map_err(|error| Trouble::from(&error))?;
+        let client = self
+            .client(info)
+            .map_err(|error| StoreFailure::from(&error))?;
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_within))
-            .set_response_timeout(Some(self.answer_within))
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     lost.notify_one();
                 }
                 Ok::<(), ()>(())
             });
-        // The client's own limit does not cover all it does.
+        // The client's own timeout does not cover all steps.
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.connect_within, connecting).await {
+        match timeout(self.connect_timeout, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(not_connected(&error, late)),
-            Err(_) => Err(Trouble::Down(late)),
+            Ok(Err(error)) => Err(connect_failure(&error, timeout_reason)),
+            Err(_) => Err(StoreFailure::NotConnected(timeout_reason)),
         }
     }
 
     fn client(&self, info: ConnectionInfo) -> redis::RedisResult<Client> {
         match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
-                // Whoever was first has chosen; both can do all that is needed.
+                // An error means that a provider is installed already, which will do.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 Client::build_with_tls(info, self.certificates.clone())
             }
@@ -75,46 +75,48 @@ impl Settings {
         }
     }
 
-    /// Checks what can be checked without connecting.
-    pub(super) fn check(&self) -> Result<(), RedisError> {
+    /// Checks the certificates.
+    pub(super) fn validate(&self) -> Result<(), RedisError> {
         let TlsCertificates {
             client_tls,
             root_cert,
         } = &self.certificates;
-        if !self.address.tls && (root_cert.is_some() || client_tls.is_some()) {
-            return Err(RedisError::url(
+        if !self.url.tls && (root_cert.is_some() || client_tls.is_some()) {
+            return Err(RedisError::invalid_url(
                 "certificates are given, but the scheme has no TLS",
             ));
         }
-        let certified = |pem: &[u8]| {
+        let is_certificate = |pem: &[u8]| {
             let mut found = CertificateDer::pem_slice_iter(pem).peekable();
             found.peek().is_some() && found.all(|certificate| certificate.is_ok())
         };
-        let keyed = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).is_ok();
-        let rooted = root_cert.as_deref().is_none_or(certified);
-        let shown = client_tls
+        let is_key = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).is_ok();
+        let root_valid = root_cert.as_deref().is_none_or(is_certificate);
+        let client_valid = client_tls
             .as_ref()
-            .is_none_or(|client| certified(&client.client_cert) && keyed(&client.client_key));
-        if rooted && shown {
+            .is_none_or(|client| is_certificate(&client.client_cert) && is_key(&client.client_key));
+        if root_valid && client_valid {
             Ok(())
         } else {
-            Err(Trouble::Refused("TLS").into())
+            Err(StoreFailure::Rejected("TLS").into())
         }
     }
 }
 
-/// Nothing was sent yet, whatever broke.
-fn not_connected(error: &redis::RedisError, late: &'static str) -> Trouble {
-    match Trouble::from(error) {
-        Trouble::Broken | Trouble::Garbled | Trouble::Down(_) => Trouble::Down(why(error)),
-        Trouble::Silent => Trouble::Down(late),
-        Trouble::Refused("ERR") => Trouble::Refused(unwelcome(error)),
-        trouble => trouble,
+/// Translates an error that occurred while connecting: nothing was sent yet.
+fn connect_failure(error: &redis::RedisError, timeout_reason: &'static str) -> StoreFailure {
+    match StoreFailure::from(error) {
+        StoreFailure::ConnectionLost
+        | StoreFailure::InvalidReply
+        | StoreFailure::NotConnected(_) => StoreFailure::NotConnected(connect_reason(error)),
+        StoreFailure::TimedOut => StoreFailure::NotConnected(timeout_reason),
+        StoreFailure::Rejected("ERR") => StoreFailure::Rejected(rejected_step(error)),
+        failure => failure,
     }
 }
 
-/// Which step of signing in the server does not take.
-fn unwelcome(error: &redis::RedisError) -> &'static str {
+/// Which step of the handshake the server rejects.
+fn rejected_step(error: &redis::RedisError) -> &'static str {
     let detail = error.detail().unwrap_or_default().to_lowercase();
     if detail.contains("unknown command") || detail.contains("noproto") {
         "HELLO"
@@ -125,14 +127,14 @@ fn unwelcome(error: &redis::RedisError) -> &'static str {
     }
 }
 
-/// Names a failure to connect without repeating what was said.
-fn why(error: &redis::RedisError) -> &'static str {
+/// Describes a failure to connect without repeating its text, which may hold secrets.
+fn connect_reason(error: &redis::RedisError) -> &'static str {
     let text = error.to_string().to_lowercase();
-    let says = |word: &str| text.contains(word);
+    let says = |phrase: &str| text.contains(phrase);
     if says("no such file") {
         "there is no such socket"
     } else if says("permission denied") {
-        "the socket may not be opened"
+        "permission to open the socket is denied"
     } else if error.is_connection_refusal() {
         "connection refused"
     } else if says("expired") {
@@ -148,8 +150,8 @@ fn why(error: &redis::RedisError) -> &'static str {
     } else if says("invalidcontenttype") || says("corrupt message") {
         error::NO_TLS
     } else if says("lookup") || says("resolve") {
-        "the host's name is not known"
+        "the host name cannot be resolved"
     } else {
-        "the server closed it; does it want TLS (rediss://)?"
+        "the server closed it; does it require TLS (rediss://)?"
     }
 }

@@ -1,6 +1,6 @@
-//! One request over counters that no single script can reach: each part is decided by itself, in
-//! parallel, and what it took is taken back when another part refuses. Never admits what all the
-//! parts together would not; others may see units held for a moment that nobody gets.
+//! Requests over counters that one script cannot reach. Each part is decided on its own, in
+//! parallel; what a part took is refunded if another part refuses. Never admits more than one
+//! atomic decision would, but units may be held for a moment before they are refunded.
 
 use std::sync::Arc;
 
@@ -9,175 +9,179 @@ use tallygate_core::lua::Operation;
 use tallygate_core::{FoundState, Verb, Verdict, evaluate_found};
 
 use super::Inner;
-use super::command::{Answer, Call};
-use super::error::Trouble;
+use super::command::{ScriptCall, ScriptReply};
+use super::error::StoreFailure;
 use super::keys;
 use crate::decision::Decision;
 
-/// What the parts are.
+/// How a request is split.
 #[derive(Clone, Copy)]
-pub(super) enum Apart {
-    /// The limits of each slot.
-    Slots,
-    /// Every limit by itself.
-    Limits,
+pub(super) enum SplitBy {
+    /// One part per slot.
+    Slot,
+    /// One part per limit.
+    Limit,
 }
 
-/// One part: which limits of the request, and what is asked of them.
+/// Some of a request's counters, by index, and the call that decides them.
 struct Part {
-    places: Vec<usize>,
-    call: Arc<Call>,
+    indices: Vec<usize>,
+    call: Arc<ScriptCall>,
 }
 
-/// What one limit took.
-struct Taken {
-    place: usize,
+/// What one counter was charged.
+struct Charge {
+    index: usize,
     units: u32,
-    /// As at which moment.
     taken_us: u64,
 }
 
-/// Decides a request in parts. Goes on to the end also if nobody waits any longer: what was taken
-/// for nothing is given back.
+/// Decides a request in parts. Runs to the end even if the caller stops waiting, so that units
+/// taken in vain are refunded.
 pub(super) async fn decide(
     inner: &Arc<Inner>,
-    call: Arc<Call>,
+    call: Arc<ScriptCall>,
     verb: Verb,
-    apart: Apart,
-) -> Result<Decision, Trouble> {
+    split_by: SplitBy,
+) -> Result<Decision, StoreFailure> {
     let inner = Arc::clone(inner);
-    let all = tokio::spawn(async move { in_parts(&inner, &call, verb, apart).await });
-    all.await.unwrap_or(Err(Trouble::Broken))
+    let task = tokio::spawn(async move { decide_parts(&inner, &call, verb, split_by).await });
+    task.await.unwrap_or(Err(StoreFailure::ConnectionLost))
 }
 
-async fn in_parts(
+async fn decide_parts(
     inner: &Inner,
-    call: &Call,
+    call: &ScriptCall,
     verb: Verb,
-    apart: Apart,
-) -> Result<Decision, Trouble> {
-    let (parts, answers): (Vec<Part>, Vec<_>) = ask(inner, call, apart).await.into_iter().unzip();
+    split_by: SplitBy,
+) -> Result<Decision, StoreFailure> {
+    let results = send_split(inner, call, split_by).await;
+    let (parts, replies): (Vec<Part>, Vec<_>) = results.into_iter().unzip();
     let mut failure = None;
     let mut decided = Vec::new();
-    for (part, answer) in parts.iter().zip(answers) {
-        match answer {
-            Ok(answer) => decided.push((part, part.call.found(answer).collect::<Vec<_>>())),
-            Err(trouble) => failure = failure.or(Some(trouble)),
+    for (part, reply) in parts.iter().zip(replies) {
+        match reply {
+            Ok(reply) => decided.push((part, part.call.found(reply).collect::<Vec<_>>())),
+            Err(other) => failure = failure.or(Some(other)),
         }
     }
-    // What each limit took while its part was by itself.
-    let mut taken = Vec::new();
+    // What each counter was charged by the decision of its own part.
+    let mut charges = Vec::new();
     for (part, found) in &decided {
-        let moments: Vec<u64> = found.iter().map(FoundState::effective_time_us).collect();
-        let alone = evaluate_found(&mut copies(found), verb);
-        let units = alone.verdicts().iter().map(Verdict::granted);
-        let each = part.places.iter().zip(units).zip(moments);
-        taken.extend(each.map(|((&place, units), taken_us)| Taken {
-            place,
+        let times: Vec<u64> = found.iter().map(FoundState::effective_time_us).collect();
+        let decision = evaluate_found(&mut copy_states(found), verb);
+        let units = decision.verdicts().iter().map(Verdict::granted);
+        let counters = part.indices.iter().zip(units).zip(times);
+        charges.extend(counters.map(|((&index, units), taken_us)| Charge {
+            index,
             units,
             taken_us,
         }));
     }
-    let together = failure.map_or_else(|| Ok(evaluate_found(&mut in_order(decided), verb)), Err);
+    let decision = match failure {
+        None => Ok(evaluate_found(&mut in_request_order(decided), verb)),
+        Some(failure) => Err(failure),
+    };
     if matches!(verb, Verb::Check | Verb::Take) {
-        let kept = |place: usize| match &together {
-            Ok(all) => all.verdicts()[place].granted(),
+        let granted = |index: usize| match &decision {
+            Ok(decision) => decision.verdicts()[index].granted(),
             Err(_) => 0,
         };
-        let back = taken.iter().filter_map(|taken| {
-            let units = taken.units.checked_sub(kept(taken.place))?;
-            (units > 0).then(|| taken.undo(call, units))
+        let refunds = charges.iter().filter_map(|charge| {
+            let units = charge.units.checked_sub(granted(charge.index))?;
+            (units > 0).then(|| charge.undo(call, units))
         });
-        // A refund that is lost is not repeated: it might give back twice.
-        join_all(back.map(|undo| async move { inner.send(undo).await })).await;
+        // A lost refund is not repeated: it might have run.
+        join_all(refunds.map(|undo| inner.send(undo))).await;
     }
-    let mut moments = vec![0; call.len()];
-    for taken in taken {
-        moments[taken.place] = taken.taken_us;
+    let mut times_us = vec![0; call.len()];
+    for charge in charges {
+        times_us[charge.index] = charge.taken_us;
     }
-    together.map(|decision| Decision::new(decision, call.taken(&moments)))
+    decision.map(|decision| Decision::new(decision, call.taken(&times_us)))
 }
 
-/// Asks every part, all at once.
-async fn ask(inner: &Inner, call: &Call, apart: Apart) -> Vec<(Part, Result<Answer, Trouble>)> {
-    let (mut answered, mut halves) = (Vec::new(), Vec::new());
-    for (part, answer) in send(inner, parts(call, apart)).await {
-        match answer {
-            // Not run: its counters are on their way, and each is at one of two servers.
-            Err(Trouble::TryAgain) if part.places.len() > 1 => {
-                halves.extend(part.places.iter().map(|&i| Part::of(call, vec![i])));
+type PartReply = (Part, Result<ScriptReply, StoreFailure>);
+
+/// Sends all parts in parallel.
+async fn send_split(inner: &Inner, call: &ScriptCall, split_by: SplitBy) -> Vec<PartReply> {
+    let (mut done, mut split) = (Vec::new(), Vec::new());
+    for (part, reply) in send_parts(inner, split_call(call, split_by)).await {
+        match reply {
+            // Did not run: a slot migration has moved some of its counters.
+            Err(StoreFailure::TryAgain) if part.indices.len() > 1 => {
+                split.extend(part.indices.iter().map(|&i| Part::new(call, vec![i])));
             }
-            answer => answered.push((part, answer)),
+            reply => done.push((part, reply)),
         }
     }
-    if !halves.is_empty() {
-        answered.extend(send(inner, halves).await);
+    if !split.is_empty() {
+        done.extend(send_parts(inner, split).await);
     }
-    answered
+    done
 }
 
-async fn send(inner: &Inner, parts: Vec<Part>) -> Vec<(Part, Result<Answer, Trouble>)> {
+async fn send_parts(inner: &Inner, parts: Vec<Part>) -> Vec<PartReply> {
     let sent = parts.iter().map(|part| inner.send(Arc::clone(&part.call)));
-    let answers = join_all(sent).await;
-    parts.into_iter().zip(answers).collect()
+    let replies = join_all(sent).await;
+    parts.into_iter().zip(replies).collect()
 }
 
-fn parts(call: &Call, apart: Apart) -> Vec<Part> {
+fn split_call(call: &ScriptCall, split_by: SplitBy) -> Vec<Part> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (i, limit) in call.limits().iter().enumerate() {
-        let group = match apart {
-            Apart::Slots => keys::slot(&limit.name).into(),
-            Apart::Limits => i,
+    for (i, counter) in call.counters().iter().enumerate() {
+        let group = match split_by {
+            SplitBy::Slot => keys::slot(&counter.key).into(),
+            SplitBy::Limit => i,
         };
-        match groups.iter_mut().find(|(of, _)| *of == group) {
-            Some((_, places)) => places.push(i),
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, indices)) => indices.push(i),
             None => groups.push((group, vec![i])),
         }
     }
     let groups = groups.into_iter();
-    groups.map(|(_, places)| Part::of(call, places)).collect()
+    groups
+        .map(|(_, indices)| Part::new(call, indices))
+        .collect()
 }
 
 impl Part {
-    fn of(call: &Call, places: Vec<usize>) -> Self {
-        let limits = places.iter().map(|&i| {
-            let limit = &call.limits()[i];
-            (limit.name.clone(), limit.quota, limit.cost)
+    fn new(call: &ScriptCall, indices: Vec<usize>) -> Self {
+        let counters = indices.iter().map(|&i| {
+            let counter = &call.counters()[i];
+            (counter.key.clone(), counter.quota, counter.cost)
         });
-        let part = Call::new(limits, call.ask(), call.at_us());
+        let part = ScriptCall::new(counters, call.operation(), call.at_us());
         Part {
             call: Arc::new(part),
-            places,
+            indices,
         }
     }
 }
 
-impl Taken {
-    /// Takes units back, as of the moment they were taken.
-    fn undo(&self, call: &Call, units: u32) -> Arc<Call> {
-        let limit = &call.limits()[self.place];
-        let limit = std::iter::once((limit.name.clone(), limit.quota, units));
-        let ask = Operation::Undo {
+impl Charge {
+    /// Refunds units as of the time they were taken.
+    fn undo(&self, call: &ScriptCall, units: u32) -> Arc<ScriptCall> {
+        let operation = Operation::Undo {
             taken_us: self.taken_us,
         };
-        Arc::new(Call::new(limit, ask, call.at_us()))
+        let counter = &call.counters()[self.index];
+        Arc::new(ScriptCall::single(counter, units, operation, call.at_us()))
     }
 }
 
 /// The counters of all parts, in the request's order.
-fn in_order<'a>(decided: Vec<(&Part, Vec<FoundState<'a>>)>) -> Vec<FoundState<'a>> {
-    let places = decided
-        .iter()
-        .flat_map(|(part, _)| part.places.iter().copied());
-    let places: Vec<usize> = places.collect();
-    let found = decided.into_iter().flat_map(|(_, found)| found);
-    let mut all: Vec<(usize, FoundState<'a>)> = places.into_iter().zip(found).collect();
-    all.sort_by_key(|(place, _)| *place);
+fn in_request_order<'a>(decided: Vec<(&Part, Vec<FoundState<'a>>)>) -> Vec<FoundState<'a>> {
+    let mut all: Vec<(usize, FoundState<'a>)> = decided
+        .into_iter()
+        .flat_map(|(part, found)| part.indices.iter().copied().zip(found))
+        .collect();
+    all.sort_by_key(|(index, _)| *index);
     all.into_iter().map(|(_, found)| found).collect()
 }
 
-/// Deciding changes what was found; the parts are decided by themselves, and then together.
-fn copies<'a>(found: &[FoundState<'a>]) -> Vec<FoundState<'a>> {
+/// `evaluate_found` changes the states, and the parts are evaluated twice: alone and together.
+fn copy_states<'a>(found: &[FoundState<'a>]) -> Vec<FoundState<'a>> {
     let copy = |found: &FoundState<'a>| FoundState {
         state: found.state.clone(),
         ..*found

@@ -1,5 +1,5 @@
-//! What can go wrong between a store and its servers, and what to do about it. No text here
-//! repeats what a server or a caller said: it may hold a key or a password.
+//! Failures of a store and its servers. No message repeats text from a server or a caller: it may
+//! hold a key or a password.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use redis::{ErrorKind, ServerErrorKind};
 use super::url::Host;
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Why a Redis store cannot be had.
+/// Why a Redis store cannot be used.
 #[derive(Clone, Debug)]
 pub struct RedisError {
     kind: StoreErrorKind,
@@ -32,17 +32,16 @@ impl RedisError {
         }
     }
 
-    /// Gives it a word to be known by.
-    pub(super) fn called(mut self, code: &'static str) -> Self {
+    pub(super) fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    pub(super) fn url(why: &str) -> Self {
+    pub(super) fn invalid_url(reason: &str) -> Self {
         Self::new(
             StoreErrorKind::Misconfigured,
-            format!("this is no URL of a store: {why}"),
-            "write it like redis://user:password@host:6379/0, or rediss://, unix:///path, \
+            format!("invalid store URL: {reason}"),
+            "use redis://user:password@host:6379/0, or rediss://, unix:///path, \
              redis-sentinel://host:26379/master, redis-cluster://host1,host2",
         )
     }
@@ -50,18 +49,17 @@ impl RedisError {
     pub(super) fn no_runtime() -> Self {
         Self::new(
             StoreErrorKind::Misconfigured,
-            "there is no tokio runtime here",
-            "make the store within one, as in #[tokio::main]",
+            "no tokio runtime is running",
+            "create the store inside one, for example in #[tokio::main]",
         )
     }
 
-    /// What went wrong, in a word.
+    /// The kind of failure.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// A word for it, where there is one: the server's own, such as `NOPERM`, or `TLS`, `VERSION`,
-    /// `ARRANGEMENT`.
+    /// Its code, if it has one: the server's, such as `NOPERM`, or `TLS`, `VERSION`, `TOPOLOGY`.
     pub fn code(&self) -> Option<&'static str> {
         self.code
     }
@@ -76,9 +74,9 @@ impl RedisError {
         self.advice
     }
 
-    /// Translates what the client says.
-    pub(super) fn client(error: &redis::RedisError) -> Self {
-        Trouble::from(error).into()
+    /// Converts an error of the client library.
+    pub(super) fn from_client(error: &redis::RedisError) -> Self {
+        StoreFailure::from(error).into()
     }
 }
 
@@ -96,290 +94,305 @@ impl From<RedisError> for StoreError {
     }
 }
 
-/// Why there is no connection where the certificates are at fault.
+/// Reasons for a failed TLS handshake.
 pub(super) const EXPIRED: &str = "the server's certificate has expired";
-pub(super) const UNTRUSTED: &str = "the server's certificate is signed by nobody that is trusted";
-pub(super) const OTHER_NAME: &str = "the server's certificate is for another name";
-pub(super) const NO_CERTIFICATE: &str = "the server wants a client certificate";
-pub(super) const NO_TLS: &str = "the server does not speak TLS";
-pub(super) const PERHAPS_NO_TLS: &str = "no answer to TLS in time; perhaps it speaks none";
+pub(super) const UNTRUSTED: &str = "the server's certificate is not signed by a trusted CA";
+pub(super) const OTHER_NAME: &str = "the server's certificate is for another host name";
+pub(super) const NO_CERTIFICATE: &str = "the server requires a client certificate";
+pub(super) const NO_TLS: &str = "the server does not support TLS";
+pub(super) const TLS_TIMEOUT: &str = "no reply to the TLS handshake in time";
 
-/// What came of a call that was not answered.
+/// Why a call has no result, and whether it may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Not run: the slot lives there now.
+pub(super) enum StoreFailure {
+    /// Did not run: another node owns the slot now.
     Moved { slot: u16, to: Host },
-    /// Not run: these keys have moved there already, others may not have.
+    /// Did not run: these keys have been migrated; other keys of the slot may not have.
     Ask(Host),
-    /// Not run: some of the keys have moved already.
+    /// Did not run: some of the keys have been migrated.
     TryAgain,
-    /// Not run: the script is not known there.
+    /// Did not run: the server does not have the script.
     NoScript,
-    /// Not run: that server no longer takes writes.
+    /// Did not run: the server accepts no writes.
     ReadOnly,
-    /// Not run: the server refuses for now, under this code.
-    NotNow(&'static str),
-    /// Not run: the server refuses for good, under this code.
-    Refused(&'static str),
+    /// Did not run: the server refuses for now, with this code.
+    Unavailable(&'static str),
+    /// Did not run: the server refuses permanently, with this code.
+    Rejected(&'static str),
     /// Not sent: there is no connection.
-    Down(&'static str),
-    /// Not sent: too many are waiting.
+    NotConnected(&'static str),
+    /// Not sent: the queue is full.
     Overloaded,
-    /// Perhaps run: the connection broke.
-    Broken,
-    /// Perhaps run: no answer came in time.
-    Silent,
-    /// Perhaps run: the answer makes no sense.
-    Garbled,
+    /// May have run: the connection broke.
+    ConnectionLost,
+    /// May have run: no reply in time.
+    TimedOut,
+    /// May have run: the reply is invalid.
+    InvalidReply,
 }
 
-impl From<&redis::RedisError> for Trouble {
+impl From<&redis::RedisError> for StoreFailure {
     fn from(error: &redis::RedisError) -> Self {
         match error.kind() {
             ErrorKind::Server(kind) => Self::from_server(kind, error),
-            ErrorKind::AuthenticationFailed => Trouble::Refused("WRONGPASS"),
-            ErrorKind::Io if error.is_timeout() => Trouble::Silent,
-            ErrorKind::Io if error.is_connection_refusal() => Trouble::Down("connection refused"),
-            ErrorKind::Io => Trouble::Broken,
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Trouble::Garbled,
-            ErrorKind::InvalidClientConfig => Trouble::Refused("TLS"),
-            ErrorKind::RESP3NotSupported => Trouble::Refused("HELLO"),
+            ErrorKind::AuthenticationFailed => StoreFailure::Rejected("WRONGPASS"),
+            ErrorKind::Io if error.is_timeout() => StoreFailure::TimedOut,
+            ErrorKind::Io if error.is_connection_refusal() => {
+                StoreFailure::NotConnected("connection refused")
+            }
+            ErrorKind::Io => StoreFailure::ConnectionLost,
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreFailure::InvalidReply,
+            ErrorKind::InvalidClientConfig => StoreFailure::Rejected("TLS"),
+            ErrorKind::RESP3NotSupported => StoreFailure::Rejected("HELLO"),
             ErrorKind::Extension => Self::from_code(error.code().unwrap_or_default()),
-            _ => Trouble::Broken,
+            _ => StoreFailure::ConnectionLost,
         }
     }
 }
 
-impl Trouble {
+impl StoreFailure {
     fn from_server(kind: ServerErrorKind, error: &redis::RedisError) -> Self {
         let target = || {
             let (to, slot) = error.redirect_node()?;
-            // Without brackets, also around an address that has colons of its own.
+            // No brackets, even around an IPv6 address.
             let (name, port) = to.rsplit_once(':')?;
             let (name, port) = (name.to_owned(), port.parse().ok()?);
             Some((Host { name, port }, slot)).filter(|(to, _)| !to.name.is_empty())
         };
         match kind {
-            ServerErrorKind::Moved => {
-                target().map_or(Trouble::Garbled, |(to, slot)| Trouble::Moved { slot, to })
+            ServerErrorKind::Moved => target().map_or(StoreFailure::InvalidReply, |(to, slot)| {
+                StoreFailure::Moved { slot, to }
+            }),
+            ServerErrorKind::Ask => {
+                target().map_or(StoreFailure::InvalidReply, |(to, _)| StoreFailure::Ask(to))
             }
-            ServerErrorKind::Ask => target().map_or(Trouble::Garbled, |(to, _)| Trouble::Ask(to)),
-            ServerErrorKind::TryAgain => Trouble::TryAgain,
-            ServerErrorKind::NoScript => Trouble::NoScript,
-            ServerErrorKind::ReadOnly => Trouble::ReadOnly,
-            ServerErrorKind::BusyLoading => Trouble::NotNow("LOADING"),
-            ServerErrorKind::ClusterDown => Trouble::NotNow("CLUSTERDOWN"),
-            ServerErrorKind::MasterDown => Trouble::NotNow("MASTERDOWN"),
-            ServerErrorKind::NoPerm => Trouble::Refused("NOPERM"),
-            ServerErrorKind::CrossSlot => Trouble::Refused("CROSSSLOT"),
-            _ if lacks_right(error.detail().unwrap_or_default()) => Trouble::Refused("NOPERM"),
-            _ => Trouble::Refused("ERR"),
+            ServerErrorKind::TryAgain => StoreFailure::TryAgain,
+            ServerErrorKind::NoScript => StoreFailure::NoScript,
+            ServerErrorKind::ReadOnly => StoreFailure::ReadOnly,
+            ServerErrorKind::BusyLoading => StoreFailure::Unavailable("LOADING"),
+            ServerErrorKind::ClusterDown => StoreFailure::Unavailable("CLUSTERDOWN"),
+            ServerErrorKind::MasterDown => StoreFailure::Unavailable("MASTERDOWN"),
+            ServerErrorKind::NoPerm => StoreFailure::Rejected("NOPERM"),
+            ServerErrorKind::CrossSlot => StoreFailure::Rejected("CROSSSLOT"),
+            _ if is_permission_error(error.detail().unwrap_or_default()) => {
+                StoreFailure::Rejected("NOPERM")
+            }
+            _ => StoreFailure::Rejected("ERR"),
         }
     }
 
     fn from_code(code: &str) -> Self {
         match code {
-            "OOM" => Trouble::NotNow("OOM"),
-            "BUSY" => Trouble::NotNow("BUSY"),
-            "MISCONF" => Trouble::NotNow("MISCONF"),
-            "NOREPLICAS" => Trouble::NotNow("NOREPLICAS"),
-            "NOAUTH" => Trouble::Refused("NOAUTH"),
-            "WRONGPASS" => Trouble::Refused("WRONGPASS"),
-            "UNKILLABLE" => Trouble::NotNow("UNKILLABLE"),
-            _ => Trouble::Refused("ERR"),
+            "OOM" => StoreFailure::Unavailable("OOM"),
+            "BUSY" => StoreFailure::Unavailable("BUSY"),
+            "MISCONF" => StoreFailure::Unavailable("MISCONF"),
+            "NOREPLICAS" => StoreFailure::Unavailable("NOREPLICAS"),
+            "NOAUTH" => StoreFailure::Rejected("NOAUTH"),
+            "WRONGPASS" => StoreFailure::Rejected("WRONGPASS"),
+            "UNKILLABLE" => StoreFailure::Unavailable("UNKILLABLE"),
+            _ => StoreFailure::Rejected("ERR"),
         }
     }
 
-    /// The server's word for it; `TLS` where the two could not agree on a connection.
     fn code(&self) -> Option<&'static str> {
         match self {
-            Trouble::Moved { .. } => Some("MOVED"),
-            Trouble::Ask(_) => Some("ASK"),
-            Trouble::TryAgain => Some("TRYAGAIN"),
-            Trouble::NoScript => Some("NOSCRIPT"),
-            Trouble::ReadOnly => Some("READONLY"),
-            Trouble::Refused("SENTINEL" | "MASTER") => Some("ARRANGEMENT"),
-            Trouble::Refused("HELLO") => Some("VERSION"),
-            Trouble::NotNow(code) | Trouble::Refused(code) => Some(code),
-            Trouble::Down(why) if why.contains("certificate") || why.contains("TLS") => Some("TLS"),
-            Trouble::Down(_)
-            | Trouble::Overloaded
-            | Trouble::Broken
-            | Trouble::Silent
-            | Trouble::Garbled => None,
+            StoreFailure::Moved { .. } => Some("MOVED"),
+            StoreFailure::Ask(_) => Some("ASK"),
+            StoreFailure::TryAgain => Some("TRYAGAIN"),
+            StoreFailure::NoScript => Some("NOSCRIPT"),
+            StoreFailure::ReadOnly => Some("READONLY"),
+            StoreFailure::Rejected("SENTINEL" | "MASTER") => Some("TOPOLOGY"),
+            StoreFailure::Rejected("HELLO") => Some("VERSION"),
+            StoreFailure::Unavailable(code) | StoreFailure::Rejected(code) => Some(code),
+            StoreFailure::NotConnected(reason)
+                if reason.contains("certificate") || reason.contains("TLS") =>
+            {
+                Some("TLS")
+            }
+            StoreFailure::NotConnected(_)
+            | StoreFailure::Overloaded
+            | StoreFailure::ConnectionLost
+            | StoreFailure::TimedOut
+            | StoreFailure::InvalidReply => None,
         }
     }
 
-    /// Whether it is certain that nothing was counted.
-    pub(super) fn not_run(&self) -> bool {
-        !matches!(self, Trouble::Broken | Trouble::Silent | Trouble::Garbled)
+    /// Whether the call certainly did not run.
+    pub(super) fn did_not_run(&self) -> bool {
+        !matches!(
+            self,
+            StoreFailure::ConnectionLost | StoreFailure::TimedOut | StoreFailure::InvalidReply
+        )
     }
 }
 
-/// What a script that lacks a right fails with has a code that says nothing.
-fn lacks_right(text: &str) -> bool {
-    let said = [
+/// Permission errors inside a script have no code of their own.
+fn is_permission_error(text: &str) -> bool {
+    let phrases = [
         "ACL failure in script",
         "can't run this command",
         "can't access",
     ];
-    said.iter().any(|said| text.contains(said))
+    phrases.iter().any(|phrase| text.contains(phrase))
 }
 
-impl From<Trouble> for RedisError {
-    fn from(trouble: Trouble) -> Self {
+impl From<StoreFailure> for RedisError {
+    fn from(failure: StoreFailure) -> Self {
         RedisError {
-            code: trouble.code(),
-            ..trouble.in_words()
+            code: failure.code(),
+            ..failure.describe()
         }
     }
 }
 
-impl Trouble {
-    fn in_words(self) -> RedisError {
+impl StoreFailure {
+    fn describe(self) -> RedisError {
         use StoreErrorKind::{Garbled, Misconfigured, Overloaded, Refused, Timeout, Unreachable};
         match self {
-            Trouble::Moved { .. } | Trouble::Ask(_) | Trouble::TryAgain => RedisError::new(
+            StoreFailure::Moved { .. } | StoreFailure::Ask(_) | StoreFailure::TryAgain => {
+                RedisError::new(
+                    Refused,
+                    "the cluster kept redirecting the request",
+                    "check it with `redis-cli --cluster check`; use redis-cluster:// for a cluster, not \
+                 redis://",
+                )
+            }
+            StoreFailure::NoScript => RedisError::new(
                 Refused,
-                "the cluster kept sending the request elsewhere",
-                "is it being rearranged? `redis-cli --cluster check` tells; a cluster wants \
-                 redis-cluster://, not redis://",
+                "the server keeps losing its scripts",
+                "find the client that calls SCRIPT FLUSH",
             ),
-            Trouble::NoScript => RedisError::new(
-                Refused,
-                "the server loses its scripts as fast as they are sent",
-                "find who calls SCRIPT FLUSH",
-            ),
-            Trouble::ReadOnly => RedisError::new(
+            StoreFailure::ReadOnly => RedisError::new(
                 Refused,
                 "READONLY: this server is a replica",
-                "name the master, or use redis-sentinel:// or redis-cluster:// to follow it",
+                "use the master, or redis-sentinel:// or redis-cluster:// to follow it",
             ),
-            Trouble::NotNow("OOM") => RedisError::new(
+            StoreFailure::Unavailable("OOM") => RedisError::new(
                 Refused,
                 "OOM: the server is out of memory and evicts nothing",
                 "raise maxmemory",
             ),
-            Trouble::NotNow("LOADING") => RedisError::new(
+            StoreFailure::Unavailable("LOADING") => RedisError::new(
                 Refused,
-                "LOADING: the server is still reading its data",
-                "wait until it is done",
+                "LOADING: the server is loading its data",
+                "wait until it has finished",
             ),
-            Trouble::NotNow("BUSY") => RedisError::new(
+            StoreFailure::Unavailable("BUSY") => RedisError::new(
                 Refused,
-                "BUSY: somebody's script does not end",
-                "SCRIPT KILL ends it",
+                "BUSY: a script is blocking the server",
+                "end it with SCRIPT KILL",
             ),
-            Trouble::NotNow("MISCONF") => RedisError::new(
+            StoreFailure::Unavailable("MISCONF") => RedisError::new(
                 Refused,
-                "MISCONF: the server cannot write its snapshot and takes no writes",
-                "look at its log and its disk",
+                "MISCONF: the server cannot write its snapshot and accepts no writes",
+                "check its log and its disk",
             ),
-            Trouble::NotNow("CLUSTERDOWN") => RedisError::new(
+            StoreFailure::Unavailable("CLUSTERDOWN") => RedisError::new(
                 Refused,
-                "CLUSTERDOWN: some slots have no server",
-                "`redis-cli --cluster check` tells which",
+                "CLUSTERDOWN: some slots are not covered",
+                "check it with `redis-cli --cluster check`",
             ),
-            Trouble::NotNow(code) => RedisError::new(
+            StoreFailure::Unavailable(code) => RedisError::new(
                 Refused,
                 format!("{code}: the server refuses for now"),
-                "look at its log",
+                "check its log",
             ),
-            Trouble::Refused("NOPERM") => RedisError::new(
+            StoreFailure::Rejected("NOPERM") => RedisError::new(
                 Misconfigured,
-                "NOPERM: the user lacks a right",
+                "NOPERM: the user lacks a permission",
                 "ACL SETUSER name ~tallygate:* +eval +evalsha +time +get +mget +getrange +set \
                  +setrange +del +pexpireat +info +ping, for Sentinel +role, for a cluster \
                  +cluster|slots +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
                  +zremrangebyscore +zcard +pexpire",
             ),
-            Trouble::Refused("NOAUTH") => RedisError::new(
+            StoreFailure::Rejected("NOAUTH") => RedisError::new(
                 Misconfigured,
-                "NOAUTH: the server wants a password",
-                "put it into the URL: redis://user:password@host",
+                "NOAUTH: the server requires a password",
+                "add it to the URL: redis://user:password@host",
             ),
-            Trouble::Refused("WRONGPASS") => RedisError::new(
+            StoreFailure::Rejected("WRONGPASS") => RedisError::new(
                 Misconfigured,
                 "WRONGPASS: the user or the password is wrong",
-                "mend it in the URL; percent-encode what is special in URLs",
+                "correct it in the URL; percent-encode reserved characters",
             ),
-            Trouble::Refused("CROSSSLOT") => RedisError::new(
+            StoreFailure::Rejected("CROSSSLOT") => RedisError::new(
                 Misconfigured,
-                "CROSSSLOT: this is a server of a cluster",
+                "CROSSSLOT: this server is part of a cluster",
                 "use redis-cluster:// instead of redis://",
             ),
-            Trouble::Refused("TLS") => RedisError::new(
+            StoreFailure::Rejected("TLS") => RedisError::new(
                 Misconfigured,
                 "TLS: a certificate or key cannot be used",
-                "they have to be PEM texts",
+                "both must be in PEM format",
             ),
-            Trouble::Refused("HELLO") => RedisError::new(
+            StoreFailure::Rejected("HELLO") => RedisError::new(
                 Misconfigured,
-                "the server does not understand the greeting HELLO 3",
+                "the server does not support HELLO 3",
                 "upgrade it to Redis 6.2 or Valkey 7.2 or later",
             ),
-            Trouble::Refused("SENTINEL") => RedisError::new(
+            StoreFailure::Rejected("SENTINEL") => RedisError::new(
                 Misconfigured,
-                "this is no sentinel",
-                "use redis:// for a single server; sentinels listen on port 26379 unless told \
-                 otherwise",
+                "this server is not a sentinel",
+                "use redis:// for a single server; the default port of a sentinel is 26379",
             ),
-            Trouble::Refused("MASTER") => RedisError::new(
+            StoreFailure::Rejected("MASTER") => RedisError::new(
                 Misconfigured,
-                "the sentinels know no master of that name",
-                "mend the name in the URL: redis-sentinel://host:26379/name",
+                "the sentinels know no master with that name",
+                "correct the name in the URL: redis-sentinel://host:26379/name",
             ),
-            Trouble::Refused("DB") => RedisError::new(
+            StoreFailure::Rejected("DB") => RedisError::new(
                 Misconfigured,
-                "the server has no database of that number",
-                "mend the number at the end of the URL; 0 is always there",
+                "the server has no database with that number",
+                "correct the number at the end of the URL; 0 always exists",
             ),
-            Trouble::Refused(code) => RedisError::new(
+            StoreFailure::Rejected(code) => RedisError::new(
                 Refused,
                 format!("{code}: the server refuses"),
-                "`tallygate doctor` tells more",
+                "run `tallygate doctor` for details",
             ),
-            Trouble::Down(why) => RedisError::new(
+            StoreFailure::NotConnected(reason) => RedisError::new(
                 Unreachable,
-                format!("no connection: {why}"),
-                match why {
+                format!("no connection: {reason}"),
+                match reason {
                     EXPIRED => "renew it on the server",
-                    UNTRUSTED => "name the CA that signed it (tallygate: --ca-cert FILE)",
-                    OTHER_NAME => "use a name in the URL that the certificate is for",
-                    NO_CERTIFICATE => "show one (tallygate: --client-cert FILE --client-key FILE)",
-                    NO_TLS => "use the scheme without the second s: redis://",
-                    PERHAPS_NO_TLS => {
-                        "is the server up, and does it speak TLS? Without, it is redis://"
+                    UNTRUSTED => "trust the CA that signed it (tallygate: --ca-cert FILE)",
+                    OTHER_NAME => "use a host name in the URL that the certificate covers",
+                    NO_CERTIFICATE => {
+                        "provide one (tallygate: --client-cert FILE --client-key FILE)"
                     }
-                    _ => "is the server up, and are host, port and scheme right?",
+                    NO_TLS => "use redis:// instead of rediss://",
+                    TLS_TIMEOUT => {
+                        "is the server up, and does it support TLS? Without TLS, use redis://"
+                    }
+                    _ => "is the server up, and are host, port and scheme correct?",
                 },
             ),
-            Trouble::Overloaded => RedisError::new(
+            StoreFailure::Overloaded => RedisError::new(
                 Overloaded,
-                "too many requests are waiting for the server",
-                "it, or the way to it, is too slow for this traffic",
+                "too many requests are queued for the server",
+                "the server or the network is too slow for this traffic",
             ),
-            Trouble::Broken => RedisError::new(
+            StoreFailure::ConnectionLost => RedisError::new(
                 Unreachable,
                 "the connection broke",
-                "is the server up, and does it want TLS (rediss://)?",
+                "is the server up, and does it require TLS (rediss://)?",
             ),
-            Trouble::Silent => RedisError::new(
+            StoreFailure::TimedOut => RedisError::new(
                 Timeout,
-                "no answer in time",
-                "is the server hung, or the way to it cut?",
+                "no reply in time",
+                "does the server hang, or is the network down?",
             ),
-            Trouble::Garbled => RedisError::new(
+            StoreFailure::InvalidReply => RedisError::new(
                 Garbled,
-                "the answer makes no sense",
-                "is that a Redis or Valkey server, 6.2 or later?",
+                "the reply is invalid",
+                "is it a Redis or Valkey server, version 6.2 or later?",
             ),
         }
     }
 }
 
-impl From<Trouble> for StoreError {
-    fn from(trouble: Trouble) -> Self {
-        RedisError::from(trouble).into()
+impl From<StoreFailure> for StoreError {
+    fn from(failure: StoreFailure) -> Self {
+        RedisError::from(failure).into()
     }
 }

@@ -1,4 +1,4 @@
-//! What a counter is called in the store: injective, bounded, and never a secret in clear.
+//! The keys of counters in Redis: injective, bounded in length, and without secrets in clear text.
 
 use std::sync::Arc;
 
@@ -8,30 +8,29 @@ use tallygate_core::Quota;
 use crate::key::Key;
 use crate::limit::Limit;
 
-/// What every stored key begins with; the number is the format's version.
+/// The prefix of every key; the number is the version of the format.
 const PREFIX: &[u8] = b"tallygate:1:";
-/// The longest key part and the longest limit name that are written out; longer ones are hashed.
-const LONGEST: usize = 128;
+/// Longer keys, limit names and namespaces are hashed.
+const MAX_TEXT_BYTES: usize = 128;
 
-/// The names of one store's counters.
+/// The keys of one store.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    /// Between the prefix and the key, for stores that share a server.
+pub(super) struct Keyspace {
     namespace: Vec<u8>,
 }
 
-impl Names {
-    pub(super) fn within(namespace: &str) -> Self {
+impl Keyspace {
+    pub(super) fn new(namespace: &str) -> Self {
         let mut text = Vec::new();
         if !namespace.is_empty() {
-            bounded(&mut text, namespace.as_bytes());
+            write_bounded(&mut text, namespace.as_bytes());
             text.push(b':');
         }
-        Names { namespace: text }
+        Keyspace { namespace: text }
     }
 
-    /// Matches every name of this store and, under a namespace, no other.
-    pub(super) fn pattern(&self) -> Vec<u8> {
+    /// A `SCAN` pattern that matches every key of this store and, with a namespace, no other.
+    pub(super) fn scan_pattern(&self) -> Vec<u8> {
         let mut pattern = Vec::new();
         for &byte in [PREFIX, &self.namespace].concat().iter() {
             if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
@@ -43,104 +42,104 @@ impl Names {
         pattern
     }
 
-    /// Names the list of those who share the counters; no counter is called so, for want of braces.
-    pub(super) fn replicas(&self) -> Vec<u8> {
+    /// The key of the replica list. It has no braces, unlike every counter.
+    pub(super) fn replicas_key(&self) -> Vec<u8> {
         [PREFIX, &self.namespace, b"replicas"].concat()
     }
 
-    /// Names a counter: the key in braces, which say where in a cluster it lives, then the limit.
-    pub(super) fn counter(&self, key: &Key<'_>, limit: &Limit) -> Vec<u8> {
-        let mut name = Vec::with_capacity(64);
-        name.extend_from_slice(PREFIX);
-        name.extend_from_slice(&self.namespace);
-        name.push(b'{');
-        tag(&mut name, key);
-        name.push(b'}');
-        name.extend_from_slice(limit.suffix());
-        name
+    /// The key of a counter: the limited key in braces, which select the slot, then the limit.
+    pub(super) fn counter_key(&self, key: &Key<'_>, limit: &Limit) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.extend_from_slice(PREFIX);
+        out.extend_from_slice(&self.namespace);
+        out.push(b'{');
+        write_tag(&mut out, key);
+        out.push(b'}');
+        out.extend_from_slice(limit.suffix());
+        out
     }
 }
 
-/// What stands for a limit: the behaviour, the period, and the name if it is one of its own.
+/// The part of a key that identifies a limit: algorithm, period, and the name unless it is the default.
 pub(crate) fn suffix(name: &str, quota: &Quota) -> Arc<[u8]> {
     let mut suffix = vec![quota.algorithm().letter()];
     suffix.extend_from_slice(quota.period_text().as_bytes());
     if name != quota.default_name() {
         suffix.push(b':');
-        bounded(&mut suffix, name.as_bytes());
+        write_bounded(&mut suffix, name.as_bytes());
     }
     suffix.into()
 }
 
-/// Writes a key's parts, `|` between them. What is too long is hashed as a whole.
-fn tag(name: &mut Vec<u8>, key: &Key<'_>) {
-    let start = name.len();
+/// Writes a key's parts, separated by `|`. A key that is too long is hashed as a whole.
+fn write_tag(out: &mut Vec<u8>, key: &Key<'_>) {
+    let start = out.len();
     let mut parts = 0;
     for part in key.parts() {
         if parts > 0 {
-            name.push(b'|');
+            out.push(b'|');
         }
         if part.secret {
-            name.extend_from_slice(b"%#");
-            hash(name, part.bytes);
+            out.extend_from_slice(b"%#");
+            write_hash(out, part.bytes);
         } else {
-            escape(name, part.bytes);
+            write_escaped(out, part.bytes);
         }
         parts += 1;
     }
     if parts == 0 {
-        name.extend_from_slice(b"%0");
+        out.extend_from_slice(b"%0");
     }
-    if name.len() - start > LONGEST {
-        let whole = name.split_off(start);
-        name.extend_from_slice(b"%*");
-        hash(name, &whole);
+    if out.len() - start > MAX_TEXT_BYTES {
+        let whole = out.split_off(start);
+        out.extend_from_slice(b"%*");
+        write_hash(out, &whole);
     }
 }
 
-fn bounded(name: &mut Vec<u8>, text: &[u8]) {
-    if text.len() > LONGEST {
-        name.extend_from_slice(b"%*");
-        hash(name, text);
+fn write_bounded(out: &mut Vec<u8>, text: &[u8]) {
+    if text.len() > MAX_TEXT_BYTES {
+        out.extend_from_slice(b"%*");
+        write_hash(out, text);
     } else {
-        escape(name, text);
+        write_escaped(out, text);
     }
 }
 
-/// Writes bytes so that what the names are made of (`% { } | :`), and what no terminal shows,
-/// cannot occur in them. An empty text is `%_`.
-fn escape(name: &mut Vec<u8>, text: &[u8]) {
+/// Writes bytes, escaping the separators (`% { } |`), spaces and control characters. An empty text
+/// becomes `%_`.
+fn write_escaped(out: &mut Vec<u8>, text: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     if text.is_empty() {
-        name.extend_from_slice(b"%_");
+        out.extend_from_slice(b"%_");
     }
     let is_special = |byte: &u8| matches!(byte, b'%' | b'{' | b'}' | b'|' | 0..=b' ' | 0x7f);
     let mut rest = text;
     while let Some(at) = rest.iter().position(is_special) {
         let byte = usize::from(rest[at]);
-        name.extend_from_slice(&rest[..at]);
-        name.extend_from_slice(&[b'%', HEX[byte >> 4], HEX[byte & 15]]);
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(&[b'%', HEX[byte >> 4], HEX[byte & 15]]);
         rest = &rest[at + 1..];
     }
-    name.extend_from_slice(rest);
+    out.extend_from_slice(rest);
 }
 
-/// Writes 128 bits of a hash that nobody can aim at.
-fn hash(name: &mut Vec<u8>, text: &[u8]) {
+/// Writes 128 bits of a cryptographic hash.
+fn write_hash(out: &mut Vec<u8>, text: &[u8]) {
     for byte in &Sha256::digest(text)[..16] {
-        name.extend_from_slice(format!("{byte:02x}").as_bytes());
+        out.extend_from_slice(format!("{byte:02x}").as_bytes());
     }
 }
 
-/// Where in a cluster a key lives: a number below 16,384.
-pub(super) fn slot(name: &[u8]) -> u16 {
-    let open = name.iter().position(|&byte| byte == b'{');
+/// The slot of a key in a cluster.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    let open = key.iter().position(|&byte| byte == b'{');
     let tagged = open.and_then(|open| {
-        let inside = &name[open + 1..];
+        let inside = &key[open + 1..];
         let close = inside.iter().position(|&byte| byte == b'}')?;
         (close > 0).then(|| &inside[..close])
     });
-    crc16(tagged.unwrap_or(name)) % 16_384
+    crc16(tagged.unwrap_or(key)) % 16_384
 }
 
 /// CRC-16/XMODEM.
@@ -163,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    fn name(key: &Key<'_>, limit: &Limit) -> String {
-        String::from_utf8(Names::default().counter(key, limit)).unwrap()
+    fn counter_key(key: &Key<'_>, limit: &Limit) -> String {
+        String::from_utf8(Keyspace::default().counter_key(key, limit)).unwrap()
     }
 
     fn per_minute() -> Limit {
@@ -172,19 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_and_readable() {
+    fn keys_are_short_and_readable() {
         let limit = per_minute();
-        assert_eq!(name(&"user:42".into(), &limit), "tallygate:1:{user:42}cmin");
+        assert_eq!(
+            counter_key(&"user:42".into(), &limit),
+            "tallygate:1:{user:42}cmin"
+        );
         let login = Limit::named("login", *limit.quota());
         let key = Key::from_parts(["tenant", "", "a|b{c}"]);
         assert_eq!(
-            name(&key, &login),
+            counter_key(&key, &login),
             "tallygate:1:{tenant|%_|a%7cb%7bc%7d}cmin:login"
         );
     }
 
     #[test]
-    fn no_two_identities_meet() {
+    fn distinct_counters_have_distinct_keys() {
         let quotas = [
             "100/min",
             "fixed-window 100/min",
@@ -210,24 +212,24 @@ mod tests {
         let mut seen = HashMap::new();
         for (i, key) in keys.iter().enumerate() {
             for (j, limit) in limits.iter().enumerate() {
-                let name = Names::default().counter(key, limit);
-                assert!(name.len() < 320, "{} bytes", name.len());
-                let text = String::from_utf8_lossy(&name).into_owned();
-                assert_eq!(seen.insert(name, (i, j)), None, "{text} twice");
+                let stored = Keyspace::default().counter_key(key, limit);
+                assert!(stored.len() < 320, "{} bytes", stored.len());
+                let text = String::from_utf8_lossy(&stored).into_owned();
+                assert_eq!(seen.insert(stored, (i, j)), None, "{text} twice");
             }
         }
     }
 
     #[test]
-    fn a_secret_is_not_in_its_name() {
-        let name = name(&Key::from("tenant").and_secret("hunter2"), &per_minute());
-        assert!(name.starts_with("tallygate:1:{tenant|%#"), "{name}");
-        assert!(!name.contains("hunter2"));
+    fn a_secret_is_not_in_the_key() {
+        let key_text = counter_key(&Key::from("tenant").and_secret("hunter2"), &per_minute());
+        assert!(key_text.starts_with("tallygate:1:{tenant|%#"), "{key_text}");
+        assert!(!key_text.contains("hunter2"));
     }
 
     #[test]
-    fn slots_are_those_of_the_servers() {
-        // As CLUSTER KEYSLOT answers.
+    fn slots_match_the_servers() {
+        // As returned by CLUSTER KEYSLOT.
         assert_eq!(slot(b"foo"), 12182);
         assert_eq!(slot(b"x{foo}y{bar}"), 12182);
         assert_eq!(slot(b"foo{}{bar}"), 8363);

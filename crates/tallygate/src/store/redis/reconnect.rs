@@ -1,5 +1,5 @@
-//! Keeps a connection to one server, whichever that is at the moment. Connects again by itself,
-//! in the background, at a jittered pace; callers never do.
+//! Keeps a connection to one server. Reconnects in the background with jittered backoff, never on
+//! a caller's task.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,255 +8,269 @@ use redis::{ConnectionInfo, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connection::Lane;
-use super::connector::Settings;
-use super::error::Trouble;
-use super::url::{Host, Servers};
+use super::connection::Connection;
+use super::connector::Connector;
+use super::error::StoreFailure;
+use super::url::{Endpoints, Host};
 
-/// The pause after a first failure to connect, doubled with each, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// The backoff after the first failure to connect; it doubles up to the maximum.
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
-/// A connection that did not last so long counts as a failure to connect.
-const LASTING: Duration = Duration::from_secs(1);
+/// A connection that breaks sooner counts as a failure to connect.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a sign of life may take.
-const PROBE_WITHIN: Duration = Duration::from_millis(250);
-/// How often it is looked whether what was sent is answered.
-const WATCHED_EVERY: Duration = Duration::from_millis(250);
-/// Refused wherever a script that writes would be; changes nothing. Before version 7 the first
-/// line is no Lua, and the error it makes is a sign of life.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+/// How often a connection is checked for unanswered commands.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// Fails wherever a writing script would, and changes nothing. Before version 7 the first line is
+/// invalid Lua; the resulting error shows that the server is alive.
 const PROBE: &str = "#!lua\nreturn 1";
 
-/// Which server is wanted.
+/// Which server to connect to.
 #[derive(Clone, Debug)]
-pub(super) enum Goal {
-    /// The one that the URL names.
-    Named,
-    /// A server of a cluster.
+pub(super) enum Target {
+    /// The server, or the Sentinel master, in the URL.
+    Url,
+    /// A node of a cluster.
     Node(Host),
 }
 
-/// A connection that is kept up.
-pub(super) struct Link {
+/// A server and the connection that is kept to it.
+pub(super) struct Node {
     state: watch::Receiver<State>,
 }
 
 #[derive(Clone)]
 enum State {
     Connecting,
-    Up(Arc<Lane>),
-    Down(Trouble),
+    Up(Arc<Connection>),
+    Down(StoreFailure),
 }
 
-impl Link {
-    /// Begins to connect.
-    pub(super) fn keep(settings: Arc<Settings>, goal: Goal) -> Arc<Self> {
+impl Node {
+    /// Starts connecting in the background.
+    pub(super) fn connect(connector: Arc<Connector>, target: Target) -> Arc<Self> {
         let (sender, state) = watch::channel(State::Connecting);
-        let link = Arc::new(Link { state });
-        let runtime = settings.runtime.clone();
-        let keeper = Keeper {
-            settings,
-            goal,
+        let node = Arc::new(Node { state });
+        let runtime = connector.runtime.clone();
+        let reconnector = Reconnector {
+            connector,
+            target,
             state: sender,
-            alive: Arc::downgrade(&link),
+            node: Arc::downgrade(&node),
         };
-        runtime.spawn(keeper.run());
-        link
+        runtime.spawn(reconnector.run());
+        node
     }
 
-    /// The connection, once there is one; the trouble, if there is none to be had right now.
-    pub(super) async fn lane(&self) -> Result<Arc<Lane>, Trouble> {
+    /// Returns the connection, after waiting for an attempt to connect that is under way.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreFailure> {
         match &*self.state.borrow() {
-            State::Up(lane) => return Ok(Arc::clone(lane)),
-            State::Down(trouble) => return Err(trouble.clone()),
+            State::Up(connection) => return Ok(Arc::clone(connection)),
+            State::Down(failure) => return Err(failure.clone()),
             State::Connecting => {}
         }
         let mut state = self.state.clone();
         let known = |state: &State| !matches!(state, State::Connecting);
         match state.wait_for(known).await.as_deref() {
-            Ok(State::Up(lane)) => Ok(Arc::clone(lane)),
-            Ok(State::Down(trouble)) => Err(trouble.clone()),
-            Ok(State::Connecting) | Err(_) => Err(Trouble::Down("the store is closed")),
+            Ok(State::Up(connection)) => Ok(Arc::clone(connection)),
+            Ok(State::Down(failure)) => Err(failure.clone()),
+            Ok(State::Connecting) | Err(_) => {
+                Err(StoreFailure::NotConnected("the store is closed"))
+            }
         }
     }
 
-    /// Asks whether the server would take a write, and replaces the connection if it says nothing
-    /// or leads to the wrong server.
-    pub(super) async fn probe(&self) -> Result<(), Trouble> {
-        let lane = self.lane().await?;
-        let answer = probe(&lane, PROBE_WITHIN).await;
-        if let Err(Trouble::Broken | Trouble::Silent | Trouble::Garbled | Trouble::ReadOnly) =
-            answer
+    /// Checks whether the server accepts writes. Replaces the connection if the server does not
+    /// reply or is a replica.
+    pub(super) async fn probe(&self) -> Result<(), StoreFailure> {
+        let connection = self.connection().await?;
+        let result = probe(&connection, PROBE_TIMEOUT).await;
+        if let Err(
+            StoreFailure::ConnectionLost
+            | StoreFailure::TimedOut
+            | StoreFailure::InvalidReply
+            | StoreFailure::ReadOnly,
+        ) = result
         {
-            lane.doubt();
+            connection.mark_broken();
         }
-        answer
+        result
     }
 
-    /// Replaces the connection: it does not answer, or leads to the wrong server.
-    pub(super) fn distrust(&self) {
-        if let State::Up(lane) = &*self.state.borrow() {
-            lane.doubt();
+    /// Replaces the connection.
+    pub(super) fn mark_broken(&self) {
+        if let State::Up(connection) = &*self.state.borrow() {
+            connection.mark_broken();
         }
     }
 }
 
-async fn probe(lane: &Lane, within: Duration) -> Result<(), Trouble> {
-    let answer = timeout(within, takes_writes(lane)).await;
-    answer.unwrap_or(Err(Trouble::Silent))
+async fn probe(connection: &Connection, limit: Duration) -> Result<(), StoreFailure> {
+    let result = timeout(limit, check_writable(connection)).await;
+    result.unwrap_or(Err(StoreFailure::TimedOut))
 }
 
-/// Asks whether the server would take a write.
-pub(super) async fn takes_writes(lane: &Lane) -> Result<(), Trouble> {
+/// Checks whether the server accepts writes.
+pub(super) async fn check_writable(connection: &Connection) -> Result<(), StoreFailure> {
     let mut command = redis::cmd("EVAL");
     command.arg(PROBE).arg(0);
-    match lane.command(&command).await {
-        Ok(_) | Err(Trouble::Refused("ERR")) => Ok(()),
-        Err(trouble) => Err(trouble),
+    match connection.command(&command).await {
+        Ok(_) | Err(StoreFailure::Rejected("ERR")) => Ok(()),
+        Err(failure) => Err(failure),
     }
 }
 
-/// Waits until a connection falls silent: something was sent, nothing came back, and it gives no
-/// sign of life. Callers do not find out: they have stopped waiting long before.
-async fn silence(lane: &Lane, within: Duration) {
-    let (mut sent, mut heard) = lane.traffic();
+/// Waits until the server stops replying: a command was sent, no reply was received, and a probe
+/// times out. Callers cannot detect this, because their deadlines are shorter.
+async fn wait_unresponsive(connection: &Connection, limit: Duration) {
+    let (mut sent, mut received) = connection.traffic();
     loop {
-        sleep(WATCHED_EVERY).await;
-        let now = lane.traffic();
-        if now.0 > sent && now.1 == heard && probe(lane, within).await == Err(Trouble::Silent) {
+        sleep(WATCH_INTERVAL).await;
+        let now = connection.traffic();
+        if now.0 > sent
+            && now.1 == received
+            && probe(connection, limit).await == Err(StoreFailure::TimedOut)
+        {
             return;
         }
-        (sent, heard) = lane.traffic();
+        (sent, received) = connection.traffic();
     }
 }
 
-/// What runs in the background for as long as the link lives.
-struct Keeper {
-    settings: Arc<Settings>,
-    goal: Goal,
+/// The background task of a node; ends when the node is dropped.
+struct Reconnector {
+    connector: Arc<Connector>,
+    target: Target,
     state: watch::Sender<State>,
-    alive: Weak<Link>,
+    node: Weak<Node>,
 }
 
-impl Keeper {
+impl Reconnector {
     async fn run(self) {
-        let mut pause = FIRST_PAUSE;
-        while self.alive.strong_count() > 0 {
-            let trouble = match self.connect().await {
-                Ok(lane) => {
-                    let (lane, since) = (Arc::new(lane), Instant::now());
-                    self.state.send_replace(State::Up(Arc::clone(&lane)));
-                    let is_silent = tokio::select! {
-                        () = lane.doubted() => false,
-                        () = silence(&lane, self.settings.answer_within) => true,
+        let mut backoff = MIN_BACKOFF;
+        while self.node.strong_count() > 0 {
+            let failure = match self.connect().await {
+                Ok(connection) => {
+                    let (connection, since) = (Arc::new(connection), Instant::now());
+                    self.state.send_replace(State::Up(Arc::clone(&connection)));
+                    let unresponsive = tokio::select! {
+                        () = connection.wait_broken() => false,
+                        () = wait_unresponsive(&connection, self.connector.response_timeout) => true,
                         () = self.state.closed() => return,
                     };
-                    let lasted = since.elapsed() >= LASTING;
-                    if lasted {
-                        pause = FIRST_PAUSE;
+                    let stable = since.elapsed() >= STABLE_AFTER;
+                    if stable {
+                        backoff = MIN_BACKOFF;
                     }
-                    // Whoever comes now may wait for the next one, unless that may take long.
-                    self.state.send_replace(if is_silent || !lasted {
-                        State::Down(Trouble::Down("the last one is no good any more"))
+                    // Callers wait for the next connection, unless that may take long.
+                    self.state.send_replace(if unresponsive || !stable {
+                        State::Down(StoreFailure::NotConnected("the connection is unusable"))
                     } else {
                         State::Connecting
                     });
-                    lane.close();
-                    if lasted {
+                    connection.close();
+                    if stable {
                         continue;
                     }
-                    Trouble::Down("the last one was lost at once")
+                    StoreFailure::NotConnected("the connection was lost immediately")
                 }
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            self.state.send_replace(State::Down(trouble));
+            self.state.send_replace(State::Down(failure));
             tokio::select! {
-                () = sleep(jittered(pause)) => {}
+                () = sleep(jittered(backoff)) => {}
                 () = self.state.closed() => return,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
-    async fn connect(&self) -> Result<Lane, Trouble> {
-        let address = &self.settings.address;
-        let info = match (&self.goal, &address.servers) {
-            (Goal::Node(host), _) | (Goal::Named, Servers::Single(host)) => address.info(host),
-            (Goal::Named, Servers::Socket(path)) => address.socket_info(path),
-            (Goal::Named, Servers::Sentinel { sentinels, master }) => {
-                let host = self.master(sentinels, master).await?;
-                address.info(&host)
+    async fn connect(&self) -> Result<Connection, StoreFailure> {
+        let url = &self.connector.url;
+        let info = match (&self.target, &url.endpoints) {
+            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => url.info(host),
+            (Target::Url, Endpoints::Socket(path)) => url.socket_info(path),
+            (Target::Url, Endpoints::Sentinel { sentinels, master }) => {
+                let host = self.find_master(sentinels, master).await?;
+                url.info(&host)
             }
-            (Goal::Named, Servers::Cluster(_)) => {
-                Err(super::RedisError::url("a cluster has no one server"))
-            }
+            (Target::Url, Endpoints::Cluster(_)) => Err(super::RedisError::invalid_url(
+                "a cluster has more than one server",
+            )),
         };
-        let info = info.map_err(|_| Trouble::Refused("ERR"))?;
-        let doubt = Arc::new(Notify::new());
-        let connection = self.settings.connect(info, Arc::clone(&doubt)).await?;
-        let by_slot = matches!(self.goal, Goal::Node(_));
-        let lane = Lane::new(connection, &self.settings, by_slot, doubt);
-        if matches!(address.servers, Servers::Sentinel { .. }) {
-            master_only(&lane).await?;
+        let info = info.map_err(|_| StoreFailure::Rejected("ERR"))?;
+        let broken = Arc::new(Notify::new());
+        let client = self.connector.connect(info, Arc::clone(&broken)).await?;
+        let by_slot = matches!(self.target, Target::Node(_));
+        let connection = Connection::new(client, &self.connector, by_slot, broken);
+        if matches!(url.endpoints, Endpoints::Sentinel { .. }) {
+            check_is_master(&connection).await?;
         }
-        Ok(lane)
+        Ok(connection)
     }
 
-    /// Asks the sentinels, one after another, which server is the master.
-    async fn master(&self, sentinels: &[Host], name: &str) -> Result<Host, Trouble> {
-        let mut trouble = Trouble::Down("no sentinel answers");
+    /// Queries the sentinels in turn for the master's address.
+    async fn find_master(&self, sentinels: &[Host], name: &str) -> Result<Host, StoreFailure> {
+        let mut failure = StoreFailure::NotConnected("no sentinel replies");
         for sentinel in sentinels {
-            let info = self.settings.address.sentinel_info(sentinel);
-            let info: ConnectionInfo = info.map_err(|_| Trouble::Refused("ERR"))?;
-            match self.ask_sentinel(info, name).await {
+            let info = self.connector.url.sentinel_info(sentinel);
+            let info = info.map_err(|_| StoreFailure::Rejected("ERR"))?;
+            match self.query_sentinel(info, name).await {
                 Ok(host) => return Ok(host),
-                Err(Trouble::Down(_)) => {}
-                Err(other) => trouble = other,
+                Err(StoreFailure::NotConnected(_)) => {}
+                Err(other) => failure = other,
             }
         }
-        Err(trouble)
+        Err(failure)
     }
 
-    async fn ask_sentinel(&self, info: ConnectionInfo, name: &str) -> Result<Host, Trouble> {
-        let connection = self.settings.connect(info, Arc::default()).await?;
-        let lane = Lane::new(connection, &self.settings, false, Arc::default());
+    async fn query_sentinel(
+        &self,
+        info: ConnectionInfo,
+        master: &str,
+    ) -> Result<Host, StoreFailure> {
+        let client = self.connector.connect(info, Arc::default()).await?;
+        let connection = Connection::new(client, &self.connector, false, Arc::default());
         let mut command = redis::cmd("SENTINEL");
-        command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        let reply = match lane.command(&command).await {
-            Err(Trouble::Refused("ERR")) => return Err(Trouble::Refused("SENTINEL")),
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+        let reply = match connection.command(&command).await {
+            Err(StoreFailure::Rejected("ERR")) => return Err(StoreFailure::Rejected("SENTINEL")),
             other => other?,
         };
         match reply {
             Value::Array(parts) => {
                 let mut text = parts.into_iter().map(redis::from_redis_value::<String>);
                 let (Some(Ok(name)), Some(Ok(port))) = (text.next(), text.next()) else {
-                    return Err(Trouble::Garbled);
+                    return Err(StoreFailure::InvalidReply);
                 };
-                let port = port.parse().map_err(|_| Trouble::Garbled)?;
+                let port = port.parse().map_err(|_| StoreFailure::InvalidReply)?;
                 Ok(Host { name, port })
             }
-            Value::Nil => Err(Trouble::Refused("MASTER")),
-            _ => Err(Trouble::Garbled),
+            Value::Nil => Err(StoreFailure::Rejected("MASTER")),
+            _ => Err(StoreFailure::InvalidReply),
         }
     }
 }
 
-/// Half to one and a half of a pause: servers that lost it together do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    pause / 2 + pause * fastrand::u32(..1_000) / 1_000
+/// Half to one and a half times a delay, so that many clients do not reconnect together.
+fn jittered(delay: Duration) -> Duration {
+    delay / 2 + delay * fastrand::u32(..1_000) / 1_000
 }
 
-/// A sentinel may still name the old master while the servers have moved on.
-async fn master_only(lane: &Lane) -> Result<(), Trouble> {
-    let role = lane.command(&redis::cmd("ROLE")).await?;
+/// A sentinel may still name the old master after a failover.
+async fn check_is_master(connection: &Connection) -> Result<(), StoreFailure> {
+    let role = connection.command(&redis::cmd("ROLE")).await?;
     let first = match role {
         Value::Array(parts) => parts.into_iter().next(),
         _ => None,
     };
     match first.map(redis::from_redis_value::<String>) {
         Some(Ok(role)) if role == "master" => Ok(()),
-        Some(Ok(_)) => Err(Trouble::Down("the sentinels still name the old master")),
-        Some(Err(_)) | None => Err(Trouble::Garbled),
+        Some(Ok(_)) => Err(StoreFailure::NotConnected(
+            "the sentinels still name the old master",
+        )),
+        Some(Err(_)) | None => Err(StoreFailure::InvalidReply),
     }
 }

@@ -1,5 +1,5 @@
--- Who shares the counters: each process says now and then that it is there.
--- KEYS[1] those seen lately, by when; ARGV: who, and after how many milliseconds one is gone.
+-- Records a heartbeat and returns the number of live processes.
+-- KEYS[1]: processes by time of their last heartbeat. ARGV: process, expiry in milliseconds.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])

@@ -1,5 +1,5 @@
-//! Counts the processes that share the counters, so that each can take its share when the store
-//! fails. Knows nothing of limits.
+//! Counts the processes that share the counters, so that each can admit its share when the store
+//! fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,62 +8,58 @@ use std::time::Duration;
 use redis::Value;
 use tokio::runtime::Handle;
 
-use super::error::Trouble;
-use super::{Inner, Reached, keys};
+use super::error::StoreFailure;
+use super::{Inner, keys};
 
-/// How often a process says that it is there.
-const EVERY: Duration = Duration::from_secs(2);
-/// After how many milliseconds of silence it is gone.
-const GONE_AFTER_MS: u32 = 7_000;
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// A process without a heartbeat for so long is gone.
+const EXPIRY_MS: u32 = 7_000;
 
 #[derive(Default)]
 pub(super) struct Replicas {
     started: AtomicBool,
-    /// As last counted; 0 before that.
-    counted: AtomicU32,
+    /// 0 before the first count.
+    count: AtomicU32,
 }
 
 impl Replicas {
-    pub(super) fn counted(&self) -> Option<u32> {
-        Some(self.counted.load(Ordering::Relaxed)).filter(|&count| count > 0)
+    pub(super) fn count(&self) -> Option<u32> {
+        Some(self.count.load(Ordering::Relaxed)).filter(|&count| count > 0)
     }
 }
 
 impl Inner {
-    /// Begins to count, once, for as long as the store lives.
+    /// Starts the heartbeat, once; it ends with the store.
     pub(super) fn count_replicas(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
         if !self.replicas.started.swap(true, Ordering::Relaxed) {
-            runtime.spawn(keep_counting(Arc::downgrade(self)));
+            runtime.spawn(send_heartbeats(Arc::downgrade(self)));
         }
     }
 
-    async fn say_present(&self, who: &str) -> Result<u32, Trouble> {
-        let key = self.names.replicas();
+    async fn heartbeat(&self, process: &str) -> Result<u32, StoreFailure> {
+        let key = self.keyspace.replicas_key();
         let mut command = redis::cmd("EVAL");
         command.arg(include_str!("replicas.lua")).arg(1).arg(&key);
-        command.arg(who).arg(GONE_AFTER_MS);
-        let lane = match &self.servers {
-            Reached::One(link) => link.lane().await?,
-            Reached::Many(cluster) => cluster.lane(keys::slot(&key)).await?,
-        };
-        match lane.command(&command).await? {
-            Value::Int(count) => u32::try_from(count).map_err(|_| Trouble::Garbled),
-            _ => Err(Trouble::Garbled),
+        command.arg(process).arg(EXPIRY_MS);
+        let connection = self.connection(keys::slot(&key)).await?;
+        match connection.command(&command).await? {
+            Value::Int(count) => u32::try_from(count).map_err(|_| StoreFailure::InvalidReply),
+            _ => Err(StoreFailure::InvalidReply),
         }
     }
 }
 
-async fn keep_counting(store: Weak<Inner>) {
-    let who = format!("{:016x}", fastrand::u64(..));
+async fn send_heartbeats(store: Weak<Inner>) {
+    let process = format!("{:016x}", fastrand::u64(..));
     while let Some(inner) = store.upgrade() {
-        // While the store is silent, the last count stands.
-        if let Ok(count) = inner.say_present(&who).await {
-            inner.replicas.counted.store(count, Ordering::Relaxed);
+        // While the store fails, the last count stays.
+        if let Ok(count) = inner.heartbeat(&process).await {
+            inner.replicas.count.store(count, Ordering::Relaxed);
         }
         drop(inner);
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }

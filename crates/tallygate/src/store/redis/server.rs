@@ -1,94 +1,92 @@
-//! A look at the servers behind a store, for those who look after them. Knows no limit and no
-//! counter; what a server says is passed on as it said it.
+//! The servers behind a store, for administration tools: connection details and raw commands.
 
 use std::sync::Arc;
 
 use redis::Value;
 
-use super::compatibility::no_cluster;
-use super::error::{RedisError, Trouble};
-use super::reconnect::Link;
-use super::{Reached, RedisStore};
+use super::compatibility::cluster_failure;
+use super::error::{RedisError, StoreFailure};
+use super::reconnect::Node;
+use super::url::Host;
+use super::{Backend, RedisStore};
 
-/// How the servers of a store are arranged, as its URL says.
+/// How the servers of a store are deployed, according to its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrangement {
+pub enum Topology {
     /// One server.
     Single,
-    /// One server, reached by a socket of this machine.
+    /// One server, over a Unix socket.
     Socket,
-    /// A master that sentinels watch over.
+    /// A master monitored by Sentinel.
     Sentinel,
     /// A cluster.
     Cluster,
 }
 
-/// One server that holds counters of a [`RedisStore`].
-///
-/// For tools that look after the servers; limits need none of this.
+/// One server that holds counters of a [`RedisStore`], for administration tools.
 pub struct RedisServer {
     address: String,
-    link: Arc<Link>,
+    node: Arc<Node>,
 }
 
-/// What a server answers.
+/// A server's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reply {
-    /// Nothing.
+pub enum RedisReply {
+    /// Null.
     Nil,
-    /// A whole number.
+    /// An integer.
     Number(i64),
-    /// A text; what is no UTF-8 in it is replaced.
+    /// A string; invalid UTF-8 is replaced.
     Text(String),
-    /// A list, or a map as a list of names and values.
-    List(Vec<Reply>),
+    /// An array, or a map as alternating keys and values.
+    List(Vec<RedisReply>),
 }
 
 impl RedisStore {
-    /// How the servers are arranged, as the URL says.
-    pub fn arrangement(&self) -> Arrangement {
-        self.inner.place.arrangement
+    /// How the servers are deployed, according to the URL.
+    pub fn topology(&self) -> Topology {
+        self.inner.url.topology
     }
 
-    /// Whether connections are encrypted, as the URL says.
+    /// Whether the URL asks for TLS.
     pub fn is_encrypted(&self) -> bool {
-        self.inner.place.encrypted
+        self.inner.url.encrypted
     }
 
-    /// The user that is signed in, as the URL says; none is the one called `default`.
+    /// The user in the URL; `None` means `default`.
     pub fn user(&self) -> Option<&str> {
-        self.inner.place.user.as_deref()
+        self.inner.url.user.as_deref()
     }
 
-    /// The servers that hold counters right now: one, or every master of a cluster.
+    /// The servers that hold counters now: one, or every master of a cluster.
     ///
     /// # Errors
-    /// When none can be reached. Of a cluster some may still be out of reach, as their first
-    /// command tells.
+    /// When none can be reached. Single masters of a cluster may still be unreachable; their
+    /// first command fails then.
     pub async fn servers(&self) -> Result<Vec<RedisServer>, RedisError> {
-        match &self.inner.servers {
-            Reached::One(link) => {
-                link.lane().await?;
+        match &self.inner.backend {
+            Backend::Single(node) => {
+                node.connection().await?;
                 Ok(vec![RedisServer {
-                    address: self.inner.place.name.clone(),
-                    link: Arc::clone(link),
+                    address: self.inner.url.name.clone(),
+                    node: Arc::clone(node),
                 }])
             }
-            Reached::Many(cluster) => {
-                let holders = cluster.holders().await.map_err(no_cluster)?;
-                let server = |(host, link): (super::url::Host, _)| RedisServer {
+            Backend::Cluster(cluster) => {
+                let masters = cluster.masters().await.map_err(cluster_failure)?;
+                let server = |(host, node): (Host, _)| RedisServer {
                     address: host.to_string(),
-                    link,
+                    node,
                 };
-                Ok(holders.into_iter().map(server).collect())
+                Ok(masters.into_iter().map(server).collect())
             }
         }
     }
 }
 
 impl RedisServer {
-    /// Its host and port, its socket, or the name that sentinels know it by.
+    /// Its host and port, its socket, or its Sentinel master name.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -96,14 +94,14 @@ impl RedisServer {
     /// Sends a command, once.
     ///
     /// # Errors
-    /// When it is refused or not answered.
-    pub async fn command(&self, words: &[&str]) -> Result<Reply, RedisError> {
+    /// When it fails or gets no reply.
+    pub async fn command(&self, arguments: &[&str]) -> Result<RedisReply, RedisError> {
         let mut command = redis::Cmd::new();
-        for word in words {
-            command.arg(word);
+        for argument in arguments {
+            command.arg(argument);
         }
-        let lane = self.link.lane().await?;
-        Ok(reply(lane.command(&command).await?)?)
+        let connection = self.node.connection().await?;
+        Ok(parse_reply(connection.command(&command).await?)?)
     }
 }
 
@@ -115,24 +113,25 @@ impl std::fmt::Debug for RedisServer {
     }
 }
 
-fn reply(value: Value) -> Result<Reply, Trouble> {
-    let text = |bytes: &[u8]| Reply::Text(String::from_utf8_lossy(bytes).into_owned());
+fn parse_reply(value: Value) -> Result<RedisReply, StoreFailure> {
+    let text = |bytes: &[u8]| RedisReply::Text(String::from_utf8_lossy(bytes).into_owned());
     let list = |values: Vec<Value>| {
-        let replies: Result<Vec<Reply>, Trouble> = values.into_iter().map(reply).collect();
-        Ok(Reply::List(replies?))
+        let replies: Result<Vec<RedisReply>, StoreFailure> =
+            values.into_iter().map(parse_reply).collect();
+        Ok(RedisReply::List(replies?))
     };
     match value {
-        Value::Nil => Ok(Reply::Nil),
-        Value::Int(number) => Ok(Reply::Number(number)),
-        Value::Boolean(yes) => Ok(Reply::Number(yes.into())),
-        Value::Okay => Ok(Reply::Text("OK".to_owned())),
+        Value::Nil => Ok(RedisReply::Nil),
+        Value::Int(number) => Ok(RedisReply::Number(number)),
+        Value::Boolean(yes) => Ok(RedisReply::Number(yes.into())),
+        Value::Okay => Ok(RedisReply::Text("OK".to_owned())),
         Value::BulkString(bytes) => Ok(text(&bytes)),
-        Value::SimpleString(said) => Ok(Reply::Text(said)),
-        Value::VerbatimString { text, .. } => Ok(Reply::Text(text)),
-        Value::Double(number) => Ok(Reply::Text(number.to_string())),
+        Value::SimpleString(text) => Ok(RedisReply::Text(text)),
+        Value::VerbatimString { text, .. } => Ok(RedisReply::Text(text)),
+        Value::Double(number) => Ok(RedisReply::Text(number.to_string())),
         Value::Array(values) | Value::Set(values) => list(values),
         Value::Map(pairs) => list(pairs.into_iter().flat_map(<[Value; 2]>::from).collect()),
-        Value::ServerError(error) => Err(Trouble::from(&redis::RedisError::from(error))),
-        _ => Err(Trouble::Garbled),
+        Value::ServerError(error) => Err(StoreFailure::from(&redis::RedisError::from(error))),
+        _ => Err(StoreFailure::InvalidReply),
     }
 }

@@ -1,35 +1,39 @@
-//! A look at a counter as a server stores it. Changes nothing, and decides nothing on what it sees.
+//! Reads one counter without changing it.
 
 use std::sync::Arc;
 
 use redis::Value;
 use tallygate_core::{Quota, State, Verb, lua};
 
-use super::command::Call;
-use super::error::Trouble;
-use super::{Inner, Reached, RedisStore};
+use super::command::ScriptCall;
+use super::error::StoreFailure;
+use super::{Inner, RedisStore};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::store::{Look, StoreError};
 
 impl RedisStore {
-    /// Looks at the counter of a key and a limit, on the server's clock. The entries of a log are
-    /// read a moment after the rest.
+    /// Reads the counter of a key and a limit, by the server's clock. The entries of a log are
+    /// read by a second command, and may be newer than the time returned.
     ///
     /// # Errors
     /// When the counter cannot be reached.
     pub async fn look(&self, key: &Key<'_>, limit: &Limit) -> Result<Look, StoreError> {
         let request = Request::new(key, limit).verb(Verb::Peek).cost(0);
-        let call = Arc::new(Call::of(&self.inner.names, &request, None));
+        let call = Arc::new(ScriptCall::from_request(
+            &self.inner.keyspace,
+            &request,
+            None,
+        ));
         Ok(self.inner.look(call).await?)
     }
 }
 
 impl Inner {
-    async fn look(&self, call: Arc<Call>) -> Result<Look, Trouble> {
-        let answer = self.send(Arc::clone(&call)).await?;
-        let found = call.found(answer).next().ok_or(Trouble::Garbled)?;
+    async fn look(&self, call: Arc<ScriptCall>) -> Result<Look, StoreFailure> {
+        let reply = self.send(Arc::clone(&call)).await?;
+        let found = call.found(reply).next().ok_or(StoreFailure::InvalidReply)?;
         let (quota, now_us) = (found.quota, found.now_us);
         let state = match found.state {
             State::New => State::New,
@@ -40,22 +44,19 @@ impl Inner {
         Ok(Look { now_us, view })
     }
 
-    async fn stored_log(&self, call: &Call, quota: &Quota) -> Result<State, Trouble> {
-        let lane = match &self.servers {
-            Reached::One(link) => link.lane().await?,
-            Reached::Many(cluster) => cluster.lane(call.slot()).await?,
-        };
-        let name = call.names().next().ok_or(Trouble::Garbled)?;
-        // As scripts read it, so that no right is needed that they do without.
-        let read = redis::cmd("GETRANGE").arg(name).arg(0).arg(-1).take();
-        match lane.command(&read).await? {
-            // It expired in between.
+    async fn stored_log(&self, call: &ScriptCall, quota: &Quota) -> Result<State, StoreFailure> {
+        let connection = self.connection(call.slot()).await?;
+        let key = call.keys().next().ok_or(StoreFailure::InvalidReply)?;
+        // GETRANGE, as in the scripts: it needs no further permission.
+        let read = redis::cmd("GETRANGE").arg(key).arg(0).arg(-1).take();
+        match connection.command(&read).await? {
+            // It has expired since the first command.
             Value::BulkString(stored) if stored.is_empty() => Ok(State::New),
             Value::BulkString(stored) => {
-                let log = lua::read_log(quota, &stored).ok_or(Trouble::Garbled)?;
+                let log = lua::read_log(quota, &stored).ok_or(StoreFailure::InvalidReply)?;
                 Ok(State::Log(log))
             }
-            _ => Err(Trouble::Garbled),
+            _ => Err(StoreFailure::InvalidReply),
         }
     }
 }

@@ -1,27 +1,25 @@
-//! Takes back what a decision took: one call for the counters of a slot that were taken from at one
-//! moment. Knows no connection.
+//! Undoes decisions: one call per slot and charge time.
 
 use std::collections::BTreeMap;
-use std::iter::once;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tallygate_core::MAX_TIME_US;
 use tallygate_core::lua::Operation;
 
-use super::command::{self, Call};
-use super::error::Trouble;
-use super::{Inner, Reached, RedisStore, keys};
+use super::command::{ScriptCall, counter_id};
+use super::error::StoreFailure;
+use super::{Backend, Inner, RedisStore, keys};
 use crate::decision::Decision;
 use crate::request::Request;
 use crate::store::StoreError;
 
 impl RedisStore {
-    /// Takes back what a decision took for a request, at a supplied time instead of the server's:
-    /// see [`Limiter::undo`](crate::Limiter::undo).
+    /// Undoes a decision at a supplied time instead of the server's; see
+    /// [`Limiter::undo`](crate::Limiter::undo).
     ///
     /// # Errors
-    /// When the counters cannot be reached; how much was taken back is not known then.
+    /// When the counters cannot be reached; how much was refunded is unknown then.
     pub async fn undo_at(
         &self,
         request: &Request<'_>,
@@ -29,59 +27,62 @@ impl RedisStore {
         now_us: u64,
     ) -> Result<(), StoreError> {
         let at = now_us.min(MAX_TIME_US);
-        let calls = self.inner.undoing(request, decision, Some(at));
+        let calls = self.inner.undo_calls(request, decision, Some(at));
         Ok(self.inner.undo(calls).await?)
     }
 }
 
 impl Inner {
-    /// The calls that take back what a decision took.
-    pub(super) fn undoing(
+    /// Builds the calls that undo a decision.
+    pub(super) fn undo_calls(
         &self,
         request: &Request<'_>,
         decision: &Decision,
         at_us: Option<u64>,
-    ) -> Vec<Arc<Call>> {
+    ) -> Vec<Arc<ScriptCall>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for asked in request.asked() {
-            let units = decision.took(asked);
-            let name = self.names.counter(&asked.key, asked.limit);
+        for check in request.asked() {
+            let units = decision.took(check);
+            let key = self.keyspace.counter_key(&check.key, check.limit);
             if units > 0
-                && let Some(taken_us) = decision.taken_from_us(|| command::mark(&name))
+                && let Some(taken_us) = decision.taken_from_us(|| counter_id(&key))
             {
-                let slot = match self.servers {
-                    Reached::One(_) => 0,
-                    Reached::Many(_) => keys::slot(&name),
+                let slot = match self.backend {
+                    Backend::Single(_) => 0,
+                    Backend::Cluster(_) => keys::slot(&key),
                 };
                 let group = groups.entry((slot, taken_us)).or_default();
-                group.push((name, *asked.limit.quota(), units));
+                group.push((key, *check.limit.quota(), units));
             }
         }
-        let call = |((_, taken_us), limits): (_, Vec<_>)| {
-            let ask = Operation::Undo { taken_us };
-            Arc::new(Call::new(limits.into_iter(), ask, at_us))
+        let call = |((_, taken_us), counters): (_, Vec<_>)| {
+            let operation = Operation::Undo { taken_us };
+            Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
         };
         groups.into_iter().map(call).collect()
     }
 
-    /// Makes them, side by side. What is lost is not repeated: it might give back twice.
-    pub(super) async fn undo(&self, calls: Vec<Arc<Call>>) -> Result<(), Trouble> {
-        let made = join_all(calls.into_iter().map(|call| self.undo_of_slot(call))).await;
-        made.into_iter().collect()
+    /// Sends the calls in parallel. A lost one is not repeated: it might have run.
+    pub(super) async fn undo(&self, calls: Vec<Arc<ScriptCall>>) -> Result<(), StoreFailure> {
+        let results = join_all(calls.into_iter().map(|call| self.send_undo(call))).await;
+        results.into_iter().collect()
     }
 
-    async fn undo_of_slot(&self, call: Arc<Call>) -> Result<(), Trouble> {
+    async fn send_undo(&self, call: Arc<ScriptCall>) -> Result<(), StoreFailure> {
         match self.send(Arc::clone(&call)).await {
-            // Not run: its counters are on their way, and each is at one of two servers.
-            Err(Trouble::TryAgain) if call.len() > 1 => {
-                let each = call.limits().iter().map(|limit| {
-                    let limit = once((limit.name.clone(), limit.quota, limit.cost));
-                    self.send(Arc::new(Call::new(limit, call.ask(), call.at_us())))
+            // Did not run: a slot migration has moved some of its counters.
+            Err(StoreFailure::TryAgain) if call.len() > 1 => {
+                let (operation, at) = (call.operation(), call.at_us());
+                let singles = call.counters().iter().map(|counter| {
+                    let single = ScriptCall::single(counter, counter.cost, operation, at);
+                    self.send(Arc::new(single))
                 });
-                let made = join_all(each).await;
-                made.into_iter().try_for_each(|made| made.map(|_| ()))
+                let results = join_all(singles).await;
+                results
+                    .into_iter()
+                    .try_for_each(|result| result.map(|_| ()))
             }
-            made => made.map(|_| ()),
+            result => result.map(|_| ()),
         }
     }
 }

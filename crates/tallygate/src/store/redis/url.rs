@@ -1,4 +1,4 @@
-//! Where the servers are: the text of a store's URL, checked once. Knows no connection.
+//! Parses a store's URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,17 +8,15 @@ use redis::{
 };
 
 use super::error::RedisError;
-use super::{Arrangement, Place};
+use super::{Topology, UrlSummary};
 
-/// The port of a server that names none.
-const PORT: u16 = 6379;
-/// The port of a sentinel that names none.
-const SENTINEL_PORT: u16 = 26379;
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// How the servers are arranged, and how to sign in to them.
+/// A parsed URL: the servers and the credentials.
 #[derive(Clone)]
-pub(super) struct Address {
-    pub(super) servers: Servers,
+pub(super) struct StoreUrl {
+    pub(super) endpoints: Endpoints,
     pub(super) tls: bool,
     username: Option<String>,
     password: Option<String>,
@@ -26,7 +24,7 @@ pub(super) struct Address {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Servers {
+pub(super) enum Endpoints {
     Single(Host),
     Socket(PathBuf),
     Sentinel {
@@ -36,7 +34,7 @@ pub(super) enum Servers {
     Cluster(Vec<Host>),
 }
 
-/// A name or address, and a port.
+/// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) name: String,
@@ -68,24 +66,24 @@ impl Host {
             None => return None,
         };
         let valid = |c: char| !c.is_whitespace() && !c.is_control() && c != '@';
-        let named = !name.is_empty() && name.chars().all(valid);
-        named.then(|| Host {
+        let is_name = !name.is_empty() && name.chars().all(valid);
+        is_name.then(|| Host {
             name: name.to_owned(),
             port,
         })
     }
 }
 
-impl Address {
-    /// Reads a URL. What it says about a bad one never repeats the URL: it may hold a password.
+impl StoreUrl {
+    /// Parses a URL. Errors never repeat the URL: it may hold a password.
     pub(super) fn parse(url: &str) -> Result<Self, RedisError> {
-        let wrong = |why: &str| RedisError::url(why);
+        let invalid = |reason: &str| RedisError::invalid_url(reason);
         let (scheme, rest) = url
             .split_once("://")
-            .ok_or_else(|| wrong("there is no `://` in it"))?;
+            .ok_or_else(|| invalid("it has no `://`"))?;
         if rest.contains(['?', '#']) {
-            return Err(wrong(
-                "options after `?` or `#` are not known; set them in code",
+            return Err(invalid(
+                "options after `?` or `#` are not supported; set them in code",
             ));
         }
         let (before, path) = match scheme {
@@ -97,97 +95,97 @@ impl Address {
         };
         let (account, hosts) = before.rsplit_once('@').unwrap_or(("", before));
         let (username, password) = match account.split_once(':') {
-            Some((user, password)) => (decoded(user)?, decoded(password)?),
-            None => (decoded(account)?, None),
+            Some((user, password)) => (decode(user)?, decode(password)?),
+            None => (decode(account)?, None),
         };
-        let mut address = Address {
-            servers: Servers::Cluster(Vec::new()),
+        let mut parsed = StoreUrl {
+            endpoints: Endpoints::Cluster(Vec::new()),
             tls: scheme.starts_with("rediss") || scheme.starts_with("valkeys"),
             username,
             password,
             database: 0,
         };
         let list = |port: u16| {
-            let each = hosts.split(',').map(|text| Host::parse(text, port));
-            let list: Option<Vec<Host>> = each.collect();
-            list.ok_or_else(|| wrong("a host is not `name`, `name:port` or `[address]:port`"))
+            let parsed = hosts.split(',').map(|text| Host::parse(text, port));
+            let list: Option<Vec<Host>> = parsed.collect();
+            list.ok_or_else(|| invalid("a host is not `name`, `name:port` or `[address]:port`"))
         };
         let database = |text: &str| match text {
             "" => Ok(0),
             digits => digits
                 .parse::<u16>()
                 .map(i64::from)
-                .map_err(|_| wrong("the database after `/` is not a number")),
+                .map_err(|_| invalid("the database after `/` is not a number")),
         };
-        address.servers = match scheme {
+        parsed.endpoints = match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" => {
-                address.database = database(path)?;
-                let mut hosts = list(PORT)?;
+                parsed.database = database(path)?;
+                let mut hosts = list(DEFAULT_PORT)?;
                 if hosts.len() > 1 {
-                    return Err(wrong(
+                    return Err(invalid(
                         "several hosts need redis-cluster:// or redis-sentinel://",
                     ));
                 }
-                Servers::Single(hosts.remove(0))
+                Endpoints::Single(hosts.remove(0))
             }
             "unix" | "redis+unix" | "valkey+unix" => {
                 if !path.starts_with('/') {
-                    return Err(wrong(
-                        "a socket needs its whole path: unix:///run/redis.sock",
+                    return Err(invalid(
+                        "a socket needs an absolute path: unix:///run/redis.sock",
                     ));
                 }
-                Servers::Socket(PathBuf::from(path))
+                Endpoints::Socket(PathBuf::from(path))
             }
             "redis-sentinel" | "rediss-sentinel" | "valkey-sentinel" | "valkeys-sentinel" => {
                 let (master, number) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
-                    return Err(wrong(
+                    return Err(invalid(
                         "the master's name is missing: redis-sentinel://host:26379/mymaster",
                     ));
                 }
-                address.database = database(number)?;
-                Servers::Sentinel {
-                    sentinels: list(SENTINEL_PORT)?,
+                parsed.database = database(number)?;
+                Endpoints::Sentinel {
+                    sentinels: list(DEFAULT_SENTINEL_PORT)?,
                     master: master.to_owned(),
                 }
             }
             "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "valkeys-cluster" => {
                 if database(path)? != 0 {
-                    return Err(wrong("a cluster has no databases but 0"));
+                    return Err(invalid("a cluster has only database 0"));
                 }
-                Servers::Cluster(list(PORT)?)
+                Endpoints::Cluster(list(DEFAULT_PORT)?)
             }
             _ => {
-                return Err(wrong(
-                    "its scheme is none of redis, rediss, unix, redis-sentinel, rediss-sentinel, \
+                return Err(invalid(
+                    "the scheme is none of redis, rediss, unix, redis-sentinel, rediss-sentinel, \
                      redis-cluster, rediss-cluster",
                 ));
             }
         };
-        Ok(address)
+        Ok(parsed)
     }
 
-    /// What may be told of it: everything but the password.
-    pub(super) fn place(&self) -> Place {
+    /// Everything but the password.
+    pub(super) fn summary(&self) -> UrlSummary {
         let list = |hosts: &[Host]| {
-            let each: Vec<String> = hosts.iter().map(Host::to_string).collect();
-            each.join(",")
+            let names: Vec<String> = hosts.iter().map(Host::to_string).collect();
+            names.join(",")
         };
-        let (arrangement, name) = match &self.servers {
-            Servers::Single(host) => (Arrangement::Single, host.to_string()),
-            Servers::Socket(path) => (Arrangement::Socket, path.display().to_string()),
-            Servers::Sentinel { master, .. } => (Arrangement::Sentinel, master.clone()),
-            Servers::Cluster(seeds) => (Arrangement::Cluster, list(seeds)),
+        let (topology, name) = match &self.endpoints {
+            Endpoints::Single(host) => (Topology::Single, host.to_string()),
+            Endpoints::Socket(path) => (Topology::Socket, path.display().to_string()),
+            Endpoints::Sentinel { master, .. } => (Topology::Sentinel, master.clone()),
+            Endpoints::Cluster(seeds) => (Topology::Cluster, list(seeds)),
         };
-        Place {
+        UrlSummary {
             name,
             user: self.username.clone(),
-            arrangement,
+            topology,
             encrypted: self.tls,
         }
     }
 
-    /// How to connect to one of the servers.
+    /// Connection parameters for one of the servers.
     pub(super) fn info(&self, host: &Host) -> Result<ConnectionInfo, RedisError> {
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
@@ -199,27 +197,26 @@ impl Address {
         } else {
             ConnectionAddr::Tcp(host.name.clone(), host.port)
         };
-        self.signed_in(addr)
+        self.connection_info(addr)
     }
 
-    /// How to connect to a socket.
     pub(super) fn socket_info(&self, path: &std::path::Path) -> Result<ConnectionInfo, RedisError> {
-        self.signed_in(ConnectionAddr::Unix(path.to_owned()))
+        self.connection_info(ConnectionAddr::Unix(path.to_owned()))
     }
 
-    /// How to connect to a sentinel: the account is the servers', and sentinels have none.
+    /// Connection parameters for a sentinel, without credentials: those are for the servers.
     pub(super) fn sentinel_info(&self, host: &Host) -> Result<ConnectionInfo, RedisError> {
-        let nobody = Address {
+        let anonymous = StoreUrl {
             username: None,
             password: None,
             database: 0,
             ..self.clone()
         };
-        nobody.info(host)
+        anonymous.info(host)
     }
 
-    fn signed_in(&self, addr: ConnectionAddr) -> Result<ConnectionInfo, RedisError> {
-        // Only the third version of the protocol tells when a connection ends.
+    fn connection_info(&self, addr: ConnectionAddr) -> Result<ConnectionInfo, RedisError> {
+        // Only RESP3 reports the end of a connection.
         let mut settings = RedisConnectionInfo::default()
             .set_db(self.database)
             .set_protocol(ProtocolVersion::RESP3);
@@ -231,14 +228,15 @@ impl Address {
         }
         let info = addr
             .into_connection_info()
-            .map_err(|error| RedisError::client(&error))?;
+            .map_err(|error| RedisError::from_client(&error))?;
         Ok(info.set_redis_settings(settings.set_lib_name("tallygate", env!("CARGO_PKG_VERSION"))))
     }
 }
 
-/// A part of the account, its percent signs resolved; none if it is empty.
-fn decoded(text: &str) -> Result<Option<String>, RedisError> {
-    let wrong = || RedisError::url("the user or password has a `%` without two hex digits");
+/// Percent-decodes a user name or password; an empty one is `None`.
+fn decode(text: &str) -> Result<Option<String>, RedisError> {
+    let invalid =
+        || RedisError::invalid_url("the user or password has a `%` not followed by two hex digits");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -248,11 +246,11 @@ fn decoded(text: &str) -> Result<Option<String>, RedisError> {
         }
         let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(wrong());
+            return Err(invalid());
         };
         bytes.push((high << 4 | low) as u8);
     }
-    let text = String::from_utf8(bytes).map_err(|_| wrong())?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid())?;
     Ok((!text.is_empty()).then_some(text))
 }
 
@@ -261,10 +259,10 @@ fn decoded(text: &str) -> Result<Option<String>, RedisError> {
 mod tests {
     use super::*;
 
-    fn servers(url: &str) -> Servers {
-        Address::parse(url)
+    fn endpoints(url: &str) -> Endpoints {
+        StoreUrl::parse(url)
             .unwrap_or_else(|error| panic!("{url}: {error}"))
-            .servers
+            .endpoints
     }
 
     fn host(name: &str, port: u16) -> Host {
@@ -275,43 +273,46 @@ mod tests {
     }
 
     #[test]
-    fn every_arrangement_has_a_scheme() {
-        assert_eq!(servers("redis://a"), Servers::Single(host("a", 6379)));
-        assert_eq!(servers("rediss://a:1/3"), Servers::Single(host("a", 1)));
-        assert_eq!(servers("redis://[::1]:7"), Servers::Single(host("::1", 7)));
+    fn each_topology_has_a_scheme() {
+        assert_eq!(endpoints("redis://a"), Endpoints::Single(host("a", 6379)));
+        assert_eq!(endpoints("rediss://a:1/3"), Endpoints::Single(host("a", 1)));
         assert_eq!(
-            servers("unix:///run/x.sock"),
-            Servers::Socket("/run/x.sock".into())
+            endpoints("redis://[::1]:7"),
+            Endpoints::Single(host("::1", 7))
         );
         assert_eq!(
-            servers("redis-sentinel://a,b:2/main/4"),
-            Servers::Sentinel {
+            endpoints("unix:///run/x.sock"),
+            Endpoints::Socket("/run/x.sock".into())
+        );
+        assert_eq!(
+            endpoints("redis-sentinel://a,b:2/main/4"),
+            Endpoints::Sentinel {
                 sentinels: vec![host("a", 26379), host("b", 2)],
                 master: "main".into()
             }
         );
         assert_eq!(
-            servers("redis-cluster://a:1,b:2,c"),
-            Servers::Cluster(vec![host("a", 1), host("b", 2), host("c", 6379)])
+            endpoints("redis-cluster://a:1,b:2,c"),
+            Endpoints::Cluster(vec![host("a", 1), host("b", 2), host("c", 6379)])
         );
     }
 
     #[test]
-    fn the_account_may_hold_anything() {
-        let address = Address::parse("rediss://us%40er:p%3Aa:ss@host:1/2").unwrap();
-        assert_eq!(address.username.as_deref(), Some("us@er"));
-        assert_eq!(address.password.as_deref(), Some("p:a:ss"));
-        assert_eq!(address.database, 2);
-        assert!(address.tls);
-        let address = Address::parse("redis://:secret@host").unwrap();
+    fn credentials_may_hold_any_character() {
+        let url = StoreUrl::parse("rediss://us%40er:p%3Aa:ss@host:1/2").unwrap();
+        assert_eq!(url.username.as_deref(), Some("us@er"));
+        assert_eq!(url.password.as_deref(), Some("p:a:ss"));
+        assert_eq!(url.database, 2);
+        assert!(url.tls);
+        let url = StoreUrl::parse("redis://:secret@host").unwrap();
         assert_eq!(
-            (address.username, address.password.as_deref()),
+            (url.username, url.password.as_deref()),
             (None, Some("secret"))
         );
     }
 
     #[test]
-    fn a_bad_url_is_refused_without_repeating_it() {
+    fn an_invalid_url_is_rejected_without_repeating_it() {
         for url in [
             "",
             "secret",
@@ -328,7 +329,7 @@ mod tests {
             "redis://a?password=secret",
             "unix://secret",
         ] {
-            let error = Address::parse(url)
+            let error = StoreUrl::parse(url)
                 .err()
                 .unwrap_or_else(|| panic!("{url} passed"));
             assert!(!error.to_string().contains("secret"), "{error}");

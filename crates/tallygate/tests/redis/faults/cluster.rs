@@ -19,7 +19,7 @@ use crate::traffic::{Data, Load, PLENTY, SHORT};
 const SPREAD: [&str; 3] = ["b", "c", "d"];
 
 fn impatient(cluster: &Cluster) -> Arc<RedisStore> {
-    connected(builder(&cluster.url()).answer_within(Duration::from_secs(1)))
+    connected(builder(&cluster.url()).response_timeout(Duration::from_secs(1)))
 }
 
 fn spread(store: &Arc<RedisStore>, deadline: Duration) -> Load {

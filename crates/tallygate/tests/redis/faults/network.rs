@@ -15,7 +15,7 @@ use crate::traffic::{Data, Load, SHORT};
 const FEW: u64 = 25;
 
 fn through(proxy: &Proxy) -> Arc<RedisStore> {
-    connected(builder(&proxy.url()).answer_within(Duration::from_secs(1)))
+    connected(builder(&proxy.url()).response_timeout(Duration::from_secs(1)))
 }
 
 /// Breaks the way in one manner for a while.

@@ -12,7 +12,7 @@ use crate::traffic::{Data, Load, SHORT};
 fn a_fail_over_is_followed() {
     for flavour in Flavour::ALL {
         let group = Sentinel::start_as(flavour, &["--requirepass", "secret"]);
-        let store = connected(builder(&group.url()).answer_within(Duration::from_secs(1)));
+        let store = connected(builder(&group.url()).response_timeout(Duration::from_secs(1)));
         let load = Load::start(&store, SHORT);
         let new = group.fail_over();
         load.end(Data::Lost);
@@ -24,7 +24,7 @@ fn a_fail_over_is_followed() {
 #[test]
 fn a_master_that_hangs_is_left_for_the_new_one() {
     let group = Sentinel::start();
-    let store = connected(builder(&group.url()).answer_within(Duration::from_secs(1)));
+    let store = connected(builder(&group.url()).response_timeout(Duration::from_secs(1)));
     let load = Load::start(&store, SHORT);
     let old = group.master();
     old.stop();
@@ -44,7 +44,7 @@ fn a_master_that_hangs_is_left_for_the_new_one() {
 #[test]
 fn a_master_made_a_replica_by_hand_is_left_for_the_new_one() {
     let group = Sentinel::start();
-    let store = connected(builder(&group.url()).answer_within(Duration::from_secs(1)));
+    let store = connected(builder(&group.url()).response_timeout(Duration::from_secs(1)));
     let load = Load::start(&store, SHORT);
     let old = group.master().port();
     let sentinel = &group.sentinels()[0];

@@ -12,7 +12,7 @@ use crate::fixtures::{LONG, PATIENCE, builder, connected, every_key_expires, sto
 use crate::traffic::{Data, Load, SHORT};
 
 fn impatient(server: &Server) -> Arc<RedisStore> {
-    connected(builder(&server.url()).answer_within(Duration::from_secs(1)))
+    connected(builder(&server.url()).response_timeout(Duration::from_secs(1)))
 }
 
 /// Breaks a server under load, and mends it once everybody has done without it.
