@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tallygate::outbound::{Outbound, OutboundError};
+use tallygate::outbound::{OutboundError, OutboundLayer};
 use tallygate::{Limiter, Quota};
 use tokio::net::TcpListener;
 use tower::{ServiceBuilder, ServiceExt};
@@ -27,11 +27,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let remote = third_party().await?;
 
     // The third party takes a call every 50 ms; nobody here waits longer than 10 s.
-    let layer = Outbound::new(Limiter::new(
+    let layer = OutboundLayer::new(Limiter::new(
         "leaky-bucket 20/s queue 100".parse::<Quota>()?,
     ))
     .by_host()
-    .at_most(Duration::from_secs(10));
+    .max_wait(Duration::from_secs(10));
     let client = ServiceBuilder::new()
         .layer(layer)
         .service(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());

@@ -65,7 +65,7 @@
 //!
 //! # Calling others
 //!
-//! With the feature `tower`, `outbound::Outbound` is a tower layer for HTTP clients: calls wait in
+//! With the feature `tower`, `outbound::OutboundLayer` is a tower layer for HTTP clients: calls wait in
 //! order for a third party's limit, and obey what its responses say.
 //!
 //! # One limit for many servers

@@ -1,15 +1,14 @@
-//! Keeps calls to others under their limits: a tower layer for HTTP clients (feature `tower`).
-//! Knows the `http` crate's types and tower's contract; knows no client.
+//! A tower layer for HTTP clients that keeps outbound calls within a remote's limits (feature
+//! `tower`).
 //!
-//! A third party allows ten requests a second. [`Outbound`] makes every call wait for its turn, in
-//! order of arrival, so that no more than that go out; and when the remote says that it wants to be
-//! left alone, nothing goes out until that is over.
+//! A third party allows ten requests a second. [`OutboundLayer`] queues calls in order of arrival
+//! and sends no more than that. When a response asks for a pause, nothing is sent until it ends.
 //!
 //! ```
 //! use std::time::Duration;
 //! use http::{Request, Response};
 //! use tallygate::{Limiter, Quota};
-//! use tallygate::outbound::Outbound;
+//! use tallygate::outbound::OutboundLayer;
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -17,12 +16,12 @@
 //! # let client = service_fn(|_: Request<String>| async {
 //! #     Ok::<_, std::io::Error>(Response::new(String::new()))
 //! # });
-//! // One call every 100 ms to each host; a thousand may wait, each for half a minute.
-//! let gate = Outbound::new(Limiter::new("leaky-bucket 10/s queue 1000".parse::<Quota>()?))
+//! // One call every 100 ms to each host; up to 1,000 wait, each for up to 30 s.
+//! let layer = OutboundLayer::new(Limiter::new("leaky-bucket 10/s queue 1000".parse::<Quota>()?))
 //!     .by_host()
-//!     .at_most(Duration::from_secs(30));
-//! // `client` is one of hyper-util's, or anything else that takes HTTP requests.
-//! let client = ServiceBuilder::new().layer(gate).service(client);
+//!     .max_wait(Duration::from_secs(30));
+//! // `client` is any service for HTTP requests, such as hyper-util's.
+//! let client = ServiceBuilder::new().layer(layer).service(client);
 //!
 //! let request = Request::get("https://api.example.com/v1/items").body(String::new())?;
 //! let response = client.oneshot(request).await?;
@@ -33,70 +32,66 @@
 //!
 //! # Which quota
 //!
-//! `leaky-bucket 10/s queue 1000` spaces calls evenly and knows at once how long a newcomer will
-//! wait: the right one where the remote counts short windows, or nobody has told what it counts.
-//! `token-bucket 10/s burst 50` lets 50 go at once after a silence. A remote with several limits
-//! gets several: [`Limiter::and`]. Over a `RedisStore` all processes of a fleet keep the limit
-//! together; what the remote says in its responses is known to the process that read it.
+//! `leaky-bucket 10/s queue 1000` spaces calls evenly and knows at once how long a new call will
+//! wait: use it where the remote counts short windows, or its algorithm is unknown.
+//! `token-bucket 10/s burst 50` sends up to 50 calls at once after a quiet period. For a remote
+//! with several limits, use several: [`Limiter::and`]. Over a `RedisStore` all processes share the
+//! limit; a pause is known only to the process that received the response.
 //!
-//! # What the remote says
+//! # Response headers
 //!
-//! | field | read as |
+//! | header | meaning |
 //! |---|---|
-//! | `Retry-After: 120` or a date, with status 429 or 503 | nothing before then |
-//! | `RateLimit: "name";r=0;t=30`, any number of items | nothing for 30 s |
-//! | `RateLimit: limit=100, remaining=0, reset=30` (IETF draft 07) | nothing for 30 s |
-//! | `X-RateLimit-Remaining: 0` with `X-RateLimit-Reset: 30` | nothing for 30 s |
-//! | the same two as `X-Rate-Limit-…` or `RateLimit-…` (draft 06) | nothing for 30 s |
+//! | `Retry-After: 120` or a date, with status 429 or 503 | pause until then |
+//! | `RateLimit: "name";r=0;t=30`, any number of items | pause for 30 s |
+//! | `RateLimit: limit=100, remaining=0, reset=30` (IETF draft 07) | pause for 30 s |
+//! | `X-RateLimit-Remaining: 0` with `X-RateLimit-Reset: 30` | pause for 30 s |
+//! | the same two as `X-Rate-Limit-…` or `RateLimit-…` (draft 06) | pause for 30 s |
 //!
-//! Every other response changes nothing: also a 429 that does not say for how long. When several
-//! fields speak, the longest wait counts; a later response can lengthen a pause and never shortens
-//! it. A pause holds for the key of the call it answered.
+//! Other responses change nothing, including a 429 without a wait. If several headers apply, the
+//! longest wait counts. A later response can lengthen a pause but not shorten it. A pause applies
+//! to the key of the call.
 //!
-//! - *Remaining* is 0 when it is below 1.
-//! - A plain number of a billion seconds or more is a Unix time, one of a hundred billion or more a
-//!   Unix time in milliseconds; a time that has passed is no wait. Dates are compared with the
-//!   response's own `Date`, so that a wrong clock at either end does not matter; without one, with
-//!   the clock of this machine.
+//! - *Remaining* counts as 0 when it is below 1.
+//! - A plain number of a billion seconds or more is a Unix time; of a hundred billion or more, a
+//!   Unix time in milliseconds. A time in the past is no wait. Dates are compared with the
+//!   response's own `Date`, so that clock differences do not matter, or else with the local clock.
 //! - Fractions are rounded up to a millisecond.
-//! - Nothing is believed beyond [`believe_at_most`](Outbound::believe_at_most), an hour unless told
-//!   otherwise.
-//! - Negative numbers, words, anything outside ASCII, lines above 4 KiB and what follows the 16th
-//!   line of one name are ignored. Of a field that occurs twice or holds a list, the longest wait
-//!   and the least remaining count. `RateLimit` is read strictly, as a structured field (RFC 9651):
-//!   all its lines together, or, where that makes no sense, each line that does.
+//! - A pause is limited to [`max_pause`](OutboundLayer::max_pause), one hour by default.
+//! - Negative numbers, text, non-ASCII values, values above 4 KiB, and everything after the 16th
+//!   value of one header are ignored. Of a header that occurs twice or holds a list, the longest
+//!   wait and the least remaining count. `RateLimit` is parsed strictly as a structured field
+//!   (RFC 9651): all values as one field, or, if that is invalid, each valid value.
 //!
 //! # Waiting
 //!
-//! First come, first served for each key. A pause also calls those back who were waiting for the
-//! limiter: they keep their order, give back the places they had in a shaping queue, and ask again
-//! when the pause is over. So they do not all rush at once then, but leave as the quota spaces them.
-//! Calls that are out already when the remote asks for a pause are out. Over a store outside this
-//! process, the call that was just asking it may have taken its cost for nothing.
+//! Calls of one key are served in order of arrival. A pause recalls calls that wait at the
+//! limiter: they keep their order, release their slots in a shaping queue, and acquire again when
+//! the pause ends, spaced by the quota. Calls already sent are not affected. Over a store outside
+//! this process, the call that is being decided may be charged in vain.
 //!
-//! A call that is dropped while it waits leaves its place to the next. One that would wait longer
-//! than [`at_most`](Outbound::at_most), that can never fit, or that is one too many (100,000 may
-//! wait) is an error, [`OutboundError::Limit`]; as far as that can be known, at once.
+//! Dropping a waiting call removes it from the queue. A call fails with [`OutboundError::Limit`] if
+//! it would wait longer than [`max_wait`](OutboundLayer::max_wait), can never fit, or exceeds the
+//! 100,000 calls that may wait; as soon as that is known.
 //!
-//! This layer spaces calls and no more: nothing is sent again. Whoever wants that puts tower's
-//! retry layer around it, and each attempt waits for its turn like any call.
+//! This layer does not retry. With tower's retry layer around it, each attempt waits for its turn.
 //!
-//! The client is made ready before the wait, so that a call leaves the moment its turn has come. A
-//! layer that reserves something when it is ready, such as a concurrency limit, belongs outside the
-//! gate: inside, waiting calls would hold what it reserved.
+//! The client becomes ready before the wait, so that a call is sent as soon as its turn comes. A
+//! layer that reserves something when ready, such as a concurrency limit, belongs outside this one:
+//! inside, waiting calls would hold the reservation.
 //!
 //! # With reqwest
 //!
-//! Its client takes requests of its own type, which convert:
+//! reqwest has its own request type, which converts:
 //!
 //! ```
-//! # use tallygate::{Limiter, Quota, outbound::Outbound};
+//! # use tallygate::{Limiter, Quota, outbound::OutboundLayer};
 //! use tower::{ServiceBuilder, service_fn};
 //!
 //! # fn main() {
-//! # let gate = Outbound::new(Limiter::new(Quota::per_second(10)));
+//! # let layer = OutboundLayer::new(Limiter::new(Quota::per_second(10)));
 //! let client = reqwest::Client::new();
-//! let client = ServiceBuilder::new().layer(gate).service(service_fn(
+//! let client = ServiceBuilder::new().layer(layer).service(service_fn(
 //!     move |request: http::Request<reqwest::Body>| {
 //!         let client = client.clone();
 //!         async move {
@@ -124,9 +119,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use error::OutboundError;
-use queue::{LineId, Lines};
-pub use response_hints::asked_to_wait;
-pub use service::{Call, OutboundService};
+use queue::{QueueId, Queues};
+pub use response_hints::requested_pause;
+pub use service::{OutboundService, ResponseFuture};
 
 use crate::http::Head;
 use crate::key::Key;
@@ -134,76 +129,75 @@ use crate::limiter::{AcquireError, Limiter, Wait};
 use crate::request::Asked;
 use crate::store::{MemoryStore, Store};
 
-/// How long a pause is believed, unless told otherwise.
-const BELIEVED: Duration = Duration::from_secs(60 * 60);
-/// The longest wait there is, as the longest period of a quota.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// The default maximum pause.
+const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// The upper bound of pauses and jitter: the longest period of a quota.
+const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// A gate for calls to others: a tower layer that makes them wait for their turn.
+/// A tower layer that makes outbound calls wait for their turn; see the [module](self).
 ///
-/// The [module](self) tells the whole story. Services made by one gate, and by its clones, share
-/// lines, pauses and the limiter. Needs a tokio runtime with timers.
-pub struct Outbound<S = MemoryStore> {
+/// Services built by one layer, and by its clones, share queues, pauses and the limiter. Needs a
+/// tokio runtime with timers.
+pub struct OutboundLayer<S = MemoryStore> {
     limiter: Limiter<S>,
-    by: Arc<KeyOf>,
-    cost: Arc<CostOf>,
-    at_most: Option<Duration>,
-    believed: Duration,
+    key: Arc<KeyFn>,
+    cost: Arc<CostFn>,
+    max_wait: Option<Duration>,
+    max_pause: Duration,
     jitter: Duration,
-    lines: Arc<Lines>,
+    queues: Arc<Queues>,
 }
 
-type KeyOf = dyn for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync;
-type CostOf = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+type KeyFn = dyn for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync;
+type CostFn = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 
-impl<S: Store> Outbound<S> {
-    /// A gate before which all calls stand in one line, each of cost 1, as long as it takes.
+impl<S: Store> OutboundLayer<S> {
+    /// A layer with one queue for all calls, cost 1, and no maximum wait.
     pub fn new(limiter: Limiter<S>) -> Self {
-        Outbound {
+        OutboundLayer {
             limiter,
-            by: Arc::new(|_: Head<'_>| Key::from("")),
+            key: Arc::new(|_: Head<'_>| Key::from("")),
             cost: Arc::new(|_: Head<'_>| 1),
-            at_most: None,
-            believed: BELIEVED,
+            max_wait: None,
+            max_pause: DEFAULT_MAX_PAUSE,
             jitter: Duration::ZERO,
-            lines: Arc::default(),
+            queues: Arc::default(),
         }
     }
 }
 
-impl<S> Outbound<S> {
-    /// The same gate with a line and a count for each host and port that is called.
-    ///
-    /// They come from the request's target, or from its `Host` field where the target names none.
+impl<S> OutboundLayer<S> {
+    /// Uses one queue and one counter per target host and port, from the request's target or else
+    /// its `Host` header.
     #[must_use]
     pub fn by_host(self) -> Self {
         self.by(target::host_key)
     }
 
-    /// The same gate with a line and a count for each key.
+    /// Uses one queue and one counter per key.
     ///
     /// ```
-    /// use tallygate::{Key, Limiter, Quota, outbound::Outbound};
+    /// use tallygate::{Key, Limiter, Quota, outbound::OutboundLayer};
     ///
     /// // The remote counts by token.
-    /// let gate = Outbound::new(Limiter::new(Quota::per_minute(60))).by(|head| {
+    /// let layer = OutboundLayer::new(Limiter::new(Quota::per_minute(60))).by(|head| {
     ///     let token = head.headers().get("authorization");
     ///     token.map_or(Key::from(""), Key::secret)
     /// });
     /// ```
     #[must_use]
     pub fn by(mut self, key: impl for<'h> Fn(Head<'h>) -> Key<'h> + Send + Sync + 'static) -> Self {
-        self.by = Arc::new(key);
+        self.key = Arc::new(key);
         self
     }
 
-    /// The same gate with a cost for each call; one of cost 0 waits only for pauses.
+    /// Sets the cost of each call; one of cost 0 waits only for pauses.
     ///
     /// ```
-    /// use tallygate::{Limiter, Quota, outbound::Outbound};
+    /// use tallygate::{Limiter, Quota, outbound::OutboundLayer};
     ///
     /// // A search counts as five.
-    /// let gate = Outbound::new(Limiter::new(Quota::per_minute(60)))
+    /// let layer = OutboundLayer::new(Limiter::new(Quota::per_minute(60)))
     ///     .cost(|head| if head.uri().path() == "/search" { 5 } else { 1 });
     /// ```
     #[must_use]
@@ -212,60 +206,58 @@ impl<S> Outbound<S> {
         self
     }
 
-    /// The same gate with calls that wait no longer than this, pauses included; one that is known
-    /// not to make it fails at once.
+    /// Sets the maximum wait, pauses included. A call that cannot meet it fails at once.
     #[must_use]
-    pub fn at_most(mut self, longest: Duration) -> Self {
-        self.at_most = Some(longest);
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.max_wait = Some(wait);
         self
     }
 
-    /// The same gate with another bound for the pauses that the remote may ask for: an hour unless
-    /// told otherwise, and never above 366 days.
+    /// Limits the pauses that the remote may request: one hour by default, at most 366 days.
     #[must_use]
-    pub fn believe_at_most(mut self, longest: Duration) -> Self {
-        self.believed = longest.min(LONGEST);
+    pub fn max_pause(mut self, pause: Duration) -> Self {
+        self.max_pause = pause.min(MAX_DURATION);
         self
     }
 
-    /// The same gate with a random bit of up to this added to each pause, and to each
-    /// [wait for room](Wait::jitter), so that processes which were told the same do not come back
-    /// together. Never above 366 days.
+    /// Adds a random time of up to `jitter` to each pause, and to each
+    /// [wait for capacity](Wait::jitter), so that processes do not resume together. At most 366
+    /// days.
     #[must_use]
-    pub fn jitter(mut self, most: Duration) -> Self {
-        self.jitter = most.min(LONGEST);
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter.min(MAX_DURATION);
         self
     }
 
-    /// Holds a line back because the remote said so.
-    fn pause(&self, line: LineId, asked: Duration) {
-        let wait = asked.min(self.believed);
+    /// Pauses a queue on the remote's request.
+    fn pause(&self, queue: QueueId, requested: Duration) {
+        let wait = requested.min(self.max_pause);
         if wait.is_zero() {
             return;
         }
-        tracing::debug!(?asked, ?wait, "the remote asked to be left alone");
-        let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
-        let bit = Duration::from_micros(fastrand::u64(0..=most));
-        self.lines.pause(line, wait + bit);
+        tracing::debug!(?requested, ?wait, "the remote requested a pause");
+        let max_us = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        let jitter = Duration::from_micros(fastrand::u64(0..=max_us));
+        self.queues.pause(queue, wait + jitter);
     }
 }
 
-impl<S: Store> Outbound<S> {
-    /// Waits until a call may go out; gives the line it stood in.
-    async fn pass(&self, key: &Key<'_>, cost: u32) -> Result<LineId, AcquireError> {
+impl<S: Store> OutboundLayer<S> {
+    /// Waits until a call may be sent; returns its queue.
+    async fn wait_turn(&self, key: &Key<'_>, cost: u32) -> Result<QueueId, AcquireError> {
         let request = self.limiter.request(key).cost(cost);
-        // Known at once, also during a pause.
-        let fits = |asked: &Asked<'_>| asked.units() <= asked.limit.quota().capacity();
+        // Known at once, even during a pause.
+        let fits = |check: &Asked<'_>| check.units() <= check.limit.quota().capacity();
         if !request.asked().iter().all(fits) {
             return Err(AcquireError::Never);
         }
-        // A deadline beyond the end of time is none.
+        // A deadline that overflows is none.
         let now = Instant::now();
-        let deadline = self.at_most.and_then(|longest| now.checked_add(longest));
-        let line = self.lines.id(key);
-        let place = self.lines.enter(line)?;
+        let deadline = self.max_wait.and_then(|wait| now.checked_add(wait));
+        let queue = self.queues.id(key);
+        let ticket = self.queues.join(queue)?;
         loop {
-            place.turn(deadline).await?;
+            ticket.wait_turn(deadline).await?;
             let wait = match deadline {
                 Some(deadline) => Wait::at_most(deadline.saturating_duration_since(Instant::now())),
                 None => Wait::forever(),
@@ -273,41 +265,41 @@ impl<S: Store> Outbound<S> {
             let acquire = self
                 .limiter
                 .acquire_with(&request, wait.jitter(self.jitter));
-            // Where tokio's budget cuts a first look short, as some of its versions do, the place
-            // in the limiter's line would be lost to the next one.
+            // Unconstrained: if tokio's budget cut the first poll short, the next call could
+            // overtake this one in the limiter's queue.
             let acquire = pin!(tokio::task::unconstrained(acquire));
-            if let Some(outcome) = place.ask(acquire).await {
+            if let Some(outcome) = ticket.acquire(acquire).await {
                 outcome?;
                 break;
             }
         }
-        // What was taken is kept through a pause that came at the same moment.
-        while !place.may_go() {
-            place.turn(deadline).await?;
+        // The units taken are kept through a pause that started at the same moment.
+        while ticket.is_paused() {
+            ticket.wait_turn(deadline).await?;
         }
-        Ok(line)
+        Ok(queue)
     }
 }
 
-impl<S> Clone for Outbound<S> {
+impl<S> Clone for OutboundLayer<S> {
     fn clone(&self) -> Self {
-        Outbound {
+        OutboundLayer {
             limiter: self.limiter.clone(),
-            by: Arc::clone(&self.by),
+            key: Arc::clone(&self.key),
             cost: Arc::clone(&self.cost),
-            lines: Arc::clone(&self.lines),
+            queues: Arc::clone(&self.queues),
             ..*self
         }
     }
 }
 
-impl<S> fmt::Debug for Outbound<S> {
+impl<S> fmt::Debug for OutboundLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbound")
-            .field("at_most", &self.at_most)
-            .field("believed", &self.believed)
+        f.debug_struct("OutboundLayer")
+            .field("max_wait", &self.max_wait)
+            .field("max_pause", &self.max_pause)
             .field("jitter", &self.jitter)
-            .field("lines", &self.lines)
+            .field("queues", &self.queues)
             .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, header};
 use libfuzzer_sys::fuzz_target;
-use tallygate::outbound::asked_to_wait;
+use tallygate::outbound::requested_pause;
 
 /// The fields that are read; a line's first byte says which one it is.
 const FIELDS: [&str; 9] = [
@@ -56,7 +56,7 @@ fn asked(status: StatusCode, lines: &[Line]) -> Option<Duration> {
         headers.append(name, value.clone());
     }
     let now: SystemTime = UNIX_EPOCH + Duration::from_secs(NOW);
-    asked_to_wait(status, &headers, now)
+    requested_pause(status, &headers, now)
 }
 
 /// Lines of one name keep their order, those of different names are told apart anyway.

@@ -92,7 +92,12 @@ fn nobody_there() {
         &["connection refused", "is the server up"],
     );
     let hidden = "redis://:hunter2@tallygate.invalid";
-    refused(hidden, &[], "connection", &["the host name cannot be resolved"]);
+    refused(
+        hidden,
+        &[],
+        "connection",
+        &["the host name cannot be resolved"],
+    );
     refused(
         "unix:///no/such.sock",
         &[],
@@ -106,7 +111,12 @@ fn a_password_that_is_wrong_or_missing() {
     let server = Server::start_with(&["--requirepass", "hunter2"]);
     let port = server.port();
     let wrong = format!("redis://:hunter2x@127.0.0.1:{port}");
-    refused(&wrong, &[], "sign-in", &["WRONGPASS", "correct it in the URL"]);
+    refused(
+        &wrong,
+        &[],
+        "sign-in",
+        &["WRONGPASS", "correct it in the URL"],
+    );
     let missing = format!("redis://127.0.0.1:{port}");
     refused(&missing, &[], "sign-in", &["NOAUTH", "add it to the URL"]);
     let database = format!("redis://:hunter2@127.0.0.1:{port}/99");

@@ -1,26 +1,25 @@
-//! Why a call out has no response. Knows the limiter's errors; leaves the client's as they are.
+//! The error of an outbound call.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::limiter::AcquireError;
 
-/// Why a call has no response.
+/// Why an outbound call has no response.
 ///
-/// An inbound layer can always answer with a response of its own, and leaves the error type of what
-/// it wraps alone. Here there is nobody who could have written a response: a call that may not go
-/// out has to be an error, and must not look like one of the client's.
+/// An inbound layer can answer with a response of its own. An outbound layer cannot: a call that is
+/// not sent must be an error, distinct from the client's.
 #[derive(Debug)]
 pub enum OutboundError<E> {
-    /// It did not go out: it would have to wait too long, never fits, too many wait already, or
-    /// the limiter's store cannot be reached.
+    /// Not sent: the wait is too long, the cost never fits, the queue is full, or the limiter's
+    /// store cannot be reached.
     Limit(AcquireError),
-    /// It went out, or could not, and this is the client's own error.
+    /// The client's error.
     Inner(E),
 }
 
 impl<E> OutboundError<E> {
-    /// The client's own error, if it is one.
+    /// The client's error, if it is one.
     pub fn into_inner(self) -> Option<E> {
         match self {
             OutboundError::Limit(_) => None,
@@ -28,8 +27,7 @@ impl<E> OutboundError<E> {
         }
     }
 
-    /// Either error in a box: for clients whose own error is one already, which is no
-    /// [`Error`] itself.
+    /// Boxes either error, for clients whose error is a box, which does not implement [`Error`].
     pub fn into_boxed(self) -> Box<dyn Error + Send + Sync>
     where
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -44,7 +42,7 @@ impl<E> OutboundError<E> {
 impl<E: fmt::Display> fmt::Display for OutboundError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OutboundError::Limit(error) => write!(f, "the call was held back: {error}"),
+            OutboundError::Limit(error) => write!(f, "the call was not sent: {error}"),
             OutboundError::Inner(error) => write!(f, "the call failed: {error}"),
         }
     }

@@ -1,9 +1,8 @@
-//! Who stands before the limiter, by key, and how long the remote wants to be left alone. Knows
-//! nothing of HTTP.
+//! Queues of outbound calls, one per key, and the pauses that remotes request.
 //!
-//! Whoever is first in the line of its key, while there is no pause, goes to the limiter and lets
-//! the next one follow. A pause calls everybody back who waits at the limiter, to the place they
-//! had: what they held there passes to nobody and is free when the pause is over.
+//! The first call in a queue, while there is no pause, enters the limiter and lets the next one
+//! follow. A pause recalls all calls that wait at the limiter to their positions in the queue;
+//! what they reserved there is free when the pause ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,152 +20,151 @@ use tokio::time::{Instant, timeout_at};
 use crate::key::Key;
 use crate::limiter::AcquireError;
 
-/// How many may stand in all lines together; a limiter lets no more wait either.
-const MOST_STANDING: usize = 100_000;
-/// How many keys may be paused; beyond that, the pause that is over soonest is forgotten.
-pub(super) const MOST_PAUSED: usize = 10_000;
+/// Calls in all queues together; a limiter has the same bound.
+const MAX_CALLS: usize = 100_000;
+/// Paused keys; beyond that, the pause that ends soonest is dropped.
+pub(super) const MAX_PAUSED: usize = 10_000;
 
-/// All lines.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(super) struct Queues {
     state: Mutex<State>,
     seed: RandomState,
 }
 
-/// Which line a key has. Two keys of one hash would share it: they would wait longer, no more.
+/// The hash of a key. Keys with equal hashes share a queue: they wait longer, nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct LineId(u64);
+pub(super) struct QueueId(u64);
 
 #[derive(Default)]
 struct State {
-    by_key: HashMap<LineId, Line>,
-    standing: usize,
+    queues: HashMap<QueueId, Queue>,
+    calls: usize,
 }
 
 #[derive(Default)]
-struct Line {
+struct Queue {
     paused_until: Option<Instant>,
-    /// By order of arrival: those who have not gone to the limiter,
-    standing: BTreeMap<u64, Arc<Notify>>,
-    /// and those who wait there.
-    asking: BTreeMap<u64, Arc<Notify>>,
+    /// Calls that have not entered the limiter, in order of arrival.
+    queued: BTreeMap<u64, Arc<Notify>>,
+    /// Calls that wait at the limiter, in order of arrival.
+    acquiring: BTreeMap<u64, Arc<Notify>>,
     next_number: u64,
 }
 
-/// A place in a line; dropped, it is free.
-pub(super) struct Place<'a> {
-    lines: &'a Lines,
-    id: LineId,
+/// A call's position in a queue; dropping it leaves the queue.
+pub(super) struct Ticket<'a> {
+    queues: &'a Queues,
+    id: QueueId,
     number: u64,
     since: Instant,
-    call: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
-impl Lines {
-    pub(super) fn id(&self, key: &Key<'_>) -> LineId {
-        LineId(self.seed.hash_one(key))
+impl Queues {
+    pub(super) fn id(&self, key: &Key<'_>) -> QueueId {
+        QueueId(self.seed.hash_one(key))
     }
 
-    /// Takes the last place of a line.
-    pub(super) fn enter(&self, id: LineId) -> Result<Place<'_>, AcquireError> {
+    /// Joins the end of a queue.
+    pub(super) fn join(&self, id: QueueId) -> Result<Ticket<'_>, AcquireError> {
         let mut state = self.state.lock();
-        if state.standing == MOST_STANDING {
+        if state.calls == MAX_CALLS {
             return Err(AcquireError::Crowded);
         }
-        state.standing += 1;
-        let line = state.by_key.entry(id).or_default();
-        let (number, call) = (line.next_number, Arc::new(Notify::new()));
-        line.next_number += 1;
-        line.standing.insert(number, Arc::clone(&call));
-        Ok(Place {
-            lines: self,
+        state.calls += 1;
+        let queue = state.queues.entry(id).or_default();
+        let (number, wake) = (queue.next_number, Arc::new(Notify::new()));
+        queue.next_number += 1;
+        queue.queued.insert(number, Arc::clone(&wake));
+        Ok(Ticket {
+            queues: self,
             id,
             number,
             since: Instant::now(),
-            call,
+            wake,
         })
     }
 
-    /// Lets nobody of a line through for so long. A longer pause stays as it is.
-    pub(super) fn pause(&self, id: LineId, wait: Duration) {
+    /// Pauses a queue. A longer pause stays in effect.
+    pub(super) fn pause(&self, id: QueueId, wait: Duration) {
         let now = Instant::now();
         let until = now + wait;
         let mut state = self.state.lock();
-        let known = state.by_key.get(&id);
-        if known.and_then(|line| line.pause(now)).is_none() {
+        let known = state.queues.get(&id);
+        if known.and_then(|queue| queue.pause(now)).is_none() {
             state.make_room(now);
         }
-        let line = state.by_key.entry(id).or_default();
-        match line.pause(now) {
+        let queue = state.queues.entry(id).or_default();
+        match queue.pause(now) {
             Some(longer) if longer >= until => return,
-            // Everybody is back already, and whoever is first looks again when the old one ends.
+            // All calls are back in the queue; the first one checks again when the old pause ends.
             Some(_) => {}
             None => {
-                line.standing.append(&mut line.asking);
-                line.standing.values().for_each(|call| call.notify_one());
+                queue.queued.append(&mut queue.acquiring);
+                queue.queued.values().for_each(|wake| wake.notify_one());
             }
         }
-        line.paused_until = Some(until);
+        queue.paused_until = Some(until);
     }
 }
 
 impl State {
     /// Makes room for one more pause.
     fn make_room(&mut self, now: Instant) {
-        if self.by_key.len() < MOST_PAUSED {
+        if self.queues.len() < MAX_PAUSED {
             return;
         }
-        self.by_key.retain(|_, line| !line.is_done(now));
-        let pauses = self.by_key.iter();
-        let pauses = pauses.filter_map(|(&id, line)| Some((line.pause(now)?, id)));
+        self.queues.retain(|_, queue| !queue.is_idle(now));
+        let pauses = self.queues.iter();
+        let pauses = pauses.filter_map(|(&id, queue)| Some((queue.pause(now)?, id)));
         let (count, soonest) = pauses.fold((0, None), |(count, soonest), pause| {
-            let earlier = |soonest: &(Instant, LineId)| soonest.0 <= pause.0;
+            let earlier = |soonest: &(Instant, QueueId)| soonest.0 <= pause.0;
             (count + 1, soonest.filter(earlier).or(Some(pause)))
         });
-        let Some((_, id)) = soonest.filter(|_| count >= MOST_PAUSED) else {
+        let Some((_, id)) = soonest.filter(|_| count >= MAX_PAUSED) else {
             return;
         };
-        if let Some(line) = self.by_key.get_mut(&id) {
-            line.paused_until = None;
-            line.call_first();
-            if line.is_done(now) {
-                self.by_key.remove(&id);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.paused_until = None;
+            queue.wake_first();
+            if queue.is_idle(now) {
+                self.queues.remove(&id);
             }
         }
     }
 }
 
-impl Line {
-    /// When the pause is over, if it is not.
+impl Queue {
+    /// The end of the current pause.
     fn pause(&self, now: Instant) -> Option<Instant> {
         self.paused_until.filter(|&until| until > now)
     }
 
-    fn is_done(&self, now: Instant) -> bool {
-        self.standing.is_empty() && self.asking.is_empty() && self.pause(now).is_none()
+    fn is_idle(&self, now: Instant) -> bool {
+        self.queued.is_empty() && self.acquiring.is_empty() && self.pause(now).is_none()
     }
 
-    fn call_first(&self) {
-        if let Some((_, first)) = self.standing.first_key_value() {
+    fn wake_first(&self) {
+        if let Some((_, first)) = self.queued.first_key_value() {
             first.notify_one();
         }
     }
 }
 
-impl Place<'_> {
-    /// Waits until it is the first place and there is no pause.
-    pub(super) async fn turn(&self, deadline: Option<Instant>) -> Result<(), AcquireError> {
+impl Ticket<'_> {
+    /// Waits until this call is first and there is no pause.
+    pub(super) async fn wait_turn(&self, deadline: Option<Instant>) -> Result<(), AcquireError> {
         loop {
             let now = Instant::now();
-            let (first, pause) = self.with(|line| {
-                let first = line.standing.first_key_value();
+            let (first, pause) = self.with(|queue| {
+                let first = queue.queued.first_key_value();
                 let first = first.is_none_or(|(&number, _)| number == self.number);
-                (first, line.pause(now))
+                (first, queue.pause(now))
             });
-            let look_again = match (first, pause) {
+            let check_at = match (first, pause) {
                 (true, None) => return Ok(()),
                 (true, Some(until)) => Some(until),
-                // Called when it is first.
+                // It is woken when it is first.
                 (false, _) => None,
             };
             if let Some(deadline) = deadline {
@@ -177,78 +175,77 @@ impl Place<'_> {
                     Some(_) | None => {}
                 }
             }
-            match look_again.into_iter().chain(deadline).min() {
-                // Called or not, it looks again.
-                Some(at) => drop(timeout_at(at, self.call.notified()).await),
-                None => self.call.notified().await,
+            match check_at.into_iter().chain(deadline).min() {
+                // Woken or timed out: check again.
+                Some(at) => drop(timeout_at(at, self.wake.notified()).await),
+                None => self.wake.notified().await,
             }
         }
     }
 
-    /// Waits at the limiter, until a pause calls it back: then there is no outcome.
-    pub(super) async fn ask<F: Future>(&self, mut limiter: Pin<&mut F>) -> Option<F::Output> {
-        // The first look puts it into the limiter's line: only then may the next one follow.
-        let at_once = poll_fn(|context| Poll::Ready(limiter.as_mut().poll(context)));
-        if let Poll::Ready(outcome) = at_once.await {
+    /// Waits at the limiter. Returns `None` if a pause has recalled the call.
+    pub(super) async fn acquire<F: Future>(&self, mut limiter: Pin<&mut F>) -> Option<F::Output> {
+        // The first poll puts the call in the limiter's queue; only then may the next one follow.
+        let first_poll = poll_fn(|context| Poll::Ready(limiter.as_mut().poll(context)));
+        if let Poll::Ready(outcome) = first_poll.await {
             return Some(outcome);
         }
-        self.with(|line| {
-            if line.pause(Instant::now()).is_none() {
-                line.standing.remove(&self.number);
-                line.asking.insert(self.number, Arc::clone(&self.call));
-                line.call_first();
+        self.with(|queue| {
+            if queue.pause(Instant::now()).is_none() {
+                queue.queued.remove(&self.number);
+                queue.acquiring.insert(self.number, Arc::clone(&self.wake));
+                queue.wake_first();
             }
         });
-        let mut called_back = pin!(self.called_back());
+        let mut recalled = pin!(self.wait_recalled());
         poll_fn(|context| {
             if let Poll::Ready(outcome) = limiter.as_mut().poll(context) {
                 return Poll::Ready(Some(outcome));
             }
-            called_back.as_mut().poll(context).map(|()| None)
+            recalled.as_mut().poll(context).map(|()| None)
         })
         .await
     }
 
-    async fn called_back(&self) {
-        while self.with(|line| line.asking.contains_key(&self.number)) {
-            self.call.notified().await;
+    async fn wait_recalled(&self) {
+        while self.with(|queue| queue.acquiring.contains_key(&self.number)) {
+            self.wake.notified().await;
         }
     }
 
-    /// Whether it may go out now. If not, it stands in its place again.
-    pub(super) fn may_go(&self) -> bool {
-        self.with(|line| line.pause(Instant::now()).is_none())
+    pub(super) fn is_paused(&self) -> bool {
+        self.with(|queue| queue.pause(Instant::now()).is_some())
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Line) -> T) -> T {
-        let mut state = self.lines.state.lock();
-        look(state.by_key.entry(self.id).or_default())
+    fn with<T>(&self, action: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut state = self.queues.state.lock();
+        action(state.queues.entry(self.id).or_default())
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut state = self.lines.state.lock();
-        state.standing -= 1;
-        let Some(line) = state.by_key.get_mut(&self.id) else {
+        let mut state = self.queues.state.lock();
+        state.calls -= 1;
+        let Some(queue) = state.queues.get_mut(&self.id) else {
             return;
         };
-        line.asking.remove(&self.number);
-        if line.standing.remove(&self.number).is_some() {
-            line.call_first();
+        queue.acquiring.remove(&self.number);
+        if queue.queued.remove(&self.number).is_some() {
+            queue.wake_first();
         }
-        if line.is_done(Instant::now()) {
-            state.by_key.remove(&self.id);
+        if queue.is_idle(Instant::now()) {
+            state.queues.remove(&self.id);
         }
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for Queues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        f.debug_struct("Lines")
-            .field("standing", &state.standing)
-            .field("keys", &state.by_key.len())
+        f.debug_struct("Queues")
+            .field("calls", &state.calls)
+            .field("keys", &state.queues.len())
             .finish_non_exhaustive()
     }
 }
@@ -263,39 +260,39 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// On another thread, a pause may come between a turn and the limiter.
+    /// On another thread, a pause may come between `wait_turn` and `acquire`.
     #[tokio::test(start_paused = true)]
-    async fn nobody_stays_at_the_limiter_during_a_pause() {
-        let lines = Lines::default();
-        let id = lines.id(&"k".into());
-        let place = lines.enter(id).unwrap();
-        place.turn(None).await.unwrap();
-        lines.pause(id, HOUR);
-        let waits = pin!(pending::<()>());
-        let called_back = timeout(HOUR / 2, place.ask(waits)).await;
-        assert_eq!(called_back, Ok(None));
-        assert!(!place.may_go());
+    async fn no_call_stays_at_the_limiter_during_a_pause() {
+        let queues = Queues::default();
+        let id = queues.id(&"k".into());
+        let ticket = queues.join(id).unwrap();
+        ticket.wait_turn(None).await.unwrap();
+        queues.pause(id, HOUR);
+        let limiter = pin!(pending::<()>());
+        let recalled = timeout(HOUR / 2, ticket.acquire(limiter)).await;
+        assert_eq!(recalled, Ok(None));
+        assert!(ticket.is_paused());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_calls_back_whoever_waits_at_the_limiter() {
-        let lines = Arc::new(Lines::default());
-        let id = lines.id(&"k".into());
-        let inside = Arc::clone(&lines);
-        let asking = tokio::spawn(async move {
-            let place = inside.enter(id).unwrap();
-            place.turn(None).await.unwrap();
-            place.ask(pin!(pending::<()>())).await
+    async fn a_pause_recalls_calls_that_wait_at_the_limiter() {
+        let queues = Arc::new(Queues::default());
+        let id = queues.id(&"k".into());
+        let shared = Arc::clone(&queues);
+        let first = tokio::spawn(async move {
+            let ticket = shared.join(id).unwrap();
+            ticket.wait_turn(None).await.unwrap();
+            ticket.acquire(pin!(pending::<()>())).await
         });
-        let other = Arc::clone(&lines);
-        let behind = tokio::spawn(async move {
-            let place = other.enter(id).unwrap();
-            place.turn(None).await.is_ok()
+        let shared = Arc::clone(&queues);
+        let second = tokio::spawn(async move {
+            let ticket = shared.join(id).unwrap();
+            ticket.wait_turn(None).await.is_ok()
         });
-        // It is let by as soon as the first one waits at the limiter.
-        assert!(timeout(HOUR, behind).await.unwrap().unwrap());
-        assert!(!asking.is_finished());
-        lines.pause(id, HOUR);
-        assert_eq!(timeout(HOUR / 2, asking).await.unwrap().unwrap(), None);
+        // The second follows as soon as the first waits at the limiter.
+        assert!(timeout(HOUR, second).await.unwrap().unwrap());
+        assert!(!first.is_finished());
+        queues.pause(id, HOUR);
+        assert_eq!(timeout(HOUR / 2, first).await.unwrap().unwrap(), None);
     }
 }

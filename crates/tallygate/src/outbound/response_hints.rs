@@ -1,5 +1,4 @@
-//! What a remote's response says about when to call again. Knows header fields and their traps;
-//! knows nothing of keys, lines or limits.
+//! Reads how long a response asks its caller to wait: `Retry-After`, `RateLimit` and relatives.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +8,7 @@ use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// What is left and when it is renewed, in fields of their own.
+/// Remaining requests and reset time, in separate headers.
 const PAIRS: [[HeaderName; 2]; 3] = [
     [
         HeaderName::from_static("x-ratelimit-remaining"),
@@ -26,34 +25,37 @@ const PAIRS: [[HeaderName; 2]; 3] = [
     ],
 ];
 
-/// Longer lines are ignored, and so are further lines of the same name.
-const LONGEST_LINE: usize = 4_096;
-const MOST_LINES: usize = 16;
+/// Longer values, and further values of the same header, are ignored.
+const MAX_LINE_BYTES: usize = 4_096;
+const MAX_LINES: usize = 16;
 
-/// From here on a number of seconds is a date: 31 years from now, or September 2001.
-const A_DATE: u64 = 1_000_000_000;
-/// From here on it counts milliseconds: the year 5138, or March 1973.
-const A_DATE_IN_MILLIS: u64 = 100_000_000_000;
+/// A number of seconds from here on is a Unix time: a wait of 31 years, or September 2001.
+const MIN_UNIX_SECONDS: u64 = 1_000_000_000;
+/// From here on it is a Unix time in milliseconds: the year 5138, or March 1973.
+const MIN_UNIX_MILLIS: u64 = 100_000_000_000;
 
-/// Reads how long a response asks its caller to stay away; none if it does not.
+/// Returns how long a response asks its caller to wait.
 ///
-/// `now` is the wall clock, and counts only where a date is not accompanied by a `Date` field: with
-/// one, the remote's own clock is the measure, and that of this machine may be wrong. The
-/// [module](super) says which fields are understood and how. The longest wait of all counts,
-/// however long it is.
+/// Dates are compared with the response's `Date` header, or with `now`, the wall clock, if it has
+/// none. The [module documentation](super) lists the headers and their interpretation. The longest
+/// wait counts, without an upper bound.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
-/// use tallygate::outbound::asked_to_wait;
+/// use tallygate::outbound::requested_pause;
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert(RETRY_AFTER, "120".parse()?);
-/// let wait = asked_to_wait(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::now());
+/// let wait = requested_pause(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::now());
 /// assert_eq!(wait, Some(Duration::from_secs(120)));
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
-pub fn asked_to_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn requested_pause(
+    status: StatusCode,
+    headers: &HeaderMap,
+    now: SystemTime,
+) -> Option<Duration> {
     let now = lines(headers, &DATE).find_map(date).unwrap_or(now);
     let refused = matches!(
         status,
@@ -64,7 +66,7 @@ pub fn asked_to_wait(status: StatusCode, headers: &HeaderMap, now: SystemTime) -
         rate_limit(headers),
         PAIRS
             .iter()
-            .filter_map(|pair| renewed(headers, pair, now))
+            .filter_map(|pair| pair_reset(headers, pair, now))
             .max(),
     ];
     let millis = waits.into_iter().flatten().max()?;
@@ -75,29 +77,29 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let dates = lines(headers, &RETRY_AFTER)
         .filter_map(date)
         .map(|date| millis_until(date, now));
-    let numbers = numbers(headers, &RETRY_AFTER).map(|millis| from_now(millis, now));
+    let numbers = numbers(headers, &RETRY_AFTER).map(|millis| wait_millis(millis, now));
     dates.chain(numbers).max()
 }
 
-/// The wait of a pair of fields, if nothing is left.
-fn renewed(
+/// The wait of a pair of headers, if nothing remains.
+fn pair_reset(
     headers: &HeaderMap,
     [remaining, reset]: &[HeaderName; 2],
     now: SystemTime,
 ) -> Option<u64> {
     let spent = numbers(headers, remaining).any(is_spent);
-    let resets = numbers(headers, reset).map(|millis| from_now(millis, now));
+    let resets = numbers(headers, reset).map(|millis| wait_millis(millis, now));
     resets.max().filter(|_| spent)
 }
 
-/// The wait of the structured field, in either form.
+/// The wait of the `RateLimit` header, in either form.
 fn rate_limit(headers: &HeaderMap) -> Option<u64> {
     let lines: Vec<&str> = lines(headers, &RATELIMIT).collect();
-    // All lines are one field; but a broken one should not silence the others.
+    // All values are one field; if that is invalid, valid ones still count.
     structured(&lines.join(", ")).or_else(|| lines.iter().filter_map(|line| structured(line)).max())
 }
 
-/// None if it is no structured field at all.
+/// Returns `None` if the text is not a structured field.
 fn structured(text: &str) -> Option<u64> {
     if let Ok(list) = Parser::new(text).parse::<List>() {
         let waits = list.iter().filter_map(|entry| {
@@ -127,27 +129,26 @@ fn millis_of(item: &BareItem) -> Option<u64> {
     }
 }
 
-/// Half a request is none.
 fn is_spent(thousandths: u64) -> bool {
     thousandths < 1_000
 }
 
-/// The lines of a field that can be read at all.
+/// The values of a header that are short enough and ASCII.
 fn lines<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
-    let short = |line: &&HeaderValue| line.len() <= LONGEST_LINE;
+    let short = |line: &&HeaderValue| line.len() <= MAX_LINE_BYTES;
     let text = |line: &'h HeaderValue| line.to_str().ok();
-    let found = headers.get_all(name).iter().take(MOST_LINES);
+    let found = headers.get_all(name).iter().take(MAX_LINES);
     found.filter(short).filter_map(text)
 }
 
-/// The numbers of a field, in thousandths: lines may have been joined on the way.
+/// The numbers of a header, in thousandths. A proxy may have joined values with commas.
 fn numbers(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = u64> {
     lines(headers, name)
         .flat_map(|line| line.split(','))
         .filter_map(thousandths)
 }
 
-/// A number without sign, rounded up; one too large is as large as can be.
+/// Parses an unsigned decimal number, rounding up and saturating.
 fn thousandths(text: &str) -> Option<u64> {
     let text = text.trim_matches([' ', '\t']);
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -169,12 +170,12 @@ fn thousandths(text: &str) -> Option<u64> {
     Some(whole.saturating_mul(1_000).saturating_add(part))
 }
 
-/// A wait in milliseconds; what is too large for one is a date.
-fn from_now(millis: u64, now: SystemTime) -> u64 {
+/// Converts a number to a wait in milliseconds; large numbers are Unix times.
+fn wait_millis(millis: u64, now: SystemTime) -> u64 {
     let date = match millis / 1_000 {
-        0..A_DATE => return millis,
-        A_DATE..A_DATE_IN_MILLIS => millis,
-        A_DATE_IN_MILLIS.. => millis.div_ceil(1_000),
+        0..MIN_UNIX_SECONDS => return millis,
+        MIN_UNIX_SECONDS..MIN_UNIX_MILLIS => millis,
+        MIN_UNIX_MILLIS.. => millis.div_ceil(1_000),
     };
     let far = |date| UNIX_EPOCH.checked_add(Duration::from_millis(date));
     far(date).map_or(u64::MAX, |date| millis_until(date, now))
@@ -184,7 +185,7 @@ fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim_matches([' ', '\t'])).ok()
 }
 
-/// None is left of a date that has passed.
+/// The time until a date; zero if it has passed.
 fn millis_until(date: SystemTime, now: SystemTime) -> u64 {
     let left = date.duration_since(now).unwrap_or_default();
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

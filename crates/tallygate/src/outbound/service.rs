@@ -1,5 +1,5 @@
-//! A client behind the gate: waits, calls, listens. Knows tower's contract; leaves order and
-//! pauses to the lines, and what a response says to its reader.
+//! The tower service and its future: waits for its turn, calls the client, reads the response's
+//! hints.
 
 use std::fmt;
 use std::future::Future;
@@ -13,24 +13,24 @@ use ::http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Outbound, OutboundError, asked_to_wait};
+use super::{OutboundError, OutboundLayer, requested_pause};
 use crate::http::Head;
 use crate::store::{MemoryStore, Store};
 
-/// A client whose calls wait for their turn. Made by [`Outbound`].
+/// A client whose calls wait for their turn. Built by [`OutboundLayer`].
 ///
-/// Clones share the lines and the limiter.
+/// Clones share the queues and the limiter.
 #[derive(Debug)]
 pub struct OutboundService<C, S = MemoryStore> {
     inner: C,
-    gate: Arc<Outbound<S>>,
+    layer: Arc<OutboundLayer<S>>,
 }
 
 impl<C: Clone, S> Clone for OutboundService<C, S> {
     fn clone(&self) -> Self {
         OutboundService {
             inner: self.inner.clone(),
-            gate: Arc::clone(&self.gate),
+            layer: Arc::clone(&self.layer),
         }
     }
 }
@@ -41,24 +41,24 @@ impl<C, S> OutboundService<C, S> {
         &self.inner
     }
 
-    /// The client, to change it.
+    /// The client, mutably.
     pub fn get_mut(&mut self) -> &mut C {
         &mut self.inner
     }
 
-    /// The client, without the gate.
+    /// The client, without the layer.
     pub fn into_inner(self) -> C {
         self.inner
     }
 }
 
-impl<C, S> Layer<C> for Outbound<S> {
+impl<C, S> Layer<C> for OutboundLayer<S> {
     type Service = OutboundService<C, S>;
 
     fn layer(&self, inner: C) -> Self::Service {
         OutboundService {
             inner,
-            gate: Arc::new(self.clone()),
+            layer: Arc::new(self.clone()),
         }
     }
 }
@@ -72,41 +72,39 @@ where
 {
     type Response = Response<R>;
     type Error = OutboundError<C::Error>;
-    type Future = Call<R, C::Error>;
+    type Future = ResponseFuture<R, C::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context).map_err(OutboundError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready makes the call; its clone may not be.
+        // The clone may not be ready: the original makes the call.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
-        let gate = Arc::clone(&self.gate);
+        let layer = Arc::clone(&self.layer);
         let head = Head::from(&request);
-        let (key, cost) = ((gate.by)(head).into_owned(), (gate.cost)(head));
-        Call(Box::pin(async move {
-            let passed = gate.pass(&key, cost).await;
-            let line = passed.map_err(OutboundError::Limit)?;
+        let (key, cost) = ((layer.key)(head).into_owned(), (layer.cost)(head));
+        ResponseFuture(Box::pin(async move {
+            let turn = layer.wait_turn(&key, cost).await;
+            let queue = turn.map_err(OutboundError::Limit)?;
             let response = inner.call(request).await.map_err(OutboundError::Inner)?;
-            let wait = asked_to_wait(response.status(), response.headers(), SystemTime::now());
-            if let Some(wait) = wait {
-                gate.pause(line, wait);
+            let (status, headers) = (response.status(), response.headers());
+            if let Some(wait) = requested_pause(status, headers, SystemTime::now()) {
+                layer.pause(queue, wait);
             }
             Ok(response)
         }))
     }
 }
 
-/// A call under way: waits for its turn, then for the response.
-///
-/// Dropped while it waits, its place passes to the next one.
-pub struct Call<R, E>(Outcome<R, E>);
+/// Waits for its turn, then for the response. Dropping it leaves the queue.
+pub struct ResponseFuture<R, E>(Outcome<R, E>);
 
 type Outcome<R, E> =
     Pin<Box<dyn Future<Output = Result<Response<R>, OutboundError<E>>> + Send + 'static>>;
 
-impl<R, E> Future for Call<R, E> {
+impl<R, E> Future for ResponseFuture<R, E> {
     type Output = Result<Response<R>, OutboundError<E>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -114,8 +112,8 @@ impl<R, E> Future for Call<R, E> {
     }
 }
 
-impl<R, E> fmt::Debug for Call<R, E> {
+impl<R, E> fmt::Debug for ResponseFuture<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").finish_non_exhaustive()
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Which host a request goes to. Knows the forms of a request's target; knows no limits.
+//! The host and port that a request is sent to.
 
 use ::http::Uri;
 use ::http::header::HOST;
@@ -7,28 +7,28 @@ use ::http::uri::{Authority, Scheme};
 use crate::http::Head;
 use crate::key::Key;
 
-/// The host and port of a request as a key: from its target, or else from its `Host` field. All
-/// requests that name none share a key.
+/// The host and port of a request as a key, from its target or else its `Host` header. Requests
+/// with neither share one key.
 pub(super) fn host_key(head: Head<'_>) -> Key<'_> {
     let uri = head.uri();
-    let Some(authority) = uri.authority().cloned().or_else(|| host_field(head)) else {
+    let Some(authority) = uri.authority().cloned().or_else(|| host_header(head)) else {
         return Key::from_parts(["", ""]);
     };
-    // Names are told apart by neither case nor the root's dot.
+    // Case and a trailing dot do not distinguish host names.
     let host = authority.host().to_ascii_lowercase();
     let host = host.strip_suffix('.').unwrap_or(&host);
-    let port = authority.port_u16().or_else(|| usual_port(uri));
+    let port = authority.port_u16().or_else(|| default_port(uri));
     let port = port.map(|port| port.to_string()).unwrap_or_default();
     Key::from_parts([host, &port])
 }
 
-fn host_field(head: Head<'_>) -> Option<Authority> {
+fn host_header(head: Head<'_>) -> Option<Authority> {
     let mut lines = head.headers().get_all(HOST).iter();
     let line = lines.next().filter(|_| lines.next().is_none())?;
     Authority::try_from(line.as_bytes()).ok()
 }
 
-fn usual_port(uri: &Uri) -> Option<u16> {
+fn default_port(uri: &Uri) -> Option<u16> {
     let scheme = uri.scheme()?;
     if *scheme == Scheme::HTTPS {
         Some(443)
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_same_however_it_is_written() {
+    fn spellings_of_one_host_share_a_key() {
         let same = key("https://api.example.com/a", &[]);
         for uri in [
             "https://API.example.COM/b?c",
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_without_a_host_has_it_in_its_field() {
+    fn a_target_without_a_host_uses_the_host_header() {
         let named = key("/path", &[b"A.example:8080"]);
         assert!(named == key("http://a.example:8080/", &[]));
         assert!(named == key("http://a.example:8080/", &[b"other.example"]));
     }
 
     #[test]
-    fn requests_that_name_no_host_share_a_key() {
+    fn requests_without_a_host_share_a_key() {
         let none = key("/", &[]);
         let bad: [&[&[u8]]; 5] = [
             &[b""],

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use tallygate::AcquireError;
-use tallygate::outbound::{Outbound, OutboundError};
+use tallygate::outbound::{OutboundError, OutboundLayer};
 
 use crate::remote::{Calls, Outcome, limiter, settle};
 
 const MOST_WAITING: usize = 100_000;
-const MOST_PAUSED: u64 = 10_000;
+const MAX_PAUSED: u64 = 10_000;
 
 #[tokio::test(start_paused = true)]
 async fn one_too_many_in_line_is_turned_away() {
@@ -37,9 +37,9 @@ async fn one_too_many_in_line_is_turned_away() {
 
 #[tokio::test(start_paused = true)]
 async fn of_too_many_pauses_the_one_that_is_over_soonest_is_forgotten() {
-    let gate = Outbound::new(limiter("token-bucket 9/s burst 9"));
+    let gate = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
     let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
-    for n in 0..MOST_PAUSED {
+    for n in 0..MAX_PAUSED {
         // The 77th is over first.
         let wait = if n == 77 { 60 } else { 600 + n % 10 };
         let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
@@ -60,9 +60,9 @@ async fn of_too_many_pauses_the_one_that_is_over_soonest_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn pauses_that_are_over_make_room_by_themselves() {
-    let gate = Outbound::new(limiter("token-bucket 9/s burst 9"));
+    let gate = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
     let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
-    for n in 0..MOST_PAUSED {
+    for n in 0..MAX_PAUSED {
         let wait = if n < 100 { 3_600 } else { 10 };
         let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
         assert_eq!(outcome.unwrap(), 429);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tallygate::outbound::{Call, Outbound, OutboundError, OutboundService};
+use tallygate::outbound::{OutboundError, OutboundLayer, OutboundService, ResponseFuture};
 use tallygate::{Limiter, Quota};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
@@ -51,8 +51,8 @@ impl Service<Request<()>> for Shy {
     }
 }
 
-fn gate() -> Outbound {
-    Outbound::new(Limiter::new(Quota::per_second(1_000)))
+fn gate() -> OutboundLayer {
+    OutboundLayer::new(Limiter::new(Quota::per_second(1_000)))
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn services_and_calls_may_move_between_threads() {
     let mut client: OutboundService<Shy> = gate.layer(Shy::default());
     shared(&client);
     let ready = client.ready().await.unwrap();
-    let call: Call<(), Infallible> = sent(ready.call(Request::new(())));
+    let call: ResponseFuture<(), Infallible> = sent(ready.call(Request::new(())));
     assert!(tokio::spawn(call).await.unwrap().is_ok());
 }
 
@@ -135,7 +135,7 @@ fn the_client_can_be_had_back() {
 
 #[test]
 fn what_it_prints_says_how_it_is_set_and_no_key() {
-    let gate = gate().at_most(std::time::Duration::from_secs(30));
+    let gate = gate().max_wait(std::time::Duration::from_secs(30));
     let shown = format!("{gate:?} {:?}", gate.layer(Shy::default()));
     assert!(shown.contains("at_most: Some(30s)"), "{shown}");
     assert!(shown.contains("believed: 3600s"), "{shown}");

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tallygate::outbound::{Outbound, OutboundError};
+use tallygate::outbound::{OutboundError, OutboundLayer};
 use tallygate::{AcquireError, Decision, Limiter, OnFailure, Quota, Store, StoreError};
 use tokio::task::JoinHandle;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -16,7 +16,7 @@ use crate::remote::{Calls, Gate, Outcome, limiter};
 const MS: Duration = Duration::from_millis(1);
 
 fn gate(quota: &str) -> Gate {
-    Outbound::new(limiter(quota))
+    OutboundLayer::new(limiter(quota))
 }
 
 /// The wait that a call was told, which has ended already.
@@ -43,7 +43,7 @@ fn ended(call: JoinHandle<Outcome>) -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_longer_than_the_longest_wait_is_an_error_at_once() {
-    let calls = Calls::through(&gate("token-bucket 9/s burst 9").at_most(3_000 * MS));
+    let calls = Calls::through(&gate("token-bucket 9/s burst 9").max_wait(3_000 * MS));
     calls.call("a?429&retry-after=5").await;
     assert_eq!(too_late(calls.call("b").await), 5_000 * MS);
     calls.remote.until_ms(1_999).await;
@@ -57,7 +57,7 @@ async fn a_pause_longer_than_the_longest_wait_is_an_error_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_longer_than_the_longest_wait_is_an_error_at_once() {
-    let calls = Calls::through(&gate("leaky-bucket 10/s queue 1000").at_most(250 * MS));
+    let calls = Calls::through(&gate("leaky-bucket 10/s queue 1000").max_wait(250 * MS));
     let mut tasks = Vec::new();
     for n in 0..3 {
         tasks.push(calls.call(&n.to_string()).await);
@@ -73,7 +73,7 @@ async fn a_queue_longer_than_the_longest_wait_is_an_error_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_comes_while_they_wait_turns_away_those_who_cannot_make_it() {
-    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").at_most(4_000 * MS));
+    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").max_wait(4_000 * MS));
     calls.call("a?429&after=500&retry-after=4").await;
     let b = calls.call("b").await;
     let c = calls.call("c").await;
@@ -88,7 +88,7 @@ async fn a_pause_that_comes_while_they_wait_turns_away_those_who_cannot_make_it(
 /// Both can make the end of the pause, but the second not its turn after it.
 #[tokio::test(start_paused = true)]
 async fn a_pause_and_the_quota_count_together() {
-    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").at_most(5_500 * MS));
+    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").max_wait(5_500 * MS));
     calls.call("a?429&retry-after=5").await;
     let b = calls.call("b").await;
     let c = calls.call("c").await;
@@ -102,7 +102,7 @@ async fn a_pause_and_the_quota_count_together() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_may_not_wait_at_all_goes_when_it_need_not() {
-    let calls = Calls::through(&gate("token-bucket 1/s burst 2").at_most(Duration::ZERO));
+    let calls = Calls::through(&gate("token-bucket 1/s burst 2").max_wait(Duration::ZERO));
     calls.call("a").await;
     calls.call("b").await;
     assert_eq!(too_late(calls.call("c").await), 1_000 * MS);
@@ -146,11 +146,11 @@ async fn a_store_that_is_down_is_met_with_the_limiters_policy() {
     let request = || Request::new(());
 
     let open = ServiceBuilder::new()
-        .layer(Outbound::new(open))
+        .layer(OutboundLayer::new(open))
         .service(client());
     assert!(open.oneshot(request()).await.is_ok());
     let closed = ServiceBuilder::new()
-        .layer(Outbound::new(closed))
+        .layer(OutboundLayer::new(closed))
         .service(client());
     let error = closed.oneshot(request()).await.unwrap_err();
     assert!(matches!(
@@ -164,7 +164,7 @@ async fn the_clients_own_error_stays_what_it_is() {
     let client = service_fn(|_: Request<()>| async {
         Err::<Response<()>, _>(io::Error::other("the line is cut"))
     });
-    let gate = Outbound::new(Limiter::new(Quota::per_second(9)));
+    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(9)));
     let client = ServiceBuilder::new().layer(gate).service(client);
     let error = client.oneshot(Request::new(())).await.unwrap_err();
     assert_eq!(error.to_string(), "the call failed: the line is cut");
@@ -174,7 +174,7 @@ async fn the_clients_own_error_stays_what_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_gate_says_so_and_has_a_source() {
-    let calls = Calls::through(&gate("token-bucket 1/s").at_most(Duration::ZERO));
+    let calls = Calls::through(&gate("token-bucket 1/s").max_wait(Duration::ZERO));
     calls.call("secret-token").await;
     let error = ended(calls.call("secret-token").await).unwrap_err();
     let shown = format!("{error} {error:?}");
@@ -194,7 +194,7 @@ async fn boxed_errors_stay_in_one_box() {
     let client = service_fn(|_: Request<()>| async {
         Err::<Response<()>, Boxed>(Box::new(io::Error::other("cut")))
     });
-    let gate = Outbound::new(Limiter::new(Quota::per_second(1))).at_most(Duration::ZERO);
+    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(1))).max_wait(Duration::ZERO);
     let client = ServiceBuilder::new()
         .map_err(OutboundError::<Boxed>::into_boxed)
         .layer(gate)

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use tallygate::Quota;
-use tallygate::outbound::Outbound;
+use tallygate::outbound::OutboundLayer;
 
 use crate::remote::{Calls, hang_up, limiter};
 
@@ -126,7 +126,7 @@ async fn a_call_that_nobody_awaits_holds_nobody_up() {
 
 #[tokio::test(start_paused = true)]
 async fn different_keys_do_not_wait_for_one_another() {
-    let gate = Outbound::new(limiter("leaky-bucket 1/s queue 10"));
+    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
     for name in ["a", "b", "a", "b", "c"] {
         calls.call(name).await;
@@ -138,7 +138,7 @@ async fn different_keys_do_not_wait_for_one_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_takes_what_it_costs() {
-    let gate = Outbound::new(limiter("leaky-bucket 1/s queue 10"));
+    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     let cost = |path: &str| path.trim_start_matches('/').parse().unwrap();
     let calls = Calls::through(&gate.cost(move |head| cost(head.uri().path())));
     for name in ["3", "2", "0", "1"] {
@@ -155,7 +155,7 @@ async fn every_limit_of_the_limiter_is_kept() {
     let several = limiter("token-bucket 2/s burst 2")
         .and("fixed-window 3/10s".parse::<Quota>().unwrap())
         .unwrap();
-    let calls = Calls::through(&Outbound::new(several));
+    let calls = Calls::through(&OutboundLayer::new(several));
     for name in ["a", "b", "c", "d"] {
         calls.call(name).await;
     }

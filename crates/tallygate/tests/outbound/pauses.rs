@@ -4,7 +4,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tallygate::Verb;
-use tallygate::outbound::Outbound;
+use tallygate::outbound::OutboundLayer;
 
 use crate::remote::{Calls, hang_up, limiter};
 
@@ -129,7 +129,7 @@ async fn a_pause_costs_nobody_anything() {
         "leaky-bucket 1/h queue 9",
     ] {
         let limiter = limiter(quota);
-        let calls = Calls::through(&Outbound::new(limiter.clone()));
+        let calls = Calls::through(&OutboundLayer::new(limiter.clone()));
         let before = limiter.peek("", 1).remaining();
         let first = calls.call("a?429&after=500&retry-after=60").await;
         let mut others = Vec::new();
@@ -190,7 +190,7 @@ async fn who_hangs_up_during_a_pause_holds_nobody_up() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_comes_together_with_a_pause_is_kept_for_later() {
     let limiter = limiter("leaky-bucket 1/s queue 10");
-    let calls = Calls::through(&Outbound::new(limiter.clone()));
+    let calls = Calls::through(&OutboundLayer::new(limiter.clone()));
     calls.call("a?429&after=1200&retry-after=5").await;
     let mut b = Box::pin(calls.calling("b"));
     let mut context = Context::from_waker(Waker::noop());
@@ -212,9 +212,9 @@ async fn absurd_pauses_are_believed_up_to_a_bound() {
     for wait in ["999999", "99999999999999999999999999", "32503680000"] {
         let target = format!("a?429&retry-after={wait}");
         for (bound, due) in [(None, 3_600_000), (Some(10 * SECOND), 10_000)] {
-            let mut gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
+            let mut gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
             if let Some(bound) = bound {
-                gate = gate.believe_at_most(bound);
+                gate = gate.max_pause(bound);
             }
             let calls = Calls::through(&gate);
             calls.call(&target).await;
@@ -227,8 +227,8 @@ async fn absurd_pauses_are_believed_up_to_a_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_believes_nothing_never_pauses() {
-    let gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
-    let calls = Calls::through(&gate.believe_at_most(Duration::ZERO));
+    let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
+    let calls = Calls::through(&gate.max_pause(Duration::ZERO));
     calls.call("a?429&retry-after=5").await;
     calls.call("b").await;
     calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
@@ -236,9 +236,9 @@ async fn whoever_believes_nothing_never_pauses() {
 
 #[tokio::test(start_paused = true)]
 async fn bounds_beyond_the_end_of_time_are_bounded() {
-    let gate = Outbound::new(limiter("token-bucket 100/s burst 100"))
-        .believe_at_most(Duration::MAX)
-        .at_most(Duration::MAX)
+    let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"))
+        .max_pause(Duration::MAX)
+        .max_wait(Duration::MAX)
         .jitter(Duration::MAX);
     let calls = Calls::through(&gate);
     calls.call("a?429&retry-after=999999999").await;
@@ -253,7 +253,7 @@ async fn bounds_beyond_the_end_of_time_are_bounded() {
 async fn jitter_adds_a_bounded_bit_to_a_pause() {
     let mut seen = Vec::new();
     for _ in 0..40 {
-        let gate = Outbound::new(limiter("token-bucket 100/s burst 100"));
+        let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
         let calls = Calls::through(&gate.jitter(SECOND / 5));
         calls.call("a?429&retry-after=1").await;
         calls.call("b").await;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use tallygate::outbound::{Outbound, OutboundError, OutboundService};
+use tallygate::outbound::{OutboundError, OutboundLayer, OutboundService};
 use tallygate::{Clock, Limiter, MemoryStore, Quota};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -25,7 +25,7 @@ impl Clock for RuntimeClock {
     }
 }
 
-pub(crate) type Gate = Outbound<MemoryStore<RuntimeClock>>;
+pub(crate) type Gate = OutboundLayer<MemoryStore<RuntimeClock>>;
 pub(crate) type Outcome = Result<StatusCode, OutboundError<Infallible>>;
 
 /// A limiter on the runtime's clock.
@@ -126,7 +126,7 @@ impl Calls {
     }
 
     pub(crate) fn under(quota: &str) -> Self {
-        Self::through(&Outbound::new(limiter(quota)))
+        Self::through(&OutboundLayer::new(limiter(quota)))
     }
 
     /// Somebody calls, and stands in line when this returns.

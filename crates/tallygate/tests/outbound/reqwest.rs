@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use reqwest::Body;
-use tallygate::outbound::Outbound;
+use tallygate::outbound::OutboundLayer;
 use tallygate::{Limiter, Quota};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -22,7 +22,7 @@ async fn reqwest_waits_for_its_turn_and_keeps_the_remotes_word() {
     })
     .await;
     let client = reqwest::Client::new();
-    let gate = Outbound::new(Limiter::new(Quota::per_second(1_000))).by_host();
+    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(1_000))).by_host();
     let client =
         ServiceBuilder::new()
             .layer(gate)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use tallygate::outbound::Outbound;
+use tallygate::outbound::OutboundLayer;
 use tallygate::{Limiter, OnFailure, Quota, RedisStore};
 use tallygate_testkit::redis::Server;
 use tower::{Layer, ServiceExt, service_fn};
@@ -25,7 +25,7 @@ async fn gates_over_one_redis_keep_one_limit() {
         let limiter = Limiter::over(store, quota)
             .deadline(Duration::from_secs(10))
             .on_failure(OnFailure::Closed);
-        let gate = Outbound::new(limiter).at_most(Duration::from_secs(60));
+        let gate = OutboundLayer::new(limiter).max_wait(Duration::from_secs(60));
         for _ in 0..10 {
             let arrivals = Arc::clone(&arrivals);
             let client = gate.layer(service_fn(move |_: Request<()>| {

@@ -8,7 +8,7 @@ use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tallygate::outbound::{Outbound, OutboundError, OutboundService};
+use tallygate::outbound::{OutboundError, OutboundLayer, OutboundService};
 use tallygate::{AcquireError, Limiter, Quota};
 use tower::{Layer, ServiceExt};
 
@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Hyper = Client<HttpConnector, Empty<Bytes>>;
 type Fields<'a> = &'a [(&'static str, &'a [u8])];
 
-fn client(gate: &Outbound) -> OutboundService<Hyper> {
+fn client(gate: &OutboundLayer) -> OutboundService<Hyper> {
     gate.layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
-fn gate(quota: &str) -> Outbound {
-    Outbound::new(Limiter::new(quota.parse::<Quota>().unwrap())).by_host()
+fn gate(quota: &str) -> OutboundLayer {
+    OutboundLayer::new(Limiter::new(quota.parse::<Quota>().unwrap())).by_host()
 }
 
 async fn get(
@@ -167,7 +167,7 @@ async fn garbage_from_the_remote_holds_nobody_up() {
             ("x-ratelimit-reset", &huge),
         ],
     ];
-    let client = client(&gate("token-bucket 1000/s burst 1000").at_most(Duration::ZERO));
+    let client = client(&gate("token-bucket 1000/s burst 1000").max_wait(Duration::ZERO));
     for (n, fields) in garbage.into_iter().enumerate() {
         let server = server(429, fields).await;
         assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);
@@ -186,7 +186,7 @@ async fn of_fields_that_occur_twice_the_longest_wait_counts() {
         ],
         &[("retry-after", b"1"), ("ratelimit", b"\"b\";r=0;t=600")],
     ];
-    let client = client(&gate("token-bucket 1000/s burst 1000").at_most(400_000 * MS));
+    let client = client(&gate("token-bucket 1000/s burst 1000").max_wait(400_000 * MS));
     for fields in twice {
         let server = server(429, fields).await;
         assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);

@@ -1,13 +1,13 @@
 //! One line for each host, if asked for.
 
 use tallygate::Key;
-use tallygate::outbound::Outbound;
+use tallygate::outbound::OutboundLayer;
 
 use crate::remote::{Calls, limiter};
 
 #[tokio::test(start_paused = true)]
 async fn each_host_has_a_line_and_pauses_of_its_own() {
-    let gate = Outbound::new(limiter("leaky-bucket 1/s queue 10"));
+    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     let calls = Calls::through(&gate.by_host());
     calls.call("https://a.example/1?429&retry-after=10").await;
     calls.call("https://b.example/2").await;
@@ -30,7 +30,7 @@ async fn unless_told_otherwise_there_is_one_line_for_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gate_and_its_clones_share_lines_pauses_and_counts() {
-    let gate = Outbound::new(limiter("leaky-bucket 1/s queue 10"));
+    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     let one = Calls::through(&gate);
     let other = Calls::through(&gate.clone());
     one.call("a").await;
@@ -43,7 +43,7 @@ async fn a_gate_and_its_clones_share_lines_pauses_and_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_may_borrow_from_the_request_or_be_its_own() {
-    let gate = || Outbound::new(limiter("leaky-bucket 1/s queue 10"));
+    let gate = || OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     for gate in [
         gate().by(|head| head.uri().path().into()),
         gate().by(|head| Key::secret(head.uri().path())),

@@ -1,5 +1,3 @@
-//! What remotes write, and what it means.
-
 use super::*;
 
 /// Tue, 14 Nov 2023 22:13:20 GMT.
@@ -7,28 +5,28 @@ const NOW: u64 = 1_700_000_000;
 
 type Fields<'a> = &'a [(&'a str, &'a [u8])];
 
-/// The milliseconds that a response with these fields asks for, now being [`NOW`].
-fn asked(status: u16, fields: Fields<'_>) -> Option<u64> {
+/// The requested pause of a response with these headers at [`NOW`].
+fn pause_millis(status: u16, fields: Fields<'_>) -> Option<u64> {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         let name: HeaderName = name.parse().unwrap();
         headers.append(name, HeaderValue::from_bytes(value).unwrap());
     }
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
-    let wait = asked_to_wait(StatusCode::from_u16(status).unwrap(), &headers, now);
+    let wait = requested_pause(StatusCode::from_u16(status).unwrap(), &headers, now);
     wait.map(|wait| u64::try_from(wait.as_millis()).unwrap())
 }
 
 fn retry(value: &str) -> Option<u64> {
-    asked(429, &[("retry-after", value.as_bytes())])
+    pause_millis(429, &[("retry-after", value.as_bytes())])
 }
 
 fn rate_limit(value: &str) -> Option<u64> {
-    asked(200, &[("ratelimit", value.as_bytes())])
+    pause_millis(200, &[("ratelimit", value.as_bytes())])
 }
 
 fn pair(remaining: &str, reset: &str) -> Option<u64> {
-    asked(
+    pause_millis(
         200,
         &[
             ("x-ratelimit-remaining", remaining.as_bytes()),
@@ -60,39 +58,39 @@ fn retry_after_may_be_a_date_in_each_of_its_forms() {
 }
 
 #[test]
-fn a_date_is_measured_by_the_clock_that_wrote_it() {
-    // The remote's clock is a day behind ours.
+fn dates_are_compared_with_the_date_header() {
+    // The remote's clock is a day behind.
     let date: (&str, &[u8]) = ("date", b"Mon, 13 Nov 2023 22:13:20 GMT");
     let retry: (&str, &[u8]) = ("retry-after", b"Mon, 13 Nov 2023 22:13:25 GMT");
-    assert_eq!(asked(503, &[date, retry]), Some(5_000));
-    assert_eq!(asked(503, &[retry]), None);
+    assert_eq!(pause_millis(503, &[date, retry]), Some(5_000));
+    assert_eq!(pause_millis(503, &[retry]), None);
     let reset: Fields<'_> = &[
         date,
         ("x-ratelimit-remaining", b"0"),
         ("x-ratelimit-reset", b"1699913602"),
     ];
-    assert_eq!(asked(200, reset), Some(2_000));
+    assert_eq!(pause_millis(200, reset), Some(2_000));
     let garbage: (&str, &[u8]) = ("date", b"yesterday");
     let later: (&str, &[u8]) = ("retry-after", b"Tue, 14 Nov 2023 22:13:21 GMT");
-    assert_eq!(asked(503, &[garbage, later]), Some(1_000));
+    assert_eq!(pause_millis(503, &[garbage, later]), Some(1_000));
 }
 
 #[test]
 fn retry_after_counts_only_with_a_refusal() {
     let fields: Fields<'_> = &[("retry-after", b"5")];
     for status in [429, 503] {
-        assert_eq!(asked(status, fields), Some(5_000), "{status}");
+        assert_eq!(pause_millis(status, fields), Some(5_000), "{status}");
     }
     for status in [200, 202, 301, 304, 400, 403, 413, 500, 502, 504] {
-        assert_eq!(asked(status, fields), None, "{status}");
+        assert_eq!(pause_millis(status, fields), None, "{status}");
     }
 }
 
 #[test]
-fn a_refusal_that_says_nothing_asks_for_nothing() {
-    assert_eq!(asked(429, &[]), None);
-    assert_eq!(asked(503, &[]), None);
-    assert_eq!(asked(429, &[("ratelimit", b"\"a\";r=5;t=30")]), None);
+fn a_refusal_without_hints_requests_no_pause() {
+    assert_eq!(pause_millis(429, &[]), None);
+    assert_eq!(pause_millis(503, &[]), None);
+    assert_eq!(pause_millis(429, &[("ratelimit", b"\"a\";r=5;t=30")]), None);
 }
 
 #[test]
@@ -109,7 +107,7 @@ fn the_latest_form_of_ratelimit_pauses_when_nothing_remains() {
     );
     // The last of two parameters of one name counts.
     assert_eq!(rate_limit(r#""a";r=5;r=0;t=1;t=2"#), Some(2_000));
-    // The longest of several policies that have run out.
+    // The longest of several exhausted policies.
     let several = r#""burst";r=0;t=1, "hour";r=0;t=90, "day";r=7;t=9000"#;
     assert_eq!(rate_limit(several), Some(90_000));
 }
@@ -129,32 +127,32 @@ fn version_07_of_ratelimit_pauses_when_nothing_remains() {
 }
 
 #[test]
-fn a_field_in_several_lines_is_one_field() {
+fn several_values_are_one_field() {
     let list: Fields<'_> = &[
         ("ratelimit", b"\"a\";r=0;t=5"),
         ("ratelimit", b"\"b\";r=0;t=8"),
     ];
-    assert_eq!(asked(200, list), Some(8_000));
+    assert_eq!(pause_millis(200, list), Some(8_000));
     let dictionary: Fields<'_> = &[
         ("ratelimit", b"limit=1, remaining=0"),
         ("ratelimit", b"reset=6"),
     ];
-    assert_eq!(asked(200, dictionary), Some(6_000));
+    assert_eq!(pause_millis(200, dictionary), Some(6_000));
 }
 
 #[test]
-fn a_broken_line_does_not_silence_the_others() {
+fn an_invalid_value_does_not_hide_the_others() {
     let broken: Fields<'_> = &[
         ("ratelimit", b"\"a;r=0;t=50"),
         ("ratelimit", b"\"b\";r=0;t=8"),
         ("ratelimit", b"limit=1, remaining=0, reset=9"),
         ("ratelimit", b"\xc3\xa9"),
     ];
-    assert_eq!(asked(200, broken), Some(9_000));
+    assert_eq!(pause_millis(200, broken), Some(9_000));
 }
 
 #[test]
-fn a_ratelimit_that_is_no_structured_field_is_ignored() {
+fn an_invalid_structured_field_is_ignored() {
     for value in [
         "",
         ",",
@@ -177,27 +175,30 @@ fn a_ratelimit_that_is_no_structured_field_is_ignored() {
     ] {
         assert_eq!(rate_limit(value), None, "{value}");
     }
-    assert_eq!(asked(200, &[("ratelimit", b"\"\xff\";r=0;t=30")]), None);
+    assert_eq!(
+        pause_millis(200, &[("ratelimit", b"\"\xff\";r=0;t=30")]),
+        None
+    );
 }
 
 #[test]
-fn what_is_left_and_when_it_is_renewed_may_stand_apart() {
+fn remaining_and_reset_may_be_separate_headers() {
     assert_eq!(pair("0", "30"), Some(30_000));
     assert_eq!(pair("1", "30"), None);
     assert_eq!(pair("0", "0"), None);
     for [remaining, reset] in PAIRS {
         let fields = [(remaining.as_str(), &b"0"[..]), (reset.as_str(), b"3")];
-        assert_eq!(asked(200, &fields), Some(3_000), "{remaining}");
+        assert_eq!(pause_millis(200, &fields), Some(3_000), "{remaining}");
     }
-    assert_eq!(asked(200, &[("x-ratelimit-remaining", b"0")]), None);
-    assert_eq!(asked(200, &[("x-ratelimit-reset", b"3")]), None);
-    // Two halves of different families say nothing.
+    assert_eq!(pause_millis(200, &[("x-ratelimit-remaining", b"0")]), None);
+    assert_eq!(pause_millis(200, &[("x-ratelimit-reset", b"3")]), None);
+    // Halves of different pairs are ignored.
     let mixed: Fields<'_> = &[("x-ratelimit-remaining", b"0"), ("ratelimit-reset", b"3")];
-    assert_eq!(asked(200, mixed), None);
+    assert_eq!(pause_millis(200, mixed), None);
 }
 
 #[test]
-fn a_number_too_large_for_a_wait_is_a_unix_time() {
+fn a_large_number_is_a_unix_time() {
     assert_eq!(pair("0", "999999999"), Some(999_999_999_000));
     assert_eq!(pair("0", "1000000000"), None);
     assert_eq!(pair("0", "1700000000"), None);
@@ -207,11 +208,11 @@ fn a_number_too_large_for_a_wait_is_a_unix_time() {
         pair("0", "99999999999"),
         Some((99_999_999_999 - NOW) * 1_000)
     );
-    // And larger still, in milliseconds.
+    // Larger still: milliseconds.
     assert_eq!(pair("0", "100000000000"), None);
     assert_eq!(pair("0", "1700000045678"), Some(45_678));
     assert_eq!(retry("1700000045"), Some(45_000));
-    // However large, it is read and stays a wait.
+    // Huge numbers saturate.
     let nines = "9".repeat(4_000);
     assert!(pair("0", &nines).unwrap() > 1_000_000_000_000);
     assert!(retry(&nines).unwrap() > 1_000_000_000_000);
@@ -231,7 +232,7 @@ fn fractions_are_rounded_up() {
 }
 
 #[test]
-fn what_is_no_number_is_ignored() {
+fn anything_but_a_number_is_ignored() {
     for value in [
         "", "-1", "+1", "- 1", "1e3", "0x10", "1_000", "1 000", ".5", "1.", "1.2.3", "١٢", "soon",
         "NaN", "inf", "1s", "\"1\"", "--", "1;2",
@@ -241,25 +242,29 @@ fn what_is_no_number_is_ignored() {
         assert_eq!(pair("0", value), None, "{value}");
     }
     for bytes in [&b"\xff\xfe\x80"[..], b"1\xa0", "\u{a0}1".as_bytes()] {
-        assert_eq!(asked(429, &[("retry-after", bytes)]), None, "{bytes:?}");
+        assert_eq!(
+            pause_millis(429, &[("retry-after", bytes)]),
+            None,
+            "{bytes:?}"
+        );
     }
 }
 
 #[test]
-fn of_several_values_the_safe_one_counts() {
+fn the_longest_wait_and_the_least_remaining_count() {
     let lines: Fields<'_> = &[
         ("retry-after", b"5"),
         ("retry-after", b"nonsense"),
         ("retry-after", b"Tue, 14 Nov 2023 22:13:27 GMT"),
         ("retry-after", b"6"),
     ];
-    assert_eq!(asked(429, lines), Some(7_000));
+    assert_eq!(pause_millis(429, lines), Some(7_000));
     assert_eq!(retry("3, 9, x"), Some(9_000));
     assert_eq!(pair("7, 0", "4, 2"), Some(4_000));
 }
 
 #[test]
-fn when_several_fields_speak_the_longest_wait_counts() {
+fn the_longest_wait_of_several_headers_counts() {
     let mut fields = vec![
         ("retry-after", &b"1"[..]),
         ("ratelimit", b"\"a\";r=0;t=2"),
@@ -268,26 +273,26 @@ fn when_several_fields_speak_the_longest_wait_counts() {
         ("ratelimit-remaining", b"0"),
         ("ratelimit-reset", b"4"),
     ];
-    assert_eq!(asked(429, &fields), Some(4_000));
+    assert_eq!(pause_millis(429, &fields), Some(4_000));
     fields[1].1 = b"\"a\";r=0;t=9";
-    assert_eq!(asked(429, &fields), Some(9_000));
+    assert_eq!(pause_millis(429, &fields), Some(9_000));
     fields[0].1 = b"11";
-    assert_eq!(asked(429, &fields), Some(11_000));
-    assert_eq!(asked(200, &fields), Some(9_000));
+    assert_eq!(pause_millis(429, &fields), Some(11_000));
+    assert_eq!(pause_millis(200, &fields), Some(9_000));
 }
 
 #[test]
-fn lines_that_are_too_long_or_too_many_are_ignored() {
+fn values_that_are_too_long_or_too_many_are_ignored() {
     let long = |len: usize| format!("{}1", " ".repeat(len - 1));
-    assert_eq!(retry(&long(LONGEST_LINE)), Some(1_000));
-    assert_eq!(retry(&long(LONGEST_LINE + 1)), None);
+    assert_eq!(retry(&long(MAX_LINE_BYTES)), Some(1_000));
+    assert_eq!(retry(&long(MAX_LINE_BYTES + 1)), None);
     let huge = "9".repeat(64 * 1024);
     assert_eq!(retry(&huge), None);
     assert_eq!(pair("0", &huge), None);
     assert_eq!(rate_limit(&format!("\"{huge}\";r=0;t=30")), None);
-    let mut lines = vec![("retry-after", &b"x"[..]); MOST_LINES - 1];
+    let mut lines = vec![("retry-after", &b"x"[..]); MAX_LINES - 1];
     lines.push(("retry-after", b"1"));
-    assert_eq!(asked(429, &lines), Some(1_000));
+    assert_eq!(pause_millis(429, &lines), Some(1_000));
     lines.insert(0, ("retry-after", b"x"));
-    assert_eq!(asked(429, &lines), None);
+    assert_eq!(pause_millis(429, &lines), None);
 }
