@@ -1,4 +1,4 @@
-//! Lines and pauses are bounded, and what happens beyond is what is said.
+//! The bounds of queues and pauses, and what happens beyond them.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -12,7 +12,7 @@ const MOST_WAITING: usize = 100_000;
 const MAX_PAUSED: u64 = 10_000;
 
 #[tokio::test(start_paused = true)]
-async fn one_too_many_in_line_is_turned_away() {
+async fn a_call_beyond_the_bound_fails() {
     let calls = Calls::under("token-bucket 9/s burst 9");
     calls.call("a?429&retry-after=3600").await;
     let mut context = Context::from_waker(Waker::noop());
@@ -27,20 +27,20 @@ async fn one_too_many_in_line_is_turned_away() {
         matches!(error, OutboundError::Limit(AcquireError::Crowded)),
         "{error:?}"
     );
-    // Whoever leaves makes room.
+    // A call that leaves makes room.
     waiting.pop();
     let last = calls.call("d").await;
     assert!(!last.is_finished());
     drop(waiting);
-    assert_eq!(calls.lines(), (1, 1));
+    assert_eq!(calls.queue_sizes(), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_pauses_the_one_that_is_over_soonest_is_forgotten() {
-    let gate = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
-    let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
+async fn beyond_the_bound_the_pause_that_ends_soonest_is_dropped() {
+    let layer = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
+    let calls = Calls::through(&layer.by(|head| head.uri().path().into()));
     for n in 0..MAX_PAUSED {
-        // The 77th is over first.
+        // The 77th ends first.
         let wait = if n == 77 { 60 } else { 600 + n % 10 };
         let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
         assert_eq!(outcome.unwrap(), 429);
@@ -50,28 +50,28 @@ async fn of_too_many_pauses_the_one_that_is_over_soonest_is_forgotten() {
     let outcome = calls.calling("one-more?429&retry-after=700").await;
     assert_eq!(outcome.unwrap(), 429);
     settle().await;
-    // Whoever waited for that one goes on.
+    // Its waiting call is sent.
     assert_eq!(soonest.await.unwrap().unwrap(), 200);
-    assert_eq!(calls.lines(), (0, 10_000));
+    assert_eq!(calls.queue_sizes(), (0, 10_000));
     let held = calls.call("78").await;
     let new = calls.call("one-more").await;
     assert!(!held.is_finished() && !new.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_that_are_over_make_room_by_themselves() {
-    let gate = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
-    let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
+async fn finished_pauses_make_room() {
+    let layer = OutboundLayer::new(limiter("token-bucket 9/s burst 9"));
+    let calls = Calls::through(&layer.by(|head| head.uri().path().into()));
     for n in 0..MAX_PAUSED {
         let wait = if n < 100 { 3_600 } else { 10 };
         let outcome = calls.calling(&format!("{n}?429&retry-after={wait}")).await;
         assert_eq!(outcome.unwrap(), 429);
     }
-    assert_eq!(calls.lines(), (0, 10_000));
+    assert_eq!(calls.queue_sizes(), (0, 10_000));
     calls.remote.until_ms(20_000).await;
     let outcome = calls.calling("one-more?429&retry-after=1").await;
     assert_eq!(outcome.unwrap(), 429);
-    assert_eq!(calls.lines(), (0, 101));
+    assert_eq!(calls.queue_sizes(), (0, 101));
     let held = calls.call("1").await;
     assert!(!held.is_finished());
 }

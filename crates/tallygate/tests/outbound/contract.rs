@@ -1,5 +1,5 @@
-//! What tower asks of a layer: the service that is ready makes the call, futures may move between
-//! threads, and everything can be named, cloned and boxed.
+//! The tower contract: the ready service makes the call, futures are `Send`, and everything can be
+//! named, cloned and boxed.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -13,17 +13,17 @@ use tallygate::{Limiter, Quota};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-/// Ready only after a second look, and only itself: a clone has to be made ready anew.
+/// Becomes ready on the second poll; a clone is not ready.
 #[derive(Debug, Default)]
 struct Shy {
-    looks: u32,
+    polls: u32,
     calls: Arc<AtomicU32>,
 }
 
 impl Clone for Shy {
     fn clone(&self) -> Self {
         Shy {
-            looks: 0,
+            polls: 0,
             calls: Arc::clone(&self.calls),
         }
     }
@@ -35,8 +35,8 @@ impl Service<Request<()>> for Shy {
     type Future = Ready<Result<Response<()>, Infallible>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.looks += 1;
-        if self.looks < 2 {
+        self.polls += 1;
+        if self.polls < 2 {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -44,14 +44,14 @@ impl Service<Request<()>> for Shy {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        assert!(self.looks >= 2, "called without being ready");
-        self.looks = 0;
+        assert!(self.polls >= 2, "called without being ready");
+        self.polls = 0;
         self.calls.fetch_add(1, Ordering::Relaxed);
         ready(Ok(Response::new(())))
     }
 }
 
-fn gate() -> OutboundLayer {
+fn layer() -> OutboundLayer {
     OutboundLayer::new(Limiter::new(Quota::per_second(1_000)))
 }
 
@@ -59,12 +59,12 @@ fn gate() -> OutboundLayer {
 async fn the_service_that_is_ready_makes_the_call() {
     let shy = Shy::default();
     let calls = Arc::clone(&shy.calls);
-    let mut client = gate().layer(shy);
+    let mut client = layer().layer(shy);
     for _ in 0..5 {
         let ready = client.ready().await.unwrap();
         ready.call(Request::new(())).await.unwrap();
     }
-    // Calls that are under way at once, too.
+    // Also for concurrent calls.
     let first = client.ready().await.unwrap().call(Request::new(()));
     let second = client.ready().await.unwrap().call(Request::new(()));
     second.await.unwrap();
@@ -72,7 +72,7 @@ async fn the_service_that_is_ready_makes_the_call() {
     assert_eq!(calls.load(Ordering::Relaxed), 7);
 }
 
-/// Never ready: says so with an error.
+/// Fails in `poll_ready`.
 #[derive(Clone)]
 struct Broken;
 
@@ -91,21 +91,21 @@ impl Service<Request<()>> for Broken {
 }
 
 #[tokio::test]
-async fn a_client_that_cannot_be_made_ready_says_so_in_its_own_words() {
-    let mut client = gate().layer(Broken);
+async fn an_error_of_poll_ready_is_the_clients() {
+    let mut client = layer().layer(Broken);
     let error = client.ready().await.map(|_| ()).unwrap_err();
     assert_eq!(error.into_inner().unwrap().to_string(), "broken");
 }
 
 #[tokio::test]
-async fn services_and_calls_may_move_between_threads() {
+async fn services_and_futures_are_send() {
     fn shared<T: Send + Sync + 'static>(_: &T) {}
     fn sent<T: Send>(call: T) -> T {
         call
     }
-    let gate = gate().by_host();
-    shared(&gate);
-    let mut client: OutboundService<Shy> = gate.layer(Shy::default());
+    let layer = layer().by_host();
+    shared(&layer);
+    let mut client: OutboundService<Shy> = layer.layer(Shy::default());
     shared(&client);
     let ready = client.ready().await.unwrap();
     let call: ResponseFuture<(), Infallible> = sent(ready.call(Request::new(())));
@@ -113,10 +113,10 @@ async fn services_and_calls_may_move_between_threads() {
 }
 
 #[tokio::test]
-async fn a_client_behind_the_gate_is_one_among_tower_services() {
+async fn the_service_composes_with_tower() {
     let client = ServiceBuilder::new()
         .concurrency_limit(2)
-        .layer(gate())
+        .layer(layer())
         .service(Shy::default());
     let boxed: BoxCloneService<Request<()>, Response<()>, OutboundError<Infallible>> =
         BoxCloneService::new(client);
@@ -126,17 +126,17 @@ async fn a_client_behind_the_gate_is_one_among_tower_services() {
 }
 
 #[test]
-fn the_client_can_be_had_back() {
-    let mut client = gate().layer(Shy::default());
-    client.get_mut().looks = 9;
-    assert_eq!(client.get_ref().looks, 9);
-    assert_eq!(client.into_inner().looks, 9);
+fn the_client_can_be_taken_back() {
+    let mut client = layer().layer(Shy::default());
+    client.get_mut().polls = 9;
+    assert_eq!(client.get_ref().polls, 9);
+    assert_eq!(client.into_inner().polls, 9);
 }
 
 #[test]
-fn what_it_prints_says_how_it_is_set_and_no_key() {
-    let gate = gate().max_wait(std::time::Duration::from_secs(30));
-    let shown = format!("{gate:?} {:?}", gate.layer(Shy::default()));
-    assert!(shown.contains("at_most: Some(30s)"), "{shown}");
-    assert!(shown.contains("believed: 3600s"), "{shown}");
+fn debug_output_shows_settings_and_no_key() {
+    let layer = layer().max_wait(std::time::Duration::from_secs(30));
+    let shown = format!("{layer:?} {:?}", layer.layer(Shy::default()));
+    assert!(shown.contains("max_wait: Some(30s)"), "{shown}");
+    assert!(shown.contains("max_pause: 3600s"), "{shown}");
 }

@@ -1,5 +1,4 @@
-//! Calls that cannot go out in time are told so as early as that is known, and the client's own
-//! errors stay what they are.
+//! Calls that cannot be sent in time fail as early as possible; the client's errors pass through.
 
 use std::error::Error;
 use std::io;
@@ -11,15 +10,15 @@ use tallygate::{AcquireError, Decision, Limiter, OnFailure, Quota, Store, StoreE
 use tokio::task::JoinHandle;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::remote::{Calls, Gate, Outcome, limiter};
+use crate::remote::{Calls, Outcome, TestLayer, limiter};
 
 const MS: Duration = Duration::from_millis(1);
 
-fn gate(quota: &str) -> Gate {
+fn layer(quota: &str) -> TestLayer {
     OutboundLayer::new(limiter(quota))
 }
 
-/// The wait that a call was told, which has ended already.
+/// The wait in the error of a finished call.
 #[track_caller]
 fn too_late(call: JoinHandle<Outcome>) -> Duration {
     let outcome = ended(call);
@@ -29,7 +28,7 @@ fn too_late(call: JoinHandle<Outcome>) -> Duration {
     }
 }
 
-/// The outcome of a call that has ended already.
+/// The outcome of a finished call.
 #[track_caller]
 fn ended(call: JoinHandle<Outcome>) -> Outcome {
     assert!(call.is_finished(), "it waits");
@@ -42,8 +41,8 @@ fn ended(call: JoinHandle<Outcome>) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_longer_than_the_longest_wait_is_an_error_at_once() {
-    let calls = Calls::through(&gate("token-bucket 9/s burst 9").max_wait(3_000 * MS));
+async fn a_pause_longer_than_max_wait_fails_immediately() {
+    let calls = Calls::through(&layer("token-bucket 9/s burst 9").max_wait(3_000 * MS));
     calls.call("a?429&retry-after=5").await;
     assert_eq!(too_late(calls.call("b").await), 5_000 * MS);
     calls.remote.until_ms(1_999).await;
@@ -52,12 +51,12 @@ async fn a_pause_longer_than_the_longest_wait_is_an_error_at_once() {
     let d = calls.call("d").await;
     assert_eq!(d.await.unwrap().unwrap(), 200);
     calls.remote.assert_arrived(&[("a", 0), ("d", 5_000)]);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_longer_than_the_longest_wait_is_an_error_at_once() {
-    let calls = Calls::through(&gate("leaky-bucket 10/s queue 1000").max_wait(250 * MS));
+async fn a_queue_longer_than_max_wait_fails_immediately() {
+    let calls = Calls::through(&layer("leaky-bucket 10/s queue 1000").max_wait(250 * MS));
     let mut tasks = Vec::new();
     for n in 0..3 {
         tasks.push(calls.call(&n.to_string()).await);
@@ -72,8 +71,8 @@ async fn a_queue_longer_than_the_longest_wait_is_an_error_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_comes_while_they_wait_turns_away_those_who_cannot_make_it() {
-    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").max_wait(4_000 * MS));
+async fn a_pause_fails_waiting_calls_that_cannot_meet_their_deadline() {
+    let calls = Calls::through(&layer("leaky-bucket 1/s queue 9").max_wait(4_000 * MS));
     calls.call("a?429&after=500&retry-after=4").await;
     let b = calls.call("b").await;
     let c = calls.call("c").await;
@@ -82,13 +81,13 @@ async fn a_pause_that_comes_while_they_wait_turns_away_those_who_cannot_make_it(
     calls.remote.until_ms(501).await;
     assert_eq!(too_late(b), 4_000 * MS);
     assert_eq!(too_late(c), 4_000 * MS);
-    assert_eq!(calls.lines(), (0, 1));
+    assert_eq!(calls.queue_sizes(), (0, 1));
 }
 
-/// Both can make the end of the pause, but the second not its turn after it.
+/// Both deadlines are after the pause, but the second is before its turn.
 #[tokio::test(start_paused = true)]
-async fn a_pause_and_the_quota_count_together() {
-    let calls = Calls::through(&gate("leaky-bucket 1/s queue 9").max_wait(5_500 * MS));
+async fn pause_and_quota_add_up() {
+    let calls = Calls::through(&layer("leaky-bucket 1/s queue 9").max_wait(5_500 * MS));
     calls.call("a?429&retry-after=5").await;
     let b = calls.call("b").await;
     let c = calls.call("c").await;
@@ -101,8 +100,8 @@ async fn a_pause_and_the_quota_count_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_may_not_wait_at_all_goes_when_it_need_not() {
-    let calls = Calls::through(&gate("token-bucket 1/s burst 2").max_wait(Duration::ZERO));
+async fn a_call_with_no_wait_is_sent_when_there_is_capacity() {
+    let calls = Calls::through(&layer("token-bucket 1/s burst 2").max_wait(Duration::ZERO));
     calls.call("a").await;
     calls.call("b").await;
     assert_eq!(too_late(calls.call("c").await), 1_000 * MS);
@@ -110,8 +109,8 @@ async fn one_that_may_not_wait_at_all_goes_when_it_need_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_never_fits_is_told_at_once_during_a_pause_too() {
-    let large = gate("token-bucket 9/s burst 9").cost(|head| match head.uri().path() {
+async fn a_call_that_never_fits_fails_immediately_during_a_pause() {
+    let large = layer("token-bucket 9/s burst 9").cost(|head| match head.uri().path() {
         "/large" => 10,
         _ => 9,
     });
@@ -139,7 +138,7 @@ impl Store for Down {
 }
 
 #[tokio::test]
-async fn a_store_that_is_down_is_met_with_the_limiters_policy() {
+async fn a_store_failure_follows_the_failure_policy() {
     let client = || service_fn(|_: Request<()>| async { Ok::<_, io::Error>(Response::new(())) });
     let open = Limiter::over(Down, Quota::per_second(1));
     let closed = open.on_failure(OnFailure::Closed);
@@ -160,12 +159,12 @@ async fn a_store_that_is_down_is_met_with_the_limiters_policy() {
 }
 
 #[tokio::test]
-async fn the_clients_own_error_stays_what_it_is() {
+async fn the_clients_error_passes_through() {
     let client = service_fn(|_: Request<()>| async {
         Err::<Response<()>, _>(io::Error::other("the line is cut"))
     });
-    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(9)));
-    let client = ServiceBuilder::new().layer(gate).service(client);
+    let layer = OutboundLayer::new(Limiter::new(Quota::per_second(9)));
+    let client = ServiceBuilder::new().layer(layer).service(client);
     let error = client.oneshot(Request::new(())).await.unwrap_err();
     assert_eq!(error.to_string(), "the call failed: the line is cut");
     assert!(error.source().unwrap().is::<io::Error>());
@@ -173,13 +172,13 @@ async fn the_clients_own_error_stays_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_gate_says_so_and_has_a_source() {
-    let calls = Calls::through(&gate("token-bucket 1/s").max_wait(Duration::ZERO));
+async fn a_limit_error_has_a_source_and_shows_no_key() {
+    let calls = Calls::through(&layer("token-bucket 1/s").max_wait(Duration::ZERO));
     calls.call("secret-token").await;
     let error = ended(calls.call("secret-token").await).unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(
-        shown.starts_with("the call was held back: a wait of 1s or more is longer than allowed"),
+        shown.starts_with("the call was not sent: a wait of 1s or more is longer than allowed"),
         "{shown}"
     );
     assert!(!shown.contains("secret"), "{shown}");
@@ -187,17 +186,17 @@ async fn an_error_of_the_gate_says_so_and_has_a_source() {
     assert!(error.into_inner().is_none());
 }
 
-/// Many of tower's layers have boxed errors, which are no errors themselves.
+/// Many tower layers use boxed errors, which do not implement `Error`.
 #[tokio::test]
-async fn boxed_errors_stay_in_one_box() {
+async fn boxed_errors_are_not_boxed_twice() {
     type Boxed = Box<dyn Error + Send + Sync>;
     let client = service_fn(|_: Request<()>| async {
         Err::<Response<()>, Boxed>(Box::new(io::Error::other("cut")))
     });
-    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(1))).max_wait(Duration::ZERO);
+    let layer = OutboundLayer::new(Limiter::new(Quota::per_second(1))).max_wait(Duration::ZERO);
     let client = ServiceBuilder::new()
         .map_err(OutboundError::<Boxed>::into_boxed)
-        .layer(gate)
+        .layer(layer)
         .service(client);
     let error = client.clone().oneshot(Request::new(())).await.unwrap_err();
     assert!(error.is::<io::Error>());

@@ -1,4 +1,4 @@
-//! Calls leave in order of arrival, as the quota spaces them.
+//! Calls are sent in order of arrival, spaced by the quota.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -6,7 +6,7 @@ use std::task::Poll;
 use tallygate::Quota;
 use tallygate::outbound::OutboundLayer;
 
-use crate::remote::{Calls, hang_up, limiter};
+use crate::remote::{Calls, cancel, limiter};
 
 const EACH: [&str; 6] = [
     "fixed-window 2/s",
@@ -18,7 +18,7 @@ const EACH: [&str; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn calls_leave_as_the_quota_spaces_them() {
+async fn the_quota_spaces_calls() {
     let calls = Calls::under("leaky-bucket 10/s queue 100");
     for n in 0..5 {
         calls.call(&n.to_string()).await;
@@ -26,11 +26,11 @@ async fn calls_leave_as_the_quota_spaces_them() {
     calls.remote.until_ms(10_000).await;
     let right = [("0", 0), ("1", 100), ("2", 200), ("3", 300), ("4", 400)];
     calls.remote.assert_arrived(&right);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_the_quota_the_first_to_come_is_the_first_to_leave() {
+async fn calls_are_sent_in_order_of_arrival_with_any_quota() {
     for quota in EACH {
         let calls = Calls::under(quota);
         let mut tasks = Vec::new();
@@ -47,13 +47,13 @@ async fn whatever_the_quota_the_first_to_come_is_the_first_to_leave() {
         let names: Vec<String> = arrived.iter().map(|(name, _)| name.clone()).collect();
         let right: Vec<String> = (0..50).map(|n| n.to_string()).collect();
         assert_eq!(names, right, "{quota}");
-        assert_eq!(calls.lines(), (0, 0), "{quota}");
+        assert_eq!(calls.queue_sizes(), (0, 0), "{quota}");
     }
 }
 
-/// Tokio lets a task look only so often at what it waits for, before others have their turn.
+/// Tokio's cooperative budget limits how often a task may poll.
 #[tokio::test(start_paused = true)]
-async fn one_that_tokio_cuts_short_keeps_its_place() {
+async fn a_call_without_budget_keeps_its_position() {
     let calls = Calls::under("token-bucket 1/s burst 1");
     calls.call("a").await;
     calls.call("b").await;
@@ -75,7 +75,7 @@ async fn one_that_tokio_cuts_short_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_task_are_in_order_too() {
+async fn calls_of_one_task_are_in_order() {
     let calls = Calls::under("token-bucket 100/s burst 1");
     let mut set = Vec::new();
     for n in 0..300 {
@@ -99,35 +99,35 @@ async fn calls_of_one_task_are_in_order_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_hangs_up_leaves_its_place_to_the_next() {
+async fn a_dropped_call_leaves_the_queue() {
     let calls = Calls::under("leaky-bucket 1/s queue 10");
     calls.call("a").await;
     let b = calls.call("b").await;
     calls.call("c").await;
     calls.call("d").await;
     calls.remote.until_ms(500).await;
-    hang_up(b).await;
+    cancel(b).await;
     calls.remote.until_ms(10_000).await;
     calls
         .remote
         .assert_arrived(&[("a", 0), ("c", 1_000), ("d", 2_000)]);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_awaits_holds_nobody_up() {
+async fn a_call_that_is_not_polled_blocks_no_other() {
     let calls = Calls::under("leaky-bucket 1/s queue 10");
     let idle = calls.calling("idle");
     calls.call("a").await;
     drop(idle);
     calls.remote.assert_arrived(&[("a", 0)]);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn different_keys_do_not_wait_for_one_another() {
-    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
-    let calls = Calls::through(&gate.by(|head| head.uri().path().into()));
+async fn keys_have_separate_queues() {
+    let layer = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
+    let calls = Calls::through(&layer.by(|head| head.uri().path().into()));
     for name in ["a", "b", "a", "b", "c"] {
         calls.call(name).await;
     }
@@ -137,21 +137,21 @@ async fn different_keys_do_not_wait_for_one_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_takes_what_it_costs() {
-    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
+async fn a_call_is_charged_its_cost() {
+    let layer = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
     let cost = |path: &str| path.trim_start_matches('/').parse().unwrap();
-    let calls = Calls::through(&gate.cost(move |head| cost(head.uri().path())));
+    let calls = Calls::through(&layer.cost(move |head| cost(head.uri().path())));
     for name in ["3", "2", "0", "1"] {
         calls.call(name).await;
     }
     calls.remote.until_ms(20_000).await;
-    // One that costs nothing waits for nobody.
+    // A call of cost 0 does not wait.
     let right = [("3", 0), ("0", 0), ("2", 3_000), ("1", 5_000)];
     calls.remote.assert_arrived(&right);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_limit_of_the_limiter_is_kept() {
+async fn every_limit_of_the_limiter_applies() {
     let several = limiter("token-bucket 2/s burst 2")
         .and("fixed-window 3/10s".parse::<Quota>().unwrap())
         .unwrap();

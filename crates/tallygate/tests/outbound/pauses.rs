@@ -1,4 +1,4 @@
-//! The remote's word is kept: by those who come, and by those who wait already.
+//! Pauses apply to new calls and to calls that wait already.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tallygate::Verb;
 use tallygate::outbound::OutboundLayer;
 
-use crate::remote::{Calls, hang_up, limiter};
+use crate::remote::{Calls, cancel, limiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn nothing_leaves_before_the_remote_wants_it() {
+async fn nothing_is_sent_during_a_pause() {
     for answer in [
         "429&retry-after=5",
         "503&retry-after=5",
@@ -28,16 +28,16 @@ async fn nothing_leaves_before_the_remote_wants_it() {
         calls.call("d").await;
         calls.remote.until_ms(4_999).await;
         calls.remote.assert_arrived(&[("a", 0)]);
-        assert_eq!(calls.lines(), (3, 1), "{answer}");
+        assert_eq!(calls.queue_sizes(), (3, 1), "{answer}");
         calls.remote.until_ms(9_000).await;
         let right = [("a", 0), ("b", 5_000), ("c", 5_000), ("d", 5_000)];
         calls.remote.assert_arrived(&right);
-        assert_eq!(calls.lines(), (0, 0), "{answer}");
+        assert_eq!(calls.queue_sizes(), (0, 0), "{answer}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_other_answer_changes_nothing() {
+async fn other_responses_change_nothing() {
     for answer in [
         "200&retry-after=5",
         "429",
@@ -54,13 +54,13 @@ async fn every_other_answer_changes_nothing() {
         calls.call(&format!("a?{answer}")).await;
         calls.call("b").await;
         calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
-        assert_eq!(calls.lines(), (0, 0), "{answer}");
+        assert_eq!(calls.queue_sizes(), (0, 0), "{answer}");
     }
 }
 
-/// They stand in a shaping queue when the pause comes, and are spaced as before when it is over.
+/// They wait in a shaping queue when the pause starts, and are spaced again when it ends.
 #[tokio::test(start_paused = true)]
-async fn those_who_waited_do_not_rush_when_a_pause_is_over() {
+async fn calls_are_spaced_after_a_pause() {
     let calls = Calls::under("leaky-bucket 10/s queue 100");
     calls.call("0").await;
     calls.call("1?429&retry-after=2").await;
@@ -68,17 +68,17 @@ async fn those_who_waited_do_not_rush_when_a_pause_is_over() {
         calls.call(&n.to_string()).await;
     }
     calls.remote.until_ms(1_000).await;
-    // Who comes during the pause comes last.
+    // A call made during the pause is last.
     calls.call("10").await;
     calls.remote.until_ms(9_000).await;
     let mut right = vec![("0".to_owned(), 0), ("1".to_owned(), 100)];
     right.extend((2..11).map(|n| (n.to_string(), 2_100 + 100 * (n - 2))));
     assert_eq!(calls.remote.arrived(), right);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_and_quota_hold_across_pauses_whatever_the_quota() {
+async fn order_and_quota_hold_across_pauses_with_any_quota() {
     let pauses = [
         "3?429&retry-after=2",
         "9?429&retry-after=1",
@@ -111,17 +111,17 @@ async fn order_and_quota_hold_across_pauses_whatever_the_quota() {
         let times: Vec<u64> = arrived.iter().map(|(_, at)| *at).collect();
         assert!(times[4] >= times[3] + 2_000, "{quota}: {times:?}");
         assert!(times[11] >= times[10] + 1_000, "{quota}: {times:?}");
-        // Two a second, and around a window's boundary or a full bucket's twice that.
+        // Two a second; twice that around a window boundary or with a full bucket.
         for five in times.windows(5) {
             assert!(five[4] - five[0] >= 1_000, "{quota}: {times:?}");
         }
-        assert_eq!(calls.lines(), (0, 0), "{quota}");
+        assert_eq!(calls.queue_sizes(), (0, 0), "{quota}");
     }
 }
 
-/// What a pause calls back has taken nothing in the end.
+/// A recalled call is not charged.
 #[tokio::test(start_paused = true)]
-async fn a_pause_costs_nobody_anything() {
+async fn a_pause_charges_nothing() {
     for quota in [
         "fixed-window 4/h",
         "token-bucket 4/h",
@@ -144,16 +144,16 @@ async fn a_pause_costs_nobody_anything() {
         assert_eq!(before as usize - left, went, "{quota}");
         for other in others {
             if !other.is_finished() {
-                hang_up(other).await;
+                cancel(other).await;
             }
         }
-        assert_eq!(calls.lines(), (0, 1), "{quota}");
+        assert_eq!(calls.queue_sizes(), (0, 1), "{quota}");
         assert_eq!(limiter.peek("", 1).remaining() as usize, left, "{quota}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_is_lengthened_and_never_shortened() {
+async fn a_pause_can_only_be_lengthened() {
     let calls = Calls::under("token-bucket 100/s burst 100");
     calls.call("a?429&after=1000&retry-after=5").await;
     calls.call("b?429&after=2000&retry-after=1").await;
@@ -169,7 +169,7 @@ async fn a_pause_is_lengthened_and_never_shortened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_up_during_a_pause_holds_nobody_up() {
+async fn a_call_dropped_during_a_pause_blocks_no_other() {
     let calls = Calls::under("leaky-bucket 1/s queue 10");
     calls.call("a?429&retry-after=5").await;
     let b = calls.call("b").await;
@@ -177,18 +177,18 @@ async fn who_hangs_up_during_a_pause_holds_nobody_up() {
     calls.call("d").await;
     calls.call("e").await;
     calls.remote.until_ms(1_000).await;
-    hang_up(b).await;
+    cancel(b).await;
     calls.remote.until_ms(2_000).await;
-    hang_up(c).await;
+    cancel(c).await;
     calls.remote.until_ms(50_000).await;
     let right = [("a", 0), ("d", 5_000), ("e", 6_000)];
     calls.remote.assert_arrived(&right);
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
-/// Its turn came, but nobody looked before the pause did: it stays, and keeps what it took.
+/// The pause starts after the units were taken but before the task is polled: they are kept.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_together_with_a_pause_is_kept_for_later() {
+async fn a_turn_that_coincides_with_a_pause_is_kept() {
     let limiter = limiter("leaky-bucket 1/s queue 10");
     let calls = Calls::through(&OutboundLayer::new(limiter.clone()));
     calls.call("a?429&after=1200&retry-after=5").await;
@@ -203,20 +203,20 @@ async fn a_turn_that_comes_together_with_a_pause_is_kept_for_later() {
     assert_eq!(b.await.unwrap().unwrap(), 200);
     calls.remote.assert_arrived(&[("a", 0), ("b", 6_200)]);
     assert_eq!(limiter.peek("", 1).remaining(), before.remaining());
-    assert_eq!(calls.lines(), (0, 0));
+    assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn absurd_pauses_are_believed_up_to_a_bound() {
-    // A few days, a number without end, the year 3000.
+async fn pauses_are_limited_to_max_pause() {
+    // A few days, a huge number, the year 3000.
     for wait in ["999999", "99999999999999999999999999", "32503680000"] {
         let target = format!("a?429&retry-after={wait}");
         for (bound, due) in [(None, 3_600_000), (Some(10 * SECOND), 10_000)] {
-            let mut gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
+            let mut layer = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
             if let Some(bound) = bound {
-                gate = gate.max_pause(bound);
+                layer = layer.max_pause(bound);
             }
-            let calls = Calls::through(&gate);
+            let calls = Calls::through(&layer);
             calls.call(&target).await;
             calls.call("b").await;
             calls.remote.until_ms(10_000_000).await;
@@ -226,21 +226,21 @@ async fn absurd_pauses_are_believed_up_to_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_believes_nothing_never_pauses() {
-    let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
-    let calls = Calls::through(&gate.max_pause(Duration::ZERO));
+async fn a_max_pause_of_zero_disables_pauses() {
+    let layer = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
+    let calls = Calls::through(&layer.max_pause(Duration::ZERO));
     calls.call("a?429&retry-after=5").await;
     calls.call("b").await;
     calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn bounds_beyond_the_end_of_time_are_bounded() {
-    let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"))
+async fn huge_settings_do_not_overflow() {
+    let layer = OutboundLayer::new(limiter("token-bucket 100/s burst 100"))
         .max_pause(Duration::MAX)
         .max_wait(Duration::MAX)
         .jitter(Duration::MAX);
-    let calls = Calls::through(&gate);
+    let calls = Calls::through(&layer);
     calls.call("a?429&retry-after=999999999").await;
     calls.call("b").await;
     calls.remote.until_ms(366 * 24 * 3_600_000 - 1).await;
@@ -250,11 +250,11 @@ async fn bounds_beyond_the_end_of_time_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jitter_adds_a_bounded_bit_to_a_pause() {
+async fn jitter_lengthens_a_pause_within_its_bound() {
     let mut seen = Vec::new();
     for _ in 0..40 {
-        let gate = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
-        let calls = Calls::through(&gate.jitter(SECOND / 5));
+        let layer = OutboundLayer::new(limiter("token-bucket 100/s burst 100"));
+        let calls = Calls::through(&layer.jitter(SECOND / 5));
         calls.call("a?429&retry-after=1").await;
         calls.call("b").await;
         calls.call("c").await;
@@ -262,7 +262,7 @@ async fn jitter_adds_a_bounded_bit_to_a_pause() {
         let arrived = calls.remote.arrived();
         let at = arrived[1].1;
         assert!((1_000..=1_201).contains(&at), "{at}");
-        // It moves the pause's end, for all that wait for it.
+        // It moves the end of the pause for all waiting calls.
         assert_eq!(arrived[2].1, at);
         seen.push(at);
     }

@@ -1,5 +1,5 @@
-//! A remote without a socket, on the runtime's paused clock: notes who arrives when, and answers
-//! what it is told to.
+//! A remote without a socket, on tokio's paused clock. Records arrivals and sends configured
+//! responses.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, Service, ServiceExt};
 
-/// The runtime's time, which begins at the start of an hour.
+/// Tokio's time, starting at the start of an hour.
 #[derive(Debug)]
 pub(crate) struct RuntimeClock(Instant);
 
@@ -25,17 +25,17 @@ impl Clock for RuntimeClock {
     }
 }
 
-pub(crate) type Gate = OutboundLayer<MemoryStore<RuntimeClock>>;
+pub(crate) type TestLayer = OutboundLayer<MemoryStore<RuntimeClock>>;
 pub(crate) type Outcome = Result<StatusCode, OutboundError<Infallible>>;
 
-/// A limiter on the runtime's clock.
+/// A limiter on tokio's clock.
 pub(crate) fn limiter(quota: &str) -> Limiter<MemoryStore<RuntimeClock>> {
     let clock = RuntimeClock(Instant::now());
     let store = MemoryStore::builder().clock(clock).build();
     Limiter::over(store, quota.parse::<Quota>().unwrap())
 }
 
-/// A remote, and the calls that were made to it.
+/// Records the calls it receives.
 #[derive(Clone)]
 pub(crate) struct Remote {
     start: Instant,
@@ -54,13 +54,13 @@ impl Remote {
         u64::try_from(self.start.elapsed().as_millis()).unwrap()
     }
 
-    /// Waits for that many milliseconds since the remote was made.
+    /// Waits until so many milliseconds after the remote was created.
     pub(crate) async fn until_ms(&self, ms: u64) {
         sleep_until(self.start + Duration::from_millis(ms)).await;
         settle().await;
     }
 
-    /// Who arrived, and when, in that order.
+    /// The names and times of the calls, in order of arrival.
     pub(crate) fn arrived(&self) -> Vec<(String, u64)> {
         self.arrived.lock().unwrap().clone()
     }
@@ -73,8 +73,8 @@ impl Remote {
     }
 }
 
-/// A call's target is its name, and in its query what the remote is to answer: `/a?429&after=500`
-/// and any number of `&field=value`.
+/// The path is the call's name; the query configures the response: `/a?429&after=500` and any
+/// number of `&header=value`.
 impl Service<Request<()>> for Remote {
     type Response = Response<()>;
     type Error = Infallible;
@@ -87,18 +87,18 @@ impl Service<Request<()>> for Remote {
     fn call(&mut self, request: Request<()>) -> Self::Future {
         let name = request.uri().path().trim_start_matches('/').to_owned();
         self.arrived.lock().unwrap().push((name, self.now_ms()));
-        let mut asked = request.uri().query().unwrap_or("200").split('&');
-        let mut response = Response::builder().status(asked.next().unwrap());
+        let mut options = request.uri().query().unwrap_or("200").split('&');
+        let mut response = Response::builder().status(options.next().unwrap());
         let mut after = Duration::ZERO;
-        for pair in asked {
+        for pair in options {
             match pair.split_once('=').unwrap() {
                 ("after", ms) => after = Duration::from_millis(ms.parse().unwrap()),
-                (field, value) => response = response.header(field, value),
+                (header, value) => response = response.header(header, value),
             }
         }
         let response = response.body(()).unwrap();
         Box::pin(async move {
-            // A timer of no length would still wait for the next millisecond.
+            // A zero timer would still wait for the next millisecond.
             if !after.is_zero() {
                 sleep(after).await;
             }
@@ -107,20 +107,20 @@ impl Service<Request<()>> for Remote {
     }
 }
 
-/// Callers of a remote through a gate.
+/// Calls a remote through the layer.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) client: OutboundService<Remote, MemoryStore<RuntimeClock>>,
     pub(crate) remote: Remote,
-    gate: Gate,
+    layer: TestLayer,
 }
 
 impl Calls {
-    pub(crate) fn through(gate: &Gate) -> Self {
+    pub(crate) fn through(layer: &TestLayer) -> Self {
         let remote = Remote::new();
         Calls {
-            client: gate.layer(remote.clone()),
-            gate: gate.clone(),
+            client: layer.layer(remote.clone()),
+            layer: layer.clone(),
             remote,
         }
     }
@@ -129,7 +129,7 @@ impl Calls {
         Self::through(&OutboundLayer::new(limiter(quota)))
     }
 
-    /// Somebody calls, and stands in line when this returns.
+    /// Makes a call; it is queued when this returns.
     pub(crate) async fn call(&self, target: &str) -> JoinHandle<Outcome> {
         let task = tokio::spawn(self.calling(target));
         settle().await;
@@ -148,27 +148,27 @@ impl Calls {
         async { call.await.map(|response| response.status()) }
     }
 
-    /// How many stand in line, and how many keys are remembered.
-    pub(crate) fn lines(&self) -> (usize, usize) {
-        let shown = format!("{:?}", self.gate);
+    /// The number of queued calls and of keys with state.
+    pub(crate) fn queue_sizes(&self) -> (usize, usize) {
+        let shown = format!("{:?}", self.layer);
         let number = |name: &str| {
             let rest = shown.split(name).nth(1).unwrap();
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse().unwrap()
         };
-        (number("standing: "), number("keys: "))
+        (number("calls: "), number("keys: "))
     }
 }
 
-/// Lets every task that can go on do so, without time moving on.
+/// Runs every ready task, without advancing time.
 pub(crate) async fn settle() {
     for _ in 0..5 {
         yield_now().await;
     }
 }
 
-/// Somebody hangs up, and has done so when this returns.
-pub(crate) async fn hang_up(call: JoinHandle<Outcome>) {
+/// Aborts a call and waits until it is dropped.
+pub(crate) async fn cancel(call: JoinHandle<Outcome>) {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     settle().await;

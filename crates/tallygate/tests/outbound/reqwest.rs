@@ -1,4 +1,4 @@
-//! The same with reqwest, whose requests are of another type.
+//! The layer with reqwest, which has its own request type.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use crate::server::Server;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reqwest_waits_for_its_turn_and_keeps_the_remotes_word() {
+async fn reqwest_calls_wait_and_respect_pauses() {
     let server = Server::start(|path| {
         let response = Response::builder();
         let response = match path {
@@ -22,10 +22,10 @@ async fn reqwest_waits_for_its_turn_and_keeps_the_remotes_word() {
     })
     .await;
     let client = reqwest::Client::new();
-    let gate = OutboundLayer::new(Limiter::new(Quota::per_second(1_000))).by_host();
+    let layer = OutboundLayer::new(Limiter::new(Quota::per_second(1_000))).by_host();
     let client =
         ServiceBuilder::new()
-            .layer(gate)
+            .layer(layer)
             .service(service_fn(move |request: Request<Body>| {
                 let client = client.clone();
                 async move {

@@ -1,5 +1,4 @@
-//! A real HTTP server on a port of its own: notes when each call arrives, and answers what it is
-//! told to.
+//! A real HTTP server that records arrivals and sends configured responses.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// A call as the server saw it.
+/// A call as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) path: String,
@@ -23,7 +22,7 @@ pub(crate) struct Arrival {
     pub(crate) wall: SystemTime,
 }
 
-/// A server that runs as long as its runtime.
+/// Runs as long as its runtime.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,

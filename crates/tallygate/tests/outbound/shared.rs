@@ -1,4 +1,4 @@
-//! Two processes' worth of clients that keep one limit together, through a real Redis.
+//! Two independent clients share one limit through Redis.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tallygate_testkit::redis::Server;
 use tower::{Layer, ServiceExt, service_fn};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gates_over_one_redis_keep_one_limit() {
+async fn layers_over_one_redis_share_a_limit() {
     let redis = Server::start();
     let arrivals = Arc::new(std::sync::Mutex::new(Vec::new()));
     let quota: Quota = "leaky-bucket 50/s queue 100".parse().unwrap();
@@ -25,10 +25,10 @@ async fn gates_over_one_redis_keep_one_limit() {
         let limiter = Limiter::over(store, quota)
             .deadline(Duration::from_secs(10))
             .on_failure(OnFailure::Closed);
-        let gate = OutboundLayer::new(limiter).max_wait(Duration::from_secs(60));
+        let layer = OutboundLayer::new(limiter).max_wait(Duration::from_secs(60));
         for _ in 0..10 {
             let arrivals = Arc::clone(&arrivals);
-            let client = gate.layer(service_fn(move |_: Request<()>| {
+            let client = layer.layer(service_fn(move |_: Request<()>| {
                 arrivals.lock().unwrap().push(start.elapsed());
                 async { Ok::<_, std::convert::Infallible>(Response::new(())) }
             }));

@@ -1,4 +1,4 @@
-//! Real clients and servers. Nobody may arrive too early; how late is the machine's affair.
+//! Real clients and servers. No call may arrive early; lateness is not checked.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,17 +15,17 @@ use tower::{Layer, ServiceExt};
 use crate::server::Server;
 
 const MS: Duration = Duration::from_millis(1);
-/// How long anything may take before a test is given up: for a busy machine, not for this code.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Generous, for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Hyper = Client<HttpConnector, Empty<Bytes>>;
 type Fields<'a> = &'a [(&'static str, &'a [u8])];
 
-fn client(gate: &OutboundLayer) -> OutboundService<Hyper> {
-    gate.layer(Client::builder(TokioExecutor::new()).build_http())
+fn client(layer: &OutboundLayer) -> OutboundService<Hyper> {
+    layer.layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
-fn gate(quota: &str) -> OutboundLayer {
+fn layer(quota: &str) -> OutboundLayer {
     OutboundLayer::new(Limiter::new(quota.parse::<Quota>().unwrap())).by_host()
 }
 
@@ -38,7 +38,7 @@ async fn get(
     Ok(response.status())
 }
 
-/// Answers `/first` with a status and fields, and everything else with 200.
+/// Answers `/first` with a status and headers, and everything else with 200.
 async fn server(status: u16, fields: Fields<'_>) -> Server {
     let mut first = Response::new(());
     *first.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -56,7 +56,7 @@ async fn server(status: u16, fields: Fields<'_>) -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_remotes_word_is_kept_in_each_of_its_forms() {
+async fn every_form_of_pause_is_respected() {
     let soon = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let soon = (soon.unwrap().as_secs() + 3).to_string();
     let forms: [(u16, Fields<'_>); 6] = [
@@ -76,12 +76,12 @@ async fn the_remotes_word_is_kept_in_each_of_its_forms() {
             ],
         ),
     ];
-    let gate = gate("token-bucket 1000/s burst 1000");
-    let client = client(&gate);
+    let layer = layer("token-bucket 1000/s burst 1000");
+    let client = client(&layer);
     let mut tasks = Vec::new();
     for (status, fields) in forms {
         let server = server(status, fields).await;
-        // Hosts differ by their ports, so that one gate serves them all at once.
+        // Hosts differ by port, so that one layer serves them all.
         assert_eq!(get(&client, server.uri("/first")).await.unwrap(), status);
         let calls: Vec<_> = (0..3)
             .map(|_| {
@@ -109,9 +109,9 @@ async fn the_remotes_word_is_kept_in_each_of_its_forms() {
     }
 }
 
-/// The server's `Date` and its `Retry-After` are of one clock, so that ours plays no part.
+/// `Date` and `Retry-After` come from the same clock, so that the local one does not matter.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_date_is_kept_too() {
+async fn a_date_is_respected() {
     let second = Duration::from_secs(1);
     let date = SystemTime::now() + 2 * second;
     let server = server(
@@ -119,18 +119,18 @@ async fn a_date_is_kept_too() {
         &[("retry-after", httpdate::fmt_http_date(date).as_bytes())],
     )
     .await;
-    let client = client(&gate("token-bucket 1000/s burst 1000"));
+    let client = client(&layer("token-bucket 1000/s burst 1000"));
     assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);
     assert_eq!(get(&client, server.uri("/later")).await.unwrap(), 200);
     let arrivals = server.arrivals();
-    // Dates have no fractions.
+    // Dates are in whole seconds.
     assert!(arrivals[1].wall >= date - second, "{arrivals:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_are_spaced_by_the_quota_also_after_a_pause() {
+async fn the_quota_spaces_calls_after_a_pause() {
     let server = server(429, &[("retry-after", b"0.5")]).await;
-    let client = client(&gate("leaky-bucket 50/s queue 100"));
+    let client = client(&layer("leaky-bucket 50/s queue 100"));
     assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);
     let calls: Vec<_> = (0..10)
         .map(|n| {
@@ -145,15 +145,15 @@ async fn calls_are_spaced_by_the_quota_also_after_a_pause() {
     assert_eq!(arrivals.len(), 11);
     let start = arrivals[0].at + 500 * MS;
     for (n, arrival) in arrivals[1..].iter().enumerate() {
-        // The n-th to arrive is at best the n-th to leave; a millisecond each for two clocks.
+        // The n-th to arrive was at best the n-th sent; a millisecond each for two clocks.
         let due = start + 19 * MS * u32::try_from(n).unwrap();
         assert!(arrival.at >= due, "{n}: {arrivals:?}");
     }
 }
 
-/// Whoever may not wait would be turned away if any of these had been obeyed.
+/// With a maximum wait of zero, a call would fail if any of these caused a pause.
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_from_the_remote_holds_nobody_up() {
+async fn garbage_headers_cause_no_pause() {
     let huge = vec![b'9'; 64 * 1024];
     let garbage: [Fields<'_>; 7] = [
         &[("retry-after", b"-1")],
@@ -167,7 +167,7 @@ async fn garbage_from_the_remote_holds_nobody_up() {
             ("x-ratelimit-reset", &huge),
         ],
     ];
-    let client = client(&gate("token-bucket 1000/s burst 1000").max_wait(Duration::ZERO));
+    let client = client(&layer("token-bucket 1000/s burst 1000").max_wait(Duration::ZERO));
     for (n, fields) in garbage.into_iter().enumerate() {
         let server = server(429, fields).await;
         assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);
@@ -177,7 +177,7 @@ async fn garbage_from_the_remote_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_fields_that_occur_twice_the_longest_wait_counts() {
+async fn of_repeated_headers_the_longest_wait_counts() {
     let twice: [Fields<'_>; 3] = [
         &[("retry-after", b"0"), ("retry-after", b"600")],
         &[
@@ -186,7 +186,7 @@ async fn of_fields_that_occur_twice_the_longest_wait_counts() {
         ],
         &[("retry-after", b"1"), ("ratelimit", b"\"b\";r=0;t=600")],
     ];
-    let client = client(&gate("token-bucket 1000/s burst 1000").max_wait(400_000 * MS));
+    let client = client(&layer("token-bucket 1000/s burst 1000").max_wait(400_000 * MS));
     for fields in twice {
         let server = server(429, fields).await;
         assert_eq!(get(&client, server.uri("/first")).await.unwrap(), 429);
@@ -200,19 +200,18 @@ async fn of_fields_that_occur_twice_the_longest_wait_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_cannot_be_reached_is_the_clients_error() {
-    let client = client(&gate("token-bucket 1000/s burst 1000"));
-    // Nobody can listen there.
+async fn an_unreachable_server_is_the_clients_error() {
+    let client = client(&layer("token-bucket 1000/s burst 1000"));
+    // No server can listen there.
     let error = get(&client, "http://127.0.0.1:0/".into())
         .await
         .unwrap_err();
     assert!(error.into_inner().unwrap().is_connect());
 }
 
-/// Many threads, short pauses, callers that hang up: everybody else gets through, and nothing is
-/// left behind.
+/// Many threads, short pauses, dropped calls: all others are sent, and no state is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_nobody_is_forgotten() {
+async fn under_load_no_call_is_lost() {
     let server = Server::start(|path| {
         let pauses = path.ends_with('7');
         let response = Response::builder().status(if pauses { 429 } else { 200 });
@@ -228,8 +227,8 @@ async fn under_load_nobody_is_forgotten() {
         "leaky-bucket 1000/s queue 500",
         "token-bucket 1000/s burst 5",
     ] {
-        let gate = gate(quota);
-        let client = client(&gate);
+        let layer = layer(quota);
+        let client = client(&layer);
         let before = server.arrivals().len();
         let calls: Vec<_> = (0..400)
             .map(|n| {
@@ -247,13 +246,13 @@ async fn under_load_nobody_is_forgotten() {
             .collect();
         let mut answered = 0;
         for call in calls {
-            let call = tokio::time::timeout(PATIENCE, call).await;
+            let call = tokio::time::timeout(TIMEOUT, call).await;
             answered += usize::from(call.expect("nobody is forgotten").unwrap().is_some());
         }
         assert_eq!(answered, 320);
         let arrived = server.arrivals().len() - before;
         assert!((320..=400).contains(&arrived), "{arrived}");
-        let shown = format!("{gate:?}");
-        assert!(shown.contains("standing: 0"), "{shown}");
+        let shown = format!("{layer:?}");
+        assert!(shown.contains("calls: 0"), "{shown}");
     }
 }

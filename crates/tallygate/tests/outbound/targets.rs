@@ -1,4 +1,4 @@
-//! One line for each host, if asked for.
+//! Queues by host or by key.
 
 use tallygate::Key;
 use tallygate::outbound::OutboundLayer;
@@ -6,9 +6,9 @@ use tallygate::outbound::OutboundLayer;
 use crate::remote::{Calls, limiter};
 
 #[tokio::test(start_paused = true)]
-async fn each_host_has_a_line_and_pauses_of_its_own() {
-    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
-    let calls = Calls::through(&gate.by_host());
+async fn each_host_has_its_own_queue_and_pauses() {
+    let layer = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
+    let calls = Calls::through(&layer.by_host());
     calls.call("https://a.example/1?429&retry-after=10").await;
     calls.call("https://b.example/2").await;
     calls.call("https://A.EXAMPLE:443/3").await;
@@ -20,7 +20,7 @@ async fn each_host_has_a_line_and_pauses_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unless_told_otherwise_there_is_one_line_for_all() {
+async fn by_default_all_calls_share_one_queue() {
     let calls = Calls::under("leaky-bucket 1/s queue 10");
     calls.call("https://a.example/1?429&retry-after=10").await;
     calls.call("https://b.example/2").await;
@@ -29,10 +29,10 @@ async fn unless_told_otherwise_there_is_one_line_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_and_its_clones_share_lines_pauses_and_counts() {
-    let gate = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
-    let one = Calls::through(&gate);
-    let other = Calls::through(&gate.clone());
+async fn clones_share_queues_pauses_and_counters() {
+    let layer = OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
+    let one = Calls::through(&layer);
+    let other = Calls::through(&layer.clone());
     one.call("a").await;
     other.call("b?429&retry-after=5").await;
     one.call("c").await;
@@ -42,14 +42,14 @@ async fn a_gate_and_its_clones_share_lines_pauses_and_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_may_borrow_from_the_request_or_be_its_own() {
-    let gate = || OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
-    for gate in [
-        gate().by(|head| head.uri().path().into()),
-        gate().by(|head| Key::secret(head.uri().path())),
-        gate().by(|head| Key::from(head.uri().path()).and(head.method().as_str())),
+async fn a_key_may_be_borrowed_or_owned() {
+    let layer = || OutboundLayer::new(limiter("leaky-bucket 1/s queue 10"));
+    for layer in [
+        layer().by(|head| head.uri().path().into()),
+        layer().by(|head| Key::secret(head.uri().path())),
+        layer().by(|head| Key::from(head.uri().path()).and(head.method().as_str())),
     ] {
-        let calls = Calls::through(&gate);
+        let calls = Calls::through(&layer);
         calls.call("a").await;
         calls.call("a").await;
         calls.call("b").await;
@@ -57,7 +57,7 @@ async fn a_key_may_borrow_from_the_request_or_be_its_own() {
         calls
             .remote
             .assert_arrived(&[("a", 0), ("b", 0), ("a", 1_000)]);
-        let shown = format!("{gate:?}{:?}", calls.client.get_ref().arrived().len());
+        let shown = format!("{layer:?}{:?}", calls.client.get_ref().arrived().len());
         assert!(!shown.contains("\"a\""), "{shown}");
     }
 }
