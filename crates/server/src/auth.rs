@@ -1,4 +1,4 @@
-//! The administrators' token, and who needs none. Knows headers; knows nothing of what is asked.
+//! Authorization of administrators: the admin token, and local requests, which need none.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,54 +8,54 @@ use http::header::{AUTHORIZATION, HOST};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The fewest characters of a token: a shorter one can be guessed.
-const SHORTEST: usize = 16;
+/// Shorter tokens can be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
 
-/// What administrators away from this machine prove themselves with. Only its hash is kept.
+/// The admin token. Only its hash is stored.
 #[derive(Clone)]
 pub(crate) struct Token([u8; 32]);
 
 impl Token {
-    /// Takes a token from a file or variable; white space around it does not count.
+    /// Creates a token; surrounding white space is ignored.
     ///
     /// # Errors
     /// When it is too short.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.len() < SHORTEST {
+        if text.len() < MIN_TOKEN_BYTES {
             let length = text.len();
             return Err(format!(
-                "the admin token has {length} characters, which is below {SHORTEST}"
+                "the admin token has {length} characters, which is below {MIN_TOKEN_BYTES}"
             ));
         }
         Ok(Token(Sha256::digest(text).into()))
     }
 
-    /// Whether a request carries it.
+    /// Whether a request carries the token, exactly once.
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
             return false;
         };
         let scheme = b"bearer ";
-        let Some((given, said)) = value.as_bytes().split_at_checked(scheme.len()) else {
+        let Some((given_scheme, token)) = value.as_bytes().split_at_checked(scheme.len()) else {
             return false;
         };
-        let hash: [u8; 32] = Sha256::digest(said.trim_ascii()).into();
-        given.eq_ignore_ascii_case(scheme) && bool::from(hash.ct_eq(&self.0))
+        let hash: [u8; 32] = Sha256::digest(token.trim_ascii()).into();
+        given_scheme.eq_ignore_ascii_case(scheme) && bool::from(hash.ct_eq(&self.0))
     }
 }
 
-/// Whether whoever asks may change things: from this machine, or with the token.
-pub(crate) fn may_change(token: Option<&Token>, peer: IpAddr, headers: &HeaderMap) -> bool {
-    is_at_home(peer, headers) || token.is_some_and(|token| token.is_in(headers))
+/// Whether a request may change state: it comes from this machine, or carries the token.
+pub(crate) fn is_authorized(token: Option<&Token>, peer: IpAddr, headers: &HeaderMap) -> bool {
+    is_local(peer, headers) || token.is_some_and(|token| token.is_in(headers))
 }
 
-/// Whether a request comes from this machine: not through a proxy on it, nor from a page of
-/// somebody else's in a browser that was told our address under their name.
-fn is_at_home(peer: IpAddr, headers: &HeaderMap) -> bool {
+/// Whether a request comes from this machine, and neither through a local proxy nor from a web page
+/// by DNS rebinding.
+fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
     let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    let named_us = |host: &[u8]| {
+    let is_local_name = |host: &[u8]| {
         let host = String::from_utf8_lossy(host).to_ascii_lowercase();
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next(),
@@ -69,7 +69,7 @@ fn is_at_home(peer: IpAddr, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     peer.to_canonical().is_loopback()
         && !forwarded.iter().any(|name| headers.contains_key(*name))
-        && hosts.all(|host| named_us(host.as_bytes()))
+        && hosts.all(|host| is_local_name(host.as_bytes()))
 }
 
 impl fmt::Debug for Token {
@@ -91,18 +91,18 @@ mod tests {
     }
 
     #[test]
-    fn only_those_at_home_need_no_token() {
-        let home: IpAddr = "127.0.0.1".parse().unwrap();
+    fn only_local_requests_need_no_token() {
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
-        let away: IpAddr = "192.0.2.1".parse().unwrap();
+        let remote: IpAddr = "192.0.2.1".parse().unwrap();
         for host in ["localhost:8090", "127.0.0.1", "[::1]:8090", "LOCALHOST"] {
             assert!(
-                may_change(None, home, &headers(&[("host", host)])),
+                is_authorized(None, local, &headers(&[("host", host)])),
                 "{host}"
             );
         }
-        assert!(may_change(None, mapped, &HeaderMap::new()));
-        assert!(!may_change(None, away, &HeaderMap::new()));
+        assert!(is_authorized(None, mapped, &HeaderMap::new()));
+        assert!(!is_authorized(None, remote, &HeaderMap::new()));
         for (name, value) in [
             ("x-forwarded-for", "192.0.2.1"),
             ("forwarded", "for=192.0.2.1"),
@@ -111,20 +111,21 @@ mod tests {
             ("host", ""),
         ] {
             assert!(
-                !may_change(None, home, &headers(&[(name, value)])),
+                !is_authorized(None, local, &headers(&[(name, value)])),
                 "{name}"
             );
         }
     }
 
     #[test]
-    fn a_token_is_taken_whole_and_once() {
+    fn a_token_must_match_whole_and_occur_once() {
         let token = Token::new(" 0123456789abcdef\n").unwrap();
-        let away: IpAddr = "192.0.2.1".parse().unwrap();
-        let asks =
-            |value: &str| may_change(Some(&token), away, &headers(&[("authorization", value)]));
-        assert!(asks("Bearer 0123456789abcdef"));
-        assert!(asks("bearer 0123456789abcdef"));
+        let remote: IpAddr = "192.0.2.1".parse().unwrap();
+        let is_authorized_by = |value: &str| {
+            is_authorized(Some(&token), remote, &headers(&[("authorization", value)]))
+        };
+        assert!(is_authorized_by("Bearer 0123456789abcdef"));
+        assert!(is_authorized_by("bearer 0123456789abcdef"));
         for wrong in [
             "Bearer 0123456789abcde",
             "Bearer 0123456789abcdef0",
@@ -133,14 +134,14 @@ mod tests {
             "Basic 0123456789abcdef",
             "0123456789abcdef",
         ] {
-            assert!(!asks(wrong), "{wrong}");
+            assert!(!is_authorized_by(wrong), "{wrong}");
         }
         let twice = [("authorization", "Bearer 0123456789abcdef"); 2];
         let mut both = HeaderMap::new();
         for (name, value) in twice {
             both.append(name, value.parse().unwrap());
         }
-        assert!(!may_change(Some(&token), away, &both));
+        assert!(!is_authorized(Some(&token), remote, &both));
         assert!(Token::new("short").is_err());
         assert_eq!(format!("{token:?}"), "Token");
     }

@@ -1,4 +1,4 @@
-//! Numbers, times and paragraphs for people, in whole-number arithmetic. Knows nothing of quotas.
+//! Numbers, durations and paragraphs as text, in whole-number arithmetic.
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000 * MS;
@@ -6,37 +6,37 @@ const MIN: u64 = 60 * S;
 const H: u64 = 60 * MIN;
 const D: u64 = 24 * H;
 
-/// A count with its thousands apart; ten millions and more in millions.
+/// A count with thousands separators; from ten million on in millions.
 pub(crate) fn count(n: u64) -> String {
     const MILLION: u64 = 1_000_000;
     if n < 10 * MILLION {
         return thousands(n);
     }
     let tenths = n.saturating_add(MILLION / 20) / (MILLION / 10);
-    let exact = if tenths * (MILLION / 10) == n {
+    let approx = if tenths * (MILLION / 10) == n {
         ""
     } else {
         "~"
     };
     match tenths % 10 {
-        0 => format!("{exact}{} M", thousands(tenths / 10)),
-        tenth => format!("{exact}{}.{tenth} M", thousands(tenths / 10)),
+        0 => format!("{approx}{} M", thousands(tenths / 10)),
+        tenth => format!("{approx}{}.{tenth} M", thousands(tenths / 10)),
     }
 }
 
 fn thousands(n: u64) -> String {
     let digits = n.to_string();
-    let mut apart = String::new();
+    let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            apart.push(',');
+            text.push(',');
         }
-        apart.push(digit);
+        text.push(digit);
     }
-    apart
+    text
 }
 
-/// A size in bytes, rounded up where it is large.
+/// A size in bytes, rounded up from 10 kB on.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{} bytes", thousands(n)),
@@ -48,7 +48,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A length of time in one or two units; `~` where that is not exact.
+/// A duration in one or two units, with `~` if rounded.
 pub(crate) fn duration(us: u64) -> String {
     let step = match us {
         0..MS => 1,
@@ -59,7 +59,7 @@ pub(crate) fn duration(us: u64) -> String {
         D.. => H,
     };
     let rounded = (us + step / 2) / step * step;
-    let exact = if rounded == us { "" } else { "~" };
+    let approx = if rounded == us { "" } else { "~" };
     let text = match rounded {
         0..MS => format!("{rounded} µs"),
         MS..S => format!("{} ms", decimal(rounded, MS)),
@@ -68,7 +68,7 @@ pub(crate) fn duration(us: u64) -> String {
         H..D => pair(rounded, (H, "h"), (MIN, "min")),
         D.. => pair(rounded, (D, "d"), (H, "h")),
     };
-    format!("{exact}{text}")
+    format!("{approx}{text}")
 }
 
 /// A number of units with at most two decimals.
@@ -90,8 +90,7 @@ fn pair(us: u64, large: (u64, &str), small: (u64, &str)) -> String {
     }
 }
 
-/// Breaks a paragraph into lines of at most `width` characters, never within a figure such as
-/// `1 h 30 min`.
+/// Wraps a paragraph at `width` characters, never within a duration such as `1 h 30 min`.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for piece in pieces(text) {
@@ -106,7 +105,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The words of a text, figures and their units in one piece.
+/// The words of a text; a number and its unit are one piece.
 fn pieces(text: &str) -> Vec<String> {
     let is_unit = |word: &str| matches!(word, "µs" | "ms" | "s" | "min" | "h" | "d" | "M");
     let ends_in_digit = |word: &str| word.ends_with(|c: char| c.is_ascii_digit());
@@ -123,7 +122,7 @@ fn pieces(text: &str) -> Vec<String> {
                 || (is_unit(last) && ends_in_digit(word) && next_is_unit)
         };
         if pieces.last().is_some_and(belongs) {
-            let piece = pieces.last_mut().expect("it was there a moment ago");
+            let piece = pieces.last_mut().expect("there is a last piece");
             piece.push(' ');
             piece.push_str(word);
         } else {
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_at_a_glance() {
+    fn counts_have_thousands_separators() {
         for (n, text) in [
             (0, "0"),
             (999, "999"),
@@ -155,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_never_understated() {
+    fn sizes_are_rounded_up() {
         assert_eq!(bytes(1_240), "1,240 bytes");
         assert_eq!(bytes(120_040), "121 kB");
         assert_eq!(bytes(1_200_040), "1.3 MB");
     }
 
     #[test]
-    fn times_keep_two_units_and_admit_rounding() {
+    fn durations_have_two_units_and_mark_rounding() {
         for (us, text) in [
             (0, "0 µs"),
             (999, "999 µs"),
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paragraph_is_broken_between_words() {
+    fn a_paragraph_is_wrapped_between_words() {
         assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrap("in 1 s. out", 5), ["in", "1 s.", "out"]);
         assert_eq!(wrap("in 1 h 30 min. out", 5), ["in", "1 h 30 min.", "out"]);

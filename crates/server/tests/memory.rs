@@ -1,7 +1,6 @@
-//! A server's memory is bounded however many keys there are. Apart from other tests: it keeps the
-//! machine busy, and they have deadlines.
+//! Memory is bounded for any number of keys. A test binary of its own: it loads the machine, and
+//! other tests have deadlines.
 
-// A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -13,8 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 use tallygate_testkit::Served;
 
-/// How many keys a batch asks about.
-const BATCH: usize = 1_000;
+const KEYS_PER_BATCH: usize = 1_000;
 
 struct Server {
     served: Served,
@@ -38,22 +36,22 @@ impl Server {
         }
     }
 
-    /// Asks once about each key of a range, in batches.
-    fn ask(&mut self, keys: Range<usize>) {
-        for first in keys.step_by(BATCH) {
-            let question = |key| format!(r#"{{"key":"k{key}","quota":"1000000000/day"}}"#);
-            let questions: Vec<String> = (first..first + BATCH).map(question).collect();
-            let body = format!("[{}]", questions.join(","));
+    /// Checks each key of a range once, in batches.
+    fn check(&mut self, keys: Range<usize>) {
+        for first in keys.step_by(KEYS_PER_BATCH) {
+            let item = |key| format!(r#"{{"key":"k{key}","quota":"1000000000/day"}}"#);
+            let items: Vec<String> = (first..first + KEYS_PER_BATCH).map(item).collect();
+            let body = format!("[{}]", items.join(","));
             let head = "POST /v1/check/batch HTTP/1.1\r\nhost: localhost\r\ncontent-length";
             let request = format!("{head}: {}\r\n\r\n{body}", body.len());
             self.api.get_mut().write_all(request.as_bytes()).unwrap();
-            let answer = self.answer();
-            // Beyond the store's capacity keys share budgets; these are large.
-            assert_eq!(answer.matches(r#""status":200"#).count(), BATCH);
+            let response = self.read_response();
+            // Beyond the store's capacity keys share budgets, which are large enough here.
+            assert_eq!(response.matches(r#""status":200"#).count(), KEYS_PER_BATCH);
         }
     }
 
-    fn answer(&mut self) -> String {
+    fn read_response(&mut self) -> String {
         let mut length = 0;
         loop {
             let mut line = String::new();
@@ -70,8 +68,7 @@ impl Server {
         String::from_utf8(body).unwrap()
     }
 
-    /// The memory in use, in bytes.
-    fn memory(&self) -> u64 {
+    fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.served.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
         let kib = line.unwrap().split_whitespace().nth(1).unwrap();
@@ -80,13 +77,13 @@ impl Server {
 }
 
 #[test]
-fn more_keys_than_there_is_room_for_take_no_more_memory() {
+fn keys_beyond_the_capacity_take_no_memory() {
     let mut server = Server::start();
-    // The store has room for 100,000; from there on nothing grows.
-    server.ask(0..105_000);
-    let first = server.memory();
-    server.ask(105_000..150_000);
-    let more = server.memory().saturating_sub(first);
-    // What an allocator keeps for later is a matter of luck; a key would cost 40 bytes at least.
+    // The store has slots for 100,000 keys.
+    server.check(0..105_000);
+    let first = server.resident_bytes();
+    server.check(105_000..150_000);
+    let more = server.resident_bytes().saturating_sub(first);
+    // Leaves room for the allocator; a key would cost at least 40 bytes.
     assert!(more < 45_000 * 40 / 2, "{more} bytes more than {first}");
 }

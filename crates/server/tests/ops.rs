@@ -1,6 +1,5 @@
-//! What `ops/` ships for those who run it: checked as far as this machine can.
+//! Checks the service unit, the image and the Compose file of `ops/`.
 
-// A test that cannot go on may say so by panicking.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -13,7 +12,7 @@ fn ops(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The arguments of `tallygate serve` in a line, without its quotes and commas.
+/// The flags of `tallygate serve` in a line.
 fn flags(line: &str) -> Vec<String> {
     let words = line.split(|c: char| c.is_whitespace() || "[]\",".contains(c));
     let flags = words.filter(|word| word.starts_with("--"));
@@ -29,7 +28,7 @@ fn known_flags() -> String {
 }
 
 #[test]
-fn every_argument_that_is_shipped_is_one() {
+fn every_flag_in_ops_exists() {
     let known = known_flags();
     let mut seen = 0;
     for (name, start) in [
@@ -52,9 +51,9 @@ fn every_argument_that_is_shipped_is_one() {
 }
 
 #[test]
-fn the_unit_is_one_where_systemd_can_tell() {
+fn systemd_accepts_the_unit() {
     let text = fs::read_to_string(ops("tallygate.service")).unwrap();
-    // The program is not where the unit says, and its rules are not there either.
+    // systemd checks that the program exists.
     let program = env!("CARGO_BIN_EXE_tallygate");
     let text = text.replace("/usr/local/bin/tallygate", program);
     let folder = std::env::temp_dir().join(format!("tallygate-unit-{}", std::process::id()));
@@ -66,18 +65,14 @@ fn the_unit_is_one_where_systemd_can_tell() {
         .arg(&unit)
         .output();
     let _ = fs::remove_dir_all(&folder);
-    // Not everybody has systemd.
+    // systemd is not installed everywhere.
     let Ok(verified) = verified else { return };
-    let said = String::from_utf8_lossy(&verified.stderr);
-    let about_it = said
-        .lines()
-        .filter(|line| line.contains("tallygate.service"));
-    let about_it: Vec<&str> = about_it.collect();
-    assert!(about_it.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&verified.stderr);
+    assert!(!stderr.contains("tallygate.service"), "{stderr}");
 }
 
 #[test]
-fn the_image_runs_as_nobody_and_says_whether_it_is_well() {
+fn the_image_runs_unprivileged_and_has_a_health_check() {
     let text = fs::read_to_string(ops("Dockerfile")).unwrap();
     let last = text.rsplit("\nFROM ").next().unwrap();
     let user = last
@@ -90,6 +85,5 @@ fn the_image_runs_as_nobody_and_says_whether_it_is_well() {
         "{user}"
     );
     assert!(last.contains("/healthz"));
-    // What is copied exists: a build from another folder would have nothing.
     assert!(ops("../.dockerignore").is_file());
 }

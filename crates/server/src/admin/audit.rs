@@ -1,5 +1,4 @@
-//! The audit log: one line for every change on the side. Knows who asked by address; keys are
-//! shown as a hash that stands for the same key as long as the process runs.
+//! The audit log: one line per change at run time, with the peer's address. Keys are hashed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,27 +7,26 @@ use crate::active_rules::Switch;
 use crate::redact::Redactor;
 use tallygate::rules::Name;
 
-/// Writes the lines.
+/// Writes the audit log.
 pub(super) struct Audit {
-    mask: Arc<Redactor>,
+    redactor: Arc<Redactor>,
 }
 
 impl Audit {
-    pub(super) fn new(mask: Arc<Redactor>) -> Self {
-        Audit { mask }
+    pub(super) fn new(redactor: Arc<Redactor>) -> Self {
+        Audit { redactor }
     }
 
-    /// A short hash that stands for a key.
     pub(super) fn hash<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> String {
-        self.mask.hash(parts)
+        self.redactor.hash(parts)
     }
 
-    pub(super) fn turned(&self, peer: SocketAddr, switch: Switch) {
+    pub(super) fn kill_switch(&self, peer: SocketAddr, switch: Switch) {
         let state = switch.name();
         tracing::warn!(target: "audit", %peer, change = "kill-switch", state, "admin change");
     }
 
-    pub(super) fn shaded(&self, peer: SocketAddr, rule: &Name, shadow: Option<bool>) {
+    pub(super) fn shadow(&self, peer: SocketAddr, rule: &Name, shadow: Option<bool>) {
         let shadow = shadow.map_or("as in the file", |on| if on { "on" } else { "off" });
         tracing::info!(target: "audit", %peer, change = "shadow", %rule, shadow, "admin change");
     }
@@ -37,20 +35,20 @@ impl Audit {
         tracing::info!(target: "audit", %peer, change = "reset", key, counters, "admin change");
     }
 
-    pub(super) fn overridden(
+    pub(super) fn override_added(
         &self,
         peer: SocketAddr,
         id: u64,
-        who: &str,
+        client: &str,
         action: &str,
         seconds: u64,
     ) {
         tracing::info!(
-            target: "audit", %peer, change = "override", id, who, action, seconds, "admin change"
+            target: "audit", %peer, change = "override", id, who = client, action, seconds, "admin change"
         );
     }
 
-    pub(super) fn ended(&self, peer: SocketAddr, id: u64) {
+    pub(super) fn override_removed(&self, peer: SocketAddr, id: u64) {
         tracing::info!(target: "audit", %peer, change = "override ended", id, "admin change");
     }
 }

@@ -1,12 +1,12 @@
-//! `/admin/keys/{key}`: where one key stands before every rule, and forgetting it. A key of several
-//! parts is written with `,` between them, percent-encoded within.
+//! `/admin/keys/{key}`: inspects or resets the counters of a key. The parts of a key are separated
+//! by `,` and percent-encoded.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use hyper::Request as Asked;
+use hyper::Request as HttpRequest;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
@@ -18,10 +18,10 @@ use tallygate::rules::KeyText;
 
 /// One counter of a key.
 struct Counter {
-    /// The rule; none for a quota that was named in the question.
+    /// None for a quota given in the query.
     rule: Option<String>,
     key: Key<'static>,
-    /// How many parts of the key people know of.
+    /// How many parts of the key are configured; the rest is internal.
     parts: usize,
     limit: Limit,
 }
@@ -30,7 +30,7 @@ impl Admin {
     pub(super) async fn key(
         &self,
         key: &str,
-        request: Asked<Incoming>,
+        request: HttpRequest<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let verb = match *request.method() {
@@ -39,7 +39,7 @@ impl Admin {
             _ => return Ok(response::other_method(&[Method::GET, Method::DELETE])),
         };
         let [quota, name] = response::query(request.uri().query(), ["quota", "name"])?;
-        let whole = response::decoded(key)?;
+        let whole_key = response::decoded(key)?;
         let parts = key_parts(key)?;
         let mut counters = self.counters(&parts);
         if let Some(quota) = quota {
@@ -48,33 +48,33 @@ impl Admin {
             })?;
             counters.push(Counter {
                 rule: None,
-                key: Key::from(whole),
+                key: Key::from(whole_key),
                 parts: usize::MAX,
                 limit: name.map_or(Limit::from(quota), |name| Limit::named(name, quota)),
             });
         }
-        let mut shown = Vec::with_capacity(counters.len());
+        let mut states = Vec::with_capacity(counters.len());
         for counter in &counters {
             let request = Request::new(&counter.key, &counter.limit).verb(verb);
             let decision = self.serving.limiter.decide(&request).await;
             if decision.degraded() {
-                let detail = "the store did not answer, so nothing is known of the key";
+                let detail = "the store did not answer";
                 return Err(Problem::new(Code::StoreUnavailable, detail));
             }
             let mut state = state(counter, &decision);
-            // As the lists of the hottest show it, whatever way it was asked for.
+            // In the form of the top keys, to compare them.
             state["key"] = self
                 .serving
                 .top_keys
                 .redact(&counter.key, counter.parts)
                 .into();
-            shown.push(state);
+            states.push(state);
         }
         let hash = self.audit.hash(parts.iter().map(String::as_str));
         if verb == Verb::Reset {
             self.audit.reset(peer, &hash, counters.len());
         }
-        let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": shown});
+        let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": states});
         Ok(response::value(StatusCode::OK, &body))
     }
 
@@ -96,7 +96,6 @@ impl Admin {
     }
 }
 
-/// The parts of a key as it is written in a path: `,` stands between them.
 fn key_parts(text: &str) -> Result<Vec<String>, Problem> {
     text.split(',').map(response::decoded).collect()
 }
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comma_within_a_part_is_encoded() {
+    fn a_comma_within_a_part_is_percent_encoded() {
         assert_eq!(key_parts("a").unwrap(), ["a"]);
         assert_eq!(key_parts("a,b%2Cc").unwrap(), ["a", "b,c"]);
         assert_eq!(key_parts("10.0.0.1").unwrap(), ["10.0.0.1"]);

@@ -1,5 +1,5 @@
-//! `/live/events`: what the server does, told once a second to whoever looks. One look serves all
-//! viewers, and nobody looks while there are none. Knows the running server; knows nothing of pages.
+//! `/live/events`: server-sent events with a snapshot of the server every second. All viewers share
+//! one snapshot; without viewers none is taken.
 
 mod body;
 mod event;
@@ -13,128 +13,124 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub(super) use self::body::Events;
-use self::event::Figures;
+pub(super) use self::body::AdminBody;
+use self::event::EventBuilder;
 use crate::state::Serving;
 
-/// The most viewers at a time.
-const MOST_VIEWERS: usize = 64;
-/// How many events wait for a viewer that does not read, and how many it may miss before it is
-/// given up.
-const WAITING: usize = 2;
-const MOST_MISSED: u32 = 30;
-/// How often everybody is told.
-const EVERY: Duration = Duration::from_secs(1);
+const MAX_VIEWERS: usize = 64;
+/// Events that are buffered for a slow viewer; more are skipped.
+const BUFFERED_EVENTS: usize = 2;
+/// A viewer that skips this many events in a row is disconnected.
+const MAX_SKIPPED_EVENTS: u32 = 30;
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who looks, and what they were told last.
+/// Broadcasts events to viewers.
 pub(super) struct Live {
     viewers: Mutex<Viewers>,
-    /// Somebody came while nobody was there.
-    came: Notify,
+    /// Signals the first viewer.
+    joined: Notify,
 }
 
 #[derive(Default)]
 struct Viewers {
     all: Vec<Viewer>,
     latest: Option<Bytes>,
-    ended: bool,
+    is_shutdown: bool,
 }
 
 struct Viewer {
     events: mpsc::Sender<Bytes>,
-    missed: u32,
+    skipped: u32,
 }
 
-/// Why nobody more can look.
+/// Why a viewer is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    /// There are [`MOST_VIEWERS`] already.
-    Crowded,
-    /// The server ends.
-    Ended,
+pub(super) enum JoinError {
+    TooManyViewers,
+    ShuttingDown,
 }
 
 impl Live {
-    /// Starts to look whenever somebody is there to be told, until told to stop.
-    pub(super) fn start(serving: Arc<Serving>, stop: watch::Receiver<bool>) -> Arc<Self> {
+    /// Starts the task that broadcasts events until shutdown.
+    pub(super) fn start(state: Arc<Serving>, shutdown: watch::Receiver<bool>) -> Arc<Self> {
         let live = Arc::new(Live {
             viewers: Mutex::default(),
-            came: Notify::new(),
+            joined: Notify::new(),
         });
-        tokio::spawn(Arc::clone(&live).run(serving, stop));
+        tokio::spawn(Arc::clone(&live).run(state, shutdown));
         live
     }
 
-    /// Lets somebody look.
+    /// Adds a viewer.
     ///
     /// # Errors
-    /// When too many do already, or the server ends.
-    pub(super) fn join(&self) -> Result<Events, Full> {
+    /// When there are [`MAX_VIEWERS`] already, or the server shuts down.
+    pub(super) fn join(&self) -> Result<AdminBody, JoinError> {
         let mut viewers = self.viewers();
         viewers.all.retain(|viewer| !viewer.events.is_closed());
-        if viewers.ended {
-            return Err(Full::Ended);
+        if viewers.is_shutdown {
+            return Err(JoinError::ShuttingDown);
         }
-        if viewers.all.len() >= MOST_VIEWERS {
-            return Err(Full::Crowded);
+        if viewers.all.len() >= MAX_VIEWERS {
+            return Err(JoinError::TooManyViewers);
         }
-        let (events, told) = mpsc::channel(WAITING);
+        let (events, receiver) = mpsc::channel(BUFFERED_EVENTS);
         if let Some(latest) = &viewers.latest {
             let _ = events.try_send(latest.clone());
         }
-        viewers.all.push(Viewer { events, missed: 0 });
-        self.came.notify_one();
-        Ok(Events::new(told))
+        viewers.all.push(Viewer { events, skipped: 0 });
+        self.joined.notify_one();
+        Ok(AdminBody::Events(receiver))
     }
 
-    async fn run(self: Arc<Self>, serving: Arc<Serving>, mut stop: watch::Receiver<bool>) {
+    async fn run(self: Arc<Self>, state: Arc<Serving>, mut shutdown: watch::Receiver<bool>) {
         tokio::select! {
-            never = self.look(serving) => match never {},
-            _ = stop.wait_for(|stop| *stop) => {}
+            never = self.broadcast_all(state) => match never {},
+            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
         let mut viewers = self.viewers();
-        viewers.ended = true;
+        viewers.is_shutdown = true;
         viewers.all.clear();
     }
 
-    async fn look(&self, serving: Arc<Serving>) -> Infallible {
-        let mut figures = Figures::new(serving);
-        let mut ticks = interval(EVERY);
+    async fn broadcast_all(&self, state: Arc<Serving>) -> Infallible {
+        let mut builder = EventBuilder::new(state);
+        let mut ticks = interval(EVENT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.viewers().all.is_empty() {
                 self.viewers().latest = None;
-                self.came.notified().await;
-                figures.forget();
+                self.joined.notified().await;
+                builder.reset();
                 ticks.reset_immediately();
             }
             ticks.tick().await;
-            // Every place in memory is looked at, which would hold requests up.
-            let looked = tokio::task::spawn_blocking(move || {
-                let event = figures.event(Instant::now());
-                (figures, event)
+            // Counting keys visits every slot in memory: too slow for an async thread.
+            let built = tokio::task::spawn_blocking(move || {
+                let event = builder.build(Instant::now());
+                (builder, event)
             });
-            let Ok((again, event)) = looked.await else {
-                // The runtime ends, and this with it.
+            let Ok((returned, event)) = built.await else {
+                // The runtime is shutting down.
                 return std::future::pending().await;
             };
-            figures = again;
-            self.tell(event);
+            builder = returned;
+            self.broadcast(event);
         }
     }
 
-    fn tell(&self, event: Bytes) {
+    fn broadcast(&self, event: Bytes) {
         let mut viewers = self.viewers();
         viewers
             .all
             .retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
                 Ok(()) => {
-                    viewer.missed = 0;
+                    viewer.skipped = 0;
                     true
                 }
                 Err(mpsc::error::TrySendError::Full(_)) => {
-                    viewer.missed += 1;
-                    viewer.missed < MOST_MISSED
+                    viewer.skipped += 1;
+                    viewer.skipped < MAX_SKIPPED_EVENTS
                 }
                 Err(mpsc::error::TrySendError::Closed(_)) => false,
             });
@@ -142,7 +138,9 @@ impl Live {
     }
 
     fn viewers(&self) -> MutexGuard<'_, Viewers> {
-        // What it holds is whole between any two statements.
-        self.viewers.lock().unwrap_or_else(|held| held.into_inner())
+        // No statement leaves the list half changed.
+        self.viewers
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

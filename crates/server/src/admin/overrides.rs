@@ -1,5 +1,4 @@
-//! `/admin/overrides`: what holds for one client instead of a rule, for a while. Keys are shown as
-//! hashes.
+//! `/admin/overrides`: temporary overrides of rules for one client. Keys are shown as hashes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,13 +21,13 @@ use crate::problem::{Code, Problem};
 use crate::response;
 use tallygate::rules::{Entry, Instead, KeyText, Override, Quotas};
 
-/// The longest that an override lasts: 30 days. What is meant to last belongs into the file.
-const LONGEST_SECONDS: u64 = 30 * 24 * 3_600;
+/// 30 days. Permanent overrides belong in the rules file.
+const MAX_SECONDS: u64 = 30 * 24 * 3_600;
 
-/// An override as it is written.
+/// A new override.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct OverrideRequest {
     key: Option<OneOrMany>,
     network: Option<String>,
     rule: Option<String>,
@@ -48,7 +47,7 @@ enum OneOrMany {
 }
 
 impl OneOrMany {
-    fn list(self) -> Vec<String> {
+    fn into_vec(self) -> Vec<String> {
         match self {
             OneOrMany::One(one) => vec![one],
             OneOrMany::Many(many) => many,
@@ -65,19 +64,20 @@ impl Admin {
         match *request.method() {
             Method::GET => {
                 let all = self.serving.force.overrides();
-                let all: Vec<Value> = all.iter().map(|one| self.shown(one)).collect();
+                let all: Vec<Value> = all.iter().map(|one| self.to_json(one)).collect();
                 Ok(response::value(StatusCode::OK, &json!({"overrides": all})))
             }
             Method::POST => {
-                let Object(written) = self.body::<Object<Written>>(request).await?;
-                let seconds = written.seconds;
-                let what = written.checked()?;
+                let Object(request) = self.body::<Object<OverrideRequest>>(request).await?;
+                let seconds = request.seconds;
+                let what = request.validate()?;
                 let until = Instant::now() + Duration::from_secs(seconds);
                 let id = self.serving.force.add(what.clone(), until).map_err(unfit)?;
                 let one = Temporary { id, what, until };
-                let who = self.who(&one.what.who);
-                self.audit.overridden(peer, id, &who, one.action(), seconds);
-                Ok(response::value(StatusCode::CREATED, &self.shown(&one)))
+                let client = self.redact(&one.what.who);
+                self.audit
+                    .override_added(peer, id, &client, one.action(), seconds);
+                Ok(response::value(StatusCode::CREATED, &self.to_json(&one)))
             }
             _ => Ok(response::other_method(&[Method::GET, Method::POST])),
         }
@@ -92,28 +92,28 @@ impl Admin {
         if method != Method::DELETE {
             return Ok(response::other_method(&[Method::DELETE]));
         }
-        let known = id.parse().is_ok_and(|id| {
+        let found = id.parse().is_ok_and(|id| {
             let removed = self.serving.force.remove(id);
             if removed {
-                self.audit.ended(peer, id);
+                self.audit.override_removed(peer, id);
             }
             removed
         });
-        if !known {
-            let detail = "there is no override of that number, or it has ended";
+        if !found {
+            let detail = "no override has that id, or it has expired";
             return Err(Problem::new(Code::UnknownOverride, detail));
         }
         Ok(response::value(StatusCode::OK, &json!({"ended": true})))
     }
 
-    fn who(&self, who: &Entry) -> String {
-        match who {
+    fn redact(&self, client: &Entry) -> String {
+        match client {
             Entry::Network(network) => network.to_string(),
             Entry::Key(key) => self.audit.hash(key.texts()),
         }
     }
 
-    fn shown(&self, one: &Temporary) -> Value {
+    fn to_json(&self, one: &Temporary) -> Value {
         let limits = match &one.what.instead {
             Instead::Limits(quotas) => {
                 let quotas = quotas.iter().map(|(_, quota)| quota.to_string());
@@ -124,7 +124,7 @@ impl Admin {
         let left = one.until.saturating_duration_since(Instant::now());
         json!({
             "id": one.id,
-            "who": self.who(&one.what.who),
+            "who": self.redact(&one.what.who),
             "rule": one.what.rule.as_ref().map(|name| name.as_str()),
             "action": one.action(),
             "limits": limits,
@@ -133,30 +133,36 @@ impl Admin {
     }
 }
 
-impl Written {
-    fn checked(self) -> Result<Override, Problem> {
-        let wrong = |detail: String| Problem::new(Code::BadField, detail);
-        if !(1..=LONGEST_SECONDS).contains(&self.seconds) {
-            let detail = format!("`seconds` is outside 1 to {LONGEST_SECONDS}");
-            return Err(wrong(detail));
+impl OverrideRequest {
+    fn validate(self) -> Result<Override, Problem> {
+        let bad_field = |detail: String| Problem::new(Code::BadField, detail);
+        if !(1..=MAX_SECONDS).contains(&self.seconds) {
+            let detail = format!("`seconds` is outside 1 to {MAX_SECONDS}");
+            return Err(bad_field(detail));
         }
         let who = match (self.key, self.network) {
-            (Some(key), None) => Entry::Key(KeyText::new(key.list())),
+            (Some(key), None) => Entry::Key(KeyText::new(key.into_vec())),
             (None, Some(network)) => {
                 let network: Result<Network, _> = network.parse();
-                Entry::Network(network.map_err(|_| wrong("`network` is no network".into()))?)
+                Entry::Network(
+                    network.map_err(|_| bad_field("`network` is not an IP network".into()))?,
+                )
             }
-            _ => return Err(wrong("an override is for a `key` or a `network`".into())),
+            _ => {
+                return Err(bad_field(
+                    "an override needs either `key` or `network`".into(),
+                ));
+            }
         };
         let rule = self.rule.map(|name| name.parse()).transpose();
         let rule = rule.map_err(|_| unfit(Unfit::NoRule))?;
         let instead = match (self.limits, self.allow, self.deny) {
-            (Some(limits), false, false) => Instead::Limits(quotas(limits.list())?),
+            (Some(limits), false, false) => Instead::Limits(quotas(limits.into_vec())?),
             (None, true, false) => Instead::Allow,
             (None, false, true) => Instead::Deny,
             _ => {
-                let detail = "an override is one of `limits`, `allow: true` and `deny: true`";
-                return Err(wrong(detail.into()));
+                let detail = "an override needs one of `limits`, `allow: true` and `deny: true`";
+                return Err(bad_field(detail.into()));
             }
         };
         Ok(Override { rule, who, instead })
@@ -164,7 +170,7 @@ impl Written {
 }
 
 fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
-    let read = |text: String| {
+    let parse = |text: String| {
         let quota: Quota = text.parse().map_err(|error: tallygate::QuotaError| {
             Problem::new(Code::BadQuota, error.problem().to_string())
         })?;
@@ -172,7 +178,7 @@ fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
     };
     let quotas = texts
         .into_iter()
-        .map(read)
+        .map(parse)
         .collect::<Result<_, Problem>>()?;
     Quotas::new(quotas).map_err(|error| Problem::new(Code::BadQuota, error.to_string()))
 }

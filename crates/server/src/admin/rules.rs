@@ -1,5 +1,4 @@
-//! `/admin/rules`: the rules in force, where they come from and what was changed on the side, and
-//! the switch between enforcing and watching.
+//! `/admin/rules`: the active rules, and their shadow mode.
 
 use std::net::SocketAddr;
 
@@ -18,11 +17,11 @@ use crate::problem::{Code, Problem};
 use crate::response;
 use tallygate::rules::{Limits, Missing, Name, Quotas, Rule};
 
-/// The body of a change of a rule.
+/// A change of a rule.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
-    /// None: as its file says.
+struct RuleUpdate {
+    /// None restores the setting of the rules file.
     shadow: Option<bool>,
 }
 
@@ -34,7 +33,7 @@ impl Admin {
         let view = self.serving.force.view();
         let rules = view.set.rules.iter();
         let rules: Vec<Value> = rules
-            .map(|rule| shown(rule, view.switched.contains(&rule.name)))
+            .map(|rule| to_json(rule, view.switched.contains(&rule.name)))
             .collect();
         let body = json!({
             "origin": view.origin,
@@ -53,15 +52,15 @@ impl Admin {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let unknown = || Problem::new(Code::UnknownRule, "there is no rule of that name in force");
+        let unknown = || Problem::new(Code::UnknownRule, "no active rule has that name");
         let name: Name = name.parse().map_err(|_| unknown())?;
         match *request.method() {
             Method::GET => {}
             Method::PUT | Method::PATCH => {
-                let Object(change) = self.body::<Object<Change>>(request).await?;
-                let shaded = self.serving.force.shadow(&name, change.shadow);
-                shaded.map_err(|_| unknown())?;
-                self.audit.shaded(peer, &name, change.shadow);
+                let Object(update) = self.body::<Object<RuleUpdate>>(request).await?;
+                let changed = self.serving.force.shadow(&name, update.shadow);
+                changed.map_err(|_| unknown())?;
+                self.audit.shadow(peer, &name, update.shadow);
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::PATCH];
@@ -71,13 +70,13 @@ impl Admin {
         let view = self.serving.force.view();
         let mut rules = view.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
-        let body = shown(rule, view.switched.contains(&name));
+        let body = to_json(rule, view.switched.contains(&name));
         Ok(response::value(StatusCode::OK, &body))
     }
 }
 
-/// A rule and its settings. Lists are counted, not shown: they hold keys.
-fn shown(rule: &Rule, switched: bool) -> Value {
+/// The settings of a rule. Lists contain keys, so only their length is included.
+fn to_json(rule: &Rule, switched: bool) -> Value {
     let texts = |quotas: &Quotas| -> Vec<Value> {
         let each = quotas.iter();
         each.map(|(name, quota)| match name {

@@ -1,5 +1,4 @@
-//! `/admin/top`: the keys that are asked for most and refused most lately, hashed unless the server
-//! was told to show them.
+//! `/admin/top`: the most frequent and the most refused keys, hashed by default.
 
 use std::collections::HashMap;
 
@@ -16,9 +15,9 @@ use crate::response;
 use crate::state::Serving;
 use crate::top_keys::{TopKey, WINDOW};
 
-/// How many of each list are shown unless asked otherwise, and at most.
-const USUAL: usize = 10;
-const MOST: usize = 100;
+/// Keys per list.
+const DEFAULT_KEYS: usize = 10;
+const MAX_KEYS: usize = 100;
 
 impl Admin {
     pub(super) fn top(
@@ -28,19 +27,20 @@ impl Admin {
         if request.method() != Method::GET {
             return Ok(response::other_method(&[Method::GET]));
         }
-        let [most] = response::query(request.uri().query(), ["most"])?;
-        let most = match most {
-            None => USUAL,
-            Some(most) => {
-                let most = most.parse().ok();
-                most.filter(|most| (1..=MOST).contains(most))
+        let [limit] = response::query(request.uri().query(), ["most"])?;
+        let limit = match limit {
+            None => DEFAULT_KEYS,
+            Some(limit) => {
+                let limit = limit.parse().ok();
+                limit
+                    .filter(|limit| (1..=MAX_KEYS).contains(limit))
                     .ok_or_else(|| {
-                        let detail = format!("`most` is not a number from 1 to {MOST}");
+                        let detail = format!("`most` is not a number from 1 to {MAX_KEYS}");
                         Problem::new(Code::BadQuery, detail)
                     })?
             }
         };
-        let mut body = lists(&self.serving, most);
+        let mut body = lists(&self.serving, limit);
         body["window_s"] = json!(WINDOW.as_secs());
         body["keys"] = match self.serving.top_keys.redactor().shows_keys() {
             true => json!("clear"),
@@ -50,20 +50,20 @@ impl Admin {
     }
 }
 
-/// The two lists.
-pub(super) fn lists(serving: &Serving, most: usize) -> Value {
+/// Both lists as JSON.
+pub(super) fn lists(serving: &Serving, limit: usize) -> Value {
     let mut parts = HashMap::new();
     serving.force.each_rule(|rule, _| {
         parts.insert(rule.name.as_str().to_owned(), rule.key.len());
     });
-    // Behind the parts of a rule's key may be one that says where they were found.
+    // The key of a rule may end with an internal part that names the source of the others.
     let parts = |rule: &str| parts.get(rule).copied().unwrap_or(usize::MAX);
-    let shown = |leaders: Vec<TopKey>| -> Vec<Value> {
-        let shown = |one: TopKey| json!({"rule": one.rule, "key": one.key, "count": one.count});
-        leaders.into_iter().map(shown).collect()
+    let list = |keys: Vec<TopKey>| -> Vec<Value> {
+        let entry = |top: TopKey| json!({"rule": top.rule, "key": top.key, "count": top.count});
+        keys.into_iter().map(entry).collect()
     };
     json!({
-        "hottest": shown(serving.top_keys.hottest(most, parts)),
-        "refused": shown(serving.top_keys.refused(most, parts)),
+        "hottest": list(serving.top_keys.hottest(limit, parts)),
+        "refused": list(serving.top_keys.refused(limit, parts)),
     })
 }

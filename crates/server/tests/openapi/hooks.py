@@ -1,9 +1,9 @@
-"""What docs/openapi.yaml cannot say in a schema: texts with a grammar of their own."""
+"""Formats that a schema in docs/openapi.yaml cannot express."""
 
 import schemathesis
 from hypothesis import strategies as st
 
-# No two of one behaviour and period: those are one counter.
+# Each with its own algorithm and period: equal ones would be one counter.
 QUOTAS = [
     "100/min",
     "sliding-window-counter 1000000/day",
@@ -20,16 +20,16 @@ schemathesis.openapi.format("tallygate-quota", st.sampled_from(QUOTAS))
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Keeps the keys of one question apart: one counter twice is an error of its own."""
+    """Makes the keys of a request distinct: a duplicate counter is an error."""
     body = case.body
     if not isinstance(body, dict) or not isinstance(body.get("limits"), list):
         return
 
-    def apart(number, limit):
+    def distinct(number, limit):
         if isinstance(limit, dict) and isinstance(limit.get("key"), str):
-            # Anew: the same limit may be in the list more than once.
+            # A copy: the list may contain the same object twice.
             return {**limit, "key": f"{limit['key']}#{number}"}
         return limit
 
-    limits = [apart(number, limit) for number, limit in enumerate(body["limits"])]
+    limits = [distinct(number, limit) for number, limit in enumerate(body["limits"])]
     case.body = {**body, "limits": limits}

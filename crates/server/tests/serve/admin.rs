@@ -1,10 +1,10 @@
-//! The admin listener: who may ask, what it shows, and changes on the side.
+//! The admin listener: authorization, inspection, and changes at run time.
 
 use serde_json::{Value, json};
 use tallygate_testkit::poll;
 
-use super::client::ask;
-use super::{Folder, JSON, SOON, Server};
+use super::client::send;
+use super::{JSON, Server, TIMEOUT, TempDir};
 
 const RULES: &str = "\
 version: 1
@@ -19,11 +19,11 @@ rules:
     limits: [sliding-window-log 3/h, fixed-window 100/day]
 ";
 
-/// Somebody who came by way of a proxy is not at home.
-const AWAY: (&str, &str) = ("x-forwarded-for", "192.0.2.1");
+/// A request through a proxy does not count as local.
+const PROXIED: (&str, &str) = ("x-forwarded-for", "192.0.2.1");
 
-fn start() -> (Folder, Server) {
-    let folder = Folder::new();
+fn start() -> (TempDir, Server) {
+    let folder = TempDir::new();
     let server = Server::start(&["--config", &folder.write("rules.yaml", RULES)]);
     (folder, server)
 }
@@ -34,7 +34,7 @@ fn login(server: &Server, ip: &str) -> u16 {
 }
 
 #[test]
-fn every_name_of_the_contract_answers() {
+fn every_specified_path_responds() {
     let (_folder, server) = start();
     for path in [
         "/healthz",
@@ -58,7 +58,7 @@ fn every_name_of_the_contract_answers() {
 }
 
 #[test]
-fn rules_are_shown_with_origin_and_settings() {
+fn rules_are_listed_with_origin_and_settings() {
     let (_folder, server) = start();
     let shown = server.admin("GET", "/admin/rules", "").json();
     assert!(shown["origin"].as_str().unwrap().ends_with("rules.yaml"));
@@ -82,7 +82,7 @@ fn rules_are_shown_with_origin_and_settings() {
 }
 
 #[test]
-fn a_key_is_seen_and_forgotten_across_rules() {
+fn a_key_is_inspected_and_reset_across_rules() {
     let (_folder, server) = start();
     for _ in 0..2 {
         assert_eq!(login(&server, "192.0.2.1"), 200);
@@ -93,18 +93,19 @@ fn a_key_is_seen_and_forgotten_across_rules() {
 
     let key = server.admin("GET", "/admin/keys/192.0.2.1", "").json();
     let counters = key["counters"].as_array().unwrap();
-    let left = |rule: &str, quota: &str| -> Vec<u64> {
-        let of = |counter: &&Value| counter["rule"] == rule && counter["quota"] == quota;
-        let of = counters.iter().filter(of);
-        of.map(|counter| counter["remaining"].as_u64().unwrap())
+    let remaining = |rule: &str, quota: &str| -> Vec<u64> {
+        let matches = |counter: &&Value| counter["rule"] == rule && counter["quota"] == quota;
+        let matching = counters.iter().filter(matches);
+        matching
+            .map(|counter| counter["remaining"].as_u64().unwrap())
             .collect()
     };
-    assert_eq!(left("login", "sliding-window-log 2/h"), [0]);
-    // Once as an API key, once as an address in its place.
-    assert_eq!(left("api", "sliding-window-log 3/h"), [3, 2]);
+    assert_eq!(remaining("login", "sliding-window-log 2/h"), [0]);
+    // Once as an API key, once as the fallback address.
+    assert_eq!(remaining("api", "sliding-window-log 3/h"), [3, 2]);
     let refused = &server.admin("GET", "/admin/top", "").json()["refused"][0];
-    let of_login = counters.iter().find(|counter| counter["rule"] == "login");
-    assert_eq!(of_login.unwrap()["key"], refused["key"]);
+    let login_counter = counters.iter().find(|counter| counter["rule"] == "login");
+    assert_eq!(login_counter.unwrap()["key"], refused["key"]);
     assert!(!key.to_string().contains("192.0.2.1"));
 
     let reset = server.admin("DELETE", "/admin/keys/192.0.2.1", "");
@@ -125,7 +126,7 @@ fn a_key_is_seen_and_forgotten_across_rules() {
 }
 
 #[test]
-fn an_override_holds_at_once_and_ends_by_itself() {
+fn an_override_applies_immediately_and_expires() {
     let (_folder, server) = start();
     let add = |body: Value| server.admin("POST", "/admin/overrides", &body.to_string());
     let ban = add(json!({"key": "192.0.2.1", "rule": "login", "deny": true, "seconds": 3600}));
@@ -149,11 +150,13 @@ fn an_override_holds_at_once_and_ends_by_itself() {
     let listed = server.admin("GET", "/admin/overrides", "").json();
     assert_eq!(listed["overrides"].as_array().unwrap().len(), 2);
     assert!(!listed.to_string().contains("192.0.2.3"), "{listed}");
-    poll::until(SOON, "it ends", || login(&server, "192.0.2.3") == 429);
+    poll::until(TIMEOUT, "the override to expire", || {
+        login(&server, "192.0.2.3") == 429
+    });
 }
 
 #[test]
-fn a_wrong_override_changes_nothing() {
+fn an_invalid_override_changes_nothing() {
     let (_folder, server) = start();
     for (body, code) in [
         (json!({"key": "a", "deny": true}), "bad-field"),
@@ -204,31 +207,35 @@ fn a_wrong_override_changes_nothing() {
 }
 
 #[test]
-fn the_kill_switch_overrules_everything_at_once() {
+fn the_kill_switch_overrides_everything_immediately() {
     let (_folder, server) = start();
     let own = r#"{"key":"ann","quota":"sliding-window-log 1/h"}"#;
     assert_eq!(
         [server.check(own).status, server.check(own).status],
         [200, 429]
     );
-    let turn = |state: &str| {
+    let set_switch = |state: &str| {
         let body = json!({"state": state}).to_string();
         server.admin("PUT", "/admin/kill-switch", &body)
     };
-    assert_eq!(turn("open").json(), json!({"state": "open"}));
+    assert_eq!(set_switch("open").json(), json!({"state": "open"}));
     assert_eq!(server.check(own).status, 200);
     assert_eq!((0..9).map(|_| login(&server, "192.0.2.1")).max(), Some(200));
-    turn("closed");
+    set_switch("closed");
     let closed = server.check(own);
     assert_eq!((closed.status, closed.code().as_str()), (503, "closed"));
     assert_eq!(login(&server, "192.0.2.1"), 503);
     assert_eq!(server.admin("GET", "/readyz", "").status, 200);
-    assert_eq!(turn("ajar").code(), "bad-field");
-    turn("off");
+    assert_eq!(set_switch("ajar").code(), "bad-field");
+    set_switch("off");
     assert_eq!(server.check(own).status, 429);
     assert_eq!(login(&server, "192.0.2.1"), 200);
-    poll::until(SOON, "three lines", || {
-        server.said().matches("\"change\":\"kill-switch\"").count() == 3
+    poll::until(TIMEOUT, "three log lines", || {
+        server
+            .stderr()
+            .matches("\"change\":\"kill-switch\"")
+            .count()
+            == 3
     });
 }
 
@@ -256,9 +263,9 @@ fn a_rule_is_switched_to_shadow_and_back() {
 }
 
 #[test]
-fn away_from_this_machine_a_token_is_needed() {
+fn requests_from_other_machines_need_a_token() {
     let token = "0123456789abcdef";
-    let server = Server::start_as(&[], &[("TALLYGATE_ADMIN_TOKEN", token)]);
+    let server = Server::start_with_env(&[], &[("TALLYGATE_ADMIN_TOKEN", token)]);
     let bearer = format!("Bearer {token}");
     let right = ("authorization", bearer.as_str());
     let wrong = ("authorization", "Bearer 0123456789abcdeX");
@@ -270,8 +277,8 @@ fn away_from_this_machine_a_token_is_needed() {
         "/admin/kill-switch",
         "/admin/x",
     ] {
-        for headers in [&[AWAY][..], &[AWAY, wrong], &[evil]] {
-            let answer = ask(server.admin, "GET", path, headers, "");
+        for headers in [&[PROXIED][..], &[PROXIED, wrong], &[evil]] {
+            let answer = send(server.admin, "GET", path, headers, "");
             assert_eq!(
                 (answer.status, answer.code().as_str()),
                 (401, "token-required"),
@@ -280,48 +287,54 @@ fn away_from_this_machine_a_token_is_needed() {
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
         assert_ne!(
-            ask(server.admin, "GET", path, &[AWAY, right], "").status,
+            send(server.admin, "GET", path, &[PROXIED, right], "").status,
             401
         );
     }
-    // Health and metrics are for everybody who gets there.
+    // Health and metrics need no token.
     for path in ["/healthz", "/readyz", "/metrics"] {
-        assert_eq!(ask(server.admin, "GET", path, &[AWAY], "").status, 200);
+        assert_eq!(send(server.admin, "GET", path, &[PROXIED], "").status, 200);
     }
     for verb in ["charge", "refund", "reset"] {
         let body = json!({"key": "a", "quota": "5/h", "verb": verb}).to_string();
         let status =
-            |headers: &[(&str, &str)]| ask(server.api, "POST", "/v1/check", headers, &body).status;
+            |headers: &[(&str, &str)]| send(server.api, "POST", "/v1/check", headers, &body).status;
         assert_eq!(status(&[JSON]), 200);
-        assert_eq!(status(&[JSON, AWAY]), 401);
-        assert_eq!(status(&[JSON, AWAY, right]), 200);
+        assert_eq!(status(&[JSON, PROXIED]), 401);
+        assert_eq!(status(&[JSON, PROXIED, right]), 200);
         let batch = format!("[{body}]");
-        let answer = ask(server.api, "POST", "/v1/check/batch", &[JSON, AWAY], &batch);
+        let answer = send(
+            server.api,
+            "POST",
+            "/v1/check/batch",
+            &[JSON, PROXIED],
+            &batch,
+        );
         assert_eq!(answer.json()[0]["code"], "token-required");
     }
     let body = r#"{"key":"a","quota":"5/h","verb":"peek"}"#;
     assert_eq!(
-        ask(server.api, "POST", "/v1/check", &[JSON, AWAY], body).status,
+        send(server.api, "POST", "/v1/check", &[JSON, PROXIED], body).status,
         200
     );
-    assert!(!server.said().contains(token));
+    assert!(!server.stderr().contains(token));
 }
 
 #[test]
-fn a_token_can_come_from_a_file_and_none_lets_nobody_in() {
-    let folder = Folder::new();
+fn a_token_is_read_from_a_file_and_none_rejects_all_other_machines() {
+    let folder = TempDir::new();
     let file = folder.write("token", "a-token-from-a-file\n");
     let server = Server::start(&["--admin-token-file", &file]);
     let right = ("authorization", "Bearer a-token-from-a-file");
     let status =
-        |server: &Server| ask(server.admin, "GET", "/admin/rules", &[AWAY, right], "").status;
+        |server: &Server| send(server.admin, "GET", "/admin/rules", &[PROXIED, right], "").status;
     assert_eq!(status(&server), 200);
     assert_eq!(status(&Server::start(&[])), 401);
 }
 
 #[test]
-fn a_key_of_several_parts_is_written_with_commas() {
-    let folder = Folder::new();
+fn the_parts_of_a_key_are_separated_by_commas() {
+    let folder = TempDir::new();
     let rules = "version: 1\nrules:\n  - name: pair\n    key: [{ header: x-a }, { header: x-b }]\n    limits: sliding-window-log 5/h\n";
     let server = Server::start(&["--config", &folder.write("rules.yaml", rules)]);
     let body = json!({"rule": "pair", "attributes": {"headers": {"x-a": "1,2", "x-b": "3"}}});

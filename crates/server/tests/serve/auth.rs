@@ -1,7 +1,7 @@
-//! Forward-auth: what nginx, Traefik and Caddy send, and what they get.
+//! Forward-auth with the headers of nginx, Traefik and Caddy.
 
-use super::client::{Answer, ask};
-use super::{Folder, Server};
+use super::client::{Response, send};
+use super::{Server, TempDir};
 
 const RULES: &str = "\
 version: 1
@@ -17,14 +17,14 @@ rules:
     limits: [leaky-bucket 1/20ms queue 2]
 ";
 
-fn start() -> (Folder, Server) {
-    let folder = Folder::new();
+fn start() -> (TempDir, Server) {
+    let folder = TempDir::new();
     let server = Server::start(&["--config", &folder.write("rules.yaml", RULES)]);
     (folder, server)
 }
 
-fn auth(server: &Server, query: &str, headers: &[(&str, &str)]) -> Answer {
-    ask(server.api, "GET", &format!("/v1/auth{query}"), headers, "")
+fn auth(server: &Server, query: &str, headers: &[(&str, &str)]) -> Response {
+    send(server.api, "GET", &format!("/v1/auth{query}"), headers, "")
 }
 
 const NGINX: [(&str, &str); 4] = [
@@ -42,7 +42,7 @@ const TRAEFIK: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_proxy_is_told_whether_to_let_a_request_through() {
+fn a_proxy_learns_whether_to_forward_a_request() {
     let (_folder, server) = start();
     for proxy in [&NGINX[..], &TRAEFIK] {
         let first = auth(&server, "", proxy);
@@ -56,23 +56,23 @@ fn a_proxy_is_told_whether_to_let_a_request_through() {
             refused.header("content-type"),
             Some("application/problem+json")
         );
-        // nginx knows only these.
+        // nginx supports only these.
         assert_eq!(auth(&server, "?deny=403", proxy).status, 403);
         assert_eq!(auth(&server, "?deny=401", proxy).status, 401);
         assert_eq!(auth(&server, "?deny=200", proxy).code(), "bad-query");
     }
-    // Another method, path, host or client is another matter.
+    // Another method, path, host or client has its own budget or no rule.
     for (name, value) in [
         ("x-original-method", "GET"),
         ("x-original-uri", "/logout"),
         ("host", "example.org"),
         ("x-forwarded-for", "192.0.2.9"),
     ] {
-        let other = |(known, old)| {
-            if known == name {
+        let other = |(header, old)| {
+            if header == name {
                 (name, value)
             } else {
-                (known, old)
+                (header, old)
             }
         };
         assert_eq!(auth(&server, "", &NGINX.map(other)).status, 200, "{name}");
@@ -80,7 +80,7 @@ fn a_proxy_is_told_whether_to_let_a_request_through() {
 }
 
 #[test]
-fn what_a_proxy_does_not_say_is_not_guessed() {
+fn missing_or_ambiguous_headers_are_rejected() {
     let (_folder, server) = start();
     assert_eq!(auth(&server, "", &[]).code(), "missing-original");
     assert_eq!(auth(&server, "", &NGINX[..1]).code(), "missing-original");
@@ -89,7 +89,7 @@ fn what_a_proxy_does_not_say_is_not_guessed() {
 }
 
 #[test]
-fn only_a_trusted_proxy_is_believed() {
+fn an_untrusted_proxy_is_rejected() {
     let server = Server::start(&[]);
     let answer = auth(&server, "", &NGINX);
     assert_eq!(
@@ -99,7 +99,7 @@ fn only_a_trusted_proxy_is_believed() {
 }
 
 #[test]
-fn shaping_holds_the_proxy_back() {
+fn shaping_delays_the_response_to_the_proxy() {
     let (_folder, server) = start();
     let mail = [
         ("x-original-method", "POST"),

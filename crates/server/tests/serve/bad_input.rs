@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::client::{Connection, ask};
+use super::client::{Connection, send};
 use super::{JSON, Server};
 
 #[test]
@@ -154,7 +154,7 @@ fn every_invalid_request_has_a_code() {
             "malformed-json",
         ),
     ] {
-        let answer = ask(server.api, method, path, &[header], body);
+        let answer = send(server.api, method, path, &[header], body);
         assert_eq!(
             (answer.status, answer.code().as_str()),
             (status, code),
@@ -165,14 +165,14 @@ fn every_invalid_request_has_a_code() {
         }
     }
     assert_eq!(
-        ask(server.api, "POST", "/v1/check", &[utf8], good).status,
+        send(server.api, "POST", "/v1/check", &[utf8], good).status,
         200
     );
 }
 
 #[test]
 fn no_problem_and_no_log_line_contains_a_key() {
-    let server = Server::start_as(&[], &[("TALLYGATE_LOG", "trace")]);
+    let server = Server::start_with_env(&[], &[("TALLYGATE_LOG", "trace")]);
     for body in [
         r#"{"key":"s3cr3t","quota":"x"}"#,
         r#"{"key":"a","quota":"1/s","cost":"s3cr3t"}"#,
@@ -185,7 +185,7 @@ fn no_problem_and_no_log_line_contains_a_key() {
         assert!(!answer.body.contains("s3cr3t"), "{body}: {}", answer.body);
     }
     server.admin("DELETE", "/admin/keys/s3cr3t", "");
-    assert!(!server.said().contains("s3cr3t"), "{}", server.said());
+    assert!(!server.stderr().contains("s3cr3t"), "{}", server.stderr());
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn malformed_http_closes_only_its_connection() {
         (twice.as_bytes(), 400, "bad-request"),
     ] {
         for door in [server.api, server.admin] {
-            let mut connection = Connection::to(door);
+            let mut connection = Connection::open(door);
             let _ = connection.stream.write_all(bytes);
             let _ = connection.stream.shutdown(Shutdown::Write);
             // Bytes that nobody reads may cost the client its answer: that is TCP.
@@ -218,7 +218,7 @@ fn malformed_http_closes_only_its_connection() {
         }
     }
     // A body that never comes whole.
-    let mut connection = Connection::to(server.api);
+    let mut connection = Connection::open(server.api);
     let cut = format!("{head}content-length: 50\r\n\r\n{{\"key\"");
     connection.stream.write_all(cut.as_bytes()).unwrap();
     connection.stream.shutdown(Shutdown::Write).unwrap();
@@ -238,7 +238,7 @@ fn curl_needs_no_content_type_and_pages_of_other_sites_are_rejected() {
         (&[form, page], 415),
         (&[JSON, page], 200),
     ] {
-        let answer = ask(server.api, "POST", "/v1/check", headers, good);
+        let answer = send(server.api, "POST", "/v1/check", headers, good);
         assert_eq!(answer.status, status, "{headers:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! The check API: the three forms, what is answered, and the headers.
+//! The check API: the three request forms, responses and headers.
 
-use super::client::{Answer, Connection, ask};
-use super::{Folder, JSON, Server};
+use super::client::{Connection, Response, send};
+use super::{JSON, Server, TempDir};
 use serde_json::{Value, json};
 
 fn fields(json: &Value) -> Vec<&str> {
@@ -25,7 +25,7 @@ const FIELDS: [&str; 9] = [
 ];
 
 #[test]
-fn a_key_and_a_quota_are_answered_as_by_replay() {
+fn a_key_and_a_quota_give_the_fields_of_replay() {
     let server = Server::start(&[]);
     let body = r#"{"key":"ann","quota":"sliding-window-log 2/min","cost":2,"verb":"check"}"#;
     let first = server.check(body);
@@ -51,14 +51,14 @@ fn a_key_and_a_quota_are_answered_as_by_replay() {
     );
     assert!(json["retry_after_us"].as_u64().unwrap() <= 60_000_000);
 
-    let told = server.post("/v1/check?status=200", body);
-    assert_eq!(told.status, 200);
-    assert_eq!(told.json()["allowed"], false);
-    assert_eq!(told.header("retry-after"), Some("60"));
+    let always_200 = server.post("/v1/check?status=200", body);
+    assert_eq!(always_200.status, 200);
+    assert_eq!(always_200.json()["allowed"], false);
+    assert_eq!(always_200.header("retry-after"), Some("60"));
 }
 
 #[test]
-fn the_headers_are_those_a_client_would_be_told() {
+fn headers_are_those_of_the_binding_limit() {
     let server = Server::start(&[]);
     let body = r#"{"limits":[{"key":"a","quota":"fixed-window 2/day","name":"day"},
                              {"key":"b","quota":"token-bucket 1/h burst 1","name":"burst"}]}"#;
@@ -100,23 +100,23 @@ fn several_limits_are_all_or_nothing() {
 }
 
 #[test]
-fn every_verb_is_understood() {
+fn every_verb_works() {
     let server = Server::start(&[]);
-    let ask = |verb: &str, cost: u32| {
+    let send = |verb: &str, cost: u32| {
         let quota = "sliding-window-log 10/h";
         let body = json!({"key": "v", "quota": quota, "verb": verb, "cost": cost});
         let answer = server.check(&body.to_string());
         let json = answer.json();
-        let figure = |name: &str| json[name].as_u64().unwrap();
-        (answer.status, figure("granted"), figure("remaining"))
+        let number = |name: &str| json[name].as_u64().unwrap();
+        (answer.status, number("granted"), number("remaining"))
     };
-    assert_eq!(ask("check", 4), (200, 4, 6));
-    assert_eq!(ask("peek", 7), (429, 0, 6));
-    assert_eq!(ask("take", 9), (200, 6, 0));
-    assert_eq!(ask("charge", 5), (200, 5, 0));
-    assert_eq!(ask("refund", 8), (200, 0, 3));
-    assert_eq!(ask("reset", 0), (200, 0, 10));
-    assert_eq!(ask("check", 0), (200, 0, 10));
+    assert_eq!(send("check", 4), (200, 4, 6));
+    assert_eq!(send("peek", 7), (429, 0, 6));
+    assert_eq!(send("take", 9), (200, 6, 0));
+    assert_eq!(send("charge", 5), (200, 5, 0));
+    assert_eq!(send("refund", 8), (200, 0, 3));
+    assert_eq!(send("reset", 0), (200, 0, 10));
+    assert_eq!(send("check", 0), (200, 0, 10));
 }
 
 const RULES: &str = "\
@@ -132,15 +132,15 @@ rules:
     key: [{ header: x-tenant }]
     on_missing: refuse
     limits: [10/h, fixed-window 3/day]
-  - name: watched
+  - name: shadowed
     key: [ip]
     limits: [sliding-window-log 1/h]
     shadow: true
 ";
 
 #[test]
-fn a_rule_is_asked_by_name_and_attributes() {
-    let folder = Folder::new();
+fn a_rule_is_checked_by_name_and_attributes() {
+    let folder = TempDir::new();
     let server = Server::start(&["--config", &folder.write("rules.yaml", RULES)]);
     let login = |ip: &str| {
         let attributes = json!({"ip": ip, "method": "POST", "path": "/login"});
@@ -148,13 +148,13 @@ fn a_rule_is_asked_by_name_and_attributes() {
     };
     let statuses = |ip| [login(ip).status, login(ip).status, login(ip).status];
     assert_eq!(statuses("192.0.2.1"), [200, 200, 429]);
-    // An IPv4 client that came by IPv6 is the same.
+    // An IPv4-mapped IPv6 address is the same client.
     assert_eq!(login("::ffff:192.0.2.1").status, 429);
     assert_eq!(
         login("192.0.2.2").json()["binding"],
         "login sliding-window-log/h"
     );
-    // Whoever names the rule has chosen it.
+    // A named rule need not match.
     let bare = server.check(r#"{"rule":"login","attributes":{"ip":"192.0.2.1"}}"#);
     assert_eq!(bare.status, 429);
 
@@ -183,21 +183,21 @@ fn a_rule_is_asked_by_name_and_attributes() {
 }
 
 #[test]
-fn a_rule_that_watches_refuses_nothing() {
-    let folder = Folder::new();
+fn a_shadow_rule_refuses_nothing() {
+    let folder = TempDir::new();
     let server = Server::start(&["--config", &folder.write("rules.yaml", RULES)]);
-    let ask = || server.check(r#"{"rule":"watched","attributes":{"ip":"192.0.2.1"}}"#);
-    assert_eq!(ask().json()["shadow_refused"], false);
-    let second = ask();
+    let send = || server.check(r#"{"rule":"shadowed","attributes":{"ip":"192.0.2.1"}}"#);
+    assert_eq!(send().json()["shadow_refused"], false);
+    let second = send();
     assert_eq!(second.status, 200);
     assert_eq!(second.json()["allowed"], true);
     assert_eq!(second.json()["shadow_refused"], true);
-    let series = "tallygate_decisions_total{outcome=\"shadow_refused\",rule=\"watched\"}";
+    let series = "tallygate_decisions_total{outcome=\"shadow_refused\",rule=\"shadowed\"}";
     assert_eq!(server.metric(series), Some(1.0));
 }
 
 #[test]
-fn a_batch_is_answered_in_order_each_with_its_status() {
+fn a_batch_returns_a_status_per_item_in_order() {
     let server = Server::start(&[]);
     let one = r#"{"key":"a","quota":"sliding-window-log 1/h"}"#;
     let batch = format!(r#"[{one},{one},{{"key":1}},{{"rule":"none"}},5,[]]"#);
@@ -217,16 +217,16 @@ fn a_batch_is_answered_in_order_each_with_its_status() {
 }
 
 #[test]
-fn one_connection_serves_many_questions() {
+fn one_connection_serves_many_requests() {
     let server = Server::start(&[]);
-    let mut connection = Connection::to(server.api);
-    for left in (0..50).rev() {
+    let mut connection = Connection::open(server.api);
+    for remaining in (0..50).rev() {
         let body = r#"{"key":"k","quota":"sliding-window-log 50/h"}"#;
-        let answer: Answer = connection.ask("POST", "/v1/check", &[JSON], body).unwrap();
-        assert_eq!(answer.json()["remaining"], left);
+        let answer: Response = connection.send("POST", "/v1/check", &[JSON], body).unwrap();
+        assert_eq!(answer.json()["remaining"], remaining);
     }
-    // Without a content type it is taken for JSON.
-    let bare = ask(
+    // The content type defaults to JSON.
+    let bare = send(
         server.api,
         "POST",
         "/v1/check",
@@ -237,7 +237,7 @@ fn one_connection_serves_many_questions() {
 }
 
 #[test]
-fn keys_of_any_text_are_apart() {
+fn keys_may_be_any_text() {
     let server = Server::start(&[]);
     for key in ["", " ", "{a}", "a:b", "é", "\u{0}", &"x".repeat(60_000)] {
         let body = json!({"key": key, "quota": "sliding-window-log 1/h"}).to_string();
@@ -247,14 +247,14 @@ fn keys_of_any_text_are_apart() {
 }
 
 #[test]
-fn every_path_that_the_open_api_file_names_is_there() {
+fn every_path_of_the_openapi_file_exists() {
     let server = Server::start(&[]);
     let file = include_str!("../../../../docs/openapi.yaml");
     let paths = file.lines().filter_map(|line| line.strip_prefix("  /"));
     let paths: Vec<&str> = paths.filter_map(|line| line.strip_suffix(':')).collect();
     assert_eq!(paths.len(), 3);
     for path in paths {
-        let answer = ask(server.api, "POST", &format!("/{path}"), &[JSON], "");
+        let answer = send(server.api, "POST", &format!("/{path}"), &[JSON], "");
         assert_ne!(answer.code(), "not-found", "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! A client of a few lines that knows only what it needs: it shares nothing with the server.
+//! A minimal HTTP/1.1 client that shares no code with the server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What a server answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
-    /// A header's one value.
+impl Response {
+    /// The only value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(known, _)| known == name);
+        let mut values = self.headers.iter().filter(|(other, _)| other == name);
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "{name} twice: {self:?}");
         value
@@ -27,7 +26,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
 
-    /// Its code, where it is a problem that agrees with itself.
+    /// The code of a well-formed problem.
     pub(crate) fn code(&self) -> String {
         let json = self.json();
         let code = json["code"].as_str().unwrap_or_default().to_owned();
@@ -41,38 +40,40 @@ impl Answer {
     }
 }
 
-/// Asks once, over a connection of its own.
-pub(crate) fn ask(
+/// Sends a request over a new connection.
+pub(crate) fn send(
     to: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: impl AsRef<[u8]>,
-) -> Answer {
-    Connection::to(to).ask(method, path, headers, body).unwrap()
+) -> Response {
+    Connection::open(to)
+        .send(method, path, headers, body)
+        .unwrap()
 }
 
-/// A connection that can be asked again.
+/// A connection for several requests.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     to: SocketAddr,
 }
 
 impl Connection {
-    pub(crate) fn to(to: SocketAddr) -> Self {
+    pub(crate) fn open(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).unwrap();
-        let wait = Some(Duration::from_secs(60));
-        stream.set_read_timeout(wait).unwrap();
+        let timeout = Some(Duration::from_secs(60));
+        stream.set_read_timeout(timeout).unwrap();
         Connection { stream, to }
     }
 
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &mut self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: impl AsRef<[u8]>,
-    ) -> Option<Answer> {
+    ) -> Option<Response> {
         let body = body.as_ref();
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| *name == "host") {
@@ -81,8 +82,8 @@ impl Connection {
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }
-        let framed = headers.iter().any(|(name, _)| *name == "content-length");
-        if !framed && method != "GET" {
+        let has_length = headers.iter().any(|(name, _)| *name == "content-length");
+        if !has_length && method != "GET" {
             head += &format!("content-length: {}\r\n", body.len());
         }
         head += "\r\n";
@@ -92,8 +93,8 @@ impl Connection {
         self.read()
     }
 
-    /// Reads one answer; none if the connection ended before it began.
-    pub(crate) fn read(&mut self) -> Option<Answer> {
+    /// Reads a response; none if the connection was closed.
+    pub(crate) fn read(&mut self) -> Option<Response> {
         let mut reader = BufReader::new(&self.stream);
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
@@ -114,7 +115,7 @@ impl Connection {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let body = String::from_utf8(body).unwrap();
-        Some(Answer {
+        Some(Response {
             status,
             headers,
             body,

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tallygate_testkit::poll;
 
-use super::client::ask;
-use super::{JSON, SOON, Server};
+use super::client::send;
+use super::{JSON, Server, TIMEOUT};
 
 #[test]
 fn a_server_recovers_from_running_out_of_files() {
@@ -25,18 +25,18 @@ fn a_server_recovers_from_running_out_of_files() {
     let crowd: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(server.api).unwrap())
         .collect();
-    let said = || server.said().contains("cannot accept connections");
-    poll::until(SOON, "it says that it cannot take connections", said);
+    let said = || server.stderr().contains("cannot accept connections");
+    poll::until(TIMEOUT, "it says that it cannot take connections", said);
     drop(crowd);
     let good = r#"{"key":"a","quota":"1000/s"}"#;
     for _ in 0..50 {
         assert_eq!(
-            ask(server.api, "POST", "/v1/check", &[JSON], good).status,
+            send(server.api, "POST", "/v1/check", &[JSON], good).status,
             200
         );
     }
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
     // It says so once in a while, not for every attempt.
-    let lines = server.said().matches("cannot accept connections").count();
+    let lines = server.stderr().matches("cannot accept connections").count();
     assert!(lines < 200, "{lines} lines");
 }

@@ -8,15 +8,15 @@ use std::thread;
 use tallygate_testkit::poll;
 
 use super::client::Connection;
-use super::{Folder, JSON, SOON, Server};
+use super::{JSON, Server, TIMEOUT, TempDir};
 
 #[test]
 fn sigterm_and_sigint_shut_down_cleanly() {
     for signal in ["-TERM", "-INT"] {
         let mut server = Server::start(&[]);
-        let _idle = Connection::to(server.api);
+        let _idle = Connection::open(server.api);
         server.signal(signal);
-        assert!(server.ended().success());
+        assert!(server.wait().success());
         assert!(TcpStream::connect(server.api).is_err());
     }
 }
@@ -25,7 +25,7 @@ fn sigterm_and_sigint_shut_down_cleanly() {
 fn a_partially_received_request_is_answered_during_shutdown() {
     let mut server = Server::start(&[]);
     let body = r#"{"key":"a","quota":"1/h"}"#;
-    let mut connection = Connection::to(server.api);
+    let mut connection = Connection::open(server.api);
     let head = format!(
         "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{}",
@@ -36,7 +36,9 @@ fn a_partially_received_request_is_answered_during_shutdown() {
     // It is being read once another on the same listener is answered after it.
     assert_eq!(server.check(r#"{"key":"b","quota":"1/h"}"#).status, 200);
     server.signal("-TERM");
-    poll::until(SOON, "it drains", || server.said().contains("draining"));
+    poll::until(TIMEOUT, "it drains", || {
+        server.stderr().contains("draining")
+    });
     // Whoever routes requests is told not to send more.
     let ready = server.admin("GET", "/readyz", "");
     assert_eq!(
@@ -48,25 +50,25 @@ fn a_partially_received_request_is_answered_during_shutdown() {
     let answer = connection.read().unwrap();
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("connection"), Some("close"));
-    assert!(server.ended().success());
+    assert!(server.wait().success());
 }
 
 #[test]
 fn a_delayed_request_is_admitted_during_shutdown() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n  - name: slow\n    limits: leaky-bucket 2/s queue 5\n";
     let mut server = Server::start(&["--config", &folder.write("rules.yaml", rules)]);
     let headers = [("x-original-method", "GET"), ("x-original-uri", "/")];
     thread::scope(|scope| {
-        let ask = || {
-            let mut connection = Connection::to(server.api);
+        let send = || {
+            let mut connection = Connection::open(server.api);
             connection
-                .ask("GET", "/v1/auth", &headers, "")
+                .send("GET", "/v1/auth", &headers, "")
                 .map(|answer| answer.status)
         };
-        let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+        let asking: Vec<_> = (0..3).map(|_| scope.spawn(send)).collect();
         let series = "tallygate_queue_depth{rule=\"slow\"}";
-        poll::until(SOON, "one is held back", || {
+        poll::until(TIMEOUT, "one is held back", || {
             server.metric(series) >= Some(1.0)
         });
         server.signal("-TERM");
@@ -74,7 +76,7 @@ fn a_delayed_request_is_admitted_during_shutdown() {
             assert_eq!(one.join().unwrap(), Some(200));
         }
     });
-    assert!(server.ended().success());
+    assert!(server.wait().success());
 }
 
 #[test]
@@ -90,12 +92,12 @@ fn no_accepted_request_is_lost_under_load() {
                         return;
                     };
                     drop(stream);
-                    let connected = std::panic::catch_unwind(|| Connection::to(server.api));
+                    let connected = std::panic::catch_unwind(|| Connection::open(server.api));
                     let Ok(mut connection) = connected else {
                         return;
                     };
                     let body = r#"{"key":"a","quota":"1000000/h"}"#;
-                    match connection.ask("POST", "/v1/check", &[JSON], body) {
+                    match connection.send("POST", "/v1/check", &[JSON], body) {
                         Some(answer) => {
                             assert_eq!(answer.status, 200);
                             answered.fetch_add(1, Ordering::Relaxed);
@@ -106,13 +108,13 @@ fn no_accepted_request_is_lost_under_load() {
                 }
             });
         }
-        poll::until(SOON, "it is busy", || {
+        poll::until(TIMEOUT, "it is busy", || {
             answered.load(Ordering::Relaxed) > 100
         });
         server.signal("-TERM");
     });
-    assert!(server.ended().success());
-    poll::until(SOON, "it says so", || {
-        server.said().contains("every request was answered")
+    assert!(server.wait().success());
+    poll::until(TIMEOUT, "it says so", || {
+        server.stderr().contains("every request was answered")
     });
 }

@@ -9,8 +9,8 @@ use std::thread;
 use serde_json::Value;
 use tallygate_testkit::poll;
 
-use super::client::{Answer, ask};
-use super::{Folder, SOON, Server, tallygate};
+use super::client::{Response, send};
+use super::{Server, TIMEOUT, TempDir, tallygate};
 
 /// A service that answers every request alike, for as long as the test runs.
 fn upstream() -> SocketAddr {
@@ -44,7 +44,7 @@ rules:
 struct Gateway {
     server: Server,
     address: SocketAddr,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 impl Gateway {
@@ -53,7 +53,7 @@ impl Gateway {
     }
 
     fn under(rules: &str) -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let rules = folder.write("rules.yaml", rules);
         let url = format!("http://{}", upstream());
         let args = [
@@ -74,8 +74,8 @@ impl Gateway {
         }
     }
 
-    fn get(&self, user: &str) -> Answer {
-        ask(self.address, "GET", "/", &[("x-user", user)], "")
+    fn get(&self, user: &str) -> Response {
+        send(self.address, "GET", "/", &[("x-user", user)], "")
     }
 }
 
@@ -132,10 +132,10 @@ rules:
             stream
         })
         .collect();
-    poll::until(SOON, "both to wait", || depth() == 2.0);
+    poll::until(TIMEOUT, "both to wait", || depth() == 2.0);
     // A client that leaves gives its place up.
     drop(waiting);
-    poll::until(SOON, "nobody to wait", || depth() == 0.0);
+    poll::until(TIMEOUT, "nobody to wait", || depth() == 0.0);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn sigterm_shuts_down_the_gateway_too() {
     let mut gateway = Gateway::start();
     assert_eq!(gateway.get("ann").status, 200);
     gateway.server.signal("-TERM");
-    assert!(gateway.server.ended().success());
+    assert!(gateway.server.wait().success());
 }
 
 /// A service that tells how often it was asked, and answers once somebody says so.
@@ -181,7 +181,7 @@ fn slow_upstream() -> (SocketAddr, Arc<AtomicU32>, Arc<AtomicU32>) {
                 while let Some(Ok(line)) = lines.next() {
                     if line.is_empty() {
                         count.fetch_add(1, SeqCst);
-                        poll::first(SOON, || (wait.load(SeqCst) > 0).then_some(())).unwrap();
+                        poll::first(TIMEOUT, || (wait.load(SeqCst) > 0).then_some(())).unwrap();
                         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
                         stream.write_all(answer).unwrap();
                     }
@@ -199,7 +199,7 @@ fn gateway_of(server: &Server) -> SocketAddr {
 
 #[test]
 fn arguments_override_the_gateway_section_of_the_rules_file() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let text = format!(
         "version: 1
 gateway:
@@ -213,8 +213,8 @@ rules: []
     let rules = folder.write("rules.yaml", &text);
     let server = Server::start(&["--config", &rules]);
     let address = gateway_of(&server);
-    assert_eq!(ask(address, "GET", "/", &[], "").body, "hello");
-    let large = ask(address, "POST", "/", &[], "more than ten bytes");
+    assert_eq!(send(address, "GET", "/", &[], "").body, "hello");
+    let large = send(address, "POST", "/", &[], "more than ten bytes");
     assert_eq!(large.status, 413, "{large:?}");
 
     // Nobody is there.
@@ -224,7 +224,7 @@ rules: []
         .unwrap();
     let nowhere = format!("http://{nowhere}");
     let server = Server::start(&["--config", &rules, "--upstream", &nowhere]);
-    assert_eq!(ask(gateway_of(&server), "GET", "/", &[], "").status, 502);
+    assert_eq!(send(gateway_of(&server), "GET", "/", &[], "").status, 502);
     // Of several, one answers.
     let other = format!("http://{}", upstream());
     let args = [
@@ -236,13 +236,13 @@ rules: []
         &other,
     ];
     let server = Server::start(&args);
-    let answers = (0..4).map(|_| ask(gateway_of(&server), "GET", "/", &[], "").status);
+    let answers = (0..4).map(|_| send(gateway_of(&server), "GET", "/", &[], "").status);
     assert!(answers.into_iter().all(|status| status == 200));
 }
 
 #[test]
 fn identical_requests_share_a_call_with_single_flight() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (address, asked, go) = slow_upstream();
     let text = format!(
         "version: 1
@@ -257,11 +257,11 @@ rules:
     );
     let rules = folder.write("rules.yaml", &text);
     // On one thread whoever is counted has joined a call before anything else happens.
-    let server = Server::start_as(&["--config", &rules], &[("TOKIO_WORKER_THREADS", "1")]);
+    let server = Server::start_with_env(&["--config", &rules], &[("TOKIO_WORKER_THREADS", "1")]);
     let gateway = gateway_of(&server);
     let ask_later = |path: &'static str, headers: &[(&'static str, &'static str)]| {
         let headers = headers.to_vec();
-        thread::spawn(move || ask(gateway, "GET", path, &headers, "").status)
+        thread::spawn(move || send(gateway, "GET", path, &headers, "").status)
     };
     let admitted = |rule: &str| {
         let series = format!("tallygate_decisions_total{{outcome=\"admitted\",rule=\"{rule}\"}}");
@@ -283,8 +283,8 @@ rules:
         asking.push(ask_later("/tenants", &[]));
     }
     let all = || (admitted("mine") + admitted("tenants") >= 8.0).then_some(());
-    poll::first(SOON, all).unwrap();
-    poll::first(SOON, || (asked.load(SeqCst) >= 6).then_some(())).unwrap();
+    poll::first(TIMEOUT, all).unwrap();
+    poll::first(TIMEOUT, || (asked.load(SeqCst) >= 6).then_some(())).unwrap();
     go.store(1, SeqCst);
     assert!(
         asking
@@ -296,7 +296,7 @@ rules:
 
 #[test]
 fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let nowhere = folder.write("nowhere.yaml", "version: 1\ngateway: {}\nrules: []\n");
     let bad = folder.write("bad.pem", "no certificate");
     let upstream = ["--upstream", "http://127.0.0.1:1"];

@@ -1,4 +1,4 @@
-//! The live view's events: what they say, who may listen, how many, and that they end.
+//! The events of the live view: content, authorization, the viewer limit, shutdown.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::ask;
-use super::{Folder, Server};
+use super::client::send;
+use super::{Server, TempDir};
 
-/// Somebody who listens.
+/// A client of the event stream.
 struct Viewer {
     lines: BufReader<TcpStream>,
     status: u16,
 }
 
 impl Viewer {
-    fn of(admin: SocketAddr) -> Self {
+    fn connect(admin: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(admin).unwrap();
-        let wait = Some(Duration::from_secs(60));
-        stream.set_read_timeout(wait).unwrap();
+        let timeout = Some(Duration::from_secs(60));
+        stream.set_read_timeout(timeout).unwrap();
         let head = format!("GET /live/events HTTP/1.1\r\nhost: {admin}\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut lines = BufReader::new(stream);
@@ -29,7 +29,7 @@ impl Viewer {
         Viewer { lines, status }
     }
 
-    /// The next event; none once they have ended.
+    /// The next event; none at the end of the stream.
     fn next(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();
@@ -42,11 +42,11 @@ impl Viewer {
         }
     }
 
-    /// The first event that is as wanted.
-    fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// The next event that matches.
+    fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..60 {
-            let event = self.next().expect("events go on");
-            if wanted(&event) {
+            let event = self.next().expect("the stream goes on");
+            if matches(&event) {
                 return event;
             }
         }
@@ -73,11 +73,11 @@ fn rule<'e>(event: &'e Value, name: &str) -> &'e Value {
 }
 
 #[test]
-fn events_tell_what_the_server_does() {
-    let folder = Folder::new();
+fn events_contain_rules_store_and_top_keys() {
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", RULES);
     let server = Server::start(&["--config", &path]);
-    let mut viewer = Viewer::of(server.admin);
+    let mut viewer = Viewer::connect(server.admin);
     assert_eq!(viewer.status, 200);
     let first = viewer.next().unwrap();
     assert!(first["t_ms"].as_u64().unwrap() > 1_600_000_000_000);
@@ -123,10 +123,10 @@ fn events_tell_what_the_server_does() {
     assert_eq!(after["top"]["refused"], top);
     assert_eq!(after["top"]["hottest"][0]["count"], 5);
     assert!(!after.to_string().contains("192.0.2.1"));
-    // What was a rate is over a while later, and somebody new is told at once.
+    // Rates fall back to 0, and a new viewer gets the latest event immediately.
     let quiet = |event: &Value| rule(event, "login")["per_second"]["refused"] == 0.0;
     viewer.until(quiet);
-    let mut second = Viewer::of(server.admin);
+    let mut second = Viewer::connect(server.admin);
     assert_eq!(
         rule(&second.next().unwrap(), "login")["total"]["refused"],
         3
@@ -134,20 +134,20 @@ fn events_tell_what_the_server_does() {
 }
 
 #[test]
-fn the_page_and_its_files_are_here() {
+fn the_page_and_its_files_are_served() {
     let server = Server::start(&[]);
     let page = server.admin("GET", "/live", "");
     assert_eq!(page.status, 200);
     let kind = page.header("content-type").unwrap();
     assert!(kind.starts_with("text/html"), "{kind}");
     let tag = ("if-none-match", page.header("etag").unwrap());
-    assert_eq!(ask(server.admin, "GET", "/live", &[tag], "").status, 304);
-    // Whatever the page names is here too.
-    let named = page
+    assert_eq!(send(server.admin, "GET", "/live", &[tag], "").status, 304);
+    // Every file that the page references exists.
+    let referenced = page
         .body
         .split('"')
         .filter(|text| text.starts_with("/live/"));
-    for file in named {
+    for file in referenced {
         assert_eq!(server.admin("GET", file, "").status, 200, "{file}");
     }
     assert_eq!(server.admin("GET", "/live/style.css", "").status, 200);
@@ -163,40 +163,40 @@ fn the_page_and_its_files_are_here() {
             "{wrong}"
         );
     }
-    let away = ("x-forwarded-for", "192.0.2.1");
-    let answer = ask(server.admin, "GET", "/live", &[away], "");
+    let proxied = ("x-forwarded-for", "192.0.2.1");
+    let answer = send(server.admin, "GET", "/live", &[proxied], "");
     assert_eq!(answer.code(), "token-required");
 }
 
 #[test]
-fn only_those_who_may_look_do_and_not_too_many() {
-    let server = Server::start_as(&[], &[("TALLYGATE_ADMIN_TOKEN", "0123456789abcdef")]);
-    let away = ("x-forwarded-for", "192.0.2.1");
-    let answer = ask(server.admin, "GET", "/live/events", &[away], "");
+fn viewers_need_authorization_and_are_limited() {
+    let server = Server::start_with_env(&[], &[("TALLYGATE_ADMIN_TOKEN", "0123456789abcdef")]);
+    let proxied = ("x-forwarded-for", "192.0.2.1");
+    let answer = send(server.admin, "GET", "/live/events", &[proxied], "");
     assert_eq!(answer.code(), "token-required");
     let posted = server.admin("POST", "/live/events", "");
     assert_eq!(posted.code(), "method-not-allowed");
-    let viewers: Vec<Viewer> = (0..64).map(|_| Viewer::of(server.admin)).collect();
+    let viewers: Vec<Viewer> = (0..64).map(|_| Viewer::connect(server.admin)).collect();
     assert!(viewers.iter().all(|viewer| viewer.status == 200));
-    let crowded = server.admin("GET", "/live/events", "");
-    assert_eq!(crowded.code(), "too-many-viewers");
+    let rejected = server.admin("GET", "/live/events", "");
+    assert_eq!(rejected.code(), "too-many-viewers");
     drop(viewers);
-    let again = tallygate_testkit::poll::first(super::SOON, || {
-        let viewer = Viewer::of(server.admin);
+    let again = tallygate_testkit::poll::first(super::TIMEOUT, || {
+        let viewer = Viewer::connect(server.admin);
         (viewer.status == 200).then_some(viewer)
     });
     assert!(again.unwrap().next().is_some());
 }
 
 #[test]
-fn events_end_with_the_server_and_hold_it_up_for_nobody() {
+fn event_streams_end_at_shutdown_and_do_not_delay_it() {
     let mut server = Server::start(&[]);
-    let mut viewer = Viewer::of(server.admin);
+    let mut viewer = Viewer::connect(server.admin);
     assert!(viewer.next().is_some());
-    // One that never reads.
-    let idle = Viewer::of(server.admin);
+    // A viewer that never reads.
+    let idle = Viewer::connect(server.admin);
     server.signal("-TERM");
-    assert!(server.ended().success());
+    assert!(server.wait().success());
     while viewer.next().is_some() {}
     drop(idle);
 }

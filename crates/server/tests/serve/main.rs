@@ -1,6 +1,5 @@
-//! `tallygate serve` as a stranger meets it: the real binary, its first line, real sockets.
+//! `tallygate serve` end to end: the real binary and real sockets.
 
-// A test that cannot go on may say so by panicking, helpers included.
 #![allow(clippy::unwrap_used)]
 
 mod admin;
@@ -32,14 +31,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use client::{Answer, ask};
+use client::{Response, send};
 use serde_json::Value;
 use tallygate_testkit::poll;
 
-/// How long anything may take that is waited for.
-const SOON: Duration = Duration::from_secs(30);
+/// For everything that a test waits for.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The binary under test, with nothing of the surroundings.
+/// The binary under test, without inherited settings.
 fn tallygate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
     command.args(args).stdin(Stdio::null());
@@ -56,23 +55,23 @@ fn tallygate(args: &[&str]) -> Command {
     command
 }
 
-/// A server, ended with the test.
+/// A server process, killed on drop.
 struct Server {
     child: Child,
     api: SocketAddr,
     admin: SocketAddr,
     first_line: String,
-    said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
 }
 
 impl Server {
     /// Starts on free ports.
     fn start(args: &[&str]) -> Self {
-        Self::start_as(args, &[])
+        Self::start_with_env(args, &[])
     }
 
-    /// Starts on free ports, with variables of the environment.
-    fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
+    /// Starts on free ports, with environment variables.
+    fn start_with_env(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let mut child = tallygate(&[&ports, args].concat())
             .envs(variables.iter().copied())
@@ -80,44 +79,43 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let mut stderr = child.stderr.take().unwrap();
-        let heard = Arc::clone(&said);
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let mut pipe = child.stderr.take().unwrap();
+        let buffer = Arc::clone(&stderr);
         thread::spawn(move || {
             let mut chunk = [0; 4096];
-            while let Ok(length @ 1..) = stderr.read(&mut chunk) {
+            while let Ok(length @ 1..) = pipe.read(&mut chunk) {
                 let text = String::from_utf8_lossy(&chunk[..length]).into_owned();
-                heard.lock().unwrap().push_str(&text);
+                buffer.lock().unwrap().push_str(&text);
             }
         });
         let mut first_line = String::new();
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut first_line).unwrap();
         let addresses: Value = serde_json::from_str(&first_line)
-            .unwrap_or_else(|_| panic!("no first line: {}", said.lock().unwrap()));
+            .unwrap_or_else(|_| panic!("no first line: {}", stderr.lock().unwrap()));
         let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
         Server {
             child,
             api: address("api"),
             admin: address("admin"),
             first_line,
-            said,
+            stderr,
         }
     }
 
     /// Posts JSON to the check API.
-    fn post(&self, path: &str, body: &str) -> Answer {
-        ask(self.api, "POST", path, &[JSON], body)
+    fn post(&self, path: &str, body: &str) -> Response {
+        send(self.api, "POST", path, &[JSON], body)
     }
 
-    /// Posts one question.
-    fn check(&self, body: &str) -> Answer {
+    fn check(&self, body: &str) -> Response {
         self.post("/v1/check", body)
     }
 
-    /// Asks the admin listener.
-    fn admin(&self, method: &str, path: &str, body: &str) -> Answer {
-        ask(self.admin, method, path, &[JSON], body)
+    /// Sends JSON to the admin listener.
+    fn admin(&self, method: &str, path: &str, body: &str) -> Response {
+        send(self.admin, method, path, &[JSON], body)
     }
 
     /// The value of one series.
@@ -135,15 +133,15 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Waits for it to end by itself.
-    fn ended(&mut self) -> ExitStatus {
-        let ended = poll::first(SOON, || self.child.try_wait().unwrap());
-        ended.unwrap_or_else(|| panic!("still there: {}", self.said()))
+    /// Waits for the process to exit.
+    fn wait(&mut self) -> ExitStatus {
+        let exited = poll::first(TIMEOUT, || self.child.try_wait().unwrap());
+        exited.unwrap_or_else(|| panic!("still running: {}", self.stderr()))
     }
 
-    /// What it said on standard error so far.
-    fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    /// Standard error so far.
+    fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 }
 
@@ -156,20 +154,20 @@ impl Drop for Server {
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
+/// A directory that is deleted on drop.
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallygate-serve-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        TempDir(path)
     }
 
-    /// Writes a file, and gives its path.
+    /// Writes a file and returns its path.
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
@@ -181,7 +179,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -1,10 +1,10 @@
-//! The metrics: every name, label and outcome of the contract, and nothing without a bound.
+//! Metrics: every specified name, label and outcome, and bounded cardinality.
 
 use std::collections::BTreeMap;
 
 use super::Server;
 
-/// Every sample, by the name of its family as the type lines say.
+/// All samples by metric family.
 fn samples(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
     let mut types = BTreeMap::new();
     let mut samples: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
@@ -15,11 +15,11 @@ fn samples(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
         } else if !line.starts_with('#') {
             let (series, value) = line.rsplit_once(' ').unwrap();
             let name = series.split('{').next().unwrap();
-            let plain = ["_bucket", "_sum", "_count"]
+            let base = ["_bucket", "_sum", "_count"]
                 .iter()
                 .find_map(|end| name.strip_suffix(end));
             let family =
-                plain.filter(|name| types.get(*name).is_some_and(|kind| kind == "histogram"));
+                base.filter(|name| types.get(*name).is_some_and(|kind| kind == "histogram"));
             let family = family.unwrap_or(name);
             assert!(types.contains_key(family), "no type: {line}");
             let sample = (series.to_owned(), value.parse().unwrap());
@@ -30,7 +30,7 @@ fn samples(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
 }
 
 #[test]
-fn every_name_label_and_outcome_is_there_from_the_start() {
+fn every_name_label_and_outcome_exists_from_the_start() {
     let server = Server::start(&[]);
     let answer = server.admin("GET", "/metrics", "");
     assert!(
@@ -82,7 +82,7 @@ fn every_name_label_and_outcome_is_there_from_the_start() {
 }
 
 #[test]
-fn decisions_are_counted_and_keys_are_no_labels() {
+fn decisions_are_counted_and_keys_are_not_labels() {
     let server = Server::start(&[]);
     let before = server.admin("GET", "/metrics", "").body.lines().count();
     for key in 0..200 {

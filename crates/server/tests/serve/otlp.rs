@@ -1,5 +1,5 @@
-//! Export by OTLP: a receiver that decodes what it gets as OpenTelemetry defines it. The same names
-//! and values as Prometheus reads, spans of those who are traced, and no key anywhere.
+//! OTLP export to a receiver that decodes the messages: the metrics of Prometheus, spans of sampled
+//! requests, and no keys.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,31 +21,31 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::client::ask;
-use super::{Folder, SOON, Server};
+use super::client::send;
+use super::{Server, TIMEOUT, TempDir};
 
-/// One request that a receiver or an upstream got.
+/// A request to a receiver or an upstream.
 #[derive(Clone)]
-struct Got {
+struct Received {
     line: String,
     headers: BTreeMap<String, String>,
     body: Vec<u8>,
 }
 
-/// Somebody who answers 200 to all and remembers it.
+/// An HTTP server that responds with 200 and records requests.
 #[derive(Clone)]
 struct Receiver {
     address: SocketAddr,
-    got: Arc<Mutex<Vec<Got>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Receiver {
     fn start() -> Self {
-        Receiver::through(|stream| stream)
+        Receiver::start_with(|stream| stream)
     }
 
-    /// One that speaks TLS.
-    fn secure(certificates: &Certificates) -> Self {
+    /// Starts a receiver behind TLS.
+    fn start_tls(certificates: &Certificates) -> Self {
         let pair = certificates.server();
         let certificate = CertificateDer::from_pem_file(pair.certificate).unwrap();
         let key = PrivateKeyDer::from_pem_file(pair.key).unwrap();
@@ -56,61 +56,65 @@ impl Receiver {
             .with_single_cert(vec![certificate], key)
             .unwrap();
         let config = Arc::new(config);
-        Receiver::through(move |stream| {
+        Receiver::start_with(move |stream| {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             StreamOwned::new(connection, stream)
         })
     }
 
-    fn through<S: Read + Write>(dress: impl Fn(TcpStream) -> S + Clone + Send + 'static) -> Self {
+    fn start_with<S: Read + Write>(wrap: impl Fn(TcpStream) -> S + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let got = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&got);
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (heard, dress) = (Arc::clone(&heard), dress.clone());
-                thread::spawn(move || hear(dress(stream.unwrap()), &heard));
+                let (log, wrap) = (Arc::clone(&log), wrap.clone());
+                thread::spawn(move || serve(wrap(stream.unwrap()), &log));
             }
         });
-        Receiver { address, got }
+        Receiver { address, received }
     }
 
     fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    fn at(&self, path: &str) -> Vec<Got> {
-        let got = self.got.lock().unwrap();
+    fn posts(&self, path: &str) -> Vec<Received> {
+        let received = self.received.lock().unwrap();
         let line = format!("POST {path} HTTP/1.1");
-        got.iter().filter(|got| got.line == line).cloned().collect()
+        let posts = received.iter().filter(|one| one.line == line);
+        posts.cloned().collect()
     }
 
-    /// Every metric of the latest export, by name.
+    /// The metrics of the latest export by name.
     fn metrics(&self) -> BTreeMap<String, Metric> {
-        let Some(last) = self.at("/v1/metrics").pop() else {
+        let Some(last) = self.posts("/v1/metrics").pop() else {
             return BTreeMap::new();
         };
         let request = ExportMetricsServiceRequest::decode(&*last.body).unwrap();
         let resource = &request.resource_metrics[0];
-        let said = &resource.resource.as_ref().unwrap().attributes;
-        assert_eq!(text(said, "service.name").as_deref(), Some("tallygate"));
+        let attributes = &resource.resource.as_ref().unwrap().attributes;
+        assert_eq!(
+            text(attributes, "service.name").as_deref(),
+            Some("tallygate")
+        );
         let scopes = resource.scope_metrics.iter();
         let metrics = scopes.flat_map(|scope| scope.metrics.clone());
         metrics.map(|one| (one.name.clone(), one)).collect()
     }
 
-    /// Every span so far.
+    /// All spans so far.
     fn spans(&self) -> Vec<Span> {
-        let decode = |got: Got| ExportTraceServiceRequest::decode(&*got.body).unwrap();
-        let requests = self.at("/v1/traces").into_iter().map(decode);
+        let decode = |post: Received| ExportTraceServiceRequest::decode(&*post.body).unwrap();
+        let requests = self.posts("/v1/traces").into_iter().map(decode);
         let resources = requests.flat_map(|request| request.resource_spans);
         let scopes = resources.flat_map(|resource| resource.scope_spans);
         scopes.flat_map(|scope| scope.spans).collect()
     }
 }
 
-fn hear(stream: impl Read + Write, heard: &Mutex<Vec<Got>>) {
+fn serve(stream: impl Read + Write, log: &Mutex<Vec<Received>>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
@@ -131,14 +135,13 @@ fn hear(stream: impl Read + Write, heard: &Mutex<Vec<Got>>) {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         let line = line.trim_end().to_owned();
-        let got = Got {
+        log.lock().unwrap().push(Received {
             line,
             headers,
             body,
-        };
-        heard.lock().unwrap().push(got);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-        if reader.get_mut().write_all(answer).is_err() {
+        });
+        let response = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        if reader.get_mut().write_all(response).is_err() {
             return;
         }
     }
@@ -153,7 +156,7 @@ fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     }
 }
 
-/// A series as Prometheus writes it, with its value: counters, gauges, and counts of histograms.
+/// The series as Prometheus writes them, without buckets.
 fn series(metrics: &BTreeMap<String, Metric>) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for (name, metric) in metrics {
@@ -200,7 +203,7 @@ fn series(metrics: &BTreeMap<String, Metric>) -> BTreeMap<String, f64> {
     all
 }
 
-/// Every series that Prometheus reads, buckets apart.
+/// The series of `/metrics`, without buckets.
 fn scraped(server: &Server) -> BTreeMap<String, f64> {
     let body = server.admin("GET", "/metrics", "").body;
     let lines = body.lines().filter(|line| !line.starts_with('#'));
@@ -213,47 +216,49 @@ fn scraped(server: &Server) -> BTreeMap<String, f64> {
         .collect()
 }
 
-const OFTEN: (&str, &str) = ("OTEL_METRIC_EXPORT_INTERVAL", "100");
+const FREQUENT: (&str, &str) = ("OTEL_METRIC_EXPORT_INTERVAL", "100");
 
 #[test]
-fn metrics_have_the_names_and_values_that_prometheus_reads() {
+fn metrics_have_the_names_and_values_of_prometheus() {
     let receiver = Receiver::start();
     let secret = ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=k%20k");
-    let server = Server::start_as(&["--otlp", &receiver.url()], &[OFTEN, secret]);
+    let server = Server::start_with_env(&["--otlp", &receiver.url()], &[FREQUENT, secret]);
     for _ in 0..7 {
         server.check(r#"{"rule":"login","attributes":{"ip":"192.0.2.1"}}"#);
     }
     server.check(r#"{"key":"k","quota":"1/h"}"#);
-    let wanted = scraped(&server);
+    let expected = scraped(&server);
     let refused = r#"tallygate_decisions_total{outcome="refused",rule="login"}"#;
-    assert_eq!(wanted[refused], 2.0);
-    poll::until(SOON, "the receiver to know as much", || {
-        series(&receiver.metrics()) == wanted
+    assert_eq!(expected[refused], 2.0);
+    poll::until(TIMEOUT, "the same values", || {
+        series(&receiver.metrics()) == expected
     });
     let metrics = receiver.metrics();
     assert_eq!(metrics["tallygate_store_duration_seconds"].unit, "s");
     assert!(!metrics["tallygate_keys"].description.is_empty());
-    let last = receiver.at("/v1/metrics").pop().unwrap();
+    let last = receiver.posts("/v1/metrics").pop().unwrap();
     assert_eq!(last.headers["content-type"], "application/x-protobuf");
     assert_eq!(last.headers["x-api-key"], "k k");
 }
 
 #[test]
-fn a_receiver_behind_tls_is_told_only_if_it_is_trusted() {
+fn an_untrusted_tls_receiver_gets_nothing() {
     let certificates = Certificates::new();
-    let receiver = Receiver::secure(&certificates);
+    let receiver = Receiver::start_tls(&certificates);
     let url = format!("https://localhost:{}/below", receiver.address.port());
     let start = |authority: PathBuf| {
         let trusted = ("SSL_CERT_FILE", authority.to_str().unwrap());
-        Server::start_as(&["--otlp", &url], &[OFTEN, trusted])
+        Server::start_with_env(&["--otlp", &url], &[FREQUENT, trusted])
     };
-    let wary = start(certificates.stranger());
-    let said = "OTLP export fails";
-    poll::until(SOON, "it to be said", || wary.said().contains(said));
-    assert!(receiver.got.lock().unwrap().is_empty());
+    let distrusting = start(certificates.stranger());
+    let message = "OTLP export fails";
+    poll::until(TIMEOUT, "the warning", || {
+        distrusting.stderr().contains(message)
+    });
+    assert!(receiver.received.lock().unwrap().is_empty());
     let _server = start(certificates.authority());
-    poll::until(SOON, "metrics", || {
-        !receiver.at("/below/v1/metrics").is_empty()
+    poll::until(TIMEOUT, "metrics", || {
+        !receiver.posts("/below/v1/metrics").is_empty()
     });
 }
 
@@ -273,8 +278,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_traced_request_leads_from_its_client_to_the_upstream() {
-    let (receiver, upstream, folder) = (Receiver::start(), Receiver::start(), Folder::new());
+fn a_trace_continues_from_the_client_to_the_upstream() {
+    let (receiver, upstream, folder) = (Receiver::start(), Receiver::start(), TempDir::new());
     let rules = folder.write("rules.yaml", RULES);
     let (to, otlp) = (upstream.url(), receiver.url());
     let args = [
@@ -293,22 +298,22 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
     let unsampled = format!("00-{TRACE}-b7ad6b7169203332-00");
     let get = |parent: &str| {
         let headers = [("x-user", "k3y-of-ann"), ("traceparent", parent)];
-        ask(gateway, "GET", "/p4th?q=1", &headers, "").status
+        send(gateway, "GET", "/p4th?q=1", &headers, "").status
     };
     assert_eq!((get(&sampled), get(&sampled)), (200, 429));
     let other = [("x-user", "bob"), ("traceparent", unsampled.as_str())];
-    assert_eq!(ask(gateway, "GET", "/", &other, "").status, 200);
+    assert_eq!(send(gateway, "GET", "/", &other, "").status, 200);
     let third = [("x-user", "carol")];
-    assert_eq!(ask(gateway, "GET", "/", &third, "").status, 200);
-    let asked = [("traceparent", sampled.as_str()), super::JSON];
+    assert_eq!(send(gateway, "GET", "/", &third, "").status, 200);
+    let headers = [("traceparent", sampled.as_str()), super::JSON];
     let body = r#"{"key":"k3y","quota":"5/h"}"#;
     assert_eq!(
-        ask(server.api, "POST", "/v1/check", &asked, body).status,
+        send(server.api, "POST", "/v1/check", &headers, body).status,
         200
     );
-    // What is left is told when it ends.
+    // Shutdown flushes spans.
     server.signal("-TERM");
-    assert!(server.ended().success());
+    assert!(server.wait().success());
     let spans = receiver.spans();
     let all = format!("{spans:?}");
     for secret in ["k3y", "p4th", "q=1"] {
@@ -320,20 +325,20 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
             .iter()
             .all(|span| span.end_time_unix_nano >= span.start_time_unix_nano)
     );
-    let of = |door: &str| -> Vec<&Span> {
+    let by_listener = |door: &str| -> Vec<&Span> {
         let door = Some(door.to_owned());
         let spans = spans.iter();
         spans
             .filter(|span| text(&span.attributes, "tallygate.door") == door)
             .collect()
     };
-    let at_gateway = of("gateway");
+    let at_gateway = by_listener("gateway");
     let status = |span: &&Span| text(&span.attributes, "http.response.status_code").unwrap();
     assert_eq!(
         at_gateway.iter().map(status).collect::<Vec<_>>(),
         ["200", "429"]
     );
-    assert_eq!(of("api").len(), 1);
+    assert_eq!(by_listener("api").len(), 1);
     assert!(
         at_gateway
             .iter()
@@ -345,19 +350,19 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
             .find(|span| span.parent_span_id == parent.span_id)
             .unwrap();
         assert_eq!(found.name, "tallygate.decision");
-        let said = |key| text(&found.attributes, key).unwrap();
-        (said("tallygate.rule"), said("tallygate.outcome"))
+        let attribute = |key| text(&found.attributes, key).unwrap();
+        (attribute("tallygate.rule"), attribute("tallygate.outcome"))
     };
     let pair = |rule: &str, outcome: &str| (rule.to_owned(), outcome.to_owned());
     assert_eq!(decision(at_gateway[0]), pair("users", "admitted"));
     assert_eq!(decision(at_gateway[1]), pair("users", "refused"));
-    assert_eq!(decision(of("api")[0]), pair("(none)", "admitted"));
+    assert_eq!(decision(by_listener("api")[0]), pair("(none)", "admitted"));
     assert_eq!(spans.len(), 6);
-    // The upstream's parent is the gateway's span; who is not traced is passed on as it came.
-    let got = upstream.got.lock().unwrap();
-    let parents: Vec<_> = got
+    // The upstream's parent is the gateway's span; unsampled headers are forwarded unchanged.
+    let received = upstream.received.lock().unwrap();
+    let parents: Vec<_> = received
         .iter()
-        .map(|got| got.headers.get("traceparent").map(String::as_str))
+        .map(|one| one.headers.get("traceparent").map(String::as_str))
         .collect();
     let id: String = at_gateway[0]
         .span_id
@@ -372,23 +377,23 @@ fn a_traced_request_leads_from_its_client_to_the_upstream() {
 }
 
 #[test]
-fn a_receiver_that_is_away_is_said_once_and_holds_nobody_up() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", gone.local_addr().unwrap());
-    drop(gone);
-    let mut server = Server::start_as(&["--otlp", &url, "--otlp-sample", "1"], &[OFTEN]);
+fn an_unreachable_receiver_is_logged_once_and_delays_no_request() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let mut server = Server::start_with_env(&["--otlp", &url, "--otlp-sample", "1"], &[FREQUENT]);
     for _ in 0..20 {
         assert_eq!(server.check(r#"{"key":"k","quota":"100/h"}"#).status, 200);
     }
-    let said = "OTLP export fails";
-    poll::until(SOON, "it to be said", || server.said().contains(said));
+    let message = "OTLP export fails";
+    poll::until(TIMEOUT, "the warning", || server.stderr().contains(message));
     server.signal("-TERM");
-    assert!(server.ended().success());
-    assert_eq!(server.said().matches(said).count(), 1);
+    assert!(server.wait().success());
+    assert_eq!(server.stderr().matches(message).count(), 1);
 }
 
 #[test]
-fn what_is_wrong_with_the_receiver_is_said_before_anything_starts() {
+fn invalid_settings_are_rejected_at_startup() {
     for args in [
         ["--otlp", "localhost:4318"],
         ["--otlp", "http://user:s3cret@a"],
@@ -400,11 +405,11 @@ fn what_is_wrong_with_the_receiver_is_said_before_anything_starts() {
         }
         all.extend(args);
         let output = super::tallygate(&all).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(
-            said.contains("--otlp") && !said.contains("s3cret"),
-            "{said}"
+            stderr.contains("--otlp") && !stderr.contains("s3cret"),
+            "{stderr}"
         );
     }
 }

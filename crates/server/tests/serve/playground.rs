@@ -10,7 +10,7 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, ask};
+use super::client::{Response, send};
 use super::{JSON, Server};
 
 /// A client that keeps its cookie.
@@ -25,13 +25,13 @@ impl<'s> Visitor<'s> {
         Visitor { server, cookie }
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let cookie = self.cookie.borrow().clone();
         let mut headers = headers.to_vec();
         if let Some(cookie) = &cookie {
             headers.push(("cookie", cookie));
         }
-        let answer = ask(self.server.api, method, path, &headers, body);
+        let answer = send(self.server.api, method, path, &headers, body);
         if let Some(set) = answer.header("set-cookie") {
             let pair = set.split(';').next().unwrap();
             self.cookie.replace(Some(pair.to_owned()));
@@ -39,12 +39,12 @@ impl<'s> Visitor<'s> {
         answer
     }
 
-    fn post(&self, path: &str, body: &str) -> Answer {
-        self.ask("POST", path, &[JSON], body)
+    fn post(&self, path: &str, body: &str) -> Response {
+        self.send("POST", path, &[JSON], body)
     }
 
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &[], "")
+    fn get(&self, path: &str) -> Response {
+        self.send("GET", path, &[], "")
     }
 
     /// Takes steps and returns their answers.
@@ -86,7 +86,7 @@ fn the_page_is_embedded_and_restricted_to_its_own_origin() {
     assert_eq!(page.header("cache-control"), Some("no-cache"));
 
     let tag = page.header("etag").unwrap();
-    let again = visitor.ask("GET", "/", &[("if-none-match", tag)], "");
+    let again = visitor.send("GET", "/", &[("if-none-match", tag)], "");
     assert_eq!((again.status, again.body.as_str()), (304, ""));
 
     // Every file that the page refers to exists.
@@ -112,7 +112,7 @@ fn the_page_is_embedded_and_restricted_to_its_own_origin() {
         ("POST", "/api/rate-limit/fixed-window/none", 404),
     ] {
         assert_eq!(
-            visitor.ask(method, path, &[], "").status,
+            visitor.send(method, path, &[], "").status,
             status,
             "{method} {path}"
         );
@@ -122,7 +122,7 @@ fn the_page_is_embedded_and_restricted_to_its_own_origin() {
 #[test]
 fn the_live_view_is_on_the_admin_listener() {
     let server = Server::start(&[]);
-    let page = ask(server.admin, "GET", "/live", &[], "");
+    let page = send(server.admin, "GET", "/live", &[], "");
     assert_eq!(page.status, 200);
     assert!(page.body.starts_with("<!doctype html>"));
     let policy = page.header("content-security-policy").unwrap();
@@ -130,10 +130,10 @@ fn the_live_view_is_on_the_admin_listener() {
     let names = page.body.split('"');
     let names = names.filter(|text| text.starts_with("/live/"));
     for name in names.collect::<Vec<&str>>() {
-        assert_eq!(ask(server.admin, "GET", name, &[], "").status, 200);
+        assert_eq!(send(server.admin, "GET", name, &[], "").status, 200);
     }
-    assert_eq!(ask(server.admin, "GET", "/live/none", &[], "").status, 404);
-    assert_eq!(ask(server.admin, "POST", "/live", &[], "").status, 405);
+    assert_eq!(send(server.admin, "GET", "/live/none", &[], "").status, 404);
+    assert_eq!(send(server.admin, "POST", "/live", &[], "").status, 405);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The files of `ops/` before a real Prometheus that scrapes a real server: every query of the
-//! dashboard and every alert is of metrics that the server really has.
+//! The files of `ops/` in a real Prometheus that scrapes a real server: every query of the dashboard
+//! and every alert uses metrics that the server exports.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,45 +11,45 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tallygate_testkit::{poll, ports};
 
-use super::client::ask;
-use super::{Folder, SOON, Server};
+use super::client::send;
+use super::{Server, TIMEOUT, TempDir};
 
 const OPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ops");
-/// Where `./test` puts Prometheus: Debian's package, unpacked, so that none is left running.
+/// Where `./test` unpacks the Debian package; installing it would start a service.
 const UNPACKED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../target/testkit/prometheus/usr/bin"
 );
 
-/// `prometheus` or `promtool`: in `TALLYGATE_PROMETHEUS`, where `./test` puts it, or in the path.
+/// `prometheus` or `promtool`: in `TALLYGATE_PROMETHEUS`, unpacked by `./test`, or in the path.
 fn program(name: &str) -> PathBuf {
-    let told = std::env::var_os("TALLYGATE_PROMETHEUS").map(PathBuf::from);
-    let folders = told.into_iter().chain([UNPACKED.into()]);
-    let mut found = folders.map(|folder| folder.join(name));
-    found
+    let configured = std::env::var_os("TALLYGATE_PROMETHEUS").map(PathBuf::from);
+    let folders = configured.into_iter().chain([UNPACKED.into()]);
+    let mut programs = folders.map(|folder| folder.join(name));
+    programs
         .find(|program| program.exists())
         .unwrap_or_else(|| name.into())
 }
 
 fn promtool(args: &[&str]) {
     let output = Command::new(program("promtool")).args(args).output();
-    let output = output.expect("there is promtool; ./test installs it");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{args:?}: {said} {errors}");
+    let output = output.expect("promtool is installed by ./test");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {stdout} {stderr}");
 }
 
-/// A Prometheus that scrapes one server often, ended with the test.
+/// A Prometheus that scrapes a server every second, killed on drop.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Prometheus {
-    fn of(server: &Server) -> Self {
-        let folder = Folder::new();
-        // The example as it is, but for the address, the times and where the rules are.
+    fn start(server: &Server) -> Self {
+        let folder = TempDir::new();
+        // The example with another address, shorter intervals and absolute paths.
         let example = fs::read_to_string(format!("{OPS}/prometheus.yaml")).unwrap();
         let config = example
             .replace("127.0.0.1:8090", &server.admin.to_string())
@@ -57,7 +57,7 @@ impl Prometheus {
             .replace("- prometheus-", &format!("- {OPS}/prometheus-"));
         assert!(config.contains(&server.admin.to_string()) && config.contains("interval: 1s"));
         let config = folder.write("prometheus.yaml", &config);
-        let started = poll::first(SOON, || {
+        let started = poll::first(TIMEOUT, || {
             let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
             let mut child = Command::new(program("prometheus"))
                 .arg(format!("--config.file={config}"))
@@ -71,17 +71,17 @@ impl Prometheus {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .expect("there is prometheus; ./test installs it");
+                .expect("prometheus is installed by ./test");
             let ready = || match child.try_wait().unwrap() {
-                // Somebody else was quicker to take the port.
+                // Another process took the port.
                 Some(_) => Some(false),
                 None => {
                     let connects = TcpStream::connect(address).is_ok();
-                    let ready = || ask(address, "GET", "/-/ready", &[], "").status == 200;
+                    let ready = || send(address, "GET", "/-/ready", &[], "").status == 200;
                     (connects && ready()).then_some(true)
                 }
             };
-            match poll::first(SOON, ready) {
+            match poll::first(TIMEOUT, ready) {
                 Some(true) => Some((child, address)),
                 _ => {
                     let _ = child.kill();
@@ -100,7 +100,7 @@ impl Prometheus {
 
     fn get(&self, path: &str) -> Value {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        // Before 1.1 a body ends with the connection.
+        // In HTTP/1.0 the body ends with the connection.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -108,7 +108,7 @@ impl Prometheus {
         serde_json::from_str(body).unwrap()
     }
 
-    /// What an expression comes to; it has to be one.
+    /// The result of a valid expression.
     fn query(&self, expression: &str) -> Vec<Value> {
         let mut path = "/api/v1/query?query=".to_owned();
         for byte in expression.bytes() {
@@ -143,7 +143,7 @@ rules:
     shadow: true
 ";
 
-/// Every expression of the dashboard, with its variables as Grafana fills them in.
+/// Every expression of the dashboard, with its variables replaced.
 fn dashboard() -> Vec<String> {
     let text = fs::read_to_string(format!("{OPS}/grafana-dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -159,7 +159,7 @@ fn dashboard() -> Vec<String> {
         })
         .collect();
     assert!(expressions.len() > 20);
-    // What the variables are looked up by.
+    // The queries of the variables.
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
         if let Some(query) = variable["definition"].as_str() {
             let inner = query.strip_prefix("label_values(").unwrap();
@@ -180,7 +180,7 @@ fn dashboard() -> Vec<String> {
     expressions.into_iter().map(filled).collect()
 }
 
-/// Every alert and recording: its name and its expression.
+/// Names and expressions of all alerts and recording rules.
 fn rules(prometheus: &Prometheus) -> Vec<(String, String)> {
     let answer = prometheus.get("/api/v1/rules");
     let groups = answer["data"]["groups"].as_array().unwrap().clone();
@@ -196,12 +196,12 @@ fn rules(prometheus: &Prometheus) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The metrics that an expression names, each as it is selected.
+/// The metric selectors of an expression.
 fn selectors(expression: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = expression;
     while let Some(at) = rest.find("tallygate_") {
-        let part_of_a_longer_name = rest[..at].ends_with(':');
+        let is_within_a_name = rest[..at].ends_with(':');
         rest = &rest[at..];
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
@@ -210,7 +210,7 @@ fn selectors(expression: &str) -> Vec<String> {
             true => &after[..=after.find('}').unwrap()],
             false => "",
         };
-        if !part_of_a_longer_name {
+        if !is_within_a_name {
             found.push(format!("{name}{labels}"));
         }
         rest = after;
@@ -219,29 +219,29 @@ fn selectors(expression: &str) -> Vec<String> {
 }
 
 #[test]
-fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
-    let folder = Folder::new();
+fn dashboard_and_alerts_use_exported_metrics() {
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", RULES);
     let server = Server::start(&["--config", &path]);
-    let prometheus = Prometheus::of(&server);
+    let prometheus = Prometheus::start(&server);
     let scrapes = || {
         let scraped = prometheus.query("count_over_time(tallygate_breaker_state[1m])");
         let number = scraped.first().map(|one| one["value"][1].clone());
         number.and_then(|number| number.as_str()?.parse::<u64>().ok())
     };
-    let scraped_again = |times: u64| {
+    let wait_for_scrapes = |times: u64| {
         let before = scrapes().unwrap_or_default();
-        poll::until(SOON * 2, "scrapes", || scrapes() >= Some(before + times));
+        poll::until(TIMEOUT * 2, "scrapes", || scrapes() >= Some(before + times));
     };
-    scraped_again(2);
+    wait_for_scrapes(2);
     for rule in ["login", "mail", "new"] {
         for _ in 0..5 {
             let body = format!(r#"{{"rule":"{rule}","attributes":{{"ip":"192.0.2.1"}}}}"#);
             server.check(&body);
         }
     }
-    // Every decision is in what Prometheus has read.
-    scraped_again(3);
+    // Prometheus has scraped every decision.
+    wait_for_scrapes(3);
     let counted = |outcome: &str, rule: &str| {
         let query =
             format!(r#"sum(tallygate_decisions_total{{outcome="{outcome}",rule="{rule}"}})"#);
@@ -286,15 +286,15 @@ fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
             shown.insert(family.unwrap_or(name).to_owned());
         }
     }
-    // And all that is exported is shown.
+    // Every exported metric is shown.
     let types = metrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "));
     for family in types.map(|line| line.split(' ').next().unwrap()) {
-        assert!(shown.contains(family), "{family} is in no panel");
+        assert!(shown.contains(family), "no panel shows {family}");
     }
 
-    // A rules file that is wrong is an alert by itself.
+    // An invalid rules file fires an alert.
     let firing = || {
         let fired = prometheus.query(r#"ALERTS{alertname="TallygateReloadFailed"}"#);
         fired
@@ -304,12 +304,12 @@ fn dashboard_and_alerts_are_of_what_the_server_really_exports() {
     assert!(!firing());
     folder.write("rules.yaml", "version: 1\nrules: [oops]\n");
     server.signal("-HUP");
-    poll::until(SOON * 2, "the alert", firing);
+    poll::until(TIMEOUT * 2, "the alert", firing);
     assert!(prometheus.folder.path().exists());
 }
 
 #[test]
-fn the_rules_for_prometheus_are_well_formed_and_fire_when_they_should() {
+fn prometheus_rules_are_valid_and_fire() {
     let file = |name: &str| format!("{OPS}/{name}");
     let alerts = file("prometheus-alerts.yaml");
     promtool(&[
@@ -320,7 +320,7 @@ fn the_rules_for_prometheus_are_well_formed_and_fire_when_they_should() {
     ]);
     promtool(&["check", "config", &file("prometheus.yaml")]);
     promtool(&["test", "rules", &file("prometheus-alerts.test.yaml")]);
-    // Each alert has a test that it fires.
+    // Every alert has a test.
     let text = fs::read_to_string(&alerts).unwrap();
     let tested = fs::read_to_string(file("prometheus-alerts.test.yaml")).unwrap();
     let names = text

@@ -8,7 +8,7 @@ use std::thread;
 use tallygate_testkit::poll;
 
 use super::client::Connection;
-use super::{Folder, JSON, SOON, Server};
+use super::{JSON, Server, TIMEOUT, TempDir};
 
 fn rules(limit: u32) -> String {
     format!(
@@ -28,55 +28,55 @@ fn reloads(server: &Server, result: &str) -> Option<f64> {
 
 #[test]
 fn a_changed_file_is_applied_without_a_signal_and_keeps_counts() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
     let take = ASK.replace("peek", "check");
     assert_eq!(server.check(&take).json()["remaining"], 9);
     folder.write("rules.yaml", &rules(20));
-    poll::until(SOON, "the new limit", || limit(&server) == 20);
+    poll::until(TIMEOUT, "the new limit", || limit(&server) == 20);
     assert_eq!(server.check(&take).json()["remaining"], 18);
     // Editors write a new file and move it over the old one.
     let new = folder.write("new", &rules(30));
     fs::rename(new, &path).unwrap();
-    poll::until(SOON, "the newest limit", || limit(&server) == 30);
+    poll::until(TIMEOUT, "the newest limit", || limit(&server) == 30);
     assert_eq!(reloads(&server, "ok"), Some(2.0));
 }
 
 #[test]
 fn an_invalid_file_changes_nothing_and_is_logged() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
     folder.write(
         "rules.yaml",
         "version: 1\nrules:\n  - name: all\n    limits: 5/blink\n",
     );
-    poll::until(SOON, "it is noticed", || {
+    poll::until(TIMEOUT, "it is noticed", || {
         reloads(&server, "error") == Some(1.0)
     });
     assert_eq!(limit(&server), 10);
-    poll::until(SOON, "it is said", || {
-        server.said().contains("the active ones stay")
+    poll::until(TIMEOUT, "it is said", || {
+        server.stderr().contains("the active ones stay")
     });
     fs::remove_file(&path).unwrap();
     server.signal("-HUP");
-    poll::until(SOON, "none is wrong too", || {
+    poll::until(TIMEOUT, "none is wrong too", || {
         reloads(&server, "error") >= Some(2.0)
     });
     assert_eq!(limit(&server), 10);
     folder.write("rules.yaml", &rules(11));
-    poll::until(SOON, "a right one", || limit(&server) == 11);
+    poll::until(TIMEOUT, "a right one", || limit(&server) == 11);
 }
 
 #[test]
 fn sighup_reloads_the_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
     for count in 1..=3 {
         server.signal("-HUP");
-        poll::until(SOON, "a reload", || {
+        poll::until(TIMEOUT, "a reload", || {
             reloads(&server, "ok") == Some(f64::from(count))
         });
     }
@@ -85,7 +85,7 @@ fn sighup_reloads_the_rules() {
 
 #[test]
 fn a_changed_symlink_is_noticed_as_in_kubernetes() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let root = folder.path();
     for (name, limit) in [("..1", 10), ("..2", 20)] {
         fs::create_dir(root.join(name)).unwrap();
@@ -99,35 +99,35 @@ fn a_changed_symlink_is_noticed_as_in_kubernetes() {
     symlink("..2", root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
     fs::remove_dir_all(root.join("..1")).unwrap();
-    poll::until(SOON, "the other file", || limit(&server) == 20);
+    poll::until(TIMEOUT, "the other file", || limit(&server) == 20);
     // And once more, from where it leads now.
     fs::create_dir(root.join("..3")).unwrap();
     fs::write(root.join("..3").join("rules.yaml"), rules(30)).unwrap();
     symlink("..3", root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
-    poll::until(SOON, "the third file", || limit(&server) == 30);
+    poll::until(TIMEOUT, "the third file", || limit(&server) == 30);
 }
 
 #[test]
 fn an_included_file_is_watched_too() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     folder.write("more.yaml", &rules(10));
     let path = folder.write("rules.yaml", "version: 1\ninclude: [more.yaml]\n");
     let server = Server::start(&["--config", &path]);
     assert_eq!(limit(&server), 10);
     folder.write("more.yaml", &rules(20));
-    poll::until(SOON, "the new limit", || limit(&server) == 20);
+    poll::until(TIMEOUT, "the new limit", || limit(&server) == 20);
 }
 
 #[test]
 fn runtime_changes_outlive_a_reload() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
     let ban = r#"{"key":"192.0.2.1","deny":true,"seconds":3600}"#;
     assert_eq!(server.admin("POST", "/admin/overrides", ban).status, 201);
     folder.write("rules.yaml", &rules(20));
-    poll::until(SOON, "a reload", || reloads(&server, "ok") == Some(1.0));
+    poll::until(TIMEOUT, "a reload", || reloads(&server, "ok") == Some(1.0));
     assert_eq!(server.check(ASK).status, 403);
     let other = ASK.replace("192.0.2.1", "192.0.2.2");
     assert_eq!(server.check(&other).json()["limit"], 20);
@@ -135,7 +135,7 @@ fn runtime_changes_outlive_a_reload() {
 
 #[test]
 fn no_request_fails_during_a_reload() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(1_000_000));
     let server = Server::start(&["--config", &path]);
     let done = AtomicBool::new(false);
@@ -144,9 +144,11 @@ fn no_request_fails_during_a_reload() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut connection = Connection::to(server.api);
+                let mut connection = Connection::open(server.api);
                 while !done.load(Ordering::Relaxed) {
-                    let answer = connection.ask("POST", "/v1/check", &[JSON], &take).unwrap();
+                    let answer = connection
+                        .send("POST", "/v1/check", &[JSON], &take)
+                        .unwrap();
                     assert_eq!(answer.status, 200);
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -155,7 +157,7 @@ fn no_request_fails_during_a_reload() {
         for step in 1..=5 {
             folder.write("rules.yaml", &rules(1_000_000 + step));
             server.signal("-HUP");
-            poll::until(SOON, "the new limit", || {
+            poll::until(TIMEOUT, "the new limit", || {
                 limit(&server) == u64::from(1_000_000 + step)
             });
         }

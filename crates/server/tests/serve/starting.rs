@@ -5,7 +5,7 @@ use std::process::Output;
 
 use tallygate_testkit::poll;
 
-use super::{Folder, SOON, Server, tallygate};
+use super::{Server, TIMEOUT, TempDir, tallygate};
 
 fn run(args: &[&str]) -> Output {
     tallygate(args).output().unwrap()
@@ -28,10 +28,10 @@ fn the_first_line_has_the_bound_addresses() {
 #[test]
 fn off_a_terminal_the_banner_is_one_log_event() {
     let server = Server::start(&[]);
-    poll::until(SOON, "a log event", || {
-        server.said().contains("\"message\":\"listening\"")
+    poll::until(TIMEOUT, "a log event", || {
+        server.stderr().contains("\"message\":\"listening\"")
     });
-    let said = server.said();
+    let said = server.stderr();
     let events = said
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -84,7 +84,7 @@ fn an_address_in_use_is_exit_1() {
 
 #[test]
 fn invalid_input_is_exit_2_before_anything_listens() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let wrong = folder.write(
         "wrong.yaml",
         "version: 1\nrules:\n  - name: a\n    limits: 5/blink\n",
@@ -122,7 +122,7 @@ fn invalid_input_is_exit_2_before_anything_listens() {
 
 #[test]
 fn check_validates_and_exits() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let good = folder.write(
         "good.yaml",
         "version: 1\nrules:\n  - name: a\n    key: [ip]\n    limits: 5/s\n",

@@ -1,10 +1,10 @@
-//! Counters in Redis: shared by servers, and each policy when it is gone.
+//! Counters in Redis: shared by servers, and the failure policies during an outage.
 
 use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server as Redis;
 
-use super::{Folder, SOON, Server};
+use super::{Server, TIMEOUT, TempDir};
 
 const RULES: &str = "\
 version: 1
@@ -15,21 +15,21 @@ rules:
   - { name: local, key: [ip], limits: sliding-window-log 2/h, on_failure: local }
 ";
 
-fn start(url: &str, args: &[&str]) -> (Folder, Server) {
-    let folder = Folder::new();
+fn start(url: &str, args: &[&str]) -> (TempDir, Server) {
+    let folder = TempDir::new();
     let rules = folder.write("rules.yaml", RULES);
     let all = [&["--config", &rules][..], args].concat();
-    let server = Server::start_as(&all, &[("REDIS_URL", url)]);
+    let server = Server::start_with_env(&all, &[("REDIS_URL", url)]);
     (folder, server)
 }
 
-fn ready(server: &Server) {
-    poll::until(SOON, "ready", || {
+fn wait_until_ready(server: &Server) {
+    poll::until(TIMEOUT, "ready", || {
         server.admin("GET", "/readyz", "").status == 200
     });
 }
 
-fn ask(server: &Server, rule: &str) -> super::client::Answer {
+fn send(server: &Server, rule: &str) -> super::client::Response {
     let body = format!(r#"{{"rule":"{rule}","attributes":{{"ip":"192.0.2.1"}}}}"#);
     server.check(&body)
 }
@@ -39,8 +39,8 @@ fn two_servers_share_one_count() {
     let redis = Redis::start();
     let (_one, first) = start(&redis.url(), &[]);
     let (_two, second) = start(&redis.url(), &[]);
-    ready(&first);
-    ready(&second);
+    wait_until_ready(&first);
+    wait_until_ready(&second);
     let own = r#"{"key":"ann","quota":"sliding-window-log 3/h"}"#;
     assert_eq!(first.check(own).json()["remaining"], 2);
     assert_eq!(second.check(own).json()["remaining"], 1);
@@ -71,22 +71,22 @@ fn two_servers_share_one_count() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
+fn an_outage_is_handled_by_policy_and_never_by_429() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let (_folder, server) = start(&proxy.url(), &[]);
-    ready(&server);
-    assert_eq!(ask(&server, "closed").status, 200);
+    wait_until_ready(&server);
+    assert_eq!(send(&server, "closed").status, 200);
     for mode in [Mode::Refuse, Mode::BlackHole] {
         proxy.set(mode);
-        poll::until(SOON, "it is noticed", || {
-            ask(&server, "open").json()["degraded"] == true
+        poll::until(TIMEOUT, "the outage", || {
+            send(&server, "open").json()["degraded"] == true
         });
         for _ in 0..8 {
-            let open = ask(&server, "open");
+            let open = send(&server, "open");
             assert_eq!(open.status, 200);
             assert_eq!(open.json()["degraded"], true);
-            let closed = ask(&server, "closed");
+            let closed = send(&server, "closed");
             assert_eq!(
                 (closed.status, closed.code().as_str()),
                 (503, "store-unavailable")
@@ -94,28 +94,31 @@ fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
             let own = server.check(r#"{"key":"a","quota":"sliding-window-log 1/h"}"#);
             assert_eq!((own.status, &own.json()["degraded"]), (200, &true.into()));
         }
-        let told = server.post(
+        let always_200 = server.post(
             "/v1/check?status=200",
             r#"{"rule":"closed","attributes":{"ip":"192.0.2.1"}}"#,
         );
-        assert_eq!(told.status, 200);
+        assert_eq!(always_200.status, 200);
         assert_eq!(
-            (&told.json()["allowed"], &told.json()["degraded"]),
+            (
+                &always_200.json()["allowed"],
+                &always_200.json()["degraded"]
+            ),
             (&false.into(), &true.into())
         );
-        poll::until(SOON, "the breaker", || {
-            let _ = ask(&server, "open");
+        poll::until(TIMEOUT, "the breaker", || {
+            let _ = send(&server, "open");
             server.metric("tallygate_breaker_state{server=\"redis\"}") == Some(1.0)
         });
-        // It serves by policy: taking it out of rotation would help nobody.
+        // Still ready: other servers have lost the store too.
         assert_eq!(server.admin("GET", "/readyz", "").status, 200);
         assert_eq!(
             server.admin("GET", "/admin/keys/a", "").code(),
             "store-unavailable"
         );
         proxy.set(Mode::Pass);
-        poll::until(SOON, "it is back", || {
-            ask(&server, "open").json()["degraded"] == false
+        poll::until(TIMEOUT, "recovery", || {
+            send(&server, "open").json()["degraded"] == false
         });
     }
     let text = server.admin("GET", "/metrics", "").body;
@@ -137,22 +140,22 @@ fn a_store_that_is_gone_is_met_by_policy_and_never_by_429() {
 }
 
 #[test]
-fn counts_of_this_process_stand_in_where_the_policy_is_local() {
+fn the_local_policy_counts_in_this_process() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let (_folder, server) = start(&proxy.url(), &[]);
-    ready(&server);
+    wait_until_ready(&server);
     proxy.set(Mode::Refuse);
-    poll::until(SOON, "it is noticed", || {
-        ask(&server, "open").json()["degraded"] == true
+    poll::until(TIMEOUT, "the outage", || {
+        send(&server, "open").json()["degraded"] == true
     });
-    let statuses: Vec<u16> = (0..4).map(|_| ask(&server, "local").status).collect();
+    let statuses: Vec<u16> = (0..4).map(|_| send(&server, "local").status).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
-    assert_eq!(ask(&server, "local").json()["degraded"], true);
+    assert_eq!(send(&server, "local").json()["degraded"], true);
 }
 
 #[test]
-fn it_starts_without_its_store_and_says_so() {
+fn a_server_without_its_store_starts_but_is_not_ready() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     proxy.set(Mode::Refuse);
@@ -162,31 +165,33 @@ fn it_starts_without_its_store_and_says_so() {
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
     let own = r#"{"key":"a","quota":"5/h"}"#;
     assert_eq!(server.check(own).code(), "store-unavailable");
-    assert_eq!(ask(&server, "open").status, 200);
+    assert_eq!(send(&server, "open").status, 200);
     proxy.set(Mode::Pass);
-    ready(&server);
-    poll::until(SOON, "it counts", || server.check(own).status == 200);
+    wait_until_ready(&server);
+    poll::until(TIMEOUT, "the store", || server.check(own).status == 200);
 }
 
 #[test]
-fn the_flag_goes_before_the_file() {
+fn the_store_flag_overrides_the_file() {
     let (_folder, server) = start("redis://nowhere.invalid", &["--store", "memory"]);
     assert_eq!(
         server.admin("GET", "/admin/rules", "").json()["store"],
         "memory"
     );
-    assert_eq!(ask(&server, "closed").json()["degraded"], false);
+    assert_eq!(send(&server, "closed").json()["degraded"], false);
 }
 
 #[test]
-fn a_password_is_said_nowhere() {
+fn a_password_is_never_shown() {
     let url = "redis://ann:s3cr3t@127.0.0.1:1/0";
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = folder.write("rules.yaml", RULES);
     let args = ["--config", rules.as_str()];
-    let server = Server::start_as(&args, &[("REDIS_URL", url), ("TALLYGATE_LOG", "trace")]);
-    poll::until(SOON, "it complains", || server.said().contains("not ready"));
-    ask(&server, "closed");
+    let server = Server::start_with_env(&args, &[("REDIS_URL", url), ("TALLYGATE_LOG", "trace")]);
+    poll::until(TIMEOUT, "the warning", || {
+        server.stderr().contains("not ready")
+    });
+    send(&server, "closed");
     let shown = server.admin("GET", "/admin/rules", "").body;
-    assert!(!server.said().contains("s3cr3t") && !shown.contains("s3cr3t"));
+    assert!(!server.stderr().contains("s3cr3t") && !shown.contains("s3cr3t"));
 }

@@ -15,11 +15,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{Folder, SOON, Server};
+use super::{Server, TIMEOUT, TempDir};
 
 /// What a client who trusts an authority gets for a request, and the certificate it was shown;
 /// none if they do not agree.
-fn ask(to: SocketAddr, authority: &Path) -> Option<(String, Vec<u8>)> {
+fn send(to: SocketAddr, authority: &Path) -> Option<(String, Vec<u8>)> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(authority).unwrap())
@@ -40,7 +40,7 @@ fn ask(to: SocketAddr, authority: &Path) -> Option<(String, Vec<u8>)> {
     Some((answer, shown))
 }
 
-fn copy(from: &Pair, folder: &Folder) -> (String, String) {
+fn copy(from: &Pair, folder: &TempDir) -> (String, String) {
     let text = |path: &Path| fs::read_to_string(path).unwrap();
     (
         folder.write("cert.pem", &text(&from.certificate)),
@@ -56,7 +56,7 @@ fn gateway(server: &Server) -> SocketAddr {
 #[test]
 fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
     let (first, second) = (Certificates::new(), Certificates::new());
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (cert, key) = copy(&first.server(), &folder);
     let tls = [
         "--gateway",
@@ -78,25 +78,27 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
         "--upstream-ca-cert",
         authority.to_str().unwrap(),
     ]);
-    let through = || super::ask(gateway(&before), "GET", "/", &[], "");
+    let through = || super::send(gateway(&before), "GET", "/", &[], "");
     let answer = through();
     assert_eq!(answer.status, 502);
-    assert!(!last.said().contains("tallygate: "), "{}", last.said());
-    let (answer, old) = ask(gateway(&last), &authority).unwrap();
+    assert!(!last.stderr().contains("tallygate: "), "{}", last.stderr());
+    let (answer, old) = send(gateway(&last), &authority).unwrap();
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
 
     // A key that does not belong to the certificate changes nothing.
     fs::copy(second.server().key, &key).unwrap();
     last.signal("-HUP");
-    poll::first(SOON, || {
-        last.said().contains("keeps its certificate").then_some(())
+    poll::first(TIMEOUT, || {
+        last.stderr()
+            .contains("keeps its certificate")
+            .then_some(())
     })
     .unwrap();
-    assert_eq!(ask(gateway(&last), &authority).unwrap().1, old);
+    assert_eq!(send(gateway(&last), &authority).unwrap().1, old);
     copy(&second.server(), &folder);
     last.signal("-HUP");
-    let new = poll::first(SOON, || ask(gateway(&last), &second.authority())).unwrap();
+    let new = poll::first(TIMEOUT, || send(gateway(&last), &second.authority())).unwrap();
     assert_ne!(new.1, old);
     // Whoever trusts the first authority only does not trust this one.
-    assert!(ask(gateway(&last), &authority).is_none());
+    assert!(send(gateway(&last), &authority).is_none());
 }

@@ -1,10 +1,9 @@
-//! The hottest and the most refused keys: of every door, hashed unless told otherwise, secrets
-//! always.
+//! Top keys of every API: hashed by default, secrets always.
 
 use serde_json::{Value, json};
 
-use super::client::ask;
-use super::{Folder, JSON, Server};
+use super::client::send;
+use super::{JSON, Server, TempDir};
 
 const RULES: &str = "\
 version: 1
@@ -20,8 +19,8 @@ rules:
     limits: [sliding-window-log 1/h]
 ";
 
-fn start(args: &[&str]) -> (Folder, Server) {
-    let folder = Folder::new();
+fn start(args: &[&str]) -> (TempDir, Server) {
+    let folder = TempDir::new();
     let rules = folder.write("rules.yaml", RULES);
     let server = Server::start(&[&["--config", &rules], args].concat());
     (folder, server)
@@ -44,18 +43,18 @@ fn drive(server: &Server) {
         let body = json!({"rule": "login", "attributes": {"ip": ip}});
         server.check(&body.to_string());
     }
-    // Forward-auth, with a secret.
+    // Forward-auth with a secret.
     for _ in 0..3 {
-        let asked = [
+        let headers = [
             ("x-original-method", "GET"),
             ("x-original-uri", "/api/x"),
             ("x-forwarded-for", "192.0.2.9"),
             ("x-api-key", "s3cr3t-s3cr3t"),
             ("x-user", "ann, the first"),
         ];
-        ask(server.api, "GET", "/v1/auth", &asked, "");
+        send(server.api, "GET", "/v1/auth", &headers, "");
     }
-    // Without a rule: two keys, of which one refuses.
+    // Two keys without a rule; one is refused.
     let body = r#"{"limits":[{"key":"tenant","quota":"100/h"},{"key":"user","quota":"1/h"}]}"#;
     server.check(body);
     server.check(body);
@@ -63,7 +62,7 @@ fn drive(server: &Server) {
 }
 
 #[test]
-fn every_door_is_counted_and_nothing_is_clear() {
+fn every_api_is_counted_and_keys_are_hashed() {
     let (_folder, server) = start(&[]);
     assert_eq!(top(&server)["hottest"], json!([]));
     drive(&server);
@@ -74,7 +73,7 @@ fn every_door_is_counted_and_nothing_is_clear() {
     let top = answer.json();
     assert_eq!(top["keys"], "hashed");
     assert_eq!(top["window_s"], 300);
-    // The same hash as wherever else the key is shown.
+    // The same hash as in `/admin/keys`.
     let hash = server.admin("GET", "/admin/keys/192.0.2.1", "").json()["key"].clone();
     let first = json!({"rule": "login", "key": hash, "count": 4});
     assert_eq!(top["hottest"][0], first);
@@ -96,7 +95,7 @@ fn every_door_is_counted_and_nothing_is_clear() {
 }
 
 #[test]
-fn keys_are_clear_where_that_is_asked_for_and_secrets_never() {
+fn show_keys_shows_keys_but_not_secrets() {
     let (_folder, server) = start(&["--show-keys"]);
     drive(&server);
     let answer = server.admin("GET", "/admin/top", "");
@@ -106,9 +105,9 @@ fn keys_are_clear_where_that_is_asked_for_and_secrets_never() {
     let first = json!({"rule": "login", "key": "192.0.2.1", "count": 4});
     assert_eq!(top["hottest"][0], first);
     let refused = top["refused"].as_array().unwrap();
-    let of = |rule: &str| refused.iter().find(|one| one["rule"] == rule).unwrap();
-    assert_eq!(of("(none)")["key"], "user");
-    let key = of("api")["key"].as_str().unwrap();
+    let by_rule = |rule: &str| refused.iter().find(|one| one["rule"] == rule).unwrap();
+    assert_eq!(by_rule("(none)")["key"], "user");
+    let key = by_rule("api")["key"].as_str().unwrap();
     assert!(
         key.starts_with('#') && key.ends_with(",ann%2C%20the%20first"),
         "{key}"
@@ -116,7 +115,7 @@ fn keys_are_clear_where_that_is_asked_for_and_secrets_never() {
 }
 
 #[test]
-fn how_many_are_shown_can_be_said_within_bounds() {
+fn the_list_length_is_bounded() {
     let (_folder, server) = start(&[]);
     drive(&server);
     let two = server.admin("GET", "/admin/top?most=2", "").json();
@@ -125,8 +124,8 @@ fn how_many_are_shown_can_be_said_within_bounds() {
         let answer = server.admin("GET", &format!("/admin/top?{wrong}"), "");
         assert_eq!(answer.code(), "bad-query", "{wrong}");
     }
-    let away = [JSON, ("x-forwarded-for", "192.0.2.1")];
-    let answer = ask(server.admin, "GET", "/admin/top", &away, "");
+    let proxied = [JSON, ("x-forwarded-for", "192.0.2.1")];
+    let answer = send(server.admin, "GET", "/admin/top", &proxied, "");
     assert_eq!(answer.code(), "token-required");
     assert_eq!(
         server.admin("PUT", "/admin/top", "").code(),

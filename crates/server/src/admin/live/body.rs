@@ -1,5 +1,4 @@
-//! Answers of the admin listener: whole, or events for as long as somebody listens. Knows bodies;
-//! knows nothing of what the events say.
+//! The response body of the admin listener.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,21 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use tokio::sync::mpsc;
 
-/// The body of an answer.
-pub(crate) enum Events {
-    /// All there is.
-    Whole(Full<Bytes>),
-    /// An event after the other, until the server ends or gives the viewer up.
-    Told(mpsc::Receiver<Bytes>),
+/// A response body.
+pub(crate) enum AdminBody {
+    Full(Full<Bytes>),
+    /// Server-sent events, until the server shuts down or disconnects the viewer.
+    Events(mpsc::Receiver<Bytes>),
 }
 
-impl Events {
-    pub(super) fn new(told: mpsc::Receiver<Bytes>) -> Self {
-        Events::Told(told)
-    }
-}
-
-impl Body for Events {
+impl Body for AdminBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -33,8 +25,8 @@ impl Body for Events {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
-            Events::Whole(whole) => Pin::new(whole).poll_frame(context),
-            Events::Told(told) => told
+            AdminBody::Full(full) => Pin::new(full).poll_frame(context),
+            AdminBody::Events(events) => events
                 .poll_recv(context)
                 .map(|event| event.map(|event| Ok(Frame::data(event)))),
         }
@@ -42,15 +34,15 @@ impl Body for Events {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Events::Whole(whole) => whole.is_end_stream(),
-            Events::Told(_) => false,
+            AdminBody::Full(full) => full.is_end_stream(),
+            AdminBody::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Events::Whole(whole) => whole.size_hint(),
-            Events::Told(_) => SizeHint::default(),
+            AdminBody::Full(full) => full.size_hint(),
+            AdminBody::Events(_) => SizeHint::default(),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! What an event says: rules with their rates, the store, the top keys. Knows the running server
-//! and what it did when it was last looked at.
+//! The content of an event: rules with their rates, the store, the top keys.
 
-// For people to look at; nothing is decided by it.
+// For display only.
 #![allow(clippy::float_arithmetic)]
 
 use std::collections::HashMap;
@@ -14,66 +13,67 @@ use tallygate::http::Outcome;
 use tokio::time::Instant;
 
 use super::super::top;
-use super::latency::Lately;
+use super::latency::RecentLatency;
 use crate::metrics::NO_RULE;
 use crate::state::Serving;
 use tallygate::rules::{Limits, Quotas, Rule};
 
-/// The most rules in an event; of more, the busiest are told.
-const MOST_RULES: usize = 200;
-/// How many keys of each list.
-const MOST_KEYS: usize = 10;
+/// Rules in an event; of more, the busiest are included.
+const MAX_RULES: usize = 200;
+/// Keys in each list of top keys.
+const MAX_KEYS: usize = 10;
 
 type Counts = [u64; Outcome::ALL.len()];
 
-/// A server, and what it did when it was last looked at.
-pub(super) struct Figures {
+/// Builds events. Rates are differences to the previous event.
+pub(super) struct EventBuilder {
     serving: Arc<Serving>,
-    before: Option<(Instant, HashMap<String, Counts>)>,
-    lately: Lately,
+    previous: Option<(Instant, HashMap<String, Counts>)>,
+    latency: RecentLatency,
 }
 
-/// A rule in a few words.
-struct Told {
+struct RuleStats {
     name: String,
     limits: Vec<String>,
     shadow: bool,
     enabled: bool,
-    counts: Counts,
-    since: Counts,
+    total: Counts,
+    /// Since the previous event.
+    new: Counts,
 }
 
-impl Figures {
+impl EventBuilder {
     pub(super) fn new(serving: Arc<Serving>) -> Self {
-        Figures {
+        EventBuilder {
             serving,
-            before: None,
-            lately: Lately::default(),
+            previous: None,
+            latency: RecentLatency::default(),
         }
     }
 
-    /// Starts anew: what was long ago is no rate of now.
-    pub(super) fn forget(&mut self) {
-        self.before = None;
-        self.lately = Lately::default();
+    /// Forgets the previous event: after a pause its rates would be wrong.
+    pub(super) fn reset(&mut self) {
+        self.previous = None;
+        self.latency = RecentLatency::default();
     }
 
-    /// The event of now, as it goes over the wire.
-    pub(super) fn event(&mut self, now: Instant) -> Bytes {
-        let value = self.look(now);
+    /// Builds the event for `now` in the wire format.
+    pub(super) fn build(&mut self, now: Instant) -> Bytes {
+        let value = self.snapshot(now);
         Bytes::from(format!("data: {value}\n\n"))
     }
 
-    fn look(&mut self, now: Instant) -> Value {
+    fn snapshot(&mut self, now: Instant) -> Value {
         let serving = Arc::clone(&self.serving);
         let store_stats = serving.store_stats();
         let metrics = &serving.metrics;
-        self.lately.look(metrics.store_buckets());
+        self.latency.push(metrics.store_buckets());
         let (mut rules, seconds) = self.rules(now);
-        let number = rules.len() - 1;
-        if rules.len() > MOST_RULES {
-            rules.sort_by_key(|rule| std::cmp::Reverse(rule.since.iter().sum::<u64>()));
-            rules.truncate(MOST_RULES);
+        // Without the row for decisions without a rule.
+        let rule_count = rules.len() - 1;
+        if rules.len() > MAX_RULES {
+            rules.sort_by_key(|rule| std::cmp::Reverse(rule.new.iter().sum::<u64>()));
+            rules.truncate(MAX_RULES);
         }
         let origin = serving.force.origin();
         let rules: Vec<Value> = rules
@@ -83,79 +83,81 @@ impl Figures {
                 rule.json(&origin, queue, seconds)
             })
             .collect();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let milliseconds = since.map_or(0, |since| since.as_millis());
-        let (reloads, failed) = metrics.reloads();
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_ms = unix_time.map_or(0, |time| time.as_millis());
+        let (reloads, reload_errors) = metrics.reloads();
         json!({
-            "t_ms": u64::try_from(milliseconds).unwrap_or(u64::MAX),
+            "t_ms": u64::try_from(unix_ms).unwrap_or(u64::MAX),
             "store": {
                 "kind": serving.limiter.store().kind(),
                 "breaker": match store_stats.is_down { true => "open", false => "closed" },
-                "p50_us": self.lately.quantile(0.5),
-                "p99_us": self.lately.quantile(0.99),
+                "p50_us": self.latency.quantile(0.5),
+                "p99_us": self.latency.quantile(0.99),
                 "errors": metrics.store_errors(),
             },
             "keys": store_stats.keys,
             "shared": store_stats.shared_budgets,
             "reloads": reloads,
-            "reload_errors": failed,
+            "reload_errors": reload_errors,
             "kill_switch": serving.force.switch().name(),
             "ready": serving.not_ready().is_none(),
-            "rules_in_force": number,
+            "rules_in_force": rule_count,
             "rules": rules,
-            "top": top::lists(&serving, MOST_KEYS),
+            "top": top::lists(&serving, MAX_KEYS),
         })
     }
 
-    /// Every rule, that of decisions without one last, and of how many seconds the rates are.
-    fn rules(&mut self, now: Instant) -> (Vec<Told>, f64) {
+    /// All rules, decisions without a rule last, and the seconds since the previous event.
+    fn rules(&mut self, now: Instant) -> (Vec<RuleStats>, f64) {
         let metrics = &self.serving.metrics;
-        let mut told = Vec::new();
+        let mut rules = Vec::new();
         self.serving.force.each_rule(|rule, shadow| {
-            told.push(Told {
+            rules.push(RuleStats {
                 name: rule.name.as_str().to_owned(),
                 limits: limits(rule),
                 shadow,
                 enabled: rule.enabled,
-                counts: [0; _],
-                since: [0; _],
+                total: [0; _],
+                new: [0; _],
             });
         });
-        told.push(Told {
+        rules.push(RuleStats {
             name: NO_RULE.to_owned(),
             limits: Vec::new(),
             shadow: false,
             enabled: true,
-            counts: [0; _],
-            since: [0; _],
+            total: [0; _],
+            new: [0; _],
         });
-        let before = self.before.take();
-        let mut counted = HashMap::with_capacity(told.len());
-        for rule in &mut told {
-            rule.counts = metrics.decisions(&rule.name);
-            let known = before.as_ref().and_then(|(_, known)| known.get(&rule.name));
-            // The first look has nothing to compare with; a rule that is new began at 0.
-            let first = before.is_none().then_some(&rule.counts);
-            let then = known.or(first).unwrap_or(&[0; _]);
-            for (i, count) in rule.counts.iter().enumerate() {
-                rule.since[i] = count.saturating_sub(then[i]);
+        let previous = self.previous.take();
+        let mut totals = HashMap::with_capacity(rules.len());
+        for rule in &mut rules {
+            rule.total = metrics.decisions(&rule.name);
+            let before = previous
+                .as_ref()
+                .and_then(|(_, totals)| totals.get(&rule.name));
+            // The first event has no rates; a rule added since the previous one started at 0.
+            let first = previous.is_none().then_some(&rule.total);
+            let before = before.or(first).unwrap_or(&[0; _]);
+            for (i, count) in rule.total.iter().enumerate() {
+                rule.new[i] = count.saturating_sub(before[i]);
             }
-            counted.insert(rule.name.clone(), rule.counts);
+            totals.insert(rule.name.clone(), rule.total);
         }
-        let seconds = before.map_or(1.0, |(then, _)| (now - then).as_secs_f64().max(0.001));
-        self.before = Some((now, counted));
-        (told, seconds)
+        let seconds = previous.map_or(1.0, |(before, _)| (now - before).as_secs_f64().max(0.001));
+        self.previous = Some((now, totals));
+        (rules, seconds)
     }
 }
 
-impl Told {
+impl RuleStats {
     fn json(self, origin: &str, queue: i64, seconds: f64) -> Value {
-        let by_name = |value: &dyn Fn(usize) -> Value| -> Map<String, Value> {
+        let by_outcome = |value: &dyn Fn(usize) -> Value| -> Map<String, Value> {
             let each = Outcome::ALL.iter().enumerate();
             each.map(|(i, outcome)| (outcome.name().to_owned(), value(i)))
                 .collect()
         };
-        let rate = |i: usize| json!((self.since[i] as f64 / seconds * 10.0).round() / 10.0);
+        let rate = |i: usize| json!((self.new[i] as f64 / seconds * 10.0).round() / 10.0);
         json!({
             "name": self.name,
             "origin": origin,
@@ -163,13 +165,13 @@ impl Told {
             "shadow": self.shadow,
             "enabled": self.enabled,
             "queue": queue,
-            "per_second": by_name(&rate),
-            "total": by_name(&|i| json!(self.counts[i])),
+            "per_second": by_outcome(&rate),
+            "total": by_outcome(&|i| json!(self.total[i])),
         })
     }
 }
 
-/// A rule's limits as people write them; those of tiers behind the tier's name.
+/// The limits of a rule as text, prefixed with the tier if there are tiers.
 fn limits(rule: &Rule) -> Vec<String> {
     let texts = |quotas: &Quotas| -> Vec<String> {
         let each = quotas.iter();

@@ -308,7 +308,7 @@ fn bad_steps_are_rejected() {
     }
     let typed = [("content-type", "text/plain")];
     let body = play("real", &many[..1]);
-    let answer = visitor.ask("POST", "/api/play", &typed, &body);
+    let answer = visitor.send("POST", "/api/play", &typed, &body);
     assert_eq!(answer.status, 415);
     // Nothing was counted.
     assert_eq!(visitor.step("c", "1/s", "peek")["remaining"], 1);

@@ -34,7 +34,7 @@ fn several(server: &Server, algorithm: &str, times: usize) -> Vec<Value> {
         let visitor = Visitor::new(server);
         let path = format!("/api/rate-limit/{algorithm}");
         let once = |_| {
-            let answer = visitor.ask("POST", &path, &[], "");
+            let answer = visitor.send("POST", &path, &[], "");
             assert_eq!(answer.status, 200);
             answer.json()
         };
@@ -83,7 +83,7 @@ fn a_burst_is_ten_requests_in_order() {
     let server = Server::start(&[]);
     let answers = quickly(|| {
         let visitor = Visitor::new(&server);
-        let burst = visitor.ask("POST", "/api/rate-limit/fixed-window/burst", &[], "");
+        let burst = visitor.send("POST", "/api/rate-limit/fixed-window/burst", &[], "");
         assert_eq!(burst.status, 200);
         burst.json()
     });

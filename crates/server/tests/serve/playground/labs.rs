@@ -107,7 +107,11 @@ fn every_failure_policy_decides_as_documented_and_recovers() {
     let uneven = lab(&visitor, "outage", &json!({"limit": 10, "replicas": 3}));
     assert_eq!(uneven["policies"][2]["during"]["admitted"], 9);
     // The outage is intended: it is not logged.
-    assert!(!server.said().contains("the store"), "{}", server.said());
+    assert!(
+        !server.stderr().contains("the store"),
+        "{}",
+        server.stderr()
+    );
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn requests_from_pages_of_other_sites_are_refused() {
             ("/api/lab/boundary", "{}"),
             ("/api/rate-limit/reset", "{}"),
         ] {
-            let answer = visitor.ask("POST", path, &[JSON, (name, value)], body);
+            let answer = visitor.send("POST", path, &[JSON, (name, value)], body);
             assert_eq!(answer.status, status, "{name}: {value} {path}");
         }
     }
@@ -97,9 +97,11 @@ fn the_session_idle_longest_is_evicted() {
     let first = Visitor::new(&server);
     first.step("log", QUOTA, "check");
     let body = play("real", &[json!({"card": "log", "quota": QUOTA})]);
-    let mut connection = super::super::client::Connection::to(server.api);
+    let mut connection = super::super::client::Connection::open(server.api);
     for _ in 0..1_000 {
-        let answer = connection.ask("POST", "/api/play", &[JSON], &body).unwrap();
+        let answer = connection
+            .send("POST", "/api/play", &[JSON], &body)
+            .unwrap();
         assert_eq!(answer.json()["answers"][0]["remaining"], 2);
     }
     // The first was idle longest, so its counters start again.

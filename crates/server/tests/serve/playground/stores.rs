@@ -5,7 +5,7 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server as Redis;
 
-use super::super::{SOON, Server};
+use super::super::{Server, TIMEOUT};
 use super::{Visitor, play};
 
 fn reachable(visitor: &Visitor<'_>) -> bool {
@@ -17,7 +17,7 @@ fn cards_count_in_redis_under_their_own_keys_and_expire() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
     let (ann, bob) = (Visitor::new(&server), Visitor::new(&server));
-    poll::until(SOON, "the store is reachable", || reachable(&ann));
+    poll::until(TIMEOUT, "the store is reachable", || reachable(&ann));
     assert_eq!(ann.get("/api/play").json()["store"], "redis");
     let quotas = [
         "fixed-window 3/h",
@@ -68,7 +68,7 @@ fn a_long_log_is_read_from_redis() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
     let visitor = Visitor::new(&server);
-    poll::until(SOON, "the store is reachable", || reachable(&visitor));
+    poll::until(TIMEOUT, "the store is reachable", || reachable(&visitor));
     let step = json!({"card": "long", "quota": "sliding-window-log 150/h"});
     let answers = visitor.play("real", &vec![step; 200]);
     let admitted = answers.iter().filter(|answer| answer["allowed"] == true);
@@ -90,7 +90,7 @@ fn the_demo_api_and_the_race_run_on_redis_too() {
     let redis = Redis::start();
     let server = Server::start(&["--store", &redis.url()]);
     let visitor = Visitor::new(&server);
-    poll::until(SOON, "the store is reachable", || reachable(&visitor));
+    poll::until(TIMEOUT, "the store is reachable", || reachable(&visitor));
     let body = r#"{"config":{"maxRequests":3,"windowSeconds":3600},"count":4}"#;
     let burst = visitor.post("/api/rate-limit/sliding-window-log/burst", body);
     let burst = burst.json();
@@ -112,12 +112,12 @@ fn outage(policy: &str, status: u16) {
     let proxy = Proxy::to(redis.port());
     let server = Server::start(&["--store", &proxy.url(), "--on-failure", policy]);
     let visitor = Visitor::new(&server);
-    poll::until(SOON, "the store is reachable", || reachable(&visitor));
+    poll::until(TIMEOUT, "the store is reachable", || reachable(&visitor));
     let quota = "sliding-window-log 5/h";
     assert_eq!(visitor.step("c", quota, "check")["remaining"], 4);
 
     proxy.set(Mode::Refuse);
-    poll::until(SOON, "the outage is reported", || !reachable(&visitor));
+    poll::until(TIMEOUT, "the outage is reported", || !reachable(&visitor));
     let body = play("real", &vec![json!({"card": "c", "quota": quota}); 20]);
     let played = visitor.post("/api/play", &body);
     assert_eq!(played.status, 200);
@@ -137,7 +137,7 @@ fn outage(policy: &str, status: u16) {
     assert_eq!(demo.status, status);
 
     proxy.set(Mode::Pass);
-    poll::until(SOON, "the recovery is reported", || reachable(&visitor));
+    poll::until(TIMEOUT, "the recovery is reported", || reachable(&visitor));
     // Decisions without the store were not counted.
     let after = visitor.step("c", quota, "check");
     assert_eq!(
