@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::Settings;
 
-/// Posts exports to an OTLP endpoint. Clones share connections.
+/// Posts exports to an OTLP endpoint.
 #[derive(Clone)]
 pub(crate) struct Client {
     settings: Arc<Settings>,
@@ -37,7 +37,10 @@ impl Client {
         let connector = connector(settings.is_https())?;
         Ok(Client {
             settings: Arc::new(settings),
-            http: legacy::Client::builder(TokioExecutor::new()).build(connector),
+            http: legacy::Client::builder(TokioExecutor::new())
+                // A connection per export: intervals are as long as the idle timeouts of proxies.
+                .pool_max_idle_per_host(0)
+                .build(connector),
             failing: Arc::default(),
         })
     }
