@@ -1,5 +1,4 @@
-//! The admin listener: health, metrics, and changes on the side. Knows the paths and who may ask;
-//! leaves what is changed to the files below.
+//! The admin listener: health, metrics, the live view, and changes at run time.
 
 mod audit;
 mod keys;
@@ -21,18 +20,17 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::audit::Audit;
-use self::live::{Events, Live};
+use self::live::{AdminBody, JoinError, Live};
 use crate::active_rules::Switch;
 use crate::api::Object;
 use crate::assets::File;
-use crate::auth::may_change;
+use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::Serving;
 
-/// The most bytes of a change.
-const LARGEST: usize = 64 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// The admin listener.
 pub(crate) struct Admin {
@@ -41,18 +39,18 @@ pub(crate) struct Admin {
     live: Arc<Live>,
 }
 
-/// The body of a turn of the kill switch.
+/// A change of the kill switch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Turn {
+struct KillSwitchUpdate {
     state: String,
 }
 
 impl Admin {
-    /// Opens it; whoever watches is told of the end by `stop`.
-    pub(crate) fn new(serving: Arc<Serving>, stop: watch::Receiver<bool>) -> Self {
+    /// Creates the listener; `shutdown` ends open event streams.
+    pub(crate) fn new(serving: Arc<Serving>, shutdown: watch::Receiver<bool>) -> Self {
         let audit = Audit::new(Arc::clone(serving.top_keys.redactor()));
-        let live = Live::start(Arc::clone(&serving), stop);
+        let live = Live::start(Arc::clone(&serving), shutdown);
         Admin {
             serving,
             audit,
@@ -66,20 +64,20 @@ impl Admin {
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let path = request.uri().path().to_owned();
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        let looks = |answer: Response<Full<Bytes>>| match reads {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let read_only = |answer: Response<Full<Bytes>>| match is_read {
             true => answer,
             false => response::other_method(&[Method::GET]),
         };
         match &*path {
             "/healthz" => {
-                return Ok(looks(response::value(
+                return Ok(read_only(response::value(
                     StatusCode::OK,
                     &json!({"status": "ok"}),
                 )));
             }
-            "/readyz" => return Ok(looks(self.ready())),
-            "/metrics" if reads => return Ok(self.metrics().await),
+            "/readyz" => return Ok(read_only(self.ready())),
+            "/metrics" if is_read => return Ok(self.metrics().await),
             "/metrics" => return Ok(response::other_method(&[Method::GET])),
             _ => {}
         }
@@ -88,15 +86,15 @@ impl Admin {
             path => path.strip_prefix("/live/"),
         };
         if let Some(name) = page {
-            self.admitted(&request, peer)?;
+            self.authorize(&request, peer)?;
             return File::answer(name, &request);
         }
         if !path.starts_with("/admin/") {
-            let detail = "there is /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \
+            let detail = "the paths are /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \
                           /admin/overrides, /admin/kill-switch and /admin/top";
             return Err(Problem::new(Code::NotFound, detail));
         }
-        self.admitted(&request, peer)?;
+        self.authorize(&request, peer)?;
         let parts: Vec<&str> = path.split('/').skip(2).collect();
         match &*parts {
             ["rules"] => self.rules(request.method()),
@@ -107,40 +105,41 @@ impl Admin {
             ["top"] => self.top(&request),
             ["kill-switch"] => self.kill_switch(request, peer).await,
             _ => {
-                let detail = "there is /admin/rules, /admin/keys/{key}, /admin/overrides, \
+                let detail = "the paths are /admin/rules, /admin/keys/{key}, /admin/overrides, \
                               /admin/kill-switch and /admin/top";
                 Err(Problem::new(Code::NotFound, detail))
             }
         }
     }
 
-    /// Whether whoever asks may look and change things.
-    fn admitted(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
-        if may_change(self.serving.token.as_ref(), peer.ip(), request.headers()) {
+    /// Rejects requests from other machines that carry no valid token.
+    fn authorize(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
+        if is_authorized(self.serving.token.as_ref(), peer.ip(), request.headers()) {
             return Ok(());
         }
         let detail = match self.serving.token {
-            Some(_) => "away from this machine the admin token is needed",
-            None => "no admin token is set, so only this machine may ask",
+            Some(_) => "requests from other machines need the admin token",
+            None => "no admin token is set: only requests from this machine are allowed",
         };
         Err(Problem::new(Code::TokenRequired, detail))
     }
 
-    /// Tells what the server does, once a second.
+    /// Streams events to a viewer.
     fn events(
         &self,
         request: &Request<Incoming>,
         peer: SocketAddr,
-    ) -> Result<Response<Events>, Problem> {
-        self.admitted(request, peer)?;
+    ) -> Result<Response<AdminBody>, Problem> {
+        self.authorize(request, peer)?;
         if request.method() != Method::GET {
-            return Ok(response::other_method(&[Method::GET]).map(Events::Whole));
+            return Ok(response::other_method(&[Method::GET]).map(AdminBody::Full));
         }
-        let events = self.live.join().map_err(|why| match why {
-            live::Full::Crowded => {
-                Problem::new(Code::TooManyViewers, "as many look as may already")
-            }
-            live::Full::Ended => Problem::new(Code::Closed, "the server is about to end"),
+        let events = self.live.join().map_err(|error| match error {
+            JoinError::TooManyViewers => Problem::new(
+                Code::TooManyViewers,
+                "the maximum number of viewers is reached",
+            ),
+            JoinError::ShuttingDown => Problem::new(Code::Closed, "the server is shutting down"),
         })?;
         let mut response = Response::new(events);
         let content_type = HeaderValue::from_static("text/event-stream");
@@ -157,8 +156,8 @@ impl Admin {
         };
         match self.serving.not_ready() {
             None => response::value(StatusCode::OK, &json!({"status": "ready", "store": store})),
-            Some(why) => {
-                let body = json!({"status": "not ready", "why": why, "store": store});
+            Some(reason) => {
+                let body = json!({"status": "not ready", "why": reason, "store": store});
                 response::value(StatusCode::SERVICE_UNAVAILABLE, &body)
             }
         }
@@ -166,13 +165,11 @@ impl Admin {
 
     async fn metrics(&self) -> Response<Full<Bytes>> {
         let serving = Arc::clone(&self.serving);
-        // Every place in memory is looked at, which would hold requests up.
-        let text = tokio::task::spawn_blocking(move || {
-            let store_stats = serving.store_stats();
-            serving.metrics.text(&store_stats)
-        });
+        // Counting keys visits every slot in memory: too slow for an async thread.
+        let text =
+            tokio::task::spawn_blocking(move || serving.metrics.text(&serving.store_stats()));
         let Ok(text) = text.await else {
-            return Problem::new(Code::Closed, "the server is about to end").response();
+            return Problem::new(Code::Closed, "the server is shutting down").response();
         };
         let mut response = Response::new(Full::from(text));
         let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -191,13 +188,13 @@ impl Admin {
         match *request.method() {
             Method::GET => {}
             Method::PUT | Method::POST => {
-                let Object(turn) = self.body::<Object<Turn>>(request).await?;
-                let Some(switch) = Switch::named(&turn.state) else {
+                let Object(update) = self.body::<Object<KillSwitchUpdate>>(request).await?;
+                let Some(switch) = Switch::named(&update.state) else {
                     let detail = "`state` is not off, open or closed";
                     return Err(Problem::new(Code::BadField, detail));
                 };
                 force.turn(switch);
-                self.audit.turned(peer, switch);
+                self.audit.kill_switch(peer, switch);
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::POST];
@@ -213,24 +210,24 @@ impl Admin {
         request: Request<Incoming>,
     ) -> Result<T, Problem> {
         let (head, body) = request.into_parts();
-        let json = response::read(&head.headers, body, LARGEST).await?;
+        let json = response::read(&head.headers, body, MAX_BODY_BYTES).await?;
         response::parse(&json)
     }
 }
 
 impl RequestHandler for Admin {
-    type Body = Events;
+    type Body = AdminBody;
 
-    async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Events> {
+    async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<AdminBody> {
         let routed = match request.uri().path() {
             "/live/events" => self.events(&request, peer),
             _ => {
                 let routed = self.route(request, peer).await;
-                routed.map(|answer| answer.map(Events::Whole))
+                routed.map(|answer| answer.map(AdminBody::Full))
             }
         };
-        let mut response = routed.unwrap_or_else(|problem| problem.response().map(Events::Whole));
-        // What is in force changes; nobody in between may keep it.
+        let mut response = routed.unwrap_or_else(|problem| problem.response().map(AdminBody::Full));
+        // Caches must not store live state.
         let no_store = HeaderValue::from_static("no-store");
         response
             .headers_mut()

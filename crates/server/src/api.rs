@@ -24,7 +24,7 @@ use self::body::Body;
 pub(crate) use self::body::Object;
 pub(crate) use self::known::Known;
 use self::question::Asking;
-use crate::auth::may_change;
+use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::metrics::NO_RULE;
 use crate::otlp;
@@ -103,7 +103,7 @@ impl Api {
             serving: &self.serving,
             known: &self.known,
             no_rule: &self.no_rule,
-            may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
+            may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let answer = asking
             .ask(response::parse::<Object<Body>>(&json)?.0)
@@ -134,7 +134,7 @@ impl Api {
             serving: &self.serving,
             known: &self.known,
             no_rule: &self.no_rule,
-            may_change: may_change(self.serving.token.as_ref(), peer.ip(), &head.headers),
+            may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let ask = async |item: &RawValue| -> Vec<u8> {
             let body = response::parse::<Object<Body>>(item.get().as_bytes());
