@@ -12,14 +12,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{KILL_SWITCH, Metrics};
-use tallygate::rules::{Entry, Fault, Instead, Live, Name, Override, Rule, RuleSet, Rules};
+use tallygate::rules::{
+    ListEntry, Name, Override, OverrideAction, Rule, RuleSet, RuleSetError, Rules, SwappableRules,
+};
 
 /// The most overrides on the side.
 pub(crate) const MOST_OVERRIDES: usize = 1_000;
 
 /// The rules in force.
 pub(crate) struct Force {
-    live: Live,
+    live: SwappableRules,
     switch: AtomicU8,
     closed: Arc<RuleSettings>,
     made_of: Mutex<MadeOf>,
@@ -93,8 +95,8 @@ impl Force {
         set: RuleSet,
         origin: impl Into<String>,
         metrics: Arc<Metrics>,
-    ) -> Result<Self, Fault> {
-        let live = Live::new(Rules::new(set.clone())?);
+    ) -> Result<Self, RuleSetError> {
+        let live = SwappableRules::new(Rules::new(set.clone())?);
         let force = Force {
             live,
             switch: AtomicU8::new(Switch::Off as u8),
@@ -120,7 +122,7 @@ impl Force {
 
     /// What a request has to pass of one rule; none if there is no such rule.
     pub(crate) fn plan_of(&self, rule: &str, head: &Head<'_>) -> Option<Plan> {
-        let plan = self.live.current().plan_of(rule, head)?;
+        let plan = self.live.current().plan_rule(rule, head)?;
         Some(self.overruled().unwrap_or(plan))
     }
 
@@ -156,7 +158,7 @@ impl Force {
     ///
     /// # Errors
     /// The first fault of the rules; then those that were in force still are.
-    pub(crate) fn replace(&self, set: RuleSet) -> Result<(), Fault> {
+    pub(crate) fn replace(&self, set: RuleSet) -> Result<(), RuleSetError> {
         let mut made_of = self.made_of();
         let before = std::mem::replace(&mut made_of.set, set);
         let applied = made_of.apply(self);
@@ -279,16 +281,16 @@ impl MadeOf {
     fn fits(&self, what: &Override) -> Result<(), Unfit> {
         let named = |name: &Name| what.rule.as_ref().is_none_or(|rule| rule == name);
         let mut rules = self.set.rules.iter().filter(|rule| named(&rule.name));
-        match &what.who {
-            Entry::Network(_) => rules.next().map(|_| ()).ok_or(Unfit::NoRule),
-            Entry::Key(key) => {
+        match &what.client {
+            ListEntry::Network(_) => rules.next().map(|_| ()).ok_or(Unfit::NoRule),
+            ListEntry::Key(key) => {
                 let mut rules = rules.peekable();
                 if rules.peek().is_none() {
                     return Err(Unfit::NoRule);
                 }
                 let mut rules = rules.filter(|rule| rule.key.len() == key.parts());
                 let first = rules.next().ok_or(Unfit::Parts)?;
-                match rules.all(|rule| first.lists_as(rule)) {
+                match rules.all(|rule| first.same_key_sources(rule)) {
                     true => Ok(()),
                     false => Err(Unfit::Mixed),
                 }
@@ -312,7 +314,7 @@ impl MadeOf {
         }
     }
 
-    fn apply(&self, force: &Force) -> Result<(), Fault> {
+    fn apply(&self, force: &Force) -> Result<(), RuleSetError> {
         let mut set = self.set.clone();
         self.shade(&mut set);
         let fitting = self.overrides.iter().map(|one| &one.what);
@@ -368,10 +370,10 @@ impl Switch {
 impl Temporary {
     /// What holds, in a word.
     pub(crate) fn action(&self) -> &'static str {
-        match self.what.instead {
-            Instead::Limits(_) => "limits",
-            Instead::Allow => "allow",
-            Instead::Deny => "deny",
+        match self.what.action {
+            OverrideAction::Limits(_) => "limits",
+            OverrideAction::Allow => "allow",
+            OverrideAction::Deny => "deny",
         }
     }
 }

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
 use axum::routing::{get, post};
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate::{OnFailure, Quota};
 use tower::ServiceExt;

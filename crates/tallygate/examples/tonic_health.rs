@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use tallygate::Quota;
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;

@@ -1,4 +1,4 @@
-//! Rate limiting of HTTP requests: rules, plans, their enforcement, and headers and problem details
+//! Rate limiting of HTTP requests: plans, their enforcement, and headers and problem details
 //! for clients. Uses the types of the `http` crate and no framework.
 
 mod client;
@@ -12,8 +12,9 @@ mod peer;
 mod plan;
 mod problem;
 mod refusal;
-mod rule;
 
+#[cfg(feature = "rules")]
+pub(crate) use client::address_key;
 pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
 pub use enforce::{Enforcement, TryEnforce, enforce, try_enforce};
 pub use head::{Head, canonical, is_secret};
@@ -24,4 +25,3 @@ pub use peer::Peer;
 pub use plan::{Charge, CountFilter, DelayMode, Plan, Policy, RuleSettings, Stop, StopReason};
 pub use problem::ProblemDetails;
 pub use refusal::Refusal;
-pub use rule::{Missing, Rule, Rules};

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-#[cfg(feature = "http")]
+#[cfg(feature = "rules")]
 pub(crate) use bytes::IN_PLACE;
 
 /// Who is limited: one part, such as a user name, or several in order.
@@ -63,7 +63,7 @@ impl<'a> Key<'a> {
     }
 
     /// A key of one part, the first of these bytes.
-    #[cfg(feature = "http")]
+    #[cfg(feature = "rules")]
     #[inline]
     pub(crate) fn short(bytes: [u8; IN_PLACE], len: usize) -> Key<'static> {
         Key::lone(Bytes::short(bytes, len))

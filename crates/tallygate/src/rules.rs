@@ -1,8 +1,21 @@
-//! Rules: from a request to the limits it has to fit. Knows requests by their heads; knows nothing
-//! of the file that rules are written in, of stores, or of who serves.
+//! The rule model: which requests a rule matches, what it is keyed by and how much it allows.
 //!
-//! All enabled rules that match a request apply, in order, until one says `stop`.
+//! A [`RuleSet`] is data, written in Rust or loaded from a file. [`Rules`] is a compiled rule set
+//! and a [`Policy`](crate::http::Policy). All enabled rules that match a request apply, in order,
+//! up to and including the first with `stop`.
+//!
+//! ```
+//! use tallygate::Quota;
+//! use tallygate::rules::{Rule, RuleSet, Rules};
+//!
+//! let mut login = Rule::new("login", Quota::per_minute(5)).by_ip();
+//! login.matcher.paths = vec!["/login".parse()?];
+//! let api = Rule::new("api", Quota::per_hour(1_000)).by_header("x-api-key");
+//! let rules = Rules::new(RuleSet::from([login, api]))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod builder;
 mod client_list;
 mod coalesce;
 mod compile;
@@ -19,6 +32,7 @@ mod overrides;
 mod path;
 mod path_variants;
 mod quotas;
+mod request_fn;
 mod request_view;
 mod status_filter;
 mod swap;
@@ -29,82 +43,109 @@ mod validate;
 
 use std::time::Duration;
 
-use crate::OnFailure;
+use crate::failure::OnFailure;
 use crate::http::{ClientAddress, Headers};
 
-pub use crate::http::Missing;
-pub use coalesce::{Identical, SharedBy};
+pub use coalesce::{CoalesceBy, CoalesceKey};
 pub use cost::Cost;
-pub use evaluate::{By, Rules, Standing};
+pub use evaluate::{KeyLimits, ListedBy, Rules};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
 pub use key_part::{MAX_PARTS, Part, Source};
-pub use matcher::{HeaderMatch, HeaderTest, HostPattern, Match, Mismatch};
+pub use matcher::{HeaderCondition, HeaderMatcher, HostPattern, Matcher, Mismatch};
 pub use name::Name;
-pub use overrides::{Entry, Instead, KeyText, Override};
+pub use overrides::{KeyText, ListEntry, Override, OverrideAction};
 pub use path::{Path, PathPattern};
 pub use quotas::{Quotas, QuotasError};
-pub use status_filter::{Answers, Statuses};
-pub use swap::Live;
+pub use request_fn::RequestFn;
+pub use status_filter::{StatusFilter, StatusRange};
+pub use swap::SwappableRules;
 pub use text_error::TextError;
-pub use tiers::{Limits, TierBy, Tiers, TiersError};
-pub use trace::{Fate, Looked, Sight, Step, Trace};
-pub use validate::Kinds;
-pub use validate::{Fault, List};
+pub use tiers::{RuleLimits, TierBy, Tiers, TiersError};
+pub use trace::{RuleOutcome, RuleTrace, SourceTrace, Trace, TracedValue};
+pub use validate::{KeyShapes, ListKind, RuleSetError};
 
-/// Rules as they were written, checked.
+/// Rules, overrides and how client addresses are found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleSet {
-    /// Who a client is.
+    /// How the address of a client is found.
     pub client: ClientAddress,
     /// The rules, in order.
     pub rules: Vec<Rule>,
-    /// What holds instead of a rule for some, in order: the first that fits counts.
+    /// The overrides, in order. The first that lists a client applies.
     pub overrides: Vec<Override>,
 }
 
-/// A rule: which requests it is about, who is limited, and how.
+/// A rule: the requests it matches, its key and its limits.
+///
+/// Rules are written field by field, or with the methods below, which take functions too:
+///
+/// ```
+/// use tallygate::rules::Rule;
+/// use tallygate::{OnFailure, Quota};
+///
+/// let login = Rule::new("login", "sliding-window-log 5/min".parse::<Quota>()?)
+///     .limit(Quota::per_day(50))
+///     .when(|head| head.uri().path() == "/login")
+///     .by_ip()
+///     .on_failure(OnFailure::Closed);
+/// # Ok::<(), tallygate::QuotaError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Its name, which its counters go by; no other rule has it.
+    /// The name, unique in a rule set. It is part of the names of the counters.
     pub name: Name,
-    /// Whether it applies at all.
+    /// Whether the rule applies at all.
     pub enabled: bool,
-    /// Which requests it is about.
-    pub when: Match,
-    /// Who is limited; without any part, all together.
+    /// The requests it applies to.
+    pub matcher: Matcher,
+    /// The parts of the key. Without parts, all clients share one counter.
     pub key: Vec<Part>,
-    /// What happens to a request that does not say who it is.
+    /// What happens to a request that lacks a part of the key.
     pub on_missing: Missing,
     /// How much is allowed.
-    pub limits: Limits,
-    /// How much a request takes.
+    pub limits: RuleLimits,
+    /// The cost of a request.
     pub cost: Cost,
-    /// Whom it does not apply to.
-    pub allow: Vec<Entry>,
-    /// Whom it turns away. Goes before `allow`.
-    pub deny: Vec<Entry>,
-    /// What to answer when the store does not.
-    pub on_failure: OnFailure,
-    /// How long the store may take; none: the limiter's own.
+    /// Clients that the rule does not apply to.
+    pub allow: Vec<ListEntry>,
+    /// Clients that are refused. Takes precedence over `allow`.
+    pub deny: Vec<ListEntry>,
+    /// What to decide when the store fails. By default the engine's policy.
+    pub on_failure: Option<OnFailure>,
+    /// The deadline of the store. By default the engine's.
     pub deadline: Option<Duration>,
-    /// Whether it only watches: it counts and stops nothing.
+    /// Shadow mode: the rule counts but never refuses.
     pub shadow: bool,
-    /// Whether rules after it do not apply where it applies. They do to a request that names
-    /// another host too, or has a path that some servers read as another, which it is not about.
+    /// Whether later rules are skipped when this one applies. It is ignored for requests that may
+    /// be a different request to the application: those with several hosts that do not all match,
+    /// and those with a path that some servers read differently and that then does not match.
     pub stop: bool,
-    /// Which headers tell the client.
+    /// The headers that are sent to clients.
     pub headers: Headers,
-    /// Which answers count; what was taken for any other is given back.
-    pub counts: Answers,
-    /// The longest that a request may be held back by shaping.
-    pub longest_delay: Option<Duration>,
-    /// What makes requests identical that share one call to an upstream; none: no request does.
-    pub single_flight: Option<SharedBy>,
+    /// The responses that count. The cost of all others is undone.
+    pub count_if: StatusFilter,
+    /// The longest shaping delay; a request that would be delayed for longer is refused.
+    pub max_delay: Option<Duration>,
+    /// What makes requests identical, so that they share one upstream call. By default none do.
+    pub coalesce: Option<CoalesceBy>,
+}
+
+/// What happens to a request that lacks a part of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// Requests that lack the same parts, and are equal in the others, share a counter.
+    #[default]
+    Shared,
+    /// The rule does not apply. Conflicting duplicate values are treated as `Shared`: otherwise a
+    /// client could bypass the rule by sending a value twice.
+    Pass,
+    /// The request is refused with status 400.
+    Refuse,
 }
 
 impl Default for RuleSet {
-    /// No rules; the client is the socket's peer.
+    /// Returns an empty rule set, in which the client is the socket's peer.
     fn default() -> Self {
         RuleSet {
             client: ClientAddress::peer(),
@@ -114,28 +155,36 @@ impl Default for RuleSet {
     }
 }
 
+impl<const N: usize> From<[Rule; N]> for RuleSet {
+    fn from(rules: [Rule; N]) -> Self {
+        RuleSet {
+            rules: rules.into(),
+            ..RuleSet::default()
+        }
+    }
+}
+
 impl Rule {
-    /// A rule about every request that limits all clients together, everything else as it is
-    /// unless told otherwise.
-    pub fn new(name: Name, limits: Limits) -> Self {
+    /// Returns a rule that matches every request, has no key and is otherwise set to the defaults.
+    pub fn with_limits(name: Name, limits: RuleLimits) -> Self {
         Rule {
             name,
             enabled: true,
-            when: Match::default(),
+            matcher: Matcher::default(),
             key: Vec::new(),
             on_missing: Missing::default(),
             limits,
             cost: Cost::default(),
             allow: Vec::new(),
             deny: Vec::new(),
-            on_failure: OnFailure::default(),
+            on_failure: None,
             deadline: None,
             shadow: false,
             stop: false,
             headers: Headers::default(),
-            counts: Answers::default(),
-            longest_delay: None,
-            single_flight: None,
+            count_if: StatusFilter::default(),
+            max_delay: None,
+            coalesce: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! use axum::Router;
 //! use axum::routing::post;
 //! use tallygate::Quota;
-//! use tallygate::http::Rule;
+//! use tallygate::rules::Rule;
 //! use tallygate::tower::RateLimitLayer;
 //!
 //! let login = Rule::new("login", "sliding-window-log 5/min".parse::<Quota>()?).by_ip();

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Request, Uri};
 use libfuzzer_sys::fuzz_target;
 use tallygate::http::{ClientAddress, Head, Peer, Policy};
 use tallygate::rules::{
-    Cost, Entry, KeyText, Limits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
+    Cost, ListEntry, KeyText, RuleLimits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
 };
 
 /// What stands for a secret; nothing of ours is called so.
@@ -46,8 +46,8 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
         let quota = "10/min".parse().expect("a quota of our own");
         let quotas = Quotas::new(vec![(None, quota)]).expect("one quota");
         let name = format!("rule-{number}").parse().expect("a name of our own");
-        let mut rule = Rule::new(name, Limits::Same(quotas));
-        rule.when.paths = vec!["/{id}/**".parse().expect("a pattern of our own")];
+        let mut rule = Rule::with_limits(name, RuleLimits::Same(quotas));
+        rule.matcher.paths = vec!["/{id}/**".parse().expect("a pattern of our own")];
         rule.key = match number {
             0 => parts.to_vec(),
             _ => vec![parts[number % parts.len()].clone()],
@@ -57,8 +57,8 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
         rule.cost = Cost::Header {
             name: "x-cost".parse().expect("a name of our own"),
             default: 1,
-            least: 1,
-            most: 100,
+            min: 1,
+            max: 100,
         };
         if number > 0 {
             // A key by address lists addresses.
@@ -66,7 +66,7 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
                 0 => "192.0.2.9",
                 _ => "eve",
             };
-            rule.deny = vec![Entry::Key(KeyText::new([listed]))];
+            rule.deny = vec![ListEntry::Key(KeyText::new([listed]))];
         }
         rule
     };

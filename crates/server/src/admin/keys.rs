@@ -80,9 +80,9 @@ impl Admin {
 
     fn counters(&self, parts: &[String]) -> Vec<Counter> {
         let rules = self.serving.force.rules();
-        let standings = rules.standings(&KeyText::new(parts));
+        let key_limits = rules.key_limits(&KeyText::new(parts));
         let mut counters = Vec::new();
-        for standing in standings {
+        for standing in key_limits {
             for limit in standing.limits {
                 counters.push(Counter {
                     rule: Some(standing.rule.name.to_string()),

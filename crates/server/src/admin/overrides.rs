@@ -19,7 +19,7 @@ use crate::active_rules::{Temporary, Unfit};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use tallygate::rules::{Entry, Instead, KeyText, Override, Quotas};
+use tallygate::rules::{KeyText, ListEntry, Override, OverrideAction, Quotas};
 
 /// 30 days. Permanent overrides belong in the rules file.
 const MAX_SECONDS: u64 = 30 * 24 * 3_600;
@@ -74,7 +74,7 @@ impl Admin {
                 let until = Instant::now() + Duration::from_secs(seconds);
                 let id = self.serving.force.add(what.clone(), until).map_err(unfit)?;
                 let one = Temporary { id, what, until };
-                let client = self.redact(&one.what.who);
+                let client = self.redact(&one.what.client);
                 self.audit
                     .override_added(peer, id, &client, one.action(), seconds);
                 Ok(response::value(StatusCode::CREATED, &self.to_json(&one)))
@@ -106,25 +106,25 @@ impl Admin {
         Ok(response::value(StatusCode::OK, &json!({"ended": true})))
     }
 
-    fn redact(&self, client: &Entry) -> String {
+    fn redact(&self, client: &ListEntry) -> String {
         match client {
-            Entry::Network(network) => network.to_string(),
-            Entry::Key(key) => self.audit.hash(key.texts()),
+            ListEntry::Network(network) => network.to_string(),
+            ListEntry::Key(key) => self.audit.hash(key.texts()),
         }
     }
 
     fn to_json(&self, one: &Temporary) -> Value {
-        let limits = match &one.what.instead {
-            Instead::Limits(quotas) => {
+        let limits = match &one.what.action {
+            OverrideAction::Limits(quotas) => {
                 let quotas = quotas.iter().map(|(_, quota)| quota.to_string());
                 json!(quotas.collect::<Vec<_>>())
             }
-            Instead::Allow | Instead::Deny => Value::Null,
+            OverrideAction::Allow | OverrideAction::Deny => Value::Null,
         };
         let left = one.until.saturating_duration_since(Instant::now());
         json!({
             "id": one.id,
-            "who": self.redact(&one.what.who),
+            "who": self.redact(&one.what.client),
             "rule": one.what.rule.as_ref().map(|name| name.as_str()),
             "action": one.action(),
             "limits": limits,
@@ -140,11 +140,11 @@ impl OverrideRequest {
             let detail = format!("`seconds` is outside 1 to {MAX_SECONDS}");
             return Err(bad_field(detail));
         }
-        let who = match (self.key, self.network) {
-            (Some(key), None) => Entry::Key(KeyText::new(key.into_vec())),
+        let client = match (self.key, self.network) {
+            (Some(key), None) => ListEntry::Key(KeyText::new(key.into_vec())),
             (None, Some(network)) => {
                 let network: Result<Network, _> = network.parse();
-                Entry::Network(
+                ListEntry::Network(
                     network.map_err(|_| bad_field("`network` is not an IP network".into()))?,
                 )
             }
@@ -156,16 +156,20 @@ impl OverrideRequest {
         };
         let rule = self.rule.map(|name| name.parse()).transpose();
         let rule = rule.map_err(|_| unfit(Unfit::NoRule))?;
-        let instead = match (self.limits, self.allow, self.deny) {
-            (Some(limits), false, false) => Instead::Limits(quotas(limits.into_vec())?),
-            (None, true, false) => Instead::Allow,
-            (None, false, true) => Instead::Deny,
+        let action = match (self.limits, self.allow, self.deny) {
+            (Some(limits), false, false) => OverrideAction::Limits(quotas(limits.into_vec())?),
+            (None, true, false) => OverrideAction::Allow,
+            (None, false, true) => OverrideAction::Deny,
             _ => {
                 let detail = "an override needs one of `limits`, `allow: true` and `deny: true`";
                 return Err(bad_field(detail.into()));
             }
         };
-        Ok(Override { rule, who, instead })
+        Ok(Override {
+            rule,
+            client,
+            action,
+        })
     }
 }
 

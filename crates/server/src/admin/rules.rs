@@ -15,7 +15,7 @@ use super::Admin;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use tallygate::rules::{Limits, Missing, Name, Quotas, Rule};
+use tallygate::rules::{Missing, Name, Quotas, Rule, RuleLimits};
 
 /// A change of a rule.
 #[derive(Deserialize)]
@@ -86,8 +86,8 @@ fn to_json(rule: &Rule, switched: bool) -> Value {
         .collect()
     };
     let limits = match &rule.limits {
-        Limits::Same(quotas) => json!(texts(quotas)),
-        Limits::Tiered(tiered) => {
+        RuleLimits::Same(quotas) => json!(texts(quotas)),
+        RuleLimits::Tiered(tiered) => {
             let tiers = tiered.tiers().iter();
             let tiers: serde_json::Map<String, Value> = tiers
                 .map(|(name, quotas)| (name.to_string(), json!(texts(quotas))))
@@ -95,8 +95,13 @@ fn to_json(rule: &Rule, switched: bool) -> Value {
             json!({"default": tiered.default_tier().as_str(), "tiers": tiers})
         }
     };
-    let methods: Vec<&str> = rule.when.methods.iter().map(Method::as_str).collect();
-    let paths: Vec<&str> = rule.when.paths.iter().map(|path| path.as_str()).collect();
+    let methods: Vec<&str> = rule.matcher.methods.iter().map(Method::as_str).collect();
+    let paths: Vec<&str> = rule
+        .matcher
+        .paths
+        .iter()
+        .map(|path| path.as_str())
+        .collect();
     let key: Vec<Vec<String>> = rule
         .key
         .iter()
@@ -107,7 +112,7 @@ fn to_json(rule: &Rule, switched: bool) -> Value {
         "enabled": rule.enabled,
         "shadow": rule.shadow,
         "shadow_switched": switched,
-        "match": {"methods": methods, "paths": paths, "every_request": rule.when.is_all()},
+        "match": {"methods": methods, "paths": paths, "every_request": rule.matcher.is_all()},
         "key": key,
         "limits": limits,
         "on_missing": match rule.on_missing {
@@ -115,7 +120,7 @@ fn to_json(rule: &Rule, switched: bool) -> Value {
             Missing::Pass => "pass",
             Missing::Shared => "shared",
         },
-        "on_failure": match rule.on_failure {
+        "on_failure": match rule.on_failure.unwrap_or_default() {
             OnFailure::Open => "open",
             OnFailure::Closed => "closed",
             OnFailure::Local(_) => "local",

@@ -5,7 +5,7 @@ mod binding;
 mod trust;
 
 use tallygate::MAX_LIMITS;
-use tallygate::rules::{Cost, Instead, Limits, Missing, Override, Quotas, Rule};
+use tallygate::rules::{Cost, Missing, Override, OverrideAction, Quotas, Rule, RuleLimits};
 
 use super::diagnostic::Diagnostics;
 use super::source::Span;
@@ -54,7 +54,7 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
         binding::within_rule(rule, spans, diagnostics);
     }
     never_reached(config, diagnostics);
-    if let Some(rule) = config.set.short_of_room() {
+    if let Some(rule) = config.set.maybe_too_many_limits() {
         let message = format!("clients of the largest tiers have more than {MAX_LIMITS} limits");
         diagnostics
             .warning(NO_ROOM, config.spans[rule].name, message)
@@ -76,15 +76,20 @@ impl SpannedConfig {
 /// The quotas of each tier, and their spans.
 fn quotas<'r>(rule: &'r Rule, spans: &'r RuleSpans) -> Vec<(&'r Quotas, &'r [Span])> {
     let quotas: Vec<&Quotas> = match &rule.limits {
-        Limits::Same(quotas) => vec![quotas],
-        Limits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
+        RuleLimits::Same(quotas) => vec![quotas],
+        RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
     };
     let spans = spans.quotas.iter().map(Vec::as_slice);
     quotas.into_iter().zip(spans).collect()
 }
 
 fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
-    if rule.shadow || !matches!(rule.on_failure, tallygate::OnFailure::Open) {
+    if rule.shadow
+        || !matches!(
+            rule.on_failure.unwrap_or_default(),
+            tallygate::OnFailure::Open
+        )
+    {
         return;
     }
     let is_login = |segment: String| LOGIN_SEGMENTS.split(' ').any(|login| login == segment);
@@ -111,7 +116,7 @@ fn colon_parameter(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics
 
 /// The span of the first path with a segment for which `test` holds.
 fn span_of_path(rule: &Rule, spans: &RuleSpans, test: impl Fn(&str) -> bool) -> Option<Span> {
-    let mut paths = rule.when.paths.iter().zip(&spans.paths);
+    let mut paths = rule.matcher.paths.iter().zip(&spans.paths);
     let found = paths.find(|(path, _)| path.as_str().split('/').any(&test));
     found.map(|(_, span)| *span)
 }
@@ -121,7 +126,7 @@ fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     let rules: Vec<_> = config.enabled_rules().collect();
     for (number, (rule, spans)) in rules.iter().enumerate() {
         let stops = |(earlier, _): &&(&Rule, _)| {
-            always_stops(earlier, &config.set.overrides) && earlier.when.covers(&rule.when)
+            always_stops(earlier, &config.set.overrides) && earlier.matcher.covers(&rule.matcher)
         };
         let mut earlier = rules[..number].iter().take(MAX_COMPARED);
         if let Some((earlier, earlier_spans)) = earlier.find(stops) {
@@ -142,7 +147,7 @@ fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
 fn always_stops(rule: &Rule, overrides: &[Override]) -> bool {
     let allows = |exception: &Override| {
         let mut rules = exception.rule.iter();
-        rules.all(|name| *name == rule.name) && matches!(exception.instead, Instead::Allow)
+        rules.all(|name| *name == rule.name) && matches!(exception.action, OverrideAction::Allow)
     };
     rule.stop
         && !rule.shadow

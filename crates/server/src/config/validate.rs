@@ -16,7 +16,7 @@ use super::deserialize::Suggestion;
 use super::diagnostic::{Diagnostic, Diagnostics, code, either};
 use super::schema::{self, OneOrMany, OptionalField, OptionalList, Spanned, Text};
 use super::source::{Sources, Span};
-use tallygate::rules::{Fault, Name, RuleSet};
+use tallygate::rules::{Name, RuleSet, RuleSetError};
 
 pub use gateway::GatewayConfig;
 pub(super) use rule::RuleSpans;
@@ -96,20 +96,20 @@ pub(super) fn validate(
 impl SpannedConfig {
     /// Reports contradictions between valid rules.
     pub(super) fn report_faults(&self, diagnostics: &mut Diagnostics) {
-        for fault in self.set.faults() {
+        for fault in self.set.validate() {
             let span = match &fault {
-                Fault::SameName { rule, .. }
-                | Fault::TooManyParts { rule }
-                | Fault::NoParameter { rule, .. }
-                | Fault::ListedKey { rule, .. }
-                | Fault::Cost { rule }
-                | Fault::TooManyLimits { rule } => self.spans[*rule].name,
-                Fault::NoRule { .. } | Fault::OverrideKey { .. } | Fault::OverrideMixed { .. } => {
-                    Span::start_of(0)
-                }
+                RuleSetError::DuplicateName { rule, .. }
+                | RuleSetError::TooManyParts { rule }
+                | RuleSetError::UnknownParameter { rule, .. }
+                | RuleSetError::ListedKey { rule, .. }
+                | RuleSetError::CostBounds { rule }
+                | RuleSetError::TooManyLimits { rule } => self.spans[*rule].name,
+                RuleSetError::UnknownRule { .. }
+                | RuleSetError::OverrideKey { .. }
+                | RuleSetError::AmbiguousOverrideKey { .. } => Span::start_of(0),
             };
             let message = fault.to_string();
-            if let Fault::TooManyLimits { .. } = fault {
+            if let RuleSetError::TooManyLimits { .. } = fault {
                 diagnostics
                     .error(code::TOO_MANY, span, message)
                     .help("its requests would be refused; merge limits, or use `stop` earlier");

@@ -31,7 +31,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tallygate::Quota;
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate_server::gateway::{DrainReport, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers};
 use tallygate::rules::{
-    Answers, Cost, Entry, HeaderTest, Instead, Limits, Missing, Rule, SharedBy, TierBy,
+    CoalesceBy, Cost, HeaderCondition, ListEntry, Missing, OverrideAction, Rule, RuleLimits,
+    StatusFilter, TierBy,
 };
 use tallygate::{OnFailure, Replicas};
 use tallygate_server::config::load_bytes;
@@ -50,21 +51,19 @@ fn the_example_of_the_specification_loads_without_warnings() {
         panic!("two rules");
     };
     assert_eq!(login.name.as_str(), "login");
-    assert_eq!(login.on_failure, OnFailure::Closed);
-    let Limits::Same(quotas) = &login.limits else {
+    assert_eq!(login.on_failure, Some(OnFailure::Closed));
+    let RuleLimits::Same(quotas) = &login.limits else {
         panic!("no tiers");
     };
     let quotas: Vec<String> = quotas.iter().map(|(_, quota)| quota.to_string()).collect();
     assert_eq!(quotas, ["sliding-window-log 5/min", "fixed-window 50/d"]);
-    let Limits::Tiered(tiers) = &api.limits else {
+    let RuleLimits::Tiered(tiers) = &api.limits else {
         panic!("tiers");
     };
     assert!(matches!(tiers.by(), TierBy::Header(name) if name == "x-plan"));
     assert_eq!(tiers.default_tier().as_str(), "free");
     assert_eq!(tiers.tiers().len(), 2);
-    assert!(
-        matches!(&api.cost, Cost::Header { name, default: 1, least: 1, .. } if name == "x-cost")
-    );
+    assert!(matches!(&api.cost, Cost::Header { name, default: 1, min: 1, .. } if name == "x-cost"));
     let sources: Vec<String> = api.key[0].sources().map(ToString::to_string).collect();
     assert_eq!(sources, ["header x-api-key", "ip"]);
     assert_eq!(api.allow.len(), 1);
@@ -140,17 +139,17 @@ rules:
     assert_eq!(plain.headers, inherited);
     assert_eq!(
         (plain.on_failure, plain.deadline),
-        (three, Some(Duration::from_millis(20)))
+        (Some(three), Some(Duration::from_millis(20)))
     );
     assert_eq!(plain.on_missing, Missing::Refuse);
     assert_eq!(own.headers, inherited.draft(Some(Draft::Seven)));
     assert_eq!(
         (own.on_failure, own.deadline),
-        (three, Some(Duration::from_secs(1)))
+        (Some(three), Some(Duration::from_secs(1)))
     );
     assert_eq!(own.on_missing, Missing::Pass);
     assert_eq!(silent.headers, Headers::none());
-    assert_eq!(silent.on_failure, OnFailure::Open);
+    assert_eq!(silent.on_failure, Some(OnFailure::Open));
     assert_eq!(silent.deadline, Some(Duration::from_millis(20)));
 }
 
@@ -173,23 +172,26 @@ longest_delay: 1min30s
 single_flight: { by: [{ header: x-tenant }] }",
     );
     assert!(!rule.enabled && rule.stop && rule.shadow);
-    assert_eq!(rule.when.headers.len(), 3);
-    assert!(matches!(rule.when.headers[1].test, HeaderTest::Absent));
-    assert_eq!(rule.when.grpc[0].to_string(), "shop.v1.Carts/*");
+    assert_eq!(rule.matcher.headers.len(), 3);
+    assert!(matches!(
+        rule.matcher.headers[1].condition,
+        HeaderCondition::Absent
+    ));
+    assert_eq!(rule.matcher.grpc[0].to_string(), "shop.v1.Carts/*");
     assert_eq!(rule.key.len(), 6);
     assert!(matches!(&rule.cost, Cost::Method { costs, default: 2 } if costs.len() == 2));
-    assert!(matches!(&rule.deny[0], Entry::Key(key) if key.parts() == 6));
-    assert!(matches!(&rule.counts, Answers::Except(list) if list.len() == 2));
-    assert_eq!(rule.longest_delay, Some(Duration::from_secs(90)));
-    assert!(matches!(&rule.single_flight, Some(SharedBy::Parts(parts)) if parts.len() == 1));
+    assert!(matches!(&rule.deny[0], ListEntry::Key(key) if key.parts() == 6));
+    assert!(matches!(&rule.count_if, StatusFilter::Except(list) if list.len() == 2));
+    assert_eq!(rule.max_delay, Some(Duration::from_secs(90)));
+    assert!(matches!(&rule.coalesce, Some(CoalesceBy::Parts(parts)) if parts.len() == 1));
 }
 
 #[test]
 fn single_flight_compares_credentials_by_default() {
-    let shared = |text: &str| only(&format!("name: a\nlimits: 5/s\n{text}")).single_flight;
+    let shared = |text: &str| only(&format!("name: a\nlimits: 5/s\n{text}")).coalesce;
     assert_eq!(shared(""), None);
     assert_eq!(shared("single_flight: false"), None);
-    assert_eq!(shared("single_flight: true"), Some(SharedBy::Credentials));
+    assert_eq!(shared("single_flight: true"), Some(CoalesceBy::Credentials));
 }
 
 #[test]
@@ -283,10 +285,14 @@ overrides:
   - { for: 192.0.2.10, rule: api, allow: true }
 ",
     );
-    let instead: Vec<&Instead> = config.rules.overrides.iter().map(|o| &o.instead).collect();
+    let instead: Vec<&OverrideAction> = config.rules.overrides.iter().map(|o| &o.action).collect();
     assert!(matches!(
         instead[..],
-        [Instead::Limits(_), Instead::Deny, Instead::Allow]
+        [
+            OverrideAction::Limits(_),
+            OverrideAction::Deny,
+            OverrideAction::Allow
+        ]
     ));
     let client = ClientAddress::behind_hops(2).header(ForwardedBy::Forwarded);
     assert_eq!(config.rules.client, client.ipv6_prefix(48));

@@ -1,23 +1,26 @@
-//! Who a client is: the socket's peer, or whom trusted proxies name. Trusts nobody unless told,
-//! and never the left end of a list that anybody can write.
+//! The address of a client: the socket's peer, or the one that trusted proxies report. By default
+//! no proxy is trusted; the left end of a forwarding list, which clients can write, never is.
 
-mod text;
+#[cfg(feature = "rules")]
+mod address_key;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
+use ipnet::{IpNet, Ipv6Net};
 
-use crate::key::Key;
+#[cfg(feature = "rules")]
+pub(crate) use address_key::address_key;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// How many hops of a list are looked at, from the right.
-const MOST_HOPS: usize = 32;
-/// Addresses of one IPv6 network this long are one client: whoever has one has all of them.
+/// The most hops of a list that are read, from the right.
+const MAX_HOPS: usize = 32;
+/// The IPv6 prefix that identifies a client, which usually owns all addresses of such a network.
 const IPV6_PREFIX: u8 = 64;
 
-/// Finds out who a client is.
+/// How the address of a client is found.
 ///
 /// ```
 /// use tallygate::http::ClientAddress;
@@ -35,12 +38,12 @@ pub struct ClientAddress {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trusted {
-    Nobody,
+    None,
     Networks(Vec<Network>),
     Hops(usize),
 }
 
-/// Which header the trusted proxies write. The other one is whatever a client sent.
+/// The header that trusted proxies write. The other one is never read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedBy {
     /// `X-Forwarded-For`.
@@ -51,16 +54,17 @@ pub enum ForwardedBy {
 }
 
 impl ClientAddress {
-    /// The socket's peer, whatever any header says.
+    /// Uses the socket's peer and ignores all headers.
     pub fn peer() -> Self {
         ClientAddress {
-            trusted: Trusted::Nobody,
+            trusted: Trusted::None,
             header: ForwardedBy::default(),
             ipv6_prefix: IPV6_PREFIX,
         }
     }
 
-    /// The right-most hop that is not in these networks, if the peer is in them.
+    /// Trusts the proxies in these networks: the client is the right-most hop that is not one of
+    /// them.
     pub fn behind(networks: impl IntoIterator<Item = Network>) -> Self {
         ClientAddress {
             trusted: Trusted::Networks(networks.into_iter().collect()),
@@ -68,74 +72,68 @@ impl ClientAddress {
         }
     }
 
-    /// The hop that the first of this many proxies saw. They have to be the only way in: whoever
-    /// reaches the application around them can be anybody.
+    /// Trusts this number of proxies: the client is the hop that the first of them reports. The
+    /// application must not be reachable without them, or clients can forge their address.
     pub fn behind_hops(proxies: usize) -> Self {
         ClientAddress {
-            trusted: Trusted::Hops(proxies.min(MOST_HOPS)),
+            trusted: Trusted::Hops(proxies.min(MAX_HOPS)),
             ..Self::peer()
         }
     }
 
-    /// Sets which header the proxies write: `X-Forwarded-For` unless told otherwise.
+    /// Sets the header that the proxies write, `X-Forwarded-For` by default.
     #[must_use]
     pub fn header(mut self, header: ForwardedBy) -> Self {
         self.header = header;
         self
     }
 
-    /// Sets how many bits of an IPv6 address tell clients apart: 64 unless told otherwise.
+    /// Sets the length of the IPv6 prefix that identifies a client, 64 bits by default.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
         self
     }
 
-    /// The client of a request, as a key.
-    pub(super) fn key(&self, peer: IpAddr, headers: &HeaderMap) -> Key<'static> {
-        text::key(self.of(peer, headers))
-    }
-
-    /// The client of a request, as one address for all that are the same client.
+    /// The address that identifies the client of a request: for IPv6, that of its network.
     pub fn of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.grouped(self.exact(peer, headers))
     }
 
-    /// The client's own address, before those of one IPv6 network are taken for one client: what
-    /// lists of networks are compared with.
+    /// The client's own address, which lists of networks are compared with.
     #[inline]
     pub fn exact(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         match &self.trusted {
-            Trusted::Nobody | Trusted::Hops(0) => peer,
-            Trusted::Networks(networks) => self.beyond(networks, peer, headers),
+            Trusted::None | Trusted::Hops(0) => peer,
+            Trusted::Networks(networks) => self.first_untrusted(networks, peer, headers),
             Trusted::Hops(proxies) => {
-                let named = hops(headers, self.header).nth(proxies - 1);
-                // A list that is too short did not come by all of them.
-                named.flatten().unwrap_or(peer)
+                let hop = hops(headers, self.header).nth(proxies - 1);
+                // With a shorter list, the request did not pass all of them.
+                hop.flatten().unwrap_or(peer)
             }
         }
     }
 
-    /// The first from the right that is in none of these networks.
-    fn beyond(&self, networks: &[Network], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    /// The first hop from the right that is in none of these networks.
+    fn first_untrusted(&self, networks: &[Network], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let trusts = |ip: IpAddr| networks.iter().any(|network| network.contains(ip));
         let mut client = peer;
         let mut hops = hops(headers, self.header);
         while trusts(client) {
             match hops.next() {
                 Some(Some(hop)) => client = hop,
-                // Nobody trusted said who it was: it counts as whom they do name.
+                // The rest is not an address: the last trusted hop counts as the client.
                 Some(None) | None => break,
             }
         }
         client
     }
 
-    /// Whether what a peer says of others is believed.
+    /// Whether forwarding headers of a peer are trusted.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trusted {
-            Trusted::Nobody | Trusted::Hops(0) => false,
+            Trusted::None | Trusted::Hops(0) => false,
             Trusted::Networks(networks) => {
                 let peer = peer.to_canonical();
                 networks.iter().any(|network| network.contains(peer))
@@ -144,31 +142,29 @@ impl ClientAddress {
         }
     }
 
-    /// One address for all that are the same client as this one.
+    /// The address that identifies the client with an address.
     pub fn grouped(&self, ip: IpAddr) -> IpAddr {
         match ip {
             IpAddr::V4(_) => ip,
-            IpAddr::V6(ip) => IpAddr::V6(masked(ip, self.ipv6_prefix)),
+            IpAddr::V6(ip) => {
+                let network = Ipv6Net::new(ip, self.ipv6_prefix);
+                IpAddr::V6(network.map_or(ip, |network| network.network()))
+            }
         }
     }
 }
 
-fn masked(ip: Ipv6Addr, bits: u8) -> Ipv6Addr {
-    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-    Ipv6Addr::from_bits(ip.to_bits() & mask)
-}
-
-/// The hops of a list from the right; none where a hop is not an address.
+/// The hops of a list from the right; `None` for a hop that is not an address.
 fn hops(headers: &HeaderMap, by: ForwardedBy) -> impl Iterator<Item = Option<IpAddr>> {
     let name = match by {
         ForwardedBy::XForwardedFor => &X_FORWARDED_FOR,
         ForwardedBy::Forwarded => &FORWARDED,
     };
-    // Several lines are one list.
+    // Several header lines form one list.
     let lines = headers.get_all(name).iter().rev();
     let quotes = by == ForwardedBy::Forwarded;
     let elements = lines.flat_map(move |line| from_right(line.as_bytes(), b',', quotes));
-    elements.take(MOST_HOPS).map(move |element| {
+    elements.take(MAX_HOPS).map(move |element| {
         let text = str::from_utf8(element).ok()?.trim_ascii();
         match by {
             ForwardedBy::XForwardedFor => address(text),
@@ -177,7 +173,7 @@ fn hops(headers: &HeaderMap, by: ForwardedBy) -> impl Iterator<Item = Option<IpA
     })
 }
 
-/// The parts of a text from the right; where quotes count, what is within them separates nothing.
+/// Splits a text from the right; with `quotes`, separators inside quotes are ignored.
 fn from_right(text: &[u8], separator: u8, quotes: bool) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -193,7 +189,7 @@ fn from_right(text: &[u8], separator: u8, quotes: bool) -> impl Iterator<Item = 
     })
 }
 
-/// The `for` of one element of a `Forwarded` list, without quotes; none if it says it twice.
+/// The `for` of an element of a `Forwarded` list, without quotes; `None` if it occurs twice.
 fn forwarded_for(element: &str) -> Option<&str> {
     let mut found = from_right(element.as_bytes(), b';', true).filter_map(|pair| {
         let (name, value) = str::from_utf8(pair).ok()?.split_once('=')?;
@@ -207,7 +203,7 @@ fn forwarded_for(element: &str) -> Option<&str> {
         .map_or(Some(value), |rest| rest.strip_suffix('"'))
 }
 
-/// An address, with or without a port.
+/// Parses an address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let ip = match text.parse::<IpAddr>() {
         Ok(ip) => ip,
@@ -222,25 +218,14 @@ fn address(text: &str) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// A network: an address and how many of its bits count, such as `10.0.0.0/8`. A lone address is
-/// a network of one.
+/// A network in CIDR notation, such as `10.0.0.0/8`. An address alone is a network of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    base: IpAddr,
-    bits: u8,
-}
+pub struct Network(IpNet);
 
 impl Network {
-    /// Whether an address belongs to it.
+    /// Whether it contains an address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.base, ip.to_canonical()) {
-            (IpAddr::V4(base), IpAddr::V4(ip)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                base.to_bits() & mask == ip.to_bits() & mask
-            }
-            (IpAddr::V6(base), IpAddr::V6(ip)) => masked(base, self.bits) == masked(ip, self.bits),
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
+        self.0.contains(&ip.to_canonical())
     }
 }
 
@@ -248,63 +233,59 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let wrong = |why| NetworkError {
+        let error = |reason| NetworkError {
             text: text.chars().take(60).collect(),
-            why,
+            reason,
         };
-        let (base, bits) = text
+        let (address, prefix) = text
             .split_once('/')
-            .map_or((text, None), |(a, b)| (a, Some(b)));
-        let base: IpAddr = base.parse().map_err(|_| wrong("is not an address"))?;
-        let most = if base.is_ipv4() { 32 } else { 128 };
-        let bits: u8 = match bits {
-            None => most,
-            Some(bits) if !bits.bytes().all(|digit| digit.is_ascii_digit()) || bits.is_empty() => {
-                return Err(wrong("has no number of bits after `/`"));
+            .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| error("is not an address"))?;
+        let max = if address.is_ipv4() { 32 } else { 128 };
+        let prefix: u8 = match prefix {
+            None => max,
+            Some(prefix) if prefix.is_empty() || !prefix.bytes().all(|b| b.is_ascii_digit()) => {
+                return Err(error("has no number of bits after `/`"));
             }
-            Some(bits) => bits
+            Some(prefix) => prefix
                 .parse()
                 .ok()
-                .filter(|&bits| bits <= most)
-                .ok_or_else(|| wrong("has more bits after `/` than an address"))?,
+                .filter(|&prefix| prefix <= max)
+                .ok_or_else(|| error("has more bits after `/` than an address"))?,
         };
-        // An IPv4 address within an IPv6 one is compared as what it is, so it has to be kept so.
-        let (base, bits) = match (base.to_canonical(), bits.checked_sub(96)) {
-            (IpAddr::V4(inside), Some(bits)) if base.is_ipv6() => (IpAddr::V4(inside), bits),
-            (IpAddr::V4(_) | IpAddr::V6(_), _) => (base, bits),
+        // An IPv4-mapped network is stored as IPv4, as `contains` compares it.
+        let (address, prefix) = match (address.to_canonical(), prefix.checked_sub(96)) {
+            (mapped @ IpAddr::V4(_), Some(prefix)) if address.is_ipv6() => (mapped, prefix),
+            _ => (address, prefix),
         };
-        let network = Network { base, bits };
-        let exact = match base {
-            IpAddr::V4(ip) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                ip.to_bits() & !mask == 0
-            }
-            IpAddr::V6(ip) => masked(ip, bits) == ip,
-        };
-        if exact {
-            Ok(network)
-        } else {
-            Err(wrong("has an address with bits beyond those after `/`"))
-        }
+        let network = IpNet::new(address, prefix).ok();
+        let network = network.filter(|network| network.network() == address);
+        let network =
+            network.ok_or_else(|| error("has an address with bits beyond those after `/`"))?;
+        Ok(Network(network))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.base, self.bits)
+        self.0.fmt(f)
     }
 }
 
-/// A text that is no network.
+/// A text that is not a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
     text: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}; write it like 10.0.0.0/8", self.text, self.why)
+        write!(
+            f,
+            "{:?} {}; write it like 10.0.0.0/8",
+            self.text, self.reason
+        )
     }
 }
 

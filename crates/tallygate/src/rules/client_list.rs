@@ -1,66 +1,62 @@
-//! Finds a client on a list. Knows networks and keys; knows nothing of what the list is for.
+//! Finds a client in a list of networks and keys.
 
 use std::collections::HashMap;
 
-use crate::Key;
-use crate::http::Network;
-
-use super::extract::{Drawing, Drawn};
-use super::request_view::{Asked, Client};
-use super::{Entry, KeyText};
+use super::extract::{ExtractedKey, listed_key};
+use super::request_view::RequestView;
+use super::{KeyText, ListEntry, Part};
+use crate::http::{ClientAddress, Network};
+use crate::key::Key;
 
 /// A list of clients, each with a number.
-#[derive(Debug, Default)]
-pub(super) struct Who {
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientList {
     networks: Vec<(Network, usize)>,
     keys: HashMap<Key<'static>, usize>,
 }
 
-impl Who {
+impl ClientList {
     pub(super) fn new<'e>(
-        entries: impl IntoIterator<Item = (&'e Entry, usize)>,
-        drawing: &Drawing,
-        client: &Client,
+        entries: impl IntoIterator<Item = (&'e ListEntry, usize)>,
+        parts: &[Part],
+        client: &ClientAddress,
     ) -> Self {
-        let mut who = Who::default();
+        let mut list = ClientList::default();
         for (entry, number) in entries {
             match entry {
-                Entry::Network(network) => who.networks.push((*network, number)),
-                Entry::Key(key) => who.add_key(key, number, drawing, client),
+                ListEntry::Network(network) => list.networks.push((*network, number)),
+                ListEntry::Key(key) => list.add_key(key, number, parts, client),
             }
         }
-        who
+        list
     }
 
     pub(super) fn add_key(
         &mut self,
         text: &KeyText,
         number: usize,
-        drawing: &Drawing,
-        client: &Client,
+        parts: &[Part],
+        client: &ClientAddress,
     ) {
-        if let Some(key) = drawing.listed(text, client) {
+        if let Some(key) = listed_key(parts, text, client) {
             self.keys.entry(key).or_insert(number);
         }
     }
 
-    /// The smallest number that a client has on the list.
-    pub(super) fn find(&self, asked: &Asked<'_>, drawn: &Drawn) -> Option<usize> {
+    /// The smallest number that a client has in the list.
+    pub(super) fn find(&self, view: &RequestView<'_>, extracted: &ExtractedKey) -> Option<usize> {
         let network = match self.networks.is_empty() {
             true => None,
-            false => asked.exact_client().and_then(|ip| {
+            false => view.client_ip().and_then(|ip| {
                 let mut networks = self.networks.iter();
                 networks.find(|(network, _)| network.contains(ip))
             }),
         };
-        let key = match drawn.own && !self.keys.is_empty() {
-            true => self.keys.get(&drawn.key).copied(),
+        let key = match extracted.primary && !self.keys.is_empty() {
+            true => self.keys.get(&extracted.key).copied(),
             false => None,
         };
-        network
-            .map(|(_, number)| *number)
-            .into_iter()
-            .chain(key)
-            .min()
+        let network = network.map(|(_, number)| *number);
+        network.into_iter().chain(key).min()
     }
 }

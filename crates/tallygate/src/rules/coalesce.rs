@@ -1,77 +1,76 @@
-//! Which requests may share one call to an upstream, and what makes them identical. Knows rules;
-//! knows nothing of upstreams.
+//! Which requests may share one upstream call, and what makes them identical.
 
-use crate::Key;
-use crate::http::Head;
-
-use super::compile::Compiled;
-use super::evaluate::{Ear, Outcome};
-use super::extract::Found;
-use super::extract::Place;
-use super::request_view::Asked;
+use super::compile::CompiledRule;
+use super::evaluate::{Evaluation, Visitor};
+use super::extract::extract;
+use super::request_view::RequestView;
 use super::{Part, Rules};
+use crate::http::Head;
+use crate::key::Key;
 
 /// What makes requests identical, besides method, host, path and query.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SharedBy {
-    /// Every header that may hold a secret or say what answer is wanted.
+pub enum CoalesceBy {
+    /// Every header that may hold a secret or select the response.
     Credentials,
-    /// These parts, and nothing else.
+    /// Only these parts.
     Parts(Vec<Part>),
 }
 
-/// What a request has to have in common with others to share a call with them.
+/// What a request has in common with those it shares a call with.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Identical {
-    /// Every header that may hold a secret or say what answer is wanted.
+pub enum CoalesceKey {
+    /// Every header that may hold a secret or select the response.
     Credentials,
-    /// This.
+    /// A key.
     Key(Key<'static>),
 }
 
 impl Rules {
-    /// What a request shares a call by: as the first rule says that applies to it and says
-    /// anything. None if it is to have a call of its own, as it is where a part is missing or where
-    /// servers may read its path as another.
-    pub fn identical(&self, head: &Head<'_>) -> Option<Identical> {
-        let shares = |compiled: &Compiled| compiled.rule.single_flight.is_some();
-        if !self.rules.iter().any(shares) {
+    /// The key by which a request shares a call, as the first rule with `coalesce` that applies
+    /// says. `None` if the request gets a call of its own: no rule says so, a part is missing, or
+    /// servers may read the path differently.
+    pub fn coalesce_key(&self, head: &Head<'_>) -> Option<CoalesceKey> {
+        let coalesces = |compiled: &CompiledRule| compiled.rule.coalesce.is_some();
+        if !self.rules.iter().any(coalesces) {
             return None;
         }
-        let asked = Asked::new(head, &self.client);
-        let mut first = First::default();
-        self.walk(&asked, &mut first);
-        let compiled = self.rules.iter().find(|compiled| {
-            let name = Some(compiled.rule.name.as_str());
-            name == first.name.as_deref()
-        })?;
-        let fit = compiled.rule.when.fit(&asked).ok().filter(|fit| fit.sure)?;
-        let Some(drawing) = &compiled.flight else {
-            return Some(Identical::Credentials);
-        };
-        let drawn = drawing.draw(&asked, fit.route, |_, _, _| {});
-        match drawn.lack {
-            None => Some(Identical::Key(drawn.key)),
-            Some(_) => None,
+        let view = RequestView::new(head, &self.client);
+        let mut first = FirstCoalescing { index: None, at: 0 };
+        self.evaluate(&view, &mut first);
+        let rule = &self.rules[first.index?].rule;
+        let matched = rule
+            .matcher
+            .check(&view)
+            .ok()
+            .filter(|found| found.certain)?;
+        match rule.coalesce.as_ref()? {
+            CoalesceBy::Credentials => Some(CoalesceKey::Credentials),
+            CoalesceBy::Parts(parts) => {
+                let extracted = extract(parts, &view, matched.route, |_, _, _| {});
+                match extracted.missing {
+                    None => Some(CoalesceKey::Key(extracted.key)),
+                    Some(_) => None,
+                }
+            }
         }
     }
 }
 
-/// Hears which rule is the first that applies and lets requests share calls.
-#[derive(Default)]
-struct First {
-    name: Option<String>,
+/// Remembers the first rule that applies and coalesces requests.
+struct FirstCoalescing {
+    index: Option<usize>,
+    /// The index of the next rule.
+    at: usize,
 }
 
-impl Ear for First {
-    fn found(&mut self, _: usize, _: &Place, _: &Found<'_>) {}
-
-    fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
-        // A rule that only watches changes nothing.
+impl Visitor for FirstCoalescing {
+    fn rule(&mut self, compiled: &CompiledRule, evaluation: Evaluation<'_>) {
         let rule = &compiled.rule;
-        let shares = rule.single_flight.is_some() && !rule.shadow;
-        if self.name.is_none() && shares && matches!(outcome, Outcome::Applies(_)) {
-            self.name = Some(rule.name.to_string());
+        let coalesces = rule.coalesce.is_some() && !rule.shadow;
+        if self.index.is_none() && coalesces && matches!(evaluation, Evaluation::Applies(_)) {
+            self.index = Some(self.at);
         }
+        self.at += 1;
     }
 }

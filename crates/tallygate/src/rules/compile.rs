@@ -1,166 +1,173 @@
-//! A rule made ready: everything that does not depend on the request is worked out once. Knows
-//! nothing of requests.
+//! A rule with everything computed that does not depend on the request.
 
 use std::sync::Arc;
 
-use crate::http::RuleSettings;
-use crate::{Limit, OnFailure};
-use http::HeaderName;
+use ::http::HeaderName;
 
-use super::client_list::Who;
-use super::extract::{Drawing, Drawn};
-use super::extract::{Found, header};
-use super::request_view::{Asked, Client};
-use super::{Answers, Entry, Instead, Limits, Name, Override, Quotas, Rule, SharedBy, TierBy};
+use super::client_list::ClientList;
+use super::extract::{Extracted, ExtractedKey, header};
+use super::request_view::RequestView;
+use super::{
+    ListEntry, Name, Override, OverrideAction, Quotas, RequestFn, Rule, RuleLimits, StatusFilter,
+    TierBy,
+};
+use crate::failure::OnFailure;
+use crate::http::{ClientAddress, CountFilter, Limits, RuleSettings};
+use crate::limit::Limit;
 
-/// Limits that a key is held to.
-pub(super) type Held = Arc<crate::http::Limits>;
-
-/// A rule made ready.
-#[derive(Debug)]
-pub(super) struct Compiled {
+/// A compiled rule.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledRule {
     pub(super) rule: Rule,
     pub(super) settings: Arc<RuleSettings>,
-    pub(super) drawing: Drawing,
-    /// How requests that share a call are told apart; none: as their credentials do.
-    pub(super) flight: Option<Drawing>,
-    pub(super) deny: Who,
-    pub(super) allow: Who,
-    overriding: Who,
-    overrides: Vec<(usize, Ready)>,
-    chosen: Chosen,
+    pub(super) deny: ClientList,
+    pub(super) allow: ClientList,
+    overridden: ClientList,
+    /// The overrides of this rule and their indices in the rule set.
+    overrides: Vec<(usize, CompiledOverride)>,
+    limits: LimitSelector,
 }
 
-/// What holds instead of a rule.
-#[derive(Debug)]
-pub(super) enum Ready {
-    Limits(Held),
+/// What an override does.
+#[derive(Clone, Debug)]
+pub(super) enum CompiledOverride {
+    Limits(Arc<Limits>),
     Allow,
     Deny,
 }
 
-/// How the limits are chosen.
-#[derive(Debug)]
-enum Chosen {
-    Same(Held),
+#[derive(Clone, Debug)]
+enum LimitSelector {
+    Same(Arc<Limits>),
     Tiered {
-        by: By,
+        by: TierSelector,
         default: usize,
-        tiers: Vec<(Name, Held)>,
+        tiers: Vec<(Name, Arc<Limits>)>,
     },
 }
 
-#[derive(Debug)]
-enum By {
+#[derive(Clone, Debug)]
+enum TierSelector {
     Header(HeaderName),
-    Keys(Who),
+    Keys(ClientList),
+    Custom(RequestFn<Option<std::borrow::Cow<'static, str>>>),
 }
 
-impl Compiled {
-    pub(super) fn new(rule: Rule, overrides: &[Override], client: &Client) -> Self {
-        let drawing = Drawing::new(&rule.key);
-        let list = |entries: &[Entry]| {
-            let numbered = entries.iter().zip(0..);
-            Who::new(numbered, &drawing, client)
-        };
-        let mine = |other: &Override| other.rule.as_ref().is_none_or(|name| *name == rule.name);
-        let numbered = overrides.iter().enumerate();
-        let own: Vec<_> = numbered.filter(|(_, other)| mine(other)).collect();
-        let entries = own.iter().map(|(_, other)| &other.who).zip(0..);
-        Compiled {
+impl CompiledRule {
+    pub(super) fn new(rule: Rule, overrides: &[Override], client: &ClientAddress) -> Self {
+        let list =
+            |entries: &[ListEntry]| ClientList::new(entries.iter().zip(0..), &rule.key, client);
+        let applies = |one: &Override| one.rule.as_ref().is_none_or(|name| *name == rule.name);
+        let overrides = overrides.iter().enumerate();
+        let overrides: Vec<_> = overrides.filter(|(_, one)| applies(one)).collect();
+        let entries = overrides.iter().map(|(_, one)| &one.client).zip(0..);
+        CompiledRule {
             settings: Arc::new(settings(&rule)),
             deny: list(&rule.deny),
             allow: list(&rule.allow),
-            overriding: Who::new(entries, &drawing, client),
-            overrides: own
+            overridden: ClientList::new(entries, &rule.key, client),
+            overrides: overrides
                 .iter()
-                .map(|&(index, other)| (index, Ready::new(&other.instead, &rule)))
+                .map(|&(index, one)| (index, CompiledOverride::new(&one.action, &rule)))
                 .collect(),
-            chosen: Chosen::new(&rule, &drawing, client),
-            flight: match &rule.single_flight {
-                Some(SharedBy::Parts(parts)) => Some(Drawing::new(parts)),
-                Some(SharedBy::Credentials) | None => None,
-            },
-            drawing,
+            limits: LimitSelector::new(&rule, client),
             rule,
         }
     }
 
-    /// What holds instead of the rule for a client, and the number of the override that says so.
-    pub(super) fn instead(&self, asked: &Asked<'_>, drawn: &Drawn) -> Option<(usize, &Ready)> {
-        let number = self.overriding.find(asked, drawn)?;
-        let (index, ready) = self.overrides.get(number)?;
-        Some((*index, ready))
+    /// The override that applies to a client, and its index.
+    pub(super) fn find_override(
+        &self,
+        view: &RequestView<'_>,
+        extracted: &ExtractedKey,
+    ) -> Option<(usize, &CompiledOverride)> {
+        let number = self.overridden.find(view, extracted)?;
+        let (index, action) = self.overrides.get(number)?;
+        Some((*index, action))
     }
 
-    /// The limits that hold for a client, and the tier it is in.
-    pub(super) fn limits(&self, asked: &Asked<'_>, drawn: &Drawn) -> (Option<&Name>, &Held) {
-        match &self.chosen {
-            Chosen::Same(limits) => (None, limits),
-            Chosen::Tiered { by, default, tiers } => {
-                let said = match by {
-                    By::Header(name) => match header(name, asked) {
-                        Found::Value(value) => tiers
-                            .iter()
-                            .position(|(tier, _)| tier.as_str().as_bytes() == &*value),
-                        Found::Absent | Found::Several => None,
-                    },
-                    By::Keys(who) => who.find(asked, drawn),
+    /// The limits of a client, and its tier.
+    pub(super) fn limits(
+        &self,
+        view: &RequestView<'_>,
+        extracted: &ExtractedKey,
+    ) -> (Option<&Name>, &Arc<Limits>) {
+        match &self.limits {
+            LimitSelector::Same(limits) => (None, limits),
+            LimitSelector::Tiered { by, default, tiers } => {
+                let position = |name: &[u8]| {
+                    let mut tiers = tiers.iter();
+                    tiers.position(|(tier, _)| tier.as_str().as_bytes() == name)
                 };
-                let (tier, limits) = &tiers[said.unwrap_or(*default)];
+                let found = match by {
+                    TierSelector::Header(name) => match header(name, view) {
+                        Extracted::Value(value) => position(&value),
+                        Extracted::Absent | Extracted::Conflicting => None,
+                    },
+                    TierSelector::Keys(list) => list.find(view, extracted),
+                    TierSelector::Custom(tier) => {
+                        let tier = tier.call(view.head());
+                        tier.and_then(|tier| position(tier.as_bytes()))
+                    }
+                };
+                let (tier, limits) = &tiers[found.unwrap_or(*default)];
                 (Some(tier), limits)
             }
         }
     }
 
-    /// All the limits that anybody may come before.
+    /// The limits of every tier and override.
     pub(super) fn all_limits(&self) -> impl Iterator<Item = &Limit> {
-        let tiers: Vec<&Held> = match &self.chosen {
-            Chosen::Same(limits) => vec![limits],
-            Chosen::Tiered { tiers, .. } => tiers.iter().map(|(_, limits)| limits).collect(),
+        let tiers: Vec<&Arc<Limits>> = match &self.limits {
+            LimitSelector::Same(limits) => vec![limits],
+            LimitSelector::Tiered { tiers, .. } => tiers.iter().map(|(_, limits)| limits).collect(),
         };
-        let overrides = self.overrides.iter().filter_map(|(_, ready)| match ready {
-            Ready::Limits(limits) => Some(limits),
-            Ready::Allow | Ready::Deny => None,
-        });
-        let held = tiers.into_iter().chain(overrides);
-        held.flat_map(|limits| limits.iter())
+        let overrides = self
+            .overrides
+            .iter()
+            .filter_map(|(_, action)| match action {
+                CompiledOverride::Limits(limits) => Some(limits),
+                CompiledOverride::Allow | CompiledOverride::Deny => None,
+            });
+        let all = tiers.into_iter().chain(overrides);
+        all.flat_map(|limits| limits.iter())
     }
 }
 
-impl Ready {
-    fn new(instead: &Instead, rule: &Rule) -> Self {
-        match instead {
-            Instead::Limits(quotas) => Ready::Limits(limits(quotas, rule)),
-            Instead::Allow => Ready::Allow,
-            Instead::Deny => Ready::Deny,
+impl CompiledOverride {
+    fn new(action: &OverrideAction, rule: &Rule) -> Self {
+        match action {
+            OverrideAction::Limits(quotas) => CompiledOverride::Limits(limits(quotas, rule)),
+            OverrideAction::Allow => CompiledOverride::Allow,
+            OverrideAction::Deny => CompiledOverride::Deny,
         }
     }
 }
 
-impl Chosen {
-    fn new(rule: &Rule, drawing: &Drawing, client: &Client) -> Self {
+impl LimitSelector {
+    fn new(rule: &Rule, client: &ClientAddress) -> Self {
         let tiered = match &rule.limits {
-            Limits::Same(quotas) => return Chosen::Same(limits(quotas, rule)),
-            Limits::Tiered(tiered) => tiered,
+            RuleLimits::Same(quotas) => return LimitSelector::Same(limits(quotas, rule)),
+            RuleLimits::Tiered(tiered) => tiered,
         };
         let tiers = tiered.tiers();
-        let at = |name: &Name| {
-            let at = tiers.iter().position(|(tier, _)| tier == name);
-            at.expect("tiers are checked when they are put together")
+        let position = |name: &Name| {
+            let found = tiers.iter().position(|(tier, _)| tier == name);
+            found.expect("`Tiers::new` checks the names")
         };
-        Chosen::Tiered {
+        LimitSelector::Tiered {
             by: match tiered.by() {
-                TierBy::Header(name) => By::Header(name.clone()),
+                TierBy::Header(name) => TierSelector::Header(name.clone()),
                 TierBy::Keys(keys) => {
-                    let mut who = Who::default();
+                    let mut list = ClientList::default();
                     for (key, tier) in keys {
-                        who.add_key(key, at(tier), drawing, client);
+                        list.add_key(key, position(tier), &rule.key, client);
                     }
-                    By::Keys(who)
+                    TierSelector::Keys(list)
                 }
+                TierBy::Custom(tier) => TierSelector::Custom(tier.clone()),
             },
-            default: at(tiered.default_tier()),
+            default: position(tiered.default_tier()),
             tiers: tiers
                 .iter()
                 .map(|(name, quotas)| (name.clone(), limits(quotas, rule)))
@@ -169,33 +176,38 @@ impl Chosen {
     }
 }
 
-fn limits(quotas: &Quotas, rule: &Rule) -> Held {
+fn limits(quotas: &Quotas, rule: &Rule) -> Arc<Limits> {
     let policy = match (rule.shadow, rule.on_failure) {
-        // A rule that only watches stops nothing.
-        (true, OnFailure::Closed) => OnFailure::Open,
+        // A rule in shadow mode never refuses.
+        (true, Some(OnFailure::Closed)) => Some(OnFailure::Open),
         (_, policy) => policy,
     };
     let limits = quotas.under(&rule.name).map(|(name, quota)| {
-        let limit = Limit::named(name, *quota).on_failure(policy);
+        let mut limit = Limit::named(name, *quota);
+        if let Some(policy) = policy {
+            limit = limit.on_failure(policy);
+        }
         match rule.deadline {
             Some(deadline) => limit.deadline(deadline),
             None => limit,
         }
     });
-    let limits = crate::http::Limits::new(limits);
-    Arc::new(limits.expect("quotas are checked when they are put together"))
+    let limits = Limits::new(limits);
+    Arc::new(limits.expect("`Quotas` checks number and names"))
 }
 
 fn settings(rule: &Rule) -> RuleSettings {
     let mut settings = RuleSettings::new(rule.name.as_str());
     settings.headers = rule.headers;
     settings.shadow = rule.shadow;
-    settings.max_delay = rule.longest_delay;
-    settings.count_filter = match &rule.counts {
-        Answers::All => None,
-        counts @ (Answers::Only(_) | Answers::Except(_)) => {
-            let counts = counts.clone();
-            Some(Arc::new(move |status, _| counts.count(status)))
+    settings.max_delay = rule.max_delay;
+    settings.count_filter = match rule.count_if.clone() {
+        StatusFilter::All => None,
+        StatusFilter::Custom(filter) => Some(filter),
+        filter @ (StatusFilter::Only(_) | StatusFilter::Except(_)) => {
+            let filter: CountFilter =
+                Arc::new(move |status, headers| filter.counts(status, headers));
+            Some(filter)
         }
     };
     settings

@@ -1,35 +1,38 @@
-//! How much a request takes. Knows nothing of limits.
+//! The cost of a request.
 
-use http::{HeaderName, Method};
+use ::http::{HeaderName, Method};
 
-use super::request_view::Asked;
+use super::RequestFn;
+use super::request_view::RequestView;
 
-/// How much a request takes.
+/// The cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Always the same.
+    /// The same for all requests.
     Constant(u32),
-    /// What a header says, in decimal digits.
+    /// The value of a header, in decimal digits.
     ///
-    /// Without the header, or where it is no number, the default; the largest where there are
-    /// several, in lines of their own or with commas in one; never below `least` or above `most`.
+    /// Without a number it is the default. The largest of several numbers counts, whether they are
+    /// in separate lines or separated by commas. It is clamped to `min` and `max`.
     Header {
-        /// Which header.
+        /// The name of the header.
         name: HeaderName,
-        /// The cost where it says none.
+        /// The cost without a number.
         default: u32,
-        /// The least: 1 unless whoever writes the header may say that a request is free.
-        least: u32,
-        /// The most.
-        most: u32,
+        /// The smallest cost, 1 unless requests may be free.
+        min: u32,
+        /// The largest cost.
+        max: u32,
     },
     /// By method.
     Method {
-        /// What each method costs.
+        /// The cost of each method.
         costs: Vec<(Method, u32)>,
-        /// What any other costs.
+        /// The cost of all other methods.
         default: u32,
     },
+    /// The result of a function.
+    Custom(RequestFn<u32>),
 }
 
 impl Default for Cost {
@@ -40,43 +43,45 @@ impl Default for Cost {
 }
 
 impl Cost {
-    pub(super) fn of(&self, asked: &Asked<'_>) -> u32 {
+    pub(super) fn evaluate(&self, view: &RequestView<'_>) -> u32 {
         match self {
             Cost::Constant(cost) => *cost,
             Cost::Header {
                 name,
                 default,
-                least,
-                most,
+                min,
+                max,
             } => {
-                let lines = asked.headers().get_all(name).iter();
-                // Whoever is in front may have put several lines into one.
+                let lines = view.headers().get_all(name).iter();
+                // A proxy may have merged several lines into one.
                 let values = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
-                let said = values.filter_map(number).max();
-                said.unwrap_or(*default).min(*most).max(*least)
+                let cost = values.filter_map(number).max();
+                cost.unwrap_or(*default).min(*max).max(*min)
             }
             Cost::Method { costs, default } => {
                 let mut costs = costs.iter();
-                let own = costs.find(|(method, _)| method == asked.method());
+                let own = costs.find(|(method, _)| method == view.method());
                 own.map_or(*default, |(_, cost)| *cost)
             }
+            Cost::Custom(cost) => cost.call(view.head()),
         }
     }
 
-    /// The most that it ever is.
-    pub fn most(&self) -> u32 {
+    /// The largest cost of any request.
+    pub fn max(&self) -> u32 {
         match self {
             Cost::Constant(cost) => *cost,
-            Cost::Header { least, most, .. } => *most.max(least),
+            Cost::Header { min, max, .. } => *max.max(min),
             Cost::Method { costs, default } => {
                 let costs = costs.iter().map(|(_, cost)| *cost);
                 costs.fold(*default, u32::max)
             }
+            Cost::Custom(_) => u32::MAX,
         }
     }
 }
 
-/// A whole number in decimal digits; one that is too large is the largest.
+/// Parses a number in decimal digits, saturating.
 fn number(text: &[u8]) -> Option<u32> {
     let digits = text.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -94,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_digits_are_a_number_and_too_many_are_the_largest() {
+    fn only_digits_are_a_number_and_it_saturates() {
         for (text, expected) in [
             ("0", Some(0)),
             (" 12 ", Some(12)),

@@ -1,197 +1,240 @@
-//! One walk over the rules for a request, whoever wants to know: the plan and the trace are two
-//! ears at the same walk, so that they cannot disagree. Knows nothing of stores.
+//! Evaluates the rules for a request. [`Planner`] and [`Trace`] visit the same evaluation, so that
+//! they cannot disagree.
 
 use std::sync::Arc;
 
-use crate::http::{Charge, ClientAddress, Head, Plan, Policy, Stop, StopReason};
-use crate::{Key, Limit, MAX_LIMITS};
-
-use super::compile::{Compiled, Held, Ready};
-use super::extract::Found;
-use super::extract::{Lack, Place};
-use super::matcher::{Fit, Mismatch, Route};
-use super::request_view::{Asked, Client};
+use super::compile::{CompiledOverride, CompiledRule};
+use super::extract::{Extracted, MissingPart, extract, listed_keys};
+use super::matcher::{Matched, Mismatch, Route};
+use super::request_view::RequestView;
 use super::trace::Trace;
-use super::{Fault, KeyText, Missing, Name, Rule, RuleSet};
+use super::{KeyText, Missing, Name, Override, Rule, RuleSet, RuleSetError, Source};
+use crate::http::{Charge, ClientAddress, Head, Limits, Plan, Policy, Stop, StopReason};
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::MAX_LIMITS;
 
-/// Rules in force: turns requests into plans.
-#[derive(Debug)]
+/// Compiled rules: turns requests into plans.
+#[derive(Clone, Debug)]
 pub struct Rules {
-    pub(super) client: Client,
-    pub(super) rules: Vec<Compiled>,
+    pub(super) client: ClientAddress,
+    pub(super) rules: Vec<CompiledRule>,
+    overrides: Vec<Override>,
 }
 
-/// Where a key stands before one rule.
+/// A key and the limits that one rule has for it.
 #[derive(Debug)]
-pub struct Standing<'r> {
+pub struct KeyLimits<'r> {
     /// The rule.
     pub rule: &'r Rule,
-    /// The key as the rule's counters know it.
+    /// The key of the rule's counters.
     pub key: Key<'static>,
-    /// Every limit that the rule, one of its tiers or an override may hold it to.
+    /// The limits of the rule, of its tiers and of its overrides.
     pub limits: Vec<&'r Limit>,
 }
 
-/// What a rule makes of a request.
-pub(super) enum Outcome<'r> {
-    /// It does not apply.
+/// The result of a rule for a request.
+pub(super) enum Evaluation<'r> {
+    /// The rule does not apply.
     Disabled,
     Mismatch(Mismatch),
-    Allowed(By),
-    /// It does not apply to those who do not say who they are.
-    Passed(Lack),
-    /// It stops the request, unless it only watches.
-    Denied(By),
-    NoKey(Lack),
-    /// There is no room for its limits in a request.
-    TooMany,
-    /// It limits the request.
+    Allowed(ListedBy),
+    /// The rule does not apply to requests without its key.
+    Skipped(MissingPart),
+    /// The rule stops the request, unless it is in shadow mode.
+    Denied(ListedBy),
+    NoKey(MissingPart),
+    TooManyLimits,
+    /// The rule limits the request.
     Applies(Applies<'r>),
 }
 
 /// A rule that limits a request.
 pub(super) struct Applies<'r> {
     pub(super) key: Key<'static>,
-    pub(super) lack: Option<Lack>,
-    pub(super) limits: &'r Held,
+    pub(super) missing: Option<MissingPart>,
+    pub(super) limits: &'r Arc<Limits>,
     pub(super) tier: Option<&'r Name>,
-    /// The number of the override that gave the limits.
-    pub(super) instead: Option<usize>,
+    /// The index of the override that the limits are from.
+    pub(super) override_index: Option<usize>,
     pub(super) cost: u32,
-    /// Whether rules after it do not apply.
+    /// Whether later rules are skipped.
     pub(super) stop: bool,
 }
 
-/// What put a client on a list.
+/// The list that contains a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The rule's own list, and the number of the entry from 0.
+pub enum ListedBy {
+    /// The rule's own list, and the index of the entry.
     List(usize),
-    /// The override of that number, from 0.
+    /// The override with this index.
     Override(usize),
 }
 
-/// Who listens to a walk.
-pub(super) trait Ear {
-    /// What was found in one place of a part of a key.
-    fn found(&mut self, part: usize, place: &Place, found: &Found<'_>);
-    /// What a rule makes of the request.
-    fn rule(&mut self, rule: &Compiled, outcome: Outcome<'_>);
+/// Visits an evaluation.
+pub(super) trait Visitor {
+    /// Visits a source of a part of the key.
+    fn source(&mut self, _part: usize, _source: &Source, _value: &Extracted<Key<'_>>) {}
+
+    /// Visits the result of a rule.
+    fn rule(&mut self, rule: &CompiledRule, evaluation: Evaluation<'_>);
 }
 
 impl Rules {
-    /// Makes rules ready.
+    /// Compiles a rule set.
     ///
     /// # Errors
-    /// The first of [`RuleSet::faults`].
-    pub fn new(set: RuleSet) -> Result<Self, Fault> {
-        if let Some(fault) = set.faults().into_iter().next() {
-            return Err(fault);
+    /// The first error of [`RuleSet::validate`].
+    pub fn new(set: RuleSet) -> Result<Self, RuleSetError> {
+        match set.validate().into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(Rules::compile(set)),
         }
-        let client = Client::new(set.client);
-        let ready = |rule| Compiled::new(rule, &set.overrides, &client);
-        let rules = set.rules.into_iter().map(ready).collect();
-        Ok(Rules { client, rules })
     }
 
-    /// Tells of every rule what it makes of a request, and why.
+    fn compile(set: RuleSet) -> Self {
+        let compile = |rule| CompiledRule::new(rule, &set.overrides, &set.client);
+        Rules {
+            rules: set.rules.into_iter().map(compile).collect(),
+            client: set.client,
+            overrides: set.overrides,
+        }
+    }
+
+    /// Adds a rule. Unlike [`new`](Rules::new) it accepts rules that always have too many limits
+    /// together: requests that match them are refused.
+    ///
+    /// # Panics
+    /// When a rule has that name already.
+    #[must_use]
+    pub fn with_rule(mut self, rule: Rule) -> Self {
+        let same = |compiled: &CompiledRule| compiled.rule.name == rule.name;
+        assert!(
+            !self.rules.iter().any(same),
+            "two rules are named `{}`",
+            rule.name
+        );
+        let compiled = CompiledRule::new(rule, &self.overrides, &self.client);
+        self.rules.push(compiled);
+        self
+    }
+
+    /// Sets how the address of the client is found, the socket's peer by default.
+    #[must_use]
+    pub fn with_client(self, client: ClientAddress) -> Self {
+        let rules = self.rules.into_iter().map(|compiled| compiled.rule);
+        Rules::compile(RuleSet {
+            client,
+            rules: rules.collect(),
+            overrides: self.overrides,
+        })
+    }
+
+    /// Explains what every rule does with a request.
     pub fn trace(&self, head: &Head<'_>) -> Trace {
-        let asked = Asked::new(head, &self.client);
-        let mut trace = Trace::new(asked.client());
-        self.walk(&asked, &mut trace);
-        let seen = trace.rules.len();
-        for compiled in &self.rules[seen..] {
+        let view = RequestView::new(head, &self.client);
+        let mut trace = Trace::new(view.grouped_client_ip());
+        self.evaluate(&view, &mut trace);
+        let evaluated = trace.rules.len();
+        for compiled in &self.rules[evaluated..] {
             trace.not_reached(&compiled.rule);
         }
         trace
     }
 
-    /// What a request has to pass of one rule, whether or not the rule is about such requests:
-    /// whoever names the rule has chosen it. None if there is no such rule.
-    pub fn plan_of(&self, name: &str, head: &Head<'_>) -> Option<Plan> {
-        let named = |compiled: &&Compiled| compiled.rule.name.as_str() == name;
-        let compiled = self.rules.iter().find(named)?;
-        let asked = Asked::new(head, &self.client);
+    /// Plans a request for one rule, even if the rule does not match it: the caller has chosen the
+    /// rule by name. `None` if there is no such rule.
+    pub fn plan_rule(&self, name: &str, head: &Head<'_>) -> Option<Plan> {
+        let mut rules = self.rules.iter();
+        let compiled = rules.find(|compiled| compiled.rule.name.as_str() == name)?;
+        let view = RequestView::new(head, &self.client);
         let mut planner = Planner::default();
-        let (route, sure) = (Route::Any, true);
-        let fit = compiled.rule.when.fit(&asked);
-        let fit = fit.unwrap_or(Fit { route, sure });
-        let outcome = match compiled.rule.enabled {
-            true => compiled.weigh(&asked, fit, MAX_LIMITS, &mut planner),
-            false => Outcome::Disabled,
+        let matched = compiled.rule.matcher.check(&view).unwrap_or(Matched {
+            route: Route::Any,
+            certain: true,
+        });
+        let evaluation = match compiled.rule.enabled {
+            true => compiled.evaluate_matched(&view, matched, MAX_LIMITS, &mut planner),
+            false => Evaluation::Disabled,
         };
-        planner.rule(compiled, outcome);
+        planner.rule(compiled, evaluation);
         Some(planner.plan)
     }
 
-    /// How clients' addresses are found.
+    /// How the address of a client is found.
     pub fn client(&self) -> &ClientAddress {
-        self.client.address()
+        &self.client
     }
 
-    /// Where a key, as it is written in a list, stands before each rule whose key has as many
-    /// parts.
-    pub fn standings(&self, text: &KeyText) -> Vec<Standing<'_>> {
-        let mut standings = Vec::new();
+    /// The keys and limits of a listed key, for each rule whose key has as many parts.
+    pub fn key_limits(&self, text: &KeyText) -> Vec<KeyLimits<'_>> {
+        let mut found = Vec::new();
         for compiled in &self.rules {
-            for key in compiled.drawing.all_listed(text, &self.client) {
+            for key in listed_keys(&compiled.rule.key, text, &self.client) {
                 let mut limits: Vec<&Limit> = Vec::new();
                 for limit in compiled.all_limits() {
-                    // Tiers and overrides of one behaviour and period share a counter; each may
-                    // hold the key to another limit.
+                    // Tiers and overrides with the same behaviour and period share a counter, but
+                    // not the limit.
                     if !limits.contains(&limit) {
                         limits.push(limit);
                     }
                 }
                 let rule = &compiled.rule;
-                standings.push(Standing { rule, key, limits });
+                found.push(KeyLimits { rule, key, limits });
             }
         }
-        standings
+        found
     }
 
-    /// Every limit that any request may come before, for a store to prepare.
+    /// Every limit that a plan may contain, for a store to prepare.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
-        self.rules.iter().flat_map(Compiled::all_limits)
+        self.rules.iter().flat_map(CompiledRule::all_limits)
     }
 
-    pub(super) fn walk(&self, asked: &Asked<'_>, ear: &mut impl Ear) {
-        // Rules that only watch take no room from those that enforce.
-        let (mut enforced, mut watched) = (MAX_LIMITS, MAX_LIMITS);
+    pub(super) fn evaluate(&self, view: &RequestView<'_>, visitor: &mut impl Visitor) {
+        // Rules in shadow mode take no room from the others.
+        let (mut enforced_room, mut shadow_room) = (MAX_LIMITS, MAX_LIMITS);
         for compiled in &self.rules {
             let room = match compiled.rule.shadow {
-                true => &mut watched,
-                false => &mut enforced,
+                true => &mut shadow_room,
+                false => &mut enforced_room,
             };
-            let outcome = compiled.judge(asked, *room, ear);
-            let ends = match &outcome {
-                Outcome::Disabled
-                | Outcome::Mismatch(_)
-                | Outcome::Allowed(_)
-                | Outcome::Passed(_) => false,
-                Outcome::Denied(_) | Outcome::NoKey(_) | Outcome::TooMany => true,
-                Outcome::Applies(applies) => {
+            let evaluation = compiled.evaluate(view, *room, visitor);
+            let last = match &evaluation {
+                Evaluation::Disabled
+                | Evaluation::Mismatch(_)
+                | Evaluation::Allowed(_)
+                | Evaluation::Skipped(_) => false,
+                Evaluation::Denied(_) | Evaluation::NoKey(_) | Evaluation::TooManyLimits => true,
+                Evaluation::Applies(applies) => {
                     *room -= applies.limits.len();
                     applies.stop
                 }
             };
-            ear.rule(compiled, outcome);
-            if ends && !compiled.rule.shadow {
+            visitor.rule(compiled, evaluation);
+            if last && !compiled.rule.shadow {
                 return;
             }
         }
     }
 }
 
+impl Default for Rules {
+    /// Returns no rules; the client is the socket's peer.
+    fn default() -> Self {
+        Rules::compile(RuleSet::default())
+    }
+}
+
 impl Policy for Rules {
-    /// What a request has to pass.
+    /// Evaluates the rules.
     ///
-    /// No more than [`MAX_LIMITS`] limits go into one request. Where those of a rule have no room
-    /// any more after the rules before it, the request is stopped: nothing passes unlimited. Rules
-    /// that only watch are counted apart, and left out where they have no room.
+    /// A plan has at most [`MAX_LIMITS`] limits. A rule that exceeds them stops the request, so that
+    /// no rule is bypassed. Rules in shadow mode are counted apart, and left out when they exceed
+    /// them.
     fn plan(&self, head: &Head<'_>) -> Plan {
         let mut planner = Planner::default();
-        self.walk(&Asked::new(head, &self.client), &mut planner);
+        self.evaluate(&RequestView::new(head, &self.client), &mut planner);
         planner.plan
     }
 
@@ -200,89 +243,97 @@ impl Policy for Rules {
     }
 }
 
-impl Compiled {
-    fn judge(&self, asked: &Asked<'_>, room: usize, ear: &mut impl Ear) -> Outcome<'_> {
-        let rule = &self.rule;
-        if !rule.enabled {
-            return Outcome::Disabled;
+impl CompiledRule {
+    fn evaluate(
+        &self,
+        view: &RequestView<'_>,
+        room: usize,
+        visitor: &mut impl Visitor,
+    ) -> Evaluation<'_> {
+        if !self.rule.enabled {
+            return Evaluation::Disabled;
         }
-        match rule.when.fit(asked) {
-            Ok(fit) => self.weigh(asked, fit, room, ear),
-            Err(mismatch) => Outcome::Mismatch(mismatch),
+        match self.rule.matcher.check(view) {
+            Ok(matched) => self.evaluate_matched(view, matched, room, visitor),
+            Err(mismatch) => Evaluation::Mismatch(mismatch),
         }
     }
 
-    /// What it makes of a request that it is about.
-    fn weigh<'r>(
+    fn evaluate_matched<'r>(
         &'r self,
-        asked: &Asked<'_>,
-        fit: Fit<'r>,
+        view: &RequestView<'_>,
+        matched: Matched<'r>,
         room: usize,
-        ear: &mut impl Ear,
-    ) -> Outcome<'r> {
+        visitor: &mut impl Visitor,
+    ) -> Evaluation<'r> {
         let rule = &self.rule;
-        let tell = |part, place: &Place, found: &Found<'_>| ear.found(part, place, found);
-        let drawn = self.drawing.draw(asked, fit.route, tell);
-
-        let mut instead = None;
-        match self.instead(asked, &drawn) {
-            Some((number, Ready::Deny)) => return Outcome::Denied(By::Override(number)),
-            Some((number, Ready::Allow)) => return Outcome::Allowed(By::Override(number)),
-            Some((number, Ready::Limits(limits))) => instead = Some((number, limits)),
+        let extracted = extract(&rule.key, view, matched.route, |part, source, value| {
+            visitor.source(part, source, value);
+        });
+        let mut overridden = None;
+        match self.find_override(view, &extracted) {
+            Some((index, CompiledOverride::Deny)) => {
+                return Evaluation::Denied(ListedBy::Override(index));
+            }
+            Some((index, CompiledOverride::Allow)) => {
+                return Evaluation::Allowed(ListedBy::Override(index));
+            }
+            Some((index, CompiledOverride::Limits(limits))) => overridden = Some((index, limits)),
             None => {
-                if let Some(number) = self.deny.find(asked, &drawn) {
-                    return Outcome::Denied(By::List(number));
+                if let Some(index) = self.deny.find(view, &extracted) {
+                    return Evaluation::Denied(ListedBy::List(index));
                 }
-                if let Some(number) = self.allow.find(asked, &drawn) {
-                    return Outcome::Allowed(By::List(number));
+                if let Some(index) = self.allow.find(view, &extracted) {
+                    return Evaluation::Allowed(ListedBy::List(index));
                 }
             }
         }
-        match (drawn.lack, rule.on_missing) {
+        match (extracted.missing, rule.on_missing) {
             (None, _) | (Some(_), Missing::Shared) => {}
-            (Some(lack), Missing::Refuse) => return Outcome::NoKey(lack),
-            (Some(lack), Missing::Pass) if !lack.several => return Outcome::Passed(lack),
+            (Some(missing), Missing::Refuse) => return Evaluation::NoKey(missing),
+            (Some(missing), Missing::Pass) if !missing.conflicting => {
+                return Evaluation::Skipped(missing);
+            }
             (Some(_), Missing::Pass) => {}
         }
-        let (tier, limits) = match instead {
+        let (tier, limits) = match overridden {
             Some((_, limits)) => (None, limits),
-            None => self.limits(asked, &drawn),
+            None => self.limits(view, &extracted),
         };
         if limits.len() > room {
-            return Outcome::TooMany;
+            return Evaluation::TooManyLimits;
         }
-        Outcome::Applies(Applies {
-            key: drawn.key,
-            lack: drawn.lack,
+        Evaluation::Applies(Applies {
+            key: extracted.key,
+            missing: extracted.missing,
             limits,
             tier,
-            instead: instead.map(|(number, _)| number),
-            cost: rule.cost.of(asked),
-            // Where the application may see a request that the rule is not about, the rules for
-            // that one have to be heard. One that only watches changes nothing for the others.
-            stop: rule.stop && !rule.shadow && fit.sure,
+            override_index: overridden.map(|(index, _)| index),
+            cost: rule.cost.evaluate(view),
+            // The application may see a request that this rule does not match: then the rules for
+            // that one have to be evaluated too.
+            stop: rule.stop && !rule.shadow && matched.certain,
         })
     }
 }
 
-/// Makes a plan of what it hears.
+/// Builds a plan.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     pub(super) plan: Plan,
 }
 
-impl Ear for Planner {
-    fn found(&mut self, _: usize, _: &Place, _: &Found<'_>) {}
-
-    fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
-        let reason = match outcome {
-            Outcome::Disabled | Outcome::Mismatch(_) | Outcome::Allowed(_) | Outcome::Passed(_) => {
-                return;
-            }
-            Outcome::Denied(_) => StopReason::Denied,
-            Outcome::NoKey(_) => StopReason::NoKey,
-            Outcome::TooMany => StopReason::TooManyLimits,
-            Outcome::Applies(applies) => {
+impl Visitor for Planner {
+    fn rule(&mut self, compiled: &CompiledRule, evaluation: Evaluation<'_>) {
+        let reason = match evaluation {
+            Evaluation::Disabled
+            | Evaluation::Mismatch(_)
+            | Evaluation::Allowed(_)
+            | Evaluation::Skipped(_) => return,
+            Evaluation::Denied(_) => StopReason::Denied,
+            Evaluation::NoKey(_) => StopReason::NoKey,
+            Evaluation::TooManyLimits => StopReason::TooManyLimits,
+            Evaluation::Applies(applies) => {
                 return self.plan.charge(Charge {
                     settings: Arc::clone(&compiled.settings),
                     key: applies.key,

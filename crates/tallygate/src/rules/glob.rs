@@ -1,23 +1,20 @@
-//! A text with at most one `*`, which stands for any bytes. Knows nothing of what it is compared
-//! with.
+//! Texts with at most one `*`, which matches any bytes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::TextError;
 
-/// A text to compare with: itself, or with one `*` anything that begins and ends alike.
-///
-/// One `*` is all there is, so a comparison looks at every byte once at most.
+/// A text with at most one `*`, which matches any bytes. Matching never backtracks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob {
     start: Vec<u8>,
-    /// What comes after the `*`; none: there is no `*`.
+    /// The text after the `*`, if there is one.
     end: Option<Vec<u8>>,
 }
 
 impl Glob {
-    /// The text itself, a `*` in it included.
+    /// Matches exactly this text; a `*` in it has no meaning.
     pub fn literal(text: impl Into<Vec<u8>>) -> Self {
         Glob {
             start: text.into(),
@@ -25,7 +22,7 @@ impl Glob {
         }
     }
 
-    /// Everything that begins with the text, a `*` in it included.
+    /// Matches everything with this prefix; a `*` in it has no meaning.
     pub fn prefix(text: impl Into<Vec<u8>>) -> Self {
         Glob::around(text, [])
     }
@@ -37,12 +34,12 @@ impl Glob {
         }
     }
 
-    /// Whether it is no more than `*`.
+    /// Whether it is `*`.
     pub fn is_any(&self) -> bool {
         self.start.is_empty() && self.end.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether bytes are like it.
+    /// Whether it matches bytes.
     pub fn matches(&self, bytes: &[u8]) -> bool {
         match &self.end {
             None => bytes == self.start,
@@ -52,7 +49,7 @@ impl Glob {
         }
     }
 
-    /// Whether everything that is like another is like it.
+    /// Whether it matches everything that another one matches.
     pub fn covers(&self, other: &Glob) -> bool {
         match (&self.end, &other.end) {
             (_, None) => self.matches(&other.start),
@@ -99,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_anything_and_nothing() {
+    fn a_star_matches_any_bytes_and_none() {
         for (pattern, text, same) in [
             ("", "", true),
             ("", "a", false),
@@ -112,7 +109,7 @@ mod tests {
             ("a*c", "ac", true),
             ("a*c", "abc", true),
             ("a*c", "abcd", false),
-            // The two ends never share a byte.
+            // Prefix and suffix do not overlap.
             ("aa*aa", "aaa", false),
             ("aa*aa", "aaaa", true),
         ] {
@@ -128,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_matches_all_that_the_other_does() {
-        // Every text of up to four letters of two.
+    fn a_glob_matches_all_texts_of_a_glob_it_covers() {
+        // Every text of up to four letters from an alphabet of two.
         let letters = |n: u32| (0..1 << n).map(move |bits: u32| (0..n).map(move |i| bits >> i & 1));
         let texts: Vec<String> = (0..=4)
             .flat_map(letters)

@@ -1,4 +1,4 @@
-//! Which gRPC methods a rule is about. Knows that a method is a path of two segments.
+//! Patterns for gRPC methods, which are paths of two segments.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,9 @@ use super::{Glob, TextError};
 
 const EXAMPLE: &str = "shop.v1.Carts/Checkout or shop.v1.Carts/*";
 
-/// A gRPC method, or several: `shop.v1.Carts/Checkout`, `shop.v1.Carts/*`, `shop.v1.*`.
+/// A pattern for gRPC methods: `shop.v1.Carts/Checkout`, `shop.v1.Carts/*`, `shop.v1.*`.
 ///
-/// It looks at the path only, so that gRPC-Web and other ways to call the same method are the
-/// same method.
+/// It matches the path only, so that it applies to gRPC-Web too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcPattern {
     service: Glob,
@@ -19,7 +18,7 @@ pub struct GrpcPattern {
 }
 
 impl GrpcPattern {
-    /// Whether a path is that of such a method.
+    /// Whether it matches the path of a method.
     pub fn matches(&self, path: &Path<'_>) -> bool {
         match path.segments() {
             [service, method] => self.service.matches(service) && self.method.matches(method),
@@ -27,7 +26,7 @@ impl GrpcPattern {
         }
     }
 
-    /// Whether it is about every method that another one is about.
+    /// Whether it matches every method that another one matches.
     pub fn covers(&self, other: &GrpcPattern) -> bool {
         self.service.covers(&other.service) && self.method.covers(&other.method)
     }
@@ -37,7 +36,7 @@ impl FromStr for GrpcPattern {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = |why| TextError::new(text, why, EXAMPLE);
+        let wrong = |reason| TextError::new(text, reason, EXAMPLE);
         let (service, method) = text.split_once('/').unwrap_or((text, "*"));
         if service.is_empty() || service == "*" {
             return Err(wrong("names no service"));
@@ -45,8 +44,9 @@ impl FromStr for GrpcPattern {
         if method.is_empty() {
             return Err(wrong("names no method after the `/`"));
         }
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'*');
-        if !service.bytes().chain(method.bytes()).all(fits) {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'*');
+        if !service.bytes().chain(method.bytes()).all(is_allowed) {
             return Err(wrong("is no service and method"));
         }
         let glob = |text: &str| {

@@ -1,28 +1,34 @@
-//! What a key is made of. Knows nothing of limits.
+//! The parts of a key and their sources.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::http::{Network, is_secret};
-use http::HeaderName;
+use ::http::HeaderName;
 
-use super::TextError;
+use super::{RequestFn, TextError};
+use crate::http::{Network, is_secret};
+use crate::key::Key;
 
 /// The most parts of a key, and the most sources of a part.
 pub const MAX_PARTS: usize = 16;
 
-/// One part of a key: where it is found, and where else if it is not there.
+/// One part of a key: a source, and others to try if it has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    first: Source,
-    or: Vec<Source>,
+    pub(super) sources: Vec<PartSource>,
 }
 
-/// Where a part of a key is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PartSource {
+    pub(super) source: Source,
+    pub(super) secret: bool,
+}
+
+/// The source of a part of a key.
 ///
-/// A value that is empty is not there. One that is there twice and differs is not there either:
-/// nobody can tell which of them the application will believe.
+/// An empty value counts as missing, and so do conflicting duplicates: which of them the
+/// application uses is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The client's address.
@@ -31,54 +37,54 @@ pub enum Source {
     Header(HeaderName),
     /// A cookie.
     Cookie(String),
-    /// A parameter of the query, decoded.
+    /// A query parameter, decoded.
     Query(String),
-    /// A parameter of the rule's path, decoded.
+    /// A parameter of the rule's path pattern, decoded.
     Path(String),
-    /// A claim of a JWT that whoever is in front of us has verified and passes on in a header:
-    /// as JSON, as base64url of it, or as the whole token. Nothing is verified here.
+    /// A claim of a JWT in a header: as JSON, as base64url of JSON, or as the whole token. It is
+    /// not verified: the proxy in front must do so, and must remove the header that clients send.
     Claim {
-        /// Which header.
+        /// The header.
         header: HeaderName,
-        /// Which claim: a text, a whole number, true or false, at the top.
+        /// The name of the claim: a string, an integer or a boolean at the top level.
         name: String,
     },
-    /// Which of the rule's paths it was, as the rule writes it; without paths its gRPC method,
-    /// and `*` if it has none either.
+    /// The path pattern of the rule that matches; without paths its gRPC pattern, and `*` without
+    /// either.
     Route,
     /// The method.
     Method,
-    /// The host, in lower case, without a port.
+    /// The host in lower case, without a port.
     Host,
-    /// Always the same.
+    /// A constant.
     Constant(String),
+    /// The result of a function; `None` counts as missing.
+    Custom(RequestFn<Option<Key<'static>>>),
 }
 
 impl Part {
-    /// A part found in one place.
+    /// Returns a part with one source.
     pub fn new(source: Source) -> Self {
         Part {
-            first: source,
-            or: Vec::new(),
+            sources: vec![PartSource::new(source)],
         }
     }
 
-    /// Adds where it is found if it is in none of the places before.
+    /// Adds a source to try if the ones before have no value.
     #[must_use]
     pub fn or(mut self, source: Source) -> Self {
-        self.or.push(source);
+        self.sources.push(PartSource::new(source));
         self
     }
 
-    /// What is wrong with a text in a list that no client can have in the first place, if so, as it
-    /// goes after the text: `is empty`.
-    pub fn never_says(&self, text: &str) -> Option<&'static str> {
-        match &self.first {
+    /// Why no client can have a listed text as the value of the first source: `is empty`.
+    pub fn invalid_text(&self, text: &str) -> Option<&'static str> {
+        match self.sources().next()? {
             Source::Ip if text.parse::<IpAddr>().is_ok() => None,
-            Source::Ip if text.parse::<Network>().is_ok() => Some("is a network, and no address"),
-            Source::Ip => Some("is no address"),
-            Source::Constant(always) if always == text => None,
-            Source::Constant(_) => Some("is not what this part always is"),
+            Source::Ip if text.parse::<Network>().is_ok() => Some("is a network, not an address"),
+            Source::Ip => Some("is not an address"),
+            Source::Constant(constant) if constant == text => None,
+            Source::Constant(_) => Some("is not the constant of this part"),
             Source::Header(_)
             | Source::Cookie(_)
             | Source::Query(_)
@@ -86,19 +92,29 @@ impl Part {
             | Source::Claim { .. }
             | Source::Route
             | Source::Method
-            | Source::Host => text.trim_ascii().is_empty().then_some("is empty"),
+            | Source::Host
+            | Source::Custom(_) => text.trim_ascii().is_empty().then_some("is empty"),
         }
     }
 
-    /// Where it is found, in order.
+    /// The sources, in order.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
-        std::iter::once(&self.first).chain(&self.or)
+        self.sources.iter().map(|own| &own.source)
+    }
+}
+
+impl PartSource {
+    fn new(source: Source) -> Self {
+        PartSource {
+            secret: source.is_secret(),
+            source,
+        }
     }
 }
 
 impl Source {
-    /// Whether what is found there may be a secret: cookies, and names such as `authorization` or
-    /// `x-api-key`. Stores keep a hash of it, and nobody is shown it.
+    /// Whether the value may be a secret: cookies, and names such as `authorization` or
+    /// `x-api-key`. Stores keep a hash of it, and it is never shown.
     pub fn is_secret(&self) -> bool {
         match self {
             Source::Cookie(_) => true,
@@ -109,7 +125,8 @@ impl Source {
             | Source::Route
             | Source::Method
             | Source::Host
-            | Source::Constant(_) => false,
+            | Source::Constant(_)
+            | Source::Custom(_) => false,
         }
     }
 }
@@ -117,7 +134,7 @@ impl Source {
 impl FromStr for Source {
     type Err = TextError;
 
-    /// Reads those that are a word: `ip`, `route`, `method`, `host`.
+    /// Parses the sources that are a single word: `ip`, `route`, `method`, `host`.
     fn from_str(text: &str) -> Result<Self, TextError> {
         match text {
             "ip" => Ok(Source::Ip),
@@ -146,6 +163,7 @@ impl fmt::Display for Source {
             Source::Method => f.write_str("method"),
             Source::Host => f.write_str("host"),
             Source::Constant(text) => write!(f, "constant {text}"),
+            Source::Custom(_) => f.write_str("function"),
         }
     }
 }

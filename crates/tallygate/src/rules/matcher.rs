@@ -1,79 +1,80 @@
-//! Which requests a rule is about. Knows nothing of limits.
+//! Which requests a rule applies to.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use http::{HeaderName, Method};
+use ::http::{HeaderName, Method};
 
-use super::request_view::Asked;
-use super::{Glob, GrpcPattern, Path, PathPattern, TextError};
+use super::request_view::RequestView;
+use super::{Glob, GrpcPattern, Path, PathPattern, RequestFn, TextError};
 
-/// Which requests a rule is about: all that is given must hold, and of a list any one; nothing
-/// given is every request.
+/// Which requests a rule applies to. Every non-empty field has to match; a list matches if one of
+/// its elements does. The default matches every request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Match {
-    /// The methods. `GET` does not mean `HEAD`.
+pub struct Matcher {
+    /// The methods. `GET` does not include `HEAD`.
     pub methods: Vec<Method>,
-    /// The hosts. A request that names several, in its target and its headers, is for each.
+    /// The hosts. A request with several, in its target and its headers, matches by any of them.
     pub hosts: Vec<HostPattern>,
     /// The paths.
     pub paths: Vec<PathPattern>,
-    /// What the headers have to be; each of them must hold.
-    pub headers: Vec<HeaderMatch>,
+    /// Conditions on headers; all of them have to hold.
+    pub headers: Vec<HeaderMatcher>,
     /// The gRPC methods.
     pub grpc: Vec<GrpcPattern>,
+    /// A function.
+    pub custom: Option<RequestFn<bool>>,
 }
 
-/// A host, such as `example.com`, or all below one: `*.example.com`. The port does not count, nor
-/// does upper or lower case.
+/// A host, such as `example.com`, or its subdomains: `*.example.com`. Ports are ignored, and so is
+/// case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern(Glob);
 
-/// What a header has to be.
+/// A condition on a header.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HeaderMatch {
-    /// Which header.
+pub struct HeaderMatcher {
+    /// The name of the header.
     pub name: HeaderName,
-    /// What it has to be.
-    pub test: HeaderTest,
+    /// The condition.
+    pub condition: HeaderCondition,
 }
 
-/// What a header has to be; of several with one name, any.
+/// A condition on the values of a header.
 #[derive(Clone, Debug, PartialEq)]
-pub enum HeaderTest {
-    /// There.
+pub enum HeaderCondition {
+    /// There is a value.
     Present,
-    /// Not there.
+    /// There is no value.
     Absent,
-    /// Like any of these.
-    Like(Vec<Glob>),
+    /// A value matches one of these.
+    Matches(Vec<Glob>),
 }
 
-/// What a request's path was like.
+/// The pattern that the path of a request matches.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Route<'r> {
     Path {
         pattern: &'r PathPattern,
-        /// Which reading of the path is like it.
-        reading: usize,
+        /// The index of the path variant that matches.
+        variant: usize,
     },
     Grpc(&'r GrpcPattern),
-    /// The rule is about every path.
+    /// The rule applies to every path.
     Any,
 }
 
-/// How a request fits a match.
+/// How a request matches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fit<'r> {
+pub(super) struct Matched<'r> {
     pub(super) route: Route<'r>,
-    /// Whether it does whichever of its hosts the application believes, and however it reads the
-    /// path.
-    pub(super) sure: bool,
+    /// Whether it matches with every host and every path variant.
+    pub(super) certain: bool,
 }
 
-/// The first thing that does not hold.
+/// The first condition that a request does not match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// The method.
@@ -86,65 +87,69 @@ pub enum Mismatch {
     Header(HeaderName),
     /// The gRPC method.
     Grpc,
+    /// The function.
+    Custom,
 }
 
-impl Match {
-    /// Whether it is every request.
+impl Matcher {
+    /// Whether it matches every request.
     pub fn is_all(&self) -> bool {
-        *self == Match::default()
+        *self == Matcher::default()
     }
 
-    /// Whether every request that another match is about is one that it is about.
-    pub fn covers(&self, narrow: &Match) -> bool {
-        all(&self.methods, &narrow.methods, |a, b| a == b)
-            && all(&self.hosts, &narrow.hosts, |a, b| a.covers(b))
-            && all(&self.paths, &narrow.paths, |a, b| a.covers(b))
-            && all(&self.grpc, &narrow.grpc, |a, b| a.covers(b))
+    /// Whether it matches every request that another one matches.
+    pub fn covers(&self, narrow: &Matcher) -> bool {
+        covers_all(&self.methods, &narrow.methods, |a, b| a == b)
+            && covers_all(&self.hosts, &narrow.hosts, |a, b| a.covers(b))
+            && covers_all(&self.paths, &narrow.paths, |a, b| a.covers(b))
+            && covers_all(&self.grpc, &narrow.grpc, |a, b| a.covers(b))
             && self.headers.iter().all(|wide| {
                 let mut narrow = narrow.headers.iter();
-                narrow.any(|narrow| wide.follows(narrow))
+                narrow.any(|narrow| wide.covers(narrow))
             })
+            && (self.custom.is_none() || self.custom == narrow.custom)
     }
 
-    pub(super) fn fit(&self, asked: &Asked<'_>) -> Result<Fit<'_>, Mismatch> {
-        if !self.methods.is_empty() && !self.methods.contains(asked.method()) {
+    pub(super) fn check(&self, view: &RequestView<'_>) -> Result<Matched<'_>, Mismatch> {
+        if !self.methods.is_empty() && !self.methods.contains(view.method()) {
             return Err(Mismatch::Method);
         }
         let mut route = Route::Any;
         if !self.grpc.is_empty() {
-            let path = asked.paths().plain();
-            let mut like = self.grpc.iter().filter(|grpc| grpc.matches(path));
-            route = Route::Grpc(like.next().ok_or(Mismatch::Grpc)?);
+            let path = view.paths().standard();
+            let mut found = self.grpc.iter().filter(|grpc| grpc.matches(path));
+            route = Route::Grpc(found.next().ok_or(Mismatch::Grpc)?);
         }
-        let mut sure = true;
+        let mut certain = true;
         if !self.paths.is_empty() {
-            // Nobody knows how the application reads it, so any reading will do.
-            let readings = asked.paths().all();
-            let like = |path: &Path<'_>| self.paths.iter().find(|pattern| pattern.matches(path));
-            let mut found = readings.iter().enumerate();
-            let first = found.find_map(|(reading, path)| Some((reading, like(path)?)));
-            let (reading, pattern) = first.ok_or(Mismatch::Path)?;
-            route = Route::Path { pattern, reading };
-            sure = reading == 0 && found.all(|(_, path)| like(path).is_some());
+            // Which variant the application reads is unknown: any of them matches.
+            let find = |path: &Path<'_>| self.paths.iter().find(|pattern| pattern.matches(path));
+            let mut variants = view.paths().all().iter().enumerate();
+            let first = variants.find_map(|(variant, path)| Some((variant, find(path)?)));
+            let (variant, pattern) = first.ok_or(Mismatch::Path)?;
+            route = Route::Path { pattern, variant };
+            certain = variant == 0 && variants.all(|(_, path)| find(path).is_some());
         }
         if !self.hosts.is_empty() {
-            let like = |name: &Cow<'_, [u8]>| self.hosts.iter().any(|host| host.0.matches(name));
-            // Who names several hosts is taken for a client of each.
-            if !asked.hosts().iter().any(like) {
+            let matches = |name: &Cow<'_, [u8]>| self.hosts.iter().any(|host| host.0.matches(name));
+            if !view.hosts().iter().any(matches) {
                 return Err(Mismatch::Host);
             }
-            sure &= asked.hosts().iter().all(like);
+            certain &= view.hosts().iter().all(matches);
         }
-        let fails = |header: &&HeaderMatch| !header.holds(asked);
-        match self.headers.iter().find(fails) {
-            Some(header) => Err(Mismatch::Header(header.name.clone())),
-            None => Ok(Fit { route, sure }),
+        let mut headers = self.headers.iter();
+        if let Some(header) = headers.find(|header| !header.matches(view)) {
+            return Err(Mismatch::Header(header.name.clone()));
+        }
+        match &self.custom {
+            Some(custom) if !custom.call(view.head()) => Err(Mismatch::Custom),
+            Some(_) | None => Ok(Matched { route, certain }),
         }
     }
 }
 
-/// Whether of two lists of alternatives, of which an empty one is everything, the first has all.
-fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+/// Whether one list of alternatives covers another; an empty list matches everything.
+fn covers_all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     let covered = |narrow: &T| wide.iter().any(|wide| covers(wide, narrow));
     wide.is_empty() || !narrow.is_empty() && narrow.iter().all(covered)
 }
@@ -159,28 +164,37 @@ impl<'r> Route<'r> {
     }
 }
 
-impl HeaderMatch {
-    /// Whether it holds wherever another does.
-    fn follows(&self, other: &HeaderMatch) -> bool {
+impl HeaderMatcher {
+    /// Whether it holds for every request that another one holds for.
+    fn covers(&self, other: &HeaderMatcher) -> bool {
         self.name == other.name
-            && match (&self.test, &other.test) {
-                (HeaderTest::Absent, HeaderTest::Absent)
-                | (HeaderTest::Present, HeaderTest::Present | HeaderTest::Like(_)) => true,
-                (HeaderTest::Like(wide), HeaderTest::Like(narrow)) => {
-                    all(wide, narrow, Glob::covers)
+            && match (&self.condition, &other.condition) {
+                (HeaderCondition::Absent, HeaderCondition::Absent)
+                | (
+                    HeaderCondition::Present,
+                    HeaderCondition::Present | HeaderCondition::Matches(_),
+                ) => true,
+                (HeaderCondition::Matches(wide), HeaderCondition::Matches(narrow)) => {
+                    covers_all(wide, narrow, Glob::covers)
                 }
-                (HeaderTest::Like(_), HeaderTest::Present)
-                | (HeaderTest::Present | HeaderTest::Like(_), HeaderTest::Absent)
-                | (HeaderTest::Absent, HeaderTest::Present | HeaderTest::Like(_)) => false,
+                (HeaderCondition::Matches(_), HeaderCondition::Present)
+                | (
+                    HeaderCondition::Present | HeaderCondition::Matches(_),
+                    HeaderCondition::Absent,
+                )
+                | (
+                    HeaderCondition::Absent,
+                    HeaderCondition::Present | HeaderCondition::Matches(_),
+                ) => false,
             }
     }
 
-    fn holds(&self, asked: &Asked<'_>) -> bool {
-        let mut values = asked.headers().get_all(&self.name).iter();
-        match &self.test {
-            HeaderTest::Present => values.next().is_some(),
-            HeaderTest::Absent => values.next().is_none(),
-            HeaderTest::Like(globs) => {
+    fn matches(&self, view: &RequestView<'_>) -> bool {
+        let mut values = view.headers().get_all(&self.name).iter();
+        match &self.condition {
+            HeaderCondition::Present => values.next().is_some(),
+            HeaderCondition::Absent => values.next().is_none(),
+            HeaderCondition::Matches(globs) => {
                 values.any(|value| globs.iter().any(|glob| glob.matches(value.as_bytes())))
             }
         }
@@ -188,12 +202,12 @@ impl HeaderMatch {
 }
 
 impl HostPattern {
-    /// Whether a host is like it: a name without a port.
+    /// Whether it matches a host, a name without a port.
     pub fn matches(&self, host: &str) -> bool {
         self.0.matches(host.to_ascii_lowercase().as_bytes())
     }
 
-    /// Whether every host that is like another is like it.
+    /// Whether it matches every host that another one matches.
     pub fn covers(&self, other: &HostPattern) -> bool {
         self.0.covers(&other.0)
     }
@@ -210,15 +224,15 @@ impl FromStr for HostPattern {
                 "api.example.com or *.example.com",
             ))
         };
-        let (below, name) = match text.strip_prefix("*.") {
+        let (subdomains, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
             None => (false, text),
         };
-        // An IPv6 address has colons of its own, within brackets.
+        // The colons of an IPv6 address are inside brackets.
         let address = name
             .strip_prefix('[')
             .and_then(|name| name.strip_suffix(']'))
-            .filter(|_| !below);
+            .filter(|_| !subdomains);
         let is_address = address.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if name.is_empty() || name.starts_with('.') {
@@ -237,7 +251,7 @@ impl FromStr for HostPattern {
             return wrong("is longer than 253 characters");
         }
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        Ok(HostPattern(match below {
+        Ok(HostPattern(match subdomains {
             true => Glob::around([], format!(".{name}")),
             false => Glob::literal(name),
         }))
@@ -255,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_a_name_and_nothing_else() {
+    fn a_host_pattern_is_a_name_without_port_or_scheme() {
         for (text, shown) in [
             ("example.com", "example.com"),
             ("Example.COM", "example.com"),
@@ -289,10 +303,10 @@ mod tests {
         ] {
             assert!(wrong.parse::<HostPattern>().is_err(), "{wrong}");
         }
-        let below: HostPattern = "*.example.com".parse().unwrap();
-        assert!(below.matches("A.example.com") && !below.matches("example.com"));
-        assert!(below.covers(&"a.example.com".parse().unwrap()));
-        assert!(below.covers(&"*.a.example.com".parse().unwrap()));
-        assert!(!below.covers(&"example.com".parse().unwrap()));
+        let subdomains: HostPattern = "*.example.com".parse().unwrap();
+        assert!(subdomains.matches("A.example.com") && !subdomains.matches("example.com"));
+        assert!(subdomains.covers(&"a.example.com".parse().unwrap()));
+        assert!(subdomains.covers(&"*.a.example.com".parse().unwrap()));
+        assert!(!subdomains.covers(&"example.com".parse().unwrap()));
     }
 }

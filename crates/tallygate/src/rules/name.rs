@@ -1,4 +1,4 @@
-//! What rules, limits and tiers are called. Knows nothing of what is called so.
+//! The names of rules, limits and tiers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::TextError;
 
 /// The most characters of a name.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 const EXAMPLE: &str = "login-by-ip";
 
 /// A name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`.
@@ -15,6 +15,11 @@ const EXAMPLE: &str = "login-by-ip";
 pub struct Name(Arc<str>);
 
 impl Name {
+    /// A name of a rule that is written in Rust, which may be any text.
+    pub(super) fn unchecked(text: &str) -> Self {
+        Name(text.into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -25,15 +30,15 @@ impl FromStr for Name {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = |why| Err(TextError::new(text, why, EXAMPLE));
-        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
+        let wrong = |reason| Err(TextError::new(text, reason, EXAMPLE));
+        let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
         if text.is_empty() {
             return wrong("is no name");
         }
-        if !text.bytes().all(fits) {
+        if !text.bytes().all(is_allowed) {
             return wrong("has characters other than a-z, 0-9, `.`, `_` and `-`");
         }
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return wrong("is longer than 64 characters");
         }
         Ok(Name(text.into()))
@@ -57,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_no_space_and_an_end() {
+    fn a_name_has_a_limited_alphabet_and_length() {
         assert_eq!("a.b_c-9".parse::<Name>().unwrap().as_str(), "a.b_c-9");
         assert!("x".repeat(64).parse::<Name>().is_ok());
         for wrong in ["", "a b", "A", "é", "a/b", "a\n", &"x".repeat(65)] {

@@ -1,47 +1,45 @@
-//! Rules that are bound to meet in one request, and whether it has room for their limits. Knows
-//! which matches cover others; knows nothing of requests.
+//! Whether rules that match the same request have too many limits together.
 
-use crate::MAX_LIMITS;
+use super::{Matcher, Quotas, Rule, RuleLimits, RuleSet};
+use crate::request::MAX_LIMITS;
 
-use super::{Limits, Match, Quotas, Rule, RuleSet};
-
-/// How many patterns are compared with one another at most: it takes time, and a request without
-/// room is stopped all the same.
-const MOST_COMPARED: usize = 4_000_000;
+/// The most pairs of patterns that are compared. Beyond it the check is skipped: a request with too
+/// many limits is refused anyway.
+const MAX_COMPARISONS: usize = 4_000_000;
 
 impl RuleSet {
-    /// The first rule that no request it is about has room for, whatever tier a client is in.
-    pub(super) fn without_room(&self) -> Option<usize> {
-        self.crowded(|limits| sizes(limits).min().unwrap_or(0))
+    /// The first rule whose limits never fit in a request, whatever the tiers.
+    pub(super) fn always_too_many_limits(&self) -> Option<usize> {
+        self.too_many_limits(|limits| sizes(limits).min().unwrap_or(0))
     }
 
-    /// The first rule that a request may have no room for, if clients are in the tiers with the
+    /// The first rule whose limits may not fit in a request, if clients are in the tiers with the
     /// most limits.
-    pub fn short_of_room(&self) -> Option<usize> {
-        self.crowded(|limits| sizes(limits).max().unwrap_or(0))
+    pub fn maybe_too_many_limits(&self) -> Option<usize> {
+        self.too_many_limits(|limits| sizes(limits).max().unwrap_or(0))
     }
 
-    fn crowded(&self, size: impl Fn(&Limits) -> usize) -> Option<usize> {
+    fn too_many_limits(&self, size: impl Fn(&RuleLimits) -> usize) -> Option<usize> {
         let enforced = |(_, rule): &(usize, &Rule)| rule.enabled && !rule.shadow;
         let rules: Vec<_> = self.rules.iter().enumerate().filter(enforced).collect();
         let all = rules.iter().map(|(_, rule)| size(&rule.limits));
         if all.sum::<usize>() <= MAX_LIMITS {
             return None;
         }
-        let mut compared = 0;
-        for narrow in rules.iter().flat_map(|(_, rule)| each_path(&rule.when)) {
+        let mut comparisons = 0;
+        for narrow in rules.iter().flat_map(|(_, rule)| each_path(&rule.matcher)) {
             let mut limits = 0;
-            for (number, rule) in &rules {
-                compared += weight(&rule.when) * weight(&narrow);
-                if compared > MOST_COMPARED {
+            for (index, rule) in &rules {
+                comparisons += weight(&rule.matcher) * weight(&narrow);
+                if comparisons > MAX_COMPARISONS {
                     return None;
                 }
-                if !rule.when.covers(&narrow) {
+                if !rule.matcher.covers(&narrow) {
                     continue;
                 }
                 limits += size(&rule.limits);
                 if limits > MAX_LIMITS {
-                    return Some(*number);
+                    return Some(*index);
                 }
                 if rule.stop {
                     break;
@@ -52,36 +50,36 @@ impl RuleSet {
     }
 }
 
-fn sizes(limits: &Limits) -> impl Iterator<Item = usize> {
+fn sizes(limits: &RuleLimits) -> impl Iterator<Item = usize> {
     let lists: Vec<&Quotas> = match limits {
-        Limits::Same(quotas) => vec![quotas],
-        Limits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
+        RuleLimits::Same(quotas) => vec![quotas],
+        RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
     };
     lists.into_iter().map(Quotas::len)
 }
 
-/// A match for each path of one, which more may cover than all of them together.
-fn each_path(when: &Match) -> Vec<Match> {
-    if when.paths.is_empty() {
-        return vec![when.clone()];
+/// A matcher for each path, which more rules may cover than all paths together.
+fn each_path(matcher: &Matcher) -> Vec<Matcher> {
+    let mut any_path = matcher.clone();
+    let paths = std::mem::take(&mut any_path.paths);
+    if paths.is_empty() {
+        return vec![any_path];
     }
-    let alone = |path| Match {
-        methods: when.methods.clone(),
-        hosts: when.hosts.clone(),
+    let single = |path| Matcher {
         paths: vec![path],
-        headers: when.headers.clone(),
-        grpc: when.grpc.clone(),
+        ..any_path.clone()
     };
-    when.paths.iter().cloned().map(alone).collect()
+    paths.into_iter().map(single).collect()
 }
 
-fn weight(when: &Match) -> usize {
-    let Match {
+fn weight(matcher: &Matcher) -> usize {
+    let Matcher {
         methods,
         hosts,
         paths,
         headers,
         grpc,
-    } = when;
+        custom: _,
+    } = matcher;
     1 + methods.len() + hosts.len() + paths.len() + headers.len() + grpc.len()
 }

@@ -1,60 +1,58 @@
-//! Lists of clients, and what holds for some of them instead of a rule. Knows nothing of how a
-//! client is found.
+//! Lists of clients, and overrides for some of them.
 
 use std::fmt;
 
+use super::{Name, Quotas};
 use crate::http::Network;
 
-use super::{Name, Quotas};
-
-/// One on a list.
+/// An entry of a list of clients.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
-    /// All clients of a network, whatever the rule's key. An IPv6 address counts in full, however
-    /// clients are grouped.
+pub enum ListEntry {
+    /// All clients of a network, whatever the rule's key. It is compared with the full IPv6
+    /// address, not with the client's prefix.
     Network(Network),
     /// A key.
     Key(KeyText),
 }
 
-/// A key as it is written in a list: the text of each part of a rule's key, in order.
+/// A key in a list: the text of each part of the rule's key, in order.
 ///
-/// It stands for what those parts themselves say, never for what is found in their place (`or`):
-/// a client who writes an address into a header is not that address. A list with another number
-/// of parts than the rule's key stands for nobody.
+/// It stands for values of the first source of each part, never for those of the others: a client
+/// that sends an address in a header is not that address. A text with another number of parts than
+/// the rule's key stands for no client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyText(Vec<String>);
 
-/// What holds for some instead of a rule, or of all rules. Goes before the rule's own lists.
+/// What applies to some clients instead of a rule. Takes precedence over the rule's lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// The rule; none: all.
+    /// The name of the rule, or `None` for all rules.
     pub rule: Option<Name>,
-    /// For whom.
-    pub who: Entry,
-    /// What holds.
-    pub instead: Instead,
+    /// The clients.
+    pub client: ListEntry,
+    /// What applies to them.
+    pub action: OverrideAction,
 }
 
-/// What holds instead of a rule.
+/// What an override does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Instead {
-    /// Other quotas. Those of one name with the rule's, which is one behaviour and period unless
-    /// named, keep its counts.
+pub enum OverrideAction {
+    /// Replaces the quotas. Those that have the same name as one of the rule's keep its counts. By
+    /// default the name is the behaviour and the period.
     Limits(Quotas),
     /// The rule does not apply.
     Allow,
-    /// The request is turned away.
+    /// The request is refused.
     Deny,
 }
 
 impl KeyText {
-    /// A key of parts.
+    /// Returns a key with these parts.
     pub fn new(parts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         KeyText(parts.into_iter().map(Into::into).collect())
     }
 
-    /// How many parts it has.
+    /// The number of parts.
     pub fn parts(&self) -> usize {
         self.0.len()
     }
@@ -66,7 +64,7 @@ impl KeyText {
 }
 
 impl fmt::Debug for KeyText {
-    /// Keys are secrets: only their number is told.
+    /// Keys are secrets: prints only the number of parts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyText({} parts)", self.0.len())
     }

@@ -1,13 +1,13 @@
-//! Paths and the patterns they are compared with. Knows nothing of hosts and queries.
+//! Paths and path patterns.
 //!
-//! A path is read as RFC 3986 has it:
-//! - it is cut at every `/`; after that, each segment is percent-decoded once. `%2F` is a slash
-//!   *within* a segment and does not separate; a `%` without two hex digits stays as it is;
+//! A path is parsed as RFC 3986 defines it:
+//! - it is split at every `/`; then each segment is percent-decoded once. `%2F` is a slash *within*
+//!   a segment; a `%` without two hex digits is kept;
 //! - `.` and `..` segments, encoded or not, are resolved (section 5.2.4);
-//! - empty segments do not count: `//login` and `/login/` are `/login`;
-//! - upper and lower case differ.
+//! - empty segments are removed: `//login` and `/login/` are `/login`;
+//! - it is case-sensitive.
 //!
-//! Servers that read it otherwise are for `reading.rs`.
+//! `path_variants.rs` covers servers that parse it differently.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,12 +15,12 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::path_variants::Habits;
+use super::path_variants::ParseOptions;
 use super::{Glob, TextError};
 
 const EXAMPLE: &str = "/users/{id}/files/**";
 /// The most bytes of a pattern.
-const LONGEST: usize = 1024;
+const MAX_LENGTH: usize = 1024;
 
 /// A pattern for paths, such as `/users/{id}/files/**`.
 ///
@@ -28,11 +28,11 @@ const LONGEST: usize = 1024;
 /// |---|---|
 /// | `users` | itself |
 /// | `*` | any one segment |
-/// | `v*`, `*.json`, `a*z` | one segment that begins and ends so |
-/// | `{id}` | any one segment, and remembers it |
-/// | `**`, at the end only | any number of segments, none included |
+/// | `v*`, `*.json`, `a*z` | one segment with that prefix and suffix |
+/// | `{id}` | any one segment, as a parameter |
+/// | `**`, at the end only | any number of segments, including none |
 ///
-/// Comparing is one pass over the path: there is nothing to try twice.
+/// Matching is one pass over the path, without backtracking.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
@@ -43,34 +43,34 @@ pub struct PathPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    Like(Glob),
+    Glob(Glob),
     Parameter(String),
 }
 
-/// A path, cut into segments and decoded.
+/// A path, split into segments and decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
 
 impl<'a> Path<'a> {
-    /// Cuts a path into segments and decodes them.
+    /// Splits a path into segments and decodes them.
     pub fn new(path: &'a str) -> Self {
-        Path::read(path, Habits::default())
+        Path::parse(path, ParseOptions::default())
     }
 
-    /// Reads a path as a server of some habits does.
-    pub(super) fn read(path: &'a str, habits: Habits) -> Self {
+    /// Parses a path as a server with these options does.
+    pub(super) fn parse(path: &'a str, options: ParseOptions) -> Self {
         let mut segments = SmallVec::<[Cow<'a, [u8]>; 8]>::new();
         let mut rest = path.strip_prefix('/').unwrap_or(path).as_bytes();
         loop {
-            let cut = habits.cut(rest);
-            let segment = habits.segment(&rest[..cut.map_or(rest.len(), |(end, _)| end)]);
+            let split = options.split(rest);
+            let segment = options.segment(&rest[..split.map_or(rest.len(), |(end, _)| end)]);
             match &*segment {
                 b"." => {}
                 b".." => drop(segments.pop()),
-                b"" if habits.merges => {}
+                b"" if options.merges_slashes => {}
                 _ => segments.push(segment),
             }
-            match cut {
+            match split {
                 Some((_, next)) => rest = &rest[next..],
                 None => break,
             }
@@ -79,13 +79,13 @@ impl<'a> Path<'a> {
         Path(segments)
     }
 
-    /// The segments, decoded; none is empty.
+    /// The segments, decoded and not empty.
     pub fn segments(&self) -> &[Cow<'a, [u8]>] {
         &self.0
     }
 }
 
-/// Percent-decodes once; what is no encoding stays.
+/// Percent-decodes once; an invalid encoding is kept.
 pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr::memchr(b'%', bytes) else {
         return Cow::Borrowed(bytes);
@@ -114,7 +114,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
 }
 
 impl PathPattern {
-    /// Whether a path is like it.
+    /// Whether it matches a path.
     pub fn matches(&self, path: &Path<'_>) -> bool {
         let segments = path.segments();
         let enough = match self.open {
@@ -127,12 +127,12 @@ impl PathPattern {
                 .iter()
                 .zip(segments)
                 .all(|(pattern, segment)| match pattern {
-                    Segment::Like(glob) => glob.matches(segment),
+                    Segment::Glob(glob) => glob.matches(segment),
                     Segment::Parameter(_) => true,
                 })
     }
 
-    /// What a path that is like it has in a parameter's place, decoded.
+    /// The value of a parameter in a path that matches, decoded.
     pub fn parameter<'p>(&self, name: &str, path: &'p Path<'_>) -> Option<&'p [u8]> {
         let at = self
             .parameters()
@@ -140,7 +140,7 @@ impl PathPattern {
         path.segments().get(at).map(|segment| &**segment)
     }
 
-    /// The names of its parameters, in order.
+    /// The names of the parameters, in order.
     pub fn parameter_names(&self) -> impl Iterator<Item = &str> {
         self.parameters().flatten()
     }
@@ -148,7 +148,7 @@ impl PathPattern {
     fn parameters(&self) -> impl Iterator<Item = Option<&str>> {
         self.segments.iter().map(|segment| match segment {
             Segment::Parameter(name) => Some(name.as_str()),
-            Segment::Like(_) => None,
+            Segment::Glob(_) => None,
         })
     }
 
@@ -157,7 +157,7 @@ impl PathPattern {
         &self.text
     }
 
-    /// Whether every path that is like another pattern is like this one.
+    /// Whether it matches every path that another one matches.
     pub fn covers(&self, other: &PathPattern) -> bool {
         let (own, others) = (self.segments.len(), other.segments.len());
         let long_enough = match (self.open, other.open) {
@@ -172,8 +172,8 @@ impl PathPattern {
                 .zip(&other.segments)
                 .all(|pair| match pair {
                     (Segment::Parameter(_), _) => true,
-                    (Segment::Like(glob), Segment::Like(other)) => glob.covers(other),
-                    (Segment::Like(glob), Segment::Parameter(_)) => glob.is_any(),
+                    (Segment::Glob(glob), Segment::Glob(other)) => glob.covers(other),
+                    (Segment::Glob(glob), Segment::Parameter(_)) => glob.is_any(),
                 })
     }
 }
@@ -182,8 +182,8 @@ impl FromStr for PathPattern {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = |why| TextError::new(text, why, EXAMPLE);
-        if text.len() > LONGEST {
+        let wrong = |reason| TextError::new(text, reason, EXAMPLE);
+        if text.len() > MAX_LENGTH {
             return Err(wrong("is longer than 1024 bytes"));
         }
         let inside = text
@@ -197,7 +197,7 @@ impl FromStr for PathPattern {
             segments: Vec::new(),
             open: false,
         };
-        // A slash at the end makes no difference, as in a path.
+        // A trailing slash is ignored, as in a path.
         let inside = inside.strip_suffix('/').unwrap_or(inside);
         if inside.is_empty() && text != "//" {
             return Ok(pattern);
@@ -210,7 +210,7 @@ impl FromStr for PathPattern {
                 pattern.open = true;
                 continue;
             }
-            let segment = Segment::read(segment).map_err(wrong)?;
+            let segment = Segment::parse(segment).map_err(wrong)?;
             if let Segment::Parameter(name) = &segment
                 && pattern.parameter_names().any(|other| other == name)
             {
@@ -223,7 +223,7 @@ impl FromStr for PathPattern {
 }
 
 impl Segment {
-    fn read(text: &str) -> Result<Self, &'static str> {
+    fn parse(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() {
             return Err("has an empty segment");
         }
@@ -237,11 +237,11 @@ impl Segment {
         }
         let literal = |text: &str| {
             let percents = text.match_indices('%');
-            let fits = |at: usize| {
+            let is_valid = |at: usize| {
                 let digits = text.as_bytes().get(at + 1..at + 3);
                 digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
             };
-            match percents.map(|(at, _)| at).all(fits) {
+            match percents.map(|(at, _)| at).all(is_valid) {
                 true => Ok(decoded(text.as_bytes()).into_owned()),
                 false => Err("has a `%` without two hex digits"),
             }
@@ -256,7 +256,7 @@ impl Segment {
         if glob == Glob::literal(".") || glob == Glob::literal("..") {
             return Err("has a `.` or `..` segment, which no path has after it is resolved");
         }
-        Ok(Segment::Like(glob))
+        Ok(Segment::Glob(glob))
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_its_segments_decoded_and_resolved() {
+    fn a_path_is_split_decoded_and_resolved() {
         let cases: [(&str, &[&str]); 27] = [
             ("", &[]),
             ("/", &[]),
@@ -307,7 +307,7 @@ mod tests {
             ("/a/..", &[]),
             ("/a/./b/.", &["a", "b"]),
             ("/a/b/../c", &["a", "c"]),
-            // As RFC 3986 has it, an empty segment is one to step back over.
+            // By RFC 3986, `..` removes an empty segment.
             ("/a//../b", &["a", "b"]),
             ("/a/...", &["a", "..."]),
             ("/a/.b", &["a", ".b"]),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_the_segment_in_its_place() {
+    fn a_parameter_is_the_segment_at_its_position() {
         let files = pattern("/users/{id}/files/{name}/**");
         let path = Path::new("/users/%61nn/files/x%2Fy/z");
         assert_eq!(files.parameter("id", &path), Some(&b"ann"[..]));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_means_nothing_is_refused() {
+    fn invalid_patterns_are_rejected() {
         for wrong in [
             "", "a", "*", "**", "//", "/a//b", "/./a", "/a/..", "/%2e%2E", "/a/**/b", "/a**",
             "/**a", "/a*b*", "/{", "/}", "/{}", "/{a}b", "/a{b}", "/{a b}", "/{a}/{a}", "/a?x=1",
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_compared_in_one_pass() {
+    fn a_long_path_is_matched_in_one_pass() {
         let pattern = pattern(&"/*a".repeat(300));
         let path = format!("/{}", "a".repeat(60_000)).repeat(2);
         assert!(!pattern.matches(&Path::new(&path)));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_matches_all_that_the_other_does() {
+    fn a_pattern_matches_all_paths_of_a_pattern_it_covers() {
         let patterns = [
             "/",
             "/**",

@@ -1,8 +1,8 @@
-//! The ways in which servers read one path. Knows nothing of rules and patterns.
+//! The different results of parsing one path.
 //!
-//! Servers differ where a path is odd, and nobody can tell here which kind is behind. Some put
-//! slashes together before they resolve `..`, some take `%2F`, `\` and `%5C` for slashes, some cut
-//! `;` and what follows from every segment. Any of them may do several of these.
+//! Servers differ in unusual paths, and which kind the application is, is unknown. Some merge
+//! slashes before they resolve `..`, some treat `%2F`, `\` and `%5C` as slashes, some strip `;` and
+//! what follows from every segment. A server may do several of these.
 
 use std::borrow::Cow;
 
@@ -11,80 +11,80 @@ use smallvec::SmallVec;
 use super::Path;
 use super::path::decoded;
 
-/// All readings of a path: the plain one first, then those that differ from it.
+/// All variants of a path: the standard one first, then those that differ from it.
 #[derive(Clone, Debug)]
-pub(super) struct Readings<'a>(SmallVec<[Path<'a>; 1]>);
+pub(super) struct PathVariants<'a>(SmallVec<[Path<'a>; 1]>);
 
-/// What a server does beyond RFC 3986.
+/// What a server does besides RFC 3986.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Habits {
-    /// Puts slashes together before it resolves `..`.
-    pub(super) merges: bool,
-    /// Takes `%2F`, `\` and `%5C` for slashes.
-    pub(super) more_slashes: bool,
-    /// Cuts `;` and what follows from every segment.
-    pub(super) cuts_parameters: bool,
+pub(super) struct ParseOptions {
+    /// Merges slashes before it resolves `..`.
+    pub(super) merges_slashes: bool,
+    /// Treats `%2F`, `\` and `%5C` as slashes.
+    pub(super) extra_slashes: bool,
+    /// Strips `;` and what follows from every segment.
+    pub(super) strips_parameters: bool,
 }
 
-impl<'a> Readings<'a> {
+impl<'a> PathVariants<'a> {
     pub(super) fn new(path: &'a str) -> Self {
         let bytes = path.as_bytes();
-        let mut readings = Readings(SmallVec::from_iter([Path::new(path)]));
-        let slashes = has_more_slashes(bytes);
+        let mut variants = PathVariants(SmallVec::from_iter([Path::new(path)]));
+        let slashes = has_extra_slashes(bytes);
         let parameters = memchr::memchr(b';', bytes).is_some();
-        // What the others make of a path may have empty segments where the path has none.
+        // Other variants may have empty segments where the path has none.
         let empty = slashes || parameters || memchr::memmem::find(bytes, b"//").is_some();
         if !empty {
-            return readings;
+            return variants;
         }
         let either = |is: bool| [false, true].into_iter().take(1 + usize::from(is));
-        for more_slashes in either(slashes) {
-            for cuts_parameters in either(parameters) {
-                for merges in [false, true] {
-                    readings.add(Path::read(
+        for extra_slashes in either(slashes) {
+            for strips_parameters in either(parameters) {
+                for merges_slashes in [false, true] {
+                    variants.add(Path::parse(
                         path,
-                        Habits {
-                            merges,
-                            more_slashes,
-                            cuts_parameters,
+                        ParseOptions {
+                            merges_slashes,
+                            extra_slashes,
+                            strips_parameters,
                         },
                     ));
                 }
             }
         }
-        readings
+        variants
     }
 
-    fn add(&mut self, reading: Path<'a>) {
-        if !self.0.contains(&reading) {
-            self.0.push(reading);
+    fn add(&mut self, variant: Path<'a>) {
+        if !self.0.contains(&variant) {
+            self.0.push(variant);
         }
     }
 
-    /// The plain reading.
-    pub(super) fn plain(&self) -> &Path<'a> {
+    /// The variant of RFC 3986.
+    pub(super) fn standard(&self) -> &Path<'a> {
         &self.0[0]
     }
 
-    /// All of them; the plain one is the first.
+    /// All variants, the standard one first.
     pub(super) fn all(&self) -> &[Path<'a>] {
         &self.0
     }
 }
 
-impl Habits {
-    /// Where a segment ends and the next one begins, or none.
-    pub(super) fn cut(self, rest: &[u8]) -> Option<(usize, usize)> {
-        if !self.more_slashes {
+impl ParseOptions {
+    /// The end of a segment and the start of the next one.
+    pub(super) fn split(self, rest: &[u8]) -> Option<(usize, usize)> {
+        if !self.extra_slashes {
             return memchr::memchr(b'/', rest).map(|end| (end, end + 1));
         }
         let slash = |end: usize| slash_at(&rest[end..]).map(|length| (end, end + length));
         memchr::memchr3_iter(b'/', b'\\', b'%', rest).find_map(slash)
     }
 
-    /// A segment as such a server takes it.
+    /// A segment as such a server decodes it.
     pub(super) fn segment(self, segment: &[u8]) -> Cow<'_, [u8]> {
-        let end = match self.cuts_parameters {
+        let end = match self.strips_parameters {
             true => memchr::memchr(b';', segment),
             false => None,
         };
@@ -92,7 +92,7 @@ impl Habits {
     }
 }
 
-/// The length of a slash at the beginning of a text, however it is written.
+/// The length of a slash at the start of a text, in any spelling.
 fn slash_at(text: &[u8]) -> Option<usize> {
     match text {
         [b'/' | b'\\', ..] => Some(1),
@@ -101,7 +101,7 @@ fn slash_at(text: &[u8]) -> Option<usize> {
     }
 }
 
-fn has_more_slashes(path: &[u8]) -> bool {
+fn has_extra_slashes(path: &[u8]) -> bool {
     let mut odd = memchr::memchr2_iter(b'\\', b'%', path);
     odd.any(|at| slash_at(&path[at..]).is_some())
 }
@@ -110,32 +110,32 @@ fn has_more_slashes(path: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn readings(path: &str) -> Vec<String> {
-        let readings = Readings::new(path);
-        assert_eq!(readings.plain(), &Path::new(path));
+    fn variants(path: &str) -> Vec<String> {
+        let variants = PathVariants::new(path);
+        assert_eq!(variants.standard(), &Path::new(path));
         let text = |path: &Path<'_>| {
             let segments = path.segments().iter();
             let segments = segments.map(|segment| String::from_utf8_lossy(segment).into_owned());
             segments.collect::<Vec<_>>().join(" ")
         };
-        readings.all().iter().map(text).collect()
+        variants.all().iter().map(text).collect()
     }
 
     #[test]
-    fn a_path_that_is_not_odd_is_read_in_one_way() {
-        for (path, reading) in [
+    fn a_usual_path_has_one_variant() {
+        for (path, variant) in [
             ("/", ""),
             ("/a/b/../c", "a c"),
             ("//a//b/", "a b"),
             ("/%6Cogin/%25", "login %"),
             ("/100%", "100%"),
         ] {
-            assert_eq!(readings(path), [reading], "{path}");
+            assert_eq!(variants(path), [variant], "{path}");
         }
     }
 
     #[test]
-    fn an_odd_path_is_read_in_every_way() {
+    fn an_unusual_path_has_several_variants() {
         let cases: [(&str, &[&str]); 8] = [
             ("/x//../login", &["x login", "login"]),
             ("/login;a=b", &["login;a=b", "login"]),
@@ -156,7 +156,7 @@ mod tests {
             ),
         ];
         for (path, expected) in cases {
-            let mut found = readings(path);
+            let mut found = variants(path);
             let mut expected = expected.to_vec();
             assert_eq!(found[0], expected[0], "{path}");
             found.sort();
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn there_are_eight_readings_at_most() {
+    fn there_are_at_most_eight_variants() {
         let path = "/a;b//..%2F../%5c..;c/d".repeat(1_000);
-        assert!(readings(&path).len() <= 8);
+        assert!(variants(&path).len() <= 8);
     }
 }

@@ -1,44 +1,44 @@
-//! The quotas of a rule or tier, and the names their counters go by. Knows nothing of who is
-//! limited.
+//! The quotas of a rule or tier, and the names of their limits.
 
 use std::fmt;
 
-use crate::{MAX_LIMITS, Quota};
+use tallygate_core::Quota;
 
 use super::Name;
+use crate::request::MAX_LIMITS;
 
-/// One or several quotas that a request has to fit all, told apart by name.
+/// Quotas with different names, at least one. A request has to fit all of them.
 ///
-/// A counter is known by its key and its limit's name, which is the rule's name, a space, and the
-/// quota's: the one given, or the behaviour and the period. So no two rules share a counter, and a
-/// changed limit keeps its counts.
+/// A counter is identified by its key and the name of its limit: the rule's name, a space, and the
+/// quota's name, which by default is its behaviour and period. So no two rules share a counter, and
+/// a changed limit keeps its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas(Vec<(Option<Name>, Quota)>);
 
-/// Quotas that cannot go together.
+/// Why quotas cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuotasError {
     /// There is none.
     Empty,
     /// There are more than [`MAX_LIMITS`].
     TooMany {
-        /// How many.
+        /// Their number.
         number: usize,
     },
-    /// Two have one name, so that they would be one counter.
+    /// Two have the same name, so that they would share a counter.
     SameName {
         /// The name.
         name: String,
-        /// Which one has it too, counted from 0.
+        /// The index of the second one.
         index: usize,
     },
 }
 
 impl Quotas {
-    /// Puts quotas together, each under its name if it was given one.
+    /// Combines quotas, each with an optional name.
     ///
     /// # Errors
-    /// When there is none, or too many, or two are of one name.
+    /// When there is none, there are too many, or two have the same name.
     pub fn new(quotas: Vec<(Option<Name>, Quota)>) -> Result<Self, QuotasError> {
         let number = quotas.len();
         if number == 0 {
@@ -47,7 +47,7 @@ impl Quotas {
         if number > MAX_LIMITS {
             return Err(QuotasError::TooMany { number });
         }
-        let names: Vec<String> = quotas.iter().map(own_name).collect();
+        let names: Vec<String> = quotas.iter().map(name_of).collect();
         for (index, name) in names.iter().enumerate() {
             if names[..index].contains(name) {
                 let name = name.clone();
@@ -57,28 +57,49 @@ impl Quotas {
         Ok(Quotas(quotas))
     }
 
-    /// The quotas and the names they were given, in order; at least one.
+    /// The quotas and the names they were given, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Option<&Name>, &Quota)> {
         self.0.iter().map(|(name, quota)| (name.as_ref(), quota))
     }
 
-    /// How many; at least one.
+    /// The number of quotas, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The quotas under the names that a rule's counters go by.
+    /// The quotas and the names of their limits under a rule.
     pub fn under(&self, rule: &Name) -> impl Iterator<Item = (String, &Quota)> {
-        let name = move |named| format!("{rule} {}", own_name(named));
+        let name = move |named| format!("{rule} {}", name_of(named));
         self.0.iter().map(move |named| (name(named), &named.1))
+    }
+
+    /// Adds a quota. If its default name is taken, it gets a number: `… 2`.
+    ///
+    /// # Panics
+    /// When there are more than [`MAX_LIMITS`].
+    pub(super) fn push(&mut self, quota: Quota) {
+        let name = quota.default_name();
+        let same = self.0.iter().filter(|(_, own)| own.default_name() == name);
+        let name = match same.count() {
+            0 => None,
+            taken => Some(Name::unchecked(&format!("{name} {}", taken + 1))),
+        };
+        self.0.push((name, quota));
+        assert!(self.0.len() <= MAX_LIMITS, "more than {MAX_LIMITS} quotas");
     }
 }
 
-fn own_name((name, quota): &(Option<Name>, Quota)) -> String {
+impl From<Quota> for Quotas {
+    fn from(quota: Quota) -> Self {
+        Quotas(vec![(None, quota)])
+    }
+}
+
+fn name_of((name, quota): &(Option<Name>, Quota)) -> String {
     match name {
         Some(name) => name.to_string(),
-        // It has a `/`, which no given name has.
+        // It contains a `/`, which no valid name does.
         None => quota.default_name(),
     }
 }

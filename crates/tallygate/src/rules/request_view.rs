@@ -1,63 +1,38 @@
-//! A request as rules look at it: each thing worked out once, when it is first asked for. Knows
-//! heads and client addresses; knows nothing of rules.
+//! A request as rules see it. Paths, hosts and the client's address are computed once, on demand.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use crate::http::{ClientAddress, Head};
-use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Method};
+use ::http::header::HOST;
+use ::http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
 
-use super::path_variants::Readings;
+use super::path_variants::PathVariants;
+use crate::http::{ClientAddress, Head};
 
-/// A request before rules.
-pub(super) struct Asked<'h> {
+/// A request that rules are evaluated for.
+pub(super) struct RequestView<'h> {
     head: &'h Head<'h>,
-    client: &'h Client,
-    paths: OnceCell<Readings<'h>>,
+    client: &'h ClientAddress,
+    paths: OnceCell<PathVariants<'h>>,
     hosts: OnceCell<SmallVec<[Cow<'h, [u8]>; 1]>>,
-    grouped: OnceCell<Option<IpAddr>>,
-    exact: OnceCell<Option<IpAddr>>,
+    client_ip: OnceCell<Option<IpAddr>>,
 }
 
-/// How clients are told apart.
-#[derive(Debug)]
-pub(super) struct Client {
-    grouped: ClientAddress,
-    exact: ClientAddress,
-}
-
-impl Client {
-    pub(super) fn new(address: ClientAddress) -> Self {
-        Client {
-            exact: address.clone().ipv6_prefix(128),
-            grouped: address,
-        }
-    }
-
-    pub(super) fn address(&self) -> &ClientAddress {
-        &self.grouped
-    }
-
-    /// The one address that stands for all of a client's.
-    pub(super) fn group(&self, ip: IpAddr) -> IpAddr {
-        // Where nobody forwards, the client is the peer.
-        self.grouped.of(ip, &HeaderMap::new())
-    }
-}
-
-impl<'h> Asked<'h> {
-    pub(super) fn new(head: &'h Head<'h>, client: &'h Client) -> Self {
-        Asked {
+impl<'h> RequestView<'h> {
+    pub(super) fn new(head: &'h Head<'h>, client: &'h ClientAddress) -> Self {
+        RequestView {
             head,
             client,
             paths: OnceCell::new(),
             hosts: OnceCell::new(),
-            grouped: OnceCell::new(),
-            exact: OnceCell::new(),
+            client_ip: OnceCell::new(),
         }
+    }
+
+    pub(super) fn head(&self) -> &'h Head<'h> {
+        self.head
     }
 
     pub(super) fn method(&self) -> &'h Method {
@@ -72,14 +47,14 @@ impl<'h> Asked<'h> {
         self.head.uri().query()
     }
 
-    /// Its path, in every way that servers read it.
-    pub(super) fn paths(&self) -> &Readings<'h> {
+    /// The path, in every variant that servers read it as.
+    pub(super) fn paths(&self) -> &PathVariants<'h> {
         self.paths
-            .get_or_init(|| Readings::new(self.head.uri().path()))
+            .get_or_init(|| PathVariants::new(self.head.uri().path()))
     }
 
-    /// The hosts it names: its target's and that of every `Host` header. They ought to be one,
-    /// and applications differ in which of them they believe.
+    /// The hosts of the target and of every `Host` header. There should be one, and applications
+    /// differ in which they use.
     pub(super) fn hosts(&self) -> &[Cow<'h, [u8]>] {
         self.hosts.get_or_init(|| {
             let target = self.head.uri().host().map(str::as_bytes);
@@ -89,20 +64,17 @@ impl<'h> Asked<'h> {
         })
     }
 
-    /// The address that stands for all of the client's.
-    pub(super) fn client(&self) -> Option<IpAddr> {
-        *self.grouped.get_or_init(|| {
+    /// The client's own address.
+    pub(super) fn client_ip(&self) -> Option<IpAddr> {
+        *self.client_ip.get_or_init(|| {
             let peer = self.head.peer()?;
-            Some(self.client.grouped.of(peer, self.headers()))
+            Some(self.client.exact(peer, self.headers()))
         })
     }
 
-    /// The client's own address.
-    pub(super) fn exact_client(&self) -> Option<IpAddr> {
-        *self.exact.get_or_init(|| {
-            let peer = self.head.peer()?;
-            Some(self.client.exact.of(peer, self.headers()))
-        })
+    /// The address that stands for all of the client's.
+    pub(super) fn grouped_client_ip(&self) -> Option<IpAddr> {
+        Some(self.client.grouped(self.client_ip()?))
     }
 }
 
@@ -110,7 +82,7 @@ impl<'h> Asked<'h> {
 pub(super) fn host_name(authority: &[u8]) -> Cow<'_, [u8]> {
     let authority = authority.trim_ascii();
     let end = match authority.first() {
-        // An IPv6 address has colons of its own.
+        // The colons of an IPv6 address are inside the brackets.
         Some(b'[') => memchr::memchr(b']', authority).map(|end| end + 1),
         _ => memchr::memchr(b':', authority),
     };
@@ -128,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_host_has_no_port_and_no_case() {
-        for (written, host) in [
+        for (text, host) in [
             ("example.com", "example.com"),
             ("Example.COM:8080", "example.com"),
             ("example.com.", "example.com"),
@@ -139,11 +111,7 @@ mod tests {
             ("", ""),
             (":80", ""),
         ] {
-            assert_eq!(
-                &*host_name(written.as_bytes()),
-                host.as_bytes(),
-                "{written}"
-            );
+            assert_eq!(&*host_name(text.as_bytes()), host.as_bytes(), "{text}");
         }
     }
 }

@@ -1,53 +1,82 @@
-//! Which answers count. Knows statuses; knows nothing of limits.
+//! Which responses count.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use http::StatusCode;
+use ::http::{HeaderMap, StatusCode};
 
 use super::TextError;
+use crate::http::CountFilter;
 
 const EXAMPLE: &str = "401 or 5xx";
 
-/// Which answers count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Answers {
+/// Which responses count.
+#[derive(Clone, Default)]
+pub enum StatusFilter {
     /// All of them.
     #[default]
     All,
     /// Only these, such as the 401 of a failed login.
-    Only(Vec<Statuses>),
+    Only(Vec<StatusRange>),
     /// All but these.
-    Except(Vec<Statuses>),
+    Except(Vec<StatusRange>),
+    /// Those that a function returns true for.
+    Custom(CountFilter),
 }
 
-/// One status, such as `401`, or a class of them, such as `5xx`.
+/// One status, such as `401`, or a class, such as `5xx`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statuses {
+pub struct StatusRange {
     first: u16,
     last: u16,
 }
 
-impl Answers {
-    /// Whether an answer counts.
-    pub fn count(&self, status: StatusCode) -> bool {
-        let among = |list: &[Statuses]| list.iter().any(|statuses| statuses.contain(status));
+impl StatusFilter {
+    /// Whether a response counts.
+    pub fn counts(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        let contains = |list: &[StatusRange]| list.iter().any(|range| range.contains(status));
         match self {
-            Answers::All => true,
-            Answers::Only(list) => among(list),
-            Answers::Except(list) => !among(list),
+            StatusFilter::All => true,
+            StatusFilter::Only(list) => contains(list),
+            StatusFilter::Except(list) => !contains(list),
+            StatusFilter::Custom(filter) => filter(status, headers),
         }
     }
 }
 
-impl Statuses {
-    /// Whether a status is one of them.
-    pub fn contain(&self, status: StatusCode) -> bool {
+impl PartialEq for StatusFilter {
+    /// Compares functions by identity.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (StatusFilter::All, StatusFilter::All) => true,
+            (StatusFilter::Only(own), StatusFilter::Only(other))
+            | (StatusFilter::Except(own), StatusFilter::Except(other)) => own == other,
+            (StatusFilter::Custom(own), StatusFilter::Custom(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for StatusFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StatusFilter::All => f.write_str("All"),
+            StatusFilter::Only(list) => f.debug_tuple("Only").field(list).finish(),
+            StatusFilter::Except(list) => f.debug_tuple("Except").field(list).finish(),
+            StatusFilter::Custom(_) => f.write_str("Custom(..)"),
+        }
+    }
+}
+
+impl StatusRange {
+    /// Whether it contains a status.
+    pub fn contains(&self, status: StatusCode) -> bool {
         (self.first..=self.last).contains(&status.as_u16())
     }
 }
 
-impl FromStr for Statuses {
+impl FromStr for StatusRange {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
@@ -55,14 +84,14 @@ impl FromStr for Statuses {
         match *text.as_bytes() {
             [class @ b'1'..=b'5', b'x', b'x'] => {
                 let first = u16::from(class - b'0') * 100;
-                Ok(Statuses {
+                Ok(StatusRange {
                     first,
                     last: first + 99,
                 })
             }
             [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => {
                 let status = text.parse().map_err(|_| wrong())?;
-                Ok(Statuses {
+                Ok(StatusRange {
                     first: status,
                     last: status,
                 })
@@ -72,7 +101,7 @@ impl FromStr for Statuses {
     }
 }
 
-impl fmt::Display for Statuses {
+impl fmt::Display for StatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first == self.last {
             true => write!(f, "{}", self.first),
@@ -85,35 +114,36 @@ impl fmt::Display for Statuses {
 mod tests {
     use super::*;
 
-    fn list(texts: &[&str]) -> Vec<Statuses> {
+    fn list(texts: &[&str]) -> Vec<StatusRange> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     #[test]
-    fn only_and_except_are_each_others_opposite() {
+    fn only_and_except_are_opposites() {
         let statuses = ["401", "5xx"];
-        let only = Answers::Only(list(&statuses));
-        let except = Answers::Except(list(&statuses));
+        let only = StatusFilter::Only(list(&statuses));
+        let headers = HeaderMap::new();
+        let except = StatusFilter::Except(list(&statuses));
         for (code, among) in [(200, false), (400, false), (401, true), (402, false)]
             .into_iter()
             .chain([(499, false), (500, true), (599, true), (999, false)])
         {
             let status = StatusCode::from_u16(code).unwrap();
-            assert_eq!(only.count(status), among, "{code}");
-            assert_eq!(except.count(status), !among, "{code}");
-            assert!(Answers::All.count(status));
+            assert_eq!(only.counts(status, &headers), among, "{code}");
+            assert_eq!(except.counts(status, &headers), !among, "{code}");
+            assert!(StatusFilter::All.counts(status, &headers));
         }
     }
 
     #[test]
-    fn statuses_are_written_as_they_are_read() {
+    fn a_status_range_displays_as_it_parses() {
         for text in ["100", "401", "599", "1xx", "5xx"] {
-            assert_eq!(text.parse::<Statuses>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<StatusRange>().unwrap().to_string(), text);
         }
         for wrong in [
             "", "4", "4x", "4XX", "600", "099", "0xx", "6xx", "4000", "40 ", "4xé",
         ] {
-            assert!(wrong.parse::<Statuses>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<StatusRange>().is_err(), "{wrong:?}");
         }
     }
 }

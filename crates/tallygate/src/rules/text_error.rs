@@ -1,33 +1,33 @@
-//! What is wrong with a text of a rule. Knows nothing of where it was written.
+//! The error of a text that does not parse.
 
 use std::fmt;
 
 /// The most characters of a text that an error repeats.
-const SHOWN: usize = 60;
+const MAX_SHOWN: usize = 60;
 
-/// A text that is not what it should be.
+/// A text that does not parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     text: String,
-    why: &'static str,
+    reason: &'static str,
     example: &'static str,
 }
 
 impl TextError {
-    pub(super) fn new(text: &str, why: &'static str, example: &'static str) -> Self {
+    pub(super) fn new(text: &str, reason: &'static str, example: &'static str) -> Self {
         TextError {
-            text: text.chars().take(SHOWN).collect(),
-            why,
+            text: text.chars().take(MAX_SHOWN).collect(),
+            reason,
             example,
         }
     }
 
-    /// What is wrong, as it goes after the text: `has no name`.
-    pub fn why(&self) -> &'static str {
-        self.why
+    /// What is wrong, to be put after the text: `has no name`.
+    pub fn reason(&self) -> &'static str {
+        self.reason
     }
 
-    /// A text that is right.
+    /// A text that parses.
     pub fn example(&self) -> &'static str {
         self.example
     }
@@ -35,8 +35,12 @@ impl TextError {
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TextError { text, why, example } = self;
-        write!(f, "{text:?} {why}; write it like {example}")
+        let TextError {
+            text,
+            reason,
+            example,
+        } = self;
+        write!(f, "{text:?} {reason}; write it like {example}")
     }
 }
 

@@ -1,24 +1,25 @@
-//! How much is allowed: the same for all, or by tier. Knows nothing of requests.
+//! How much a rule allows: the same for all clients, or by tier.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use http::HeaderName;
+use ::http::HeaderName;
 
-use super::{KeyText, Name, Quotas};
+use super::{KeyText, Name, Quotas, RequestFn};
 
 /// How much a rule allows.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Limits {
-    /// The same for all.
+pub enum RuleLimits {
+    /// The same for all clients.
     Same(Quotas),
-    /// As much as the client's tier has.
+    /// By the client's tier.
     Tiered(Tiers),
 }
 
 /// Tiers, such as free and pro, each with its own quotas.
 ///
-/// Where two tiers have a quota of one name, which is one behaviour and period unless named, a
-/// client who moves from one to the other keeps the count.
+/// Quotas with the same name share a counter: a client that changes its tier keeps the count. By
+/// default the name is the behaviour and the period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
     by: TierBy,
@@ -26,25 +27,27 @@ pub struct Tiers {
     tiers: Vec<(Name, Quotas)>,
 }
 
-/// What says which tier a client is in.
+/// How the tier of a client is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TierBy {
-    /// A header with the tier's name, which whoever is in front of us has to write: a client's own
-    /// word would be its own choice.
+    /// A header with the name of the tier. The proxy in front has to set it: otherwise clients choose
+    /// their tier.
     Header(HeaderName),
-    /// Lists of keys, each with the tier they are in.
+    /// Keys, each with its tier.
     Keys(Vec<(KeyText, Name)>),
+    /// A function that returns the name of the tier.
+    Custom(RequestFn<Option<Cow<'static, str>>>),
 }
 
-/// Tiers that cannot be.
+/// Why tiers are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TiersError {
-    /// There is no tier of that name.
+    /// There is no tier with that name.
     Unknown {
         /// The name.
         name: Name,
     },
-    /// There are two of that name.
+    /// There are two with that name.
     Twice {
         /// The name.
         name: Name,
@@ -52,10 +55,10 @@ pub enum TiersError {
 }
 
 impl Tiers {
-    /// Puts tiers together; whoever is in none of them is in the default one.
+    /// Combines tiers. A client without a tier is in the default one.
     ///
     /// # Errors
-    /// When two have one name, or the default one or that of a list is not among them.
+    /// When two have the same name, or the default one or that of a key does not exist.
     pub fn new(by: TierBy, default: Name, tiers: Vec<(Name, Quotas)>) -> Result<Self, TiersError> {
         let known = |name: &Name| tiers.iter().any(|(tier, _)| tier == name);
         for (index, (name, _)) in tiers.iter().enumerate() {
@@ -64,7 +67,7 @@ impl Tiers {
             }
         }
         let listed: Vec<&Name> = match &by {
-            TierBy::Header(_) => Vec::new(),
+            TierBy::Header(_) | TierBy::Custom(_) => Vec::new(),
             TierBy::Keys(keys) => keys.iter().map(|(_, tier)| tier).collect(),
         };
         if let Some(name) = listed
@@ -77,12 +80,12 @@ impl Tiers {
         Ok(Tiers { by, default, tiers })
     }
 
-    /// What says which tier a client is in.
+    /// How the tier of a client is found.
     pub fn by(&self) -> &TierBy {
         &self.by
     }
 
-    /// The tier of those who are in no other.
+    /// The tier of clients without a tier.
     pub fn default_tier(&self) -> &Name {
         &self.default
     }
@@ -90,6 +93,35 @@ impl Tiers {
     /// The tiers and their quotas, in order; at least one.
     pub fn tiers(&self) -> &[(Name, Quotas)] {
         &self.tiers
+    }
+
+    /// Returns one tier, without a name, that all clients are in.
+    pub(super) fn with_default(quotas: Quotas) -> Self {
+        let default = Name::unchecked("");
+        Tiers {
+            by: TierBy::Custom(RequestFn::new(|_| None)),
+            tiers: vec![(default.clone(), quotas)],
+            default,
+        }
+    }
+
+    /// Adds or replaces a tier.
+    pub(super) fn set(&mut self, name: Name, quotas: Quotas) {
+        match self.tiers.iter_mut().find(|(tier, _)| *tier == name) {
+            Some((_, own)) => *own = quotas,
+            None => self.tiers.push((name, quotas)),
+        }
+    }
+
+    pub(super) fn set_by(&mut self, by: TierBy) {
+        self.by = by;
+    }
+
+    /// The quotas of the default tier.
+    pub(super) fn default_quotas(&mut self) -> &mut Quotas {
+        let mut tiers = self.tiers.iter_mut();
+        let default = tiers.find(|(tier, _)| *tier == self.default);
+        &mut default.expect("the default tier exists").1
     }
 }
 

@@ -1,109 +1,108 @@
-//! What every rule makes of one request, for people. Shows no secret: only that two are the same.
+//! A trace of what every rule does with a request. It shows no secret, only that two are equal.
 
 use std::net::IpAddr;
 
-use crate::http::Plan;
-use crate::{Key, Limit};
-
-use super::compile::Compiled;
-use super::evaluate::{By, Ear, Outcome, Planner};
-use super::extract::Found;
-use super::extract::{Lack, Place};
+use super::compile::CompiledRule;
+use super::evaluate::{Evaluation, ListedBy, Planner, Visitor};
+use super::extract::Extracted;
 use super::matcher::Mismatch;
 use super::{Name, Rule, Source};
+use crate::http::Plan;
+use crate::key::Key;
+use crate::limit::Limit;
 
 /// The most characters of a value that are shown.
-const SHOWN: usize = 80;
+const MAX_SHOWN: usize = 80;
 
-/// What the rules make of a request.
+/// What the rules do with a request.
 #[derive(Debug)]
 pub struct Trace {
-    /// The client's address, as clients are told apart.
+    /// The client's address, grouped by its IPv6 prefix.
     pub client: Option<IpAddr>,
     /// Every rule, in order.
-    pub rules: Vec<Step>,
+    pub rules: Vec<RuleTrace>,
     planner: Planner,
-    places: Vec<Looked>,
+    sources: Vec<SourceTrace>,
 }
 
-/// What one rule makes of a request.
+/// What one rule does with a request.
 #[derive(Debug)]
-pub struct Step {
-    /// The rule.
+pub struct RuleTrace {
+    /// The name of the rule.
     pub name: Name,
-    /// Whether it only watches.
+    /// Whether it is in shadow mode.
     pub shadow: bool,
-    /// Where the parts of its key were looked for, in order.
-    pub looked: Vec<Looked>,
-    /// What came of it.
-    pub fate: Fate,
+    /// The sources that were tried for the parts of the key, in order.
+    pub sources: Vec<SourceTrace>,
+    /// The result.
+    pub outcome: RuleOutcome,
 }
 
-/// A place that was looked at for a part of a key.
+/// A source that was tried for a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
-    /// Which part, counted from 0.
+pub struct SourceTrace {
+    /// The index of the part.
     pub part: usize,
-    /// Where.
+    /// The source.
     pub source: Source,
-    /// What was there.
-    pub sight: Sight,
+    /// Its value.
+    pub value: TracedValue,
 }
 
-/// What was found in a place.
+/// The value of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// This, shortened and escaped.
+pub enum TracedValue {
+    /// The value, shortened and escaped.
     Text(String),
-    /// A secret; equal ones have equal marks such as `#9f3a` within a process.
+    /// A fingerprint such as `#9f3a` of a secret; within a process, equal secrets have equal
+    /// fingerprints.
     Secret(String),
-    /// Nothing.
-    Nothing,
-    /// Values that differ, which is as good as nothing.
-    Several,
+    /// No value.
+    Absent,
+    /// Values that differ, which count as missing.
+    Conflicting,
 }
 
-/// What came of a rule.
+/// The result of a rule.
 #[derive(Debug)]
-pub enum Fate {
-    /// It is switched off.
+pub enum RuleOutcome {
+    /// The rule is disabled.
     Disabled,
-    /// A rule before it ended the walk.
+    /// A rule before it ended the evaluation.
     NotReached,
-    /// It is about other requests.
+    /// The rule does not match.
     Mismatch(Mismatch),
-    /// The client is on the list of those it does not apply to.
-    Allowed(By),
-    /// It stops the request, unless it only watches: the client is on a list.
-    Denied(By),
-    /// It stops the request, unless it only watches: a part of the key, counted from 0, is not
-    /// there.
+    /// The rule does not apply: the client is on an allow list.
+    Allowed(ListedBy),
+    /// The client is on a deny list. The request is refused, unless the rule is in shadow mode.
+    Denied(ListedBy),
+    /// The key is missing. The request is refused, unless the rule is in shadow mode.
     NoKey {
-        /// Which part.
+        /// The index of the first missing part.
         part: usize,
     },
-    /// It does not apply: a part of the key, counted from 0, is not there.
-    Passed {
-        /// Which part.
+    /// The rule does not apply: the key is missing.
+    Skipped {
+        /// The index of the first missing part.
         part: usize,
     },
-    /// It stops the request, unless it only watches: the rules before it took all the limits that
-    /// a request can have.
-    TooMany,
-    /// It limits the request.
+    /// The limits do not fit into the request besides those of the rules before. The request is
+    /// refused, unless the rule is in shadow mode.
+    TooManyLimits,
+    /// The rule limits the request.
     Applies {
         /// The limits.
         limits: Vec<Limit>,
-        /// What the request costs.
+        /// The cost of the request.
         cost: u32,
         /// The client's tier, if the limits are by tier.
         tier: Option<Name>,
-        /// The number of the override, from 0, that gave the limits.
-        instead: Option<usize>,
-        /// The first part of the key that is not there, counted from 0: the client is limited
-        /// together with all who lack the same parts and are alike in the others.
-        shared: Option<usize>,
-        /// Whether rules after it do not apply.
+        /// The index of the override that the limits are from.
+        override_index: Option<usize>,
+        /// The index of the first missing part of the key: the client shares its counters with all
+        /// that lack the same parts and are equal in the others.
+        missing_part: Option<usize>,
+        /// Whether later rules are skipped.
         stop: bool,
     },
 }
@@ -114,86 +113,90 @@ impl Trace {
             client,
             rules: Vec::new(),
             planner: Planner::default(),
-            places: Vec::new(),
+            sources: Vec::new(),
         }
     }
 
-    /// What the request has to pass.
+    /// The plan for the request.
     pub fn plan(&self) -> &Plan {
         &self.planner.plan
     }
 
     pub(super) fn not_reached(&mut self, rule: &Rule) {
-        let fate = match rule.enabled {
-            true => Fate::NotReached,
-            false => Fate::Disabled,
+        let outcome = match rule.enabled {
+            true => RuleOutcome::NotReached,
+            false => RuleOutcome::Disabled,
         };
-        self.add(rule, fate);
+        self.add(rule, outcome);
     }
 
-    fn add(&mut self, rule: &Rule, fate: Fate) {
-        self.rules.push(Step {
+    fn add(&mut self, rule: &Rule, outcome: RuleOutcome) {
+        self.rules.push(RuleTrace {
             name: rule.name.clone(),
             shadow: rule.shadow,
-            looked: std::mem::take(&mut self.places),
-            fate,
+            sources: std::mem::take(&mut self.sources),
+            outcome,
         });
     }
 }
 
-impl Ear for Trace {
-    fn found(&mut self, part: usize, place: &Place, found: &Found<'_>) {
-        self.places.push(Looked {
+impl Visitor for Trace {
+    fn source(&mut self, part: usize, source: &Source, value: &Extracted<Key<'_>>) {
+        self.sources.push(SourceTrace {
             part,
-            source: place.source.clone(),
-            sight: match found {
-                Found::Value(value) if place.secret => Sight::Secret(mark(value)),
-                Found::Value(value) => Sight::Text(shown(value)),
-                Found::Absent => Sight::Nothing,
-                Found::Several => Sight::Several,
+            source: source.clone(),
+            value: match value {
+                Extracted::Value(key) => shown_key(key),
+                Extracted::Absent => TracedValue::Absent,
+                Extracted::Conflicting => TracedValue::Conflicting,
             },
         });
     }
 
-    fn rule(&mut self, compiled: &Compiled, outcome: Outcome<'_>) {
-        let part = |lack: Lack| lack.part;
-        let fate = match &outcome {
-            Outcome::Disabled => Fate::Disabled,
-            Outcome::Mismatch(mismatch) => Fate::Mismatch(mismatch.clone()),
-            Outcome::Allowed(by) => Fate::Allowed(*by),
-            Outcome::Denied(by) => Fate::Denied(*by),
-            Outcome::NoKey(lack) => Fate::NoKey { part: lack.part },
-            Outcome::Passed(lack) => Fate::Passed { part: lack.part },
-            Outcome::TooMany => Fate::TooMany,
-            Outcome::Applies(applies) => Fate::Applies {
+    fn rule(&mut self, compiled: &CompiledRule, evaluation: Evaluation<'_>) {
+        let outcome = match &evaluation {
+            Evaluation::Disabled => RuleOutcome::Disabled,
+            Evaluation::Mismatch(mismatch) => RuleOutcome::Mismatch(mismatch.clone()),
+            Evaluation::Allowed(by) => RuleOutcome::Allowed(*by),
+            Evaluation::Denied(by) => RuleOutcome::Denied(*by),
+            Evaluation::NoKey(missing) => RuleOutcome::NoKey { part: missing.part },
+            Evaluation::Skipped(missing) => RuleOutcome::Skipped { part: missing.part },
+            Evaluation::TooManyLimits => RuleOutcome::TooManyLimits,
+            Evaluation::Applies(applies) => RuleOutcome::Applies {
                 limits: applies.limits.to_vec(),
                 cost: applies.cost,
                 tier: applies.tier.cloned(),
-                instead: applies.instead,
-                shared: applies.lack.map(part),
+                override_index: applies.override_index,
+                missing_part: applies.missing.map(|missing| missing.part),
                 stop: applies.stop,
             },
         };
-        self.add(&compiled.rule, fate);
-        self.planner.rule(compiled, outcome);
+        self.add(&compiled.rule, outcome);
+        self.planner.rule(compiled, evaluation);
     }
 }
 
-/// A mark in place of a secret.
-fn mark(value: &[u8]) -> String {
-    let key = format!("{:?}", Key::secret(value));
-    let inside = key
-        .strip_prefix("Key(")
-        .and_then(|key| key.strip_suffix(')'));
-    inside.unwrap_or("#").to_owned()
+/// A value in clear, or a fingerprint of one with a secret or with several parts.
+fn shown_key(key: &Key<'_>) -> TracedValue {
+    let mut parts = key.parts();
+    match (parts.next(), parts.next()) {
+        (Some(part), None) if !part.secret => TracedValue::Text(shown(part.bytes)),
+        _ => {
+            let debug = format!("{key:?}");
+            let fingerprint = debug
+                .strip_prefix("Key(")
+                .and_then(|debug| debug.strip_suffix(')'));
+            TracedValue::Secret(fingerprint.unwrap_or("#").to_owned())
+        }
+    }
 }
 
-/// A value on one line, its beginning if it is long.
+/// A value on one line, cut if it is long.
 fn shown(value: &[u8]) -> String {
-    let beginning = &value[..value.len().min(4 * SHOWN)];
-    let text = String::from_utf8_lossy(beginning);
+    let start = &value[..value.len().min(4 * MAX_SHOWN)];
+    let text = String::from_utf8_lossy(start);
     let mut escaped = text.chars().flat_map(char::escape_debug);
-    let mut short: String = escaped.by_ref().take(SHOWN).collect();
+    let mut short: String = escaped.by_ref().take(MAX_SHOWN).collect();
     if escaped.next().is_some() {
         short.push('…');
     }

@@ -1,248 +1,258 @@
-//! What rules cannot be, though each of their parts is right. Knows nothing of the file they are
-//! written in: a fault names its rule by number.
+//! Errors between the rules of a set, each of which is valid by itself.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::MAX_LIMITS;
+use super::{
+    Cost, KeyText, ListEntry, MAX_PARTS, Name, Part, PathPattern, Rule, RuleLimits, RuleSet,
+    Source, TierBy,
+};
+use crate::request::MAX_LIMITS;
 
-use super::{Cost, Entry, KeyText, Limits, MAX_PARTS, Name, Part, Rule, RuleSet, Source, TierBy};
-
-/// What is wrong, and with which rule or override, by number from 0.
+/// Why a rule set is invalid. Rules and overrides are given by their index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Two rules have one name, so that they would share counters.
-    SameName {
-        /// The later one.
+pub enum RuleSetError {
+    /// Two rules have the same name, so that they would share counters.
+    DuplicateName {
+        /// The second one.
         rule: usize,
         /// The name.
         name: Name,
     },
-    /// A key, or a part's places, are more than [`MAX_PARTS`].
+    /// A key has more than [`MAX_PARTS`] parts, or a part more than [`MAX_PARTS`] sources.
     TooManyParts {
         /// The rule.
         rule: usize,
     },
-    /// A key has a path parameter that a path of its rule does not have.
-    NoParameter {
+    /// A key has a path parameter that one of the rule's paths does not have.
+    UnknownParameter {
         /// The rule.
         rule: usize,
         /// The parameter.
         parameter: String,
     },
-    /// A key in a list has another number of parts than the rule's key, or is one that no client
-    /// can have.
+    /// No client can have a listed key: it has another number of parts than the rule's key, or an
+    /// impossible value.
     ListedKey {
         /// The rule.
         rule: usize,
-        /// Which list.
-        list: List,
-        /// The entry's number from 0.
+        /// The list.
+        list: ListKind,
+        /// The index of the entry.
         entry: usize,
     },
-    /// The bounds of a cost leave nothing, or leave its default out.
-    Cost {
+    /// The bounds of a cost exclude its default.
+    CostBounds {
         /// The rule.
         rule: usize,
     },
-    /// Rules that always meet have more limits together than a request can have.
+    /// Rules that always match together have more limits than a request can have.
     TooManyLimits {
-        /// The rule that has one too many.
+        /// The first rule whose limits do not fit.
         rule: usize,
     },
-    /// An override names a rule that is not there.
-    NoRule {
+    /// An override names a rule that does not exist.
+    UnknownRule {
         /// The override.
-        number: usize,
+        index: usize,
         /// The rule's name.
         name: Name,
     },
-    /// An override's key has another number of parts than the key of any rule it is for, or is one
-    /// that no client can have.
+    /// No client can have the key of an override by the key of a rule that it is for.
     OverrideKey {
         /// The override.
-        number: usize,
+        index: usize,
     },
-    /// An override's key is for no rule in particular, and rules find such a key in different
-    /// places: it would stand for different clients.
-    OverrideMixed {
+    /// The key of an override for all rules would stand for different clients: the rules whose key
+    /// has as many parts have different sources.
+    AmbiguousOverrideKey {
         /// The override.
-        number: usize,
+        index: usize,
     },
 }
 
 /// A list of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// Whom it does not apply to.
+pub enum ListKind {
+    /// Clients that the rule does not apply to.
     Allow,
-    /// Whom it turns away.
+    /// Clients that are refused.
     Deny,
-    /// Who is in which tier.
+    /// Clients of a tier.
     Tier,
 }
 
 impl RuleSet {
-    /// Everything that is wrong between parts that are right by themselves.
-    pub fn faults(&self) -> Vec<Fault> {
-        let mut faults = Vec::new();
-        for (number, rule) in self.rules.iter().enumerate() {
-            let earlier = &self.rules[..number];
+    /// Returns all errors of the rule set.
+    pub fn validate(&self) -> Vec<RuleSetError> {
+        let mut errors = Vec::new();
+        for (index, rule) in self.rules.iter().enumerate() {
+            let earlier = &self.rules[..index];
             if earlier.iter().any(|other| other.name == rule.name) {
                 let name = rule.name.clone();
-                faults.push(Fault::SameName { rule: number, name });
+                errors.push(RuleSetError::DuplicateName { rule: index, name });
             }
-            faults.extend(rule.faults(number));
+            rule.validate(index, &mut errors);
         }
-        let crowded = self.without_room();
-        faults.extend(crowded.map(|rule| Fault::TooManyLimits { rule }));
-        let kinds = Kinds::of(&self.rules);
-        for (number, other) in self.overrides.iter().enumerate() {
-            let named = |rule: &&Rule| other.rule.as_ref().is_none_or(|name| *name == rule.name);
-            let rule = self.rules.iter().find(named);
-            match (&other.rule, &other.who) {
-                (Some(name), _) if rule.is_none() => {
-                    let name = name.clone();
-                    faults.push(Fault::NoRule { number, name });
-                }
-                (named, Entry::Key(key)) => {
-                    let (rule, unlike) = match named {
-                        Some(_) => (rule, None),
-                        None => kinds.of_length(key.parts()).unzip(),
-                    };
-                    match (rule, unlike.flatten()) {
-                        (Some(_), Some(_)) => faults.push(Fault::OverrideMixed { number }),
-                        (Some(rule), None) if fits(key, rule) => {}
-                        (Some(_) | None, _) => faults.push(Fault::OverrideKey { number }),
+        let crowded = self.always_too_many_limits();
+        errors.extend(crowded.map(|rule| RuleSetError::TooManyLimits { rule }));
+        let shapes = KeyShapes::new(&self.rules);
+        for (index, own) in self.overrides.iter().enumerate() {
+            let mut rules = self.rules.iter();
+            let rule = match &own.rule {
+                None => None,
+                Some(name) => match rules.find(|rule| rule.name == *name) {
+                    Some(rule) => Some(rule),
+                    None => {
+                        let name = name.clone();
+                        errors.push(RuleSetError::UnknownRule { index, name });
+                        continue;
                     }
-                }
-                (_, Entry::Network(_)) => {}
+                },
+            };
+            let ListEntry::Key(key) = &own.client else {
+                continue;
+            };
+            let (rule, different) = match rule {
+                Some(_) => (rule, None),
+                None => shapes.with_parts(key.parts()).unzip(),
+            };
+            match (rule, different.flatten()) {
+                (Some(_), Some(_)) => errors.push(RuleSetError::AmbiguousOverrideKey { index }),
+                (Some(rule), None) if is_possible(key, rule) => {}
+                (Some(_) | None, _) => errors.push(RuleSetError::OverrideKey { index }),
             }
         }
-        faults
+        errors
     }
 }
 
-/// Rules by how many parts their keys have, and whether these are of one kind.
-pub struct Kinds<'a>(HashMap<usize, (&'a Rule, Option<&'a Rule>)>);
+/// Rules by the number of parts of their keys, and whether these have the same sources.
+#[derive(Debug)]
+pub struct KeyShapes<'a>(HashMap<usize, (&'a Rule, Option<&'a Rule>)>);
 
-impl<'a> Kinds<'a> {
+impl<'a> KeyShapes<'a> {
     /// Groups rules by the number of parts of their keys.
-    pub fn of(rules: &'a [Rule]) -> Self {
-        let mut kinds = HashMap::new();
+    pub fn new(rules: &'a [Rule]) -> Self {
+        let mut shapes = HashMap::new();
         for rule in rules {
-            let (first, unlike) = kinds.entry(rule.key.len()).or_insert((rule, None));
-            if unlike.is_none() && !first.lists_as(rule) {
-                *unlike = Some(rule);
+            let (first, different) = shapes.entry(rule.key.len()).or_insert((rule, None));
+            if different.is_none() && !first.same_key_sources(rule) {
+                *different = Some(rule);
             }
         }
-        Kinds(kinds)
+        KeyShapes(shapes)
     }
 
-    /// The first rule whose key has so many parts, and the first that finds them elsewhere.
-    pub fn of_length(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
+    /// The first rule whose key has this number of parts, and the first with other sources.
+    pub fn with_parts(&self, parts: usize) -> Option<(&'a Rule, Option<&'a Rule>)> {
         self.0.get(&parts).copied()
     }
 }
 
 impl Rule {
-    /// Whether a listed key stands for the same clients as with another rule: the address that one
-    /// has is what anybody can write into another's header.
-    pub fn lists_as(&self, other: &Rule) -> bool {
-        // What is found in place of a part is never meant by a listed key.
-        fn firsts(rule: &Rule) -> impl Iterator<Item = &Source> {
+    /// Whether a listed key stands for the same clients as with another rule. Only the first source
+    /// of each part matters, as listed keys never stand for the others.
+    pub fn same_key_sources(&self, other: &Rule) -> bool {
+        fn first_sources(rule: &Rule) -> impl Iterator<Item = &Source> {
             rule.key.iter().filter_map(|part| part.sources().next())
         }
-        // A parameter is what the paths make of it.
-        let by_path = firsts(self).any(|source| matches!(source, Source::Path(_)));
-        firsts(self).eq(firsts(other)) && (!by_path || self.when.paths == other.when.paths)
+        // The value of a path parameter depends on the paths.
+        let by_path = first_sources(self).any(|source| matches!(source, Source::Path(_)));
+        first_sources(self).eq(first_sources(other))
+            && (!by_path || self.matcher.paths == other.matcher.paths)
     }
 
-    fn faults(&self, number: usize) -> Vec<Fault> {
-        let rule = number;
-        let mut faults = Vec::new();
-        let long = |part: &Part| part.sources().count() > MAX_PARTS;
-        if self.key.len() > MAX_PARTS || self.key.iter().any(long) {
-            faults.push(Fault::TooManyParts { rule });
+    fn validate(&self, rule: usize, errors: &mut Vec<RuleSetError>) {
+        let too_long = |part: &Part| part.sources().count() > MAX_PARTS;
+        if self.key.len() > MAX_PARTS || self.key.iter().any(too_long) {
+            errors.push(RuleSetError::TooManyParts { rule });
         }
         for source in self.key.iter().flat_map(|part| part.sources()) {
             let Source::Path(name) = source else { continue };
-            let paths = &self.when.paths;
-            let has = |path: &super::PathPattern| path.parameter_names().any(|own| own == name);
+            let paths = &self.matcher.paths;
+            let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
             if paths.is_empty() || !paths.iter().all(has) {
                 let parameter = name.clone();
-                faults.push(Fault::NoParameter { rule, parameter });
+                errors.push(RuleSetError::UnknownParameter { rule, parameter });
             }
         }
-        let mut listed = |list: List, keys: &mut dyn Iterator<Item = (usize, &KeyText)>| {
-            let wrong = keys.filter(|(_, key)| !fits(key, self));
-            faults.extend(wrong.map(|(entry, _)| Fault::ListedKey { rule, list, entry }));
+        let mut check = |list: ListKind, keys: &mut dyn Iterator<Item = (usize, &KeyText)>| {
+            let impossible = keys.filter(|(_, key)| !is_possible(key, self));
+            errors.extend(impossible.map(|(entry, _)| RuleSetError::ListedKey {
+                rule,
+                list,
+                entry,
+            }));
         };
-        listed(List::Allow, &mut keys(&self.allow));
-        listed(List::Deny, &mut keys(&self.deny));
-        if let Limits::Tiered(tiers) = &self.limits
+        check(ListKind::Allow, &mut keys(&self.allow));
+        check(ListKind::Deny, &mut keys(&self.deny));
+        if let RuleLimits::Tiered(tiers) = &self.limits
             && let TierBy::Keys(keys) = tiers.by()
         {
-            listed(List::Tier, &mut keys.iter().map(|(key, _)| key).enumerate());
+            check(
+                ListKind::Tier,
+                &mut keys.iter().map(|(key, _)| key).enumerate(),
+            );
         }
         if let Cost::Header {
-            default,
-            least,
-            most,
-            ..
+            default, min, max, ..
         } = self.cost
-            && !(least..=most).contains(&default)
+            && !(min..=max).contains(&default)
         {
-            faults.push(Fault::Cost { rule });
+            errors.push(RuleSetError::CostBounds { rule });
         }
-        faults
     }
 }
 
-fn keys(entries: &[Entry]) -> impl Iterator<Item = (usize, &KeyText)> {
-    let numbered = entries.iter().enumerate();
-    numbered.filter_map(|(number, entry)| match entry {
-        Entry::Key(key) => Some((number, key)),
-        Entry::Network(_) => None,
+fn keys(entries: &[ListEntry]) -> impl Iterator<Item = (usize, &KeyText)> {
+    let entries = entries.iter().enumerate();
+    entries.filter_map(|(index, entry)| match entry {
+        ListEntry::Key(key) => Some((index, key)),
+        ListEntry::Network(_) => None,
     })
 }
 
-/// Whether some client may have a key, by a rule's.
-fn fits(key: &KeyText, rule: &Rule) -> bool {
-    let says = |(part, text): (&Part, &str)| part.never_says(text).is_none();
-    key.parts() > 0 && key.parts() == rule.key.len() && rule.key.iter().zip(key.texts()).all(says)
+/// Whether a client can have a key, by the key of a rule.
+fn is_possible(key: &KeyText, rule: &Rule) -> bool {
+    let mut parts = rule.key.iter().zip(key.texts());
+    key.parts() > 0
+        && key.parts() == rule.key.len()
+        && parts.all(|(part, text)| part.invalid_text(text).is_none())
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RuleSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::SameName { name, .. } => write!(f, "two rules are called `{name}`"),
-            Fault::TooManyParts { .. } => {
+            RuleSetError::DuplicateName { name, .. } => write!(f, "two rules are called `{name}`"),
+            RuleSetError::TooManyParts { .. } => {
                 write!(
                     f,
                     "a key, or a part of one, has more than {MAX_PARTS} parts"
                 )
             }
-            Fault::NoParameter { parameter, .. } => {
+            RuleSetError::UnknownParameter { parameter, .. } => {
                 write!(
                     f,
                     "no path of the rule has `{{{parameter}}}`, or not all have it"
                 )
             }
-            Fault::ListedKey { .. } | Fault::OverrideKey { .. } => {
+            RuleSetError::ListedKey { .. } | RuleSetError::OverrideKey { .. } => {
                 f.write_str("a listed key is one that nobody can have by the rule's key")
             }
-            Fault::OverrideMixed { .. } => {
+            RuleSetError::AmbiguousOverrideKey { .. } => {
                 f.write_str("rules find such a key in different places; the override names no rule")
             }
-            Fault::Cost { .. } => f.write_str("the default cost is outside its bounds"),
-            Fault::TooManyLimits { .. } => write!(
+            RuleSetError::CostBounds { .. } => {
+                f.write_str("the default cost is outside its bounds")
+            }
+            RuleSetError::TooManyLimits { .. } => write!(
                 f,
                 "rules that meet in one request have more than {MAX_LIMITS} limits together"
             ),
-            Fault::NoRule { name, .. } => write!(f, "there is no rule `{name}`"),
+            RuleSetError::UnknownRule { name, .. } => write!(f, "there is no rule `{name}`"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RuleSetError {}

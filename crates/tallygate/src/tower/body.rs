@@ -67,7 +67,7 @@ pin_project! {
     /// use http::{Request, Response};
     /// use http_body_util::Empty;
     /// use tallygate::Quota;
-    /// use tallygate::http::Rule;
+    /// use tallygate::rules::Rule;
     /// use tallygate::tower::{RateLimitBody, RateLimitLayer};
     /// use tower::{ServiceBuilder, service_fn};
     ///

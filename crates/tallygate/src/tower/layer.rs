@@ -10,8 +10,9 @@ use bytes::Bytes;
 use tower_layer::Layer;
 
 use super::RateLimit;
-use crate::http::{ClientAddress, Enforcement, Head, Plan, Policy, Refusal, Rule, Rules};
+use crate::http::{ClientAddress, Enforcement, Head, Plan, Policy, Refusal};
 use crate::limiter::Limiter;
+use crate::rules::{Rule, Rules};
 use crate::store::{MemoryStore, Store};
 
 /// A tower layer that enforces rate limits.
@@ -54,7 +55,7 @@ impl<S: Store> RateLimitLayer<Rules, S> {
     /// # Panics
     /// When the rule has more than 64 quotas.
     pub fn with_store(store: impl Into<Arc<S>>, rule: Rule) -> Self {
-        let rules = Rules::new().and(rule);
+        let rules = Rules::default().with_rule(rule);
         let limit = rules.limits().next().cloned();
         let limiter = Limiter::over(store, limit.expect("a rule has a limit"));
         RateLimitLayer::with_engine(limiter, rules)
@@ -66,13 +67,13 @@ impl<S: Store> RateLimitLayer<Rules, S> {
     /// When a rule has that name already, or the rule has more than 64 quotas.
     #[must_use]
     pub fn and(self, rule: Rule) -> Self {
-        self.map_rules(|rules| rules.and(rule))
+        self.map_rules(|rules| rules.with_rule(rule))
     }
 
     /// Sets how the address of the client is found, the socket's peer by default.
     #[must_use]
     pub fn client(self, client: ClientAddress) -> Self {
-        self.map_rules(|rules| rules.client(client))
+        self.map_rules(|rules| rules.with_client(client))
     }
 
     fn map_rules(self, change: impl FnOnce(Rules) -> Rules) -> Self {
@@ -114,7 +115,7 @@ impl<P: Policy, S: Store> RateLimitLayer<P, S> {
     ///
     /// ```
     /// use tallygate::Quota;
-    /// use tallygate::http::Rule;
+    /// use tallygate::rules::Rule;
     /// use tallygate::tower::RateLimitLayer;
     ///
     /// let layer = RateLimitLayer::new(Rule::new("all", Quota::per_second(100))).on_refused(

@@ -9,7 +9,8 @@ use tower_service::Service;
 
 use super::future::AfterResponse;
 use super::{FromBytes, RateLimitLayer, ResponseFuture};
-use crate::http::{Head, Policy, Rules, TryEnforce, try_enforce};
+use crate::http::{Head, Policy, TryEnforce, try_enforce};
+use crate::rules::Rules;
 use crate::store::{MemoryStore, Store};
 
 /// A service whose requests are limited by a [`RateLimitLayer`].

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tallygate::http::{ClientAddress, ForwardedBy, Missing, Network, Rule};
+use tallygate::http::{ClientAddress, ForwardedBy, Network};
+use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 
 use crate::support::{Asked, call, from, manual, with};
 
-type ByIp = RateLimitLayer<tallygate::http::Rules, MemoryStore<Arc<ManualClock>>>;
+type ByIp = RateLimitLayer<tallygate::rules::Rules, MemoryStore<Arc<ManualClock>>>;
 
 /// One request an hour for each client.
 fn gate(client: ClientAddress) -> ByIp {

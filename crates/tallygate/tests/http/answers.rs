@@ -10,7 +10,8 @@ use http_body::Body;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty, Full};
 use tallygate::Quota;
-use tallygate::http::{Head, Outcome, Refusal, Rule};
+use tallygate::http::{Head, Outcome, Refusal};
+use tallygate::rules::Rule;
 use tallygate::tower::{FromBytes, RateLimitBody, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 

@@ -1,7 +1,7 @@
 //! Requests of every kind of badness: decided, never an error, never a way around.
 
 use http::{HeaderMap, HeaderValue};
-use tallygate::http::{Missing, Rule};
+use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 use tallygate::{Key, Quota};
 

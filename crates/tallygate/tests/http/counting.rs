@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, Quota};
 use tower::{Layer, Service, service_fn};
@@ -81,7 +81,7 @@ async fn of_several_rules_each_decides_for_itself() {
 
 /// A service whose answer comes after the clock was moved.
 async fn answered_after(
-    layer: &RateLimitLayer<tallygate::http::Rules, tallygate::MemoryStore<Arc<ManualClock>>>,
+    layer: &RateLimitLayer<tallygate::rules::Rules, tallygate::MemoryStore<Arc<ManualClock>>>,
     clock: &Arc<ManualClock>,
     wait: Duration,
 ) -> StatusCode {

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tallygate::http::{Outcome, Rule};
+use tallygate::http::Outcome;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate::{OnFailure, Quota, RedisStore, Replicas};
 use tallygate_testkit::ports;

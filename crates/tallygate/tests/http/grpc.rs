@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate::{MemoryStore, Quota};
 use tokio::net::TcpListener;

@@ -3,7 +3,8 @@
 use http::StatusCode;
 use sfv::{BareItem, ListEntry, Parser};
 use tallygate::Quota;
-use tallygate::http::{Draft, Headers, Rule};
+use tallygate::http::{Draft, Headers};
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual};

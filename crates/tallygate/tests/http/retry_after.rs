@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use tallygate::Quota;
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual, with};

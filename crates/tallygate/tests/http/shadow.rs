@@ -1,7 +1,8 @@
 //! A rule in shadow counts and refuses nobody.
 
 use tallygate::Quota;
-use tallygate::http::{Missing, Outcome, Rule};
+use tallygate::http::Outcome;
+use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 
 use crate::support::{call, from, header, manual};

@@ -73,7 +73,7 @@ fn quotas_are_told_apart_by_name() {
 fn every_limit_carries_the_rules_failure_policy_and_a_watching_one_refuses_nobody() {
     let mut closed = rule("closed");
     closed.limits = same(&["10/min", "100/h"]);
-    closed.on_failure = OnFailure::Closed;
+    closed.on_failure = Some(OnFailure::Closed);
     closed.deadline = Some(Duration::from_millis(20));
     let mut watching = closed.clone();
     watching.name = "watching".parse().unwrap();

@@ -1,14 +1,14 @@
 //! What rules cannot be, though each of their parts is right.
 
 use tallygate::rules::{
-    Cost, Fault, Instead, KeyText, Limits, List, MAX_PARTS, Override, Part, Rule, RuleSet, Rules,
-    Source, TierBy, Tiers,
+    Cost, KeyText, ListKind, MAX_PARTS, Override, OverrideAction, Part, Rule, RuleLimits, RuleSet,
+    RuleSetError, Rules, Source, TierBy, Tiers,
 };
 
 use super::{about, by, header, key, quotas, rule, same, set};
 
-fn faults(set: &RuleSet) -> Vec<Fault> {
-    let faults = set.faults();
+fn faults(set: &RuleSet) -> Vec<RuleSetError> {
+    let faults = set.validate();
     let refused = Rules::new(set.clone()).err();
     assert_eq!(refused.as_ref(), faults.first());
     assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
@@ -19,7 +19,10 @@ fn faults(set: &RuleSet) -> Vec<Fault> {
 fn two_rules_of_one_name_would_share_counters() {
     let twice = set(vec![rule("a"), rule("b"), rule("a")]);
     let name = "a".parse().unwrap();
-    assert_eq!(faults(&twice), [Fault::SameName { rule: 2, name }]);
+    assert_eq!(
+        faults(&twice),
+        [RuleSetError::DuplicateName { rule: 2, name }]
+    );
 }
 
 #[test]
@@ -27,11 +30,11 @@ fn a_path_parameter_has_to_be_in_every_path() {
     let mut one = rule("one");
     one.key = by(Source::Path("id".into()));
     let parameter = "id".to_owned();
-    let fault = Fault::NoParameter { rule: 0, parameter };
+    let fault = RuleSetError::UnknownParameter { rule: 0, parameter };
     assert_eq!(faults(&set(vec![one.clone()])), vec![fault.clone()]);
-    one.when = about("/a/{id}");
+    one.matcher = about("/a/{id}");
     assert_eq!(faults(&set(vec![one.clone()])), []);
-    one.when.paths.push("/b/{other}".parse().unwrap());
+    one.matcher.paths.push("/b/{other}".parse().unwrap());
     assert_eq!(faults(&set(vec![one])), [fault]);
 }
 
@@ -44,16 +47,16 @@ fn a_listed_key_has_as_many_parts_as_the_rules() {
     let tier = ("free".parse().unwrap(), quotas(&["1/s"]));
     let keys = TierBy::Keys(vec![(KeyText::new(["a", "b"]), "free".parse().unwrap())]);
     let tiers = Tiers::new(keys, "free".parse().unwrap(), vec![tier]);
-    one.limits = Limits::Tiered(tiers.unwrap());
-    let fault = |list, entry| Fault::ListedKey {
+    one.limits = RuleLimits::Tiered(tiers.unwrap());
+    let fault = |list, entry| RuleSetError::ListedKey {
         rule: 0,
         list,
         entry,
     };
     let expected = [
-        fault(List::Allow, 1),
-        fault(List::Deny, 0),
-        fault(List::Tier, 0),
+        fault(ListKind::Allow, 1),
+        fault(ListKind::Deny, 0),
+        fault(ListKind::Tier, 0),
     ];
     assert_eq!(faults(&set(vec![one])), expected);
 }
@@ -74,8 +77,8 @@ fn a_listed_key_is_one_that_somebody_can_have() {
         key(&["", "a"]),
         key(&["192.0.2.1", " "]),
     ];
-    let list = List::Allow;
-    let fault = |entry| Fault::ListedKey {
+    let list = ListKind::Allow;
+    let fault = |entry| RuleSetError::ListedKey {
         rule: 0,
         list,
         entry,
@@ -95,11 +98,14 @@ fn a_key_has_a_bound() {
     one.key.push(Part::new(Source::Ip));
     assert_eq!(
         faults(&set(vec![one.clone()])),
-        [Fault::TooManyParts { rule: 0 }]
+        [RuleSetError::TooManyParts { rule: 0 }]
     );
     let place = |part: Part, _| part.or(Source::Ip);
     one.key = vec![(0..MAX_PARTS).fold(Part::new(Source::Ip), place)];
-    assert_eq!(faults(&set(vec![one])), [Fault::TooManyParts { rule: 0 }]);
+    assert_eq!(
+        faults(&set(vec![one])),
+        [RuleSetError::TooManyParts { rule: 0 }]
+    );
 }
 
 #[test]
@@ -109,14 +115,17 @@ fn a_cost_has_its_default_within_its_bounds() {
         one.cost = Cost::Header {
             name: "x-cost".parse().unwrap(),
             default,
-            least,
-            most,
+            min: least,
+            max: most,
         };
         faults(&set(vec![one]))
     };
     assert_eq!(with(1, 0, 1), []);
     for (default, least, most) in [(0, 1, 5), (6, 1, 5), (3, 5, 1)] {
-        assert_eq!(with(default, least, most), [Fault::Cost { rule: 0 }]);
+        assert_eq!(
+            with(default, least, most),
+            [RuleSetError::CostBounds { rule: 0 }]
+        );
     }
 }
 
@@ -128,32 +137,32 @@ fn rules_that_always_meet_leave_room_for_one_another() {
     for rule in &mut list {
         rule.limits = same(&texts);
     }
-    let crowded = [Fault::TooManyLimits { rule: 1 }];
+    let crowded = [RuleSetError::TooManyLimits { rule: 1 }];
     let found = |change: &dyn Fn(&mut [Rule])| {
         let mut list = list.clone();
         change(&mut list);
         faults(&set(list))
     };
     assert_eq!(found(&|_| {}), crowded);
-    assert_eq!(found(&|list| list[1].when = about("/x")), crowded);
+    assert_eq!(found(&|list| list[1].matcher = about("/x")), crowded);
     // The first is about the requests of the other, and it does not matter which comes first.
-    assert_eq!(found(&|list| list[0].when = about("/x/y")), crowded);
+    assert_eq!(found(&|list| list[0].matcher = about("/x/y")), crowded);
     let mut paths = about("/x");
     paths.paths.push("/y/{id}".parse().unwrap());
     let below = |list: &mut [Rule]| {
-        list[0].when = about("/y/**");
-        list[1].when = paths.clone();
+        list[0].matcher = about("/y/**");
+        list[1].matcher = paths.clone();
     };
     assert_eq!(found(&below), crowded);
 
-    let apart = |list: &mut [Rule]| (list[0].when, list[1].when) = (about("/x"), about("/y"));
+    let apart = |list: &mut [Rule]| (list[0].matcher, list[1].matcher) = (about("/x"), about("/y"));
     assert_eq!(found(&apart), []);
     assert_eq!(found(&|list| list[0].stop = true), []);
     assert_eq!(found(&|list| list[1].enabled = false), []);
     assert_eq!(found(&|list| list[0].shadow = true), []);
     let by_host = |list: &mut [Rule]| {
-        list[0].when.hosts = vec!["a.example.com".parse().unwrap()];
-        list[1].when.hosts = vec!["b.example.com".parse().unwrap()];
+        list[0].matcher.hosts = vec!["a.example.com".parse().unwrap()];
+        list[1].matcher.hosts = vec!["b.example.com".parse().unwrap()];
     };
     assert_eq!(found(&by_host), []);
 }
@@ -164,8 +173,8 @@ fn an_override_has_a_rule_to_override() {
     one.key = by(header("x-user"));
     let other = |rule: Option<&str>, texts: &[&str]| Override {
         rule: rule.map(|name| name.parse().unwrap()),
-        who: key(texts),
-        instead: Instead::Allow,
+        client: key(texts),
+        action: OverrideAction::Allow,
     };
     let with = |overrides| {
         faults(&RuleSet {
@@ -180,13 +189,13 @@ fn an_override_has_a_rule_to_override() {
     let name = "three".parse().unwrap();
     assert_eq!(
         with(vec![other(Some("three"), &["a"])]),
-        [Fault::NoRule { number: 0, name }]
+        [RuleSetError::UnknownRule { index: 0, name }]
     );
     assert_eq!(
         with(vec![other(Some("two"), &["a"]), other(None, &["a", "b"])]),
         [
-            Fault::OverrideKey { number: 0 },
-            Fault::OverrideKey { number: 1 }
+            RuleSetError::OverrideKey { index: 0 },
+            RuleSetError::OverrideKey { index: 1 }
         ]
     );
 }
@@ -201,8 +210,8 @@ fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
     let with = |list: Vec<Rule>| {
         let overrides = vec![Override {
             rule: None,
-            who: key(&["192.0.2.1"]),
-            instead: Instead::Allow,
+            client: key(&["192.0.2.1"]),
+            action: OverrideAction::Allow,
         }];
         faults(&RuleSet {
             overrides,
@@ -210,7 +219,7 @@ fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
         })
     };
     let user = || by(header("x-user"));
-    let mixed = [Fault::OverrideMixed { number: 0 }];
+    let mixed = [RuleSetError::AmbiguousOverrideKey { index: 0 }];
     // Anybody can write an address into a header.
     assert_eq!(
         with(vec![keyed("a", user()), keyed("b", by(Source::Ip))]),
@@ -230,7 +239,7 @@ fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
 
     let id = |name: &str, path: &str| {
         let mut rule = keyed(name, by(Source::Path("id".into())));
-        rule.when = about(path);
+        rule.matcher = about(path);
         rule
     };
     assert_eq!(

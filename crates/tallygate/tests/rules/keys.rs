@@ -194,8 +194,8 @@ fn an_authorization_is_the_same_in_every_spelling_of_its_scheme() {
 #[test]
 fn a_part_that_never_changes_and_the_method_and_route_are_parts() {
     let mut only = rule("only");
-    only.when = about("/users/{id}/**");
-    only.when.paths.push("/teams/{id}".parse().unwrap());
+    only.matcher = about("/users/{id}/**");
+    only.matcher.paths.push("/teams/{id}".parse().unwrap());
     let keyed = |source: Source| {
         let mut only = only.clone();
         only.key = by(source);

@@ -1,7 +1,9 @@
 //! Who is on which list, and what holds for single clients instead of a rule.
 
 use tallygate::http::StopReason;
-use tallygate::rules::{By, Fate, Instead, Override, Part, Rule, RuleSet, Rules, Source};
+use tallygate::rules::{
+    ListedBy, Override, OverrideAction, Part, Rule, RuleOutcome, RuleSet, Rules, Source,
+};
 
 use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
 
@@ -19,11 +21,15 @@ fn overriding(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
     .unwrap()
 }
 
-fn instead(rule: Option<&str>, who: tallygate::rules::Entry, instead: Instead) -> Override {
+fn instead(
+    rule: Option<&str>,
+    client: tallygate::rules::ListEntry,
+    action: OverrideAction,
+) -> Override {
     Override {
         rule: rule.map(|name| name.parse().unwrap()),
-        who,
-        instead,
+        client,
+        action,
     }
 }
 
@@ -39,7 +45,10 @@ fn a_rule_does_not_apply_to_those_it_allows_and_its_stop_neither() {
     assert_eq!(applied(&rules, &bob), ["first"]);
     assert_eq!(applied(&rules, &from("192.0.2.9", bob)), ["second"]);
     let trace = rules.trace(&(&ann).into());
-    assert!(matches!(trace.rules[0].fate, Fate::Allowed(By::List(1))));
+    assert!(matches!(
+        trace.rules[0].outcome,
+        RuleOutcome::Allowed(ListedBy::List(1))
+    ));
 }
 
 #[test]
@@ -149,7 +158,7 @@ fn a_secret_on_a_list_is_found() {
 fn an_override_gives_one_key_other_limits_under_the_same_counters() {
     let mut list = vec![by_user("api"), rule("all")];
     list[0].limits = super::same(&["10/min", "fixed-window 100/d"]);
-    let more = Instead::Limits(quotas(&["500/min", "token-bucket 9/s"]));
+    let more = OverrideAction::Limits(quotas(&["500/min", "token-bucket 9/s"]));
     let rules = overriding(list, vec![instead(Some("api"), key(&["acme"]), more)]);
     let acme = plan(&rules, &with("x-user", "acme", ask("GET /")));
     let other = plan(&rules, &with("x-user", "ann", ask("GET /")));
@@ -169,10 +178,14 @@ fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
     let rules = overriding(
         vec![api, by_user("other")],
         vec![
-            instead(Some("api"), key(&["ann"]), Instead::Deny),
-            instead(None, key(&["bob"]), Instead::Allow),
-            instead(Some("api"), network("203.0.113.0/24"), Instead::Allow),
-            instead(Some("api"), key(&["eve"]), Instead::Deny),
+            instead(Some("api"), key(&["ann"]), OverrideAction::Deny),
+            instead(None, key(&["bob"]), OverrideAction::Allow),
+            instead(
+                Some("api"),
+                network("203.0.113.0/24"),
+                OverrideAction::Allow,
+            ),
+            instead(Some("api"), key(&["eve"]), OverrideAction::Deny),
         ],
     );
     let asked = |user: &str| with("x-user", user.as_bytes(), ask("GET /"));
@@ -186,5 +199,8 @@ fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
     assert_eq!(applied(&rules, &asked("eve")), ["other"]);
     let elsewhere = from("198.51.100.1", asked("eve"));
     let trace = rules.trace(&(&elsewhere).into());
-    assert!(matches!(trace.rules[0].fate, Fate::Denied(By::Override(3))));
+    assert!(matches!(
+        trace.rules[0].outcome,
+        RuleOutcome::Denied(ListedBy::Override(3))
+    ));
 }

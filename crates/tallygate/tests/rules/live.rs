@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use tallygate::http::{Head, Policy};
-use tallygate::rules::{Instead, Limits, Live, Override, Rules, Source, TierBy, Tiers};
+use tallygate::rules::{
+    Override, OverrideAction, RuleLimits, Rules, Source, SwappableRules, TierBy, Tiers,
+};
 
 use super::{ask, by, counters, decide, header, key, quotas, rule, rules, same, set};
 
@@ -36,7 +38,7 @@ fn rule_of(name: &str) -> tallygate::rules::Rule {
 #[test]
 fn swapping_rules_loses_no_request_and_no_count() {
     let limiter = counters();
-    let live = Live::new(generation(false));
+    let live = SwappableRules::new(generation(false));
     let (admitted, planned_by_odd) = (AtomicU64::new(0), AtomicU64::new(0));
     let swaps = AtomicU64::new(0);
     let work = || {
@@ -75,7 +77,7 @@ fn swapping_rules_loses_no_request_and_no_count() {
 
 #[test]
 fn rules_in_force_stay_until_those_who_hold_them_let_go() {
-    let live = Live::new(generation(true));
+    let live = SwappableRules::new(generation(true));
     let held = live.current();
     let before = live.swap(generation(false));
     let plan = |rules: &Rules| rules.plan(&Head::from(&ask("GET /"))).charges().len();
@@ -95,12 +97,12 @@ fn a_limiter_hears_of_every_limit_of_the_rules_in_force() {
         (name("pro"), quotas(&["5/s", "7/h"])),
     ];
     let by_plan = TierBy::Header("x-plan".parse().unwrap());
-    tiered.limits = Limits::Tiered(Tiers::new(by_plan, name("free"), tiers).unwrap());
+    tiered.limits = RuleLimits::Tiered(Tiers::new(by_plan, name("free"), tiers).unwrap());
     let mut set = set(vec![rule("plain"), tiered]);
     set.overrides = vec![Override {
         rule: Some(name("tiered")),
-        who: key(&["ann"]),
-        instead: Instead::Limits(quotas(&["9/d"])),
+        client: key(&["ann"]),
+        action: OverrideAction::Limits(quotas(&["9/d"])),
     }];
     let heard = |policy: &dyn Policy| {
         let mut names = Vec::new();
@@ -116,7 +118,7 @@ fn a_limiter_hears_of_every_limit_of_the_rules_in_force() {
         "tiered sliding-window-counter/d",
     ];
     assert_eq!(heard(&all), names);
-    let live = Live::new(rules(vec![rule("first")]));
+    let live = SwappableRules::new(rules(vec![rule("first")]));
     assert_eq!(heard(&live), ["first sliding-window-counter/min"]);
     live.swap(all);
     assert_eq!(heard(&live), names);

@@ -15,12 +15,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request};
 use tallygate::http::{Head, Peer, Plan, Policy};
-use tallygate::rules::{Entry, KeyText, Limits, Match, Part, Quotas, Rule, RuleSet, Rules, Source};
+use tallygate::rules::{
+    KeyText, ListEntry, Matcher, Part, Quotas, Rule, RuleLimits, RuleSet, Rules, Source,
+};
 use tallygate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
 
 /// A rule about every request, keyed by nothing, of 10 a minute.
 fn rule(name: &str) -> Rule {
-    Rule::new(name.parse().unwrap(), same(&["10/min"]))
+    Rule::with_limits(name.parse().unwrap(), same(&["10/min"]))
 }
 
 fn quotas(texts: &[&str]) -> Quotas {
@@ -28,14 +30,14 @@ fn quotas(texts: &[&str]) -> Quotas {
     Quotas::new(texts.iter().map(quota).collect()).unwrap()
 }
 
-fn same(texts: &[&str]) -> Limits {
-    Limits::Same(quotas(texts))
+fn same(texts: &[&str]) -> RuleLimits {
+    RuleLimits::Same(quotas(texts))
 }
 
-fn about(path: &str) -> Match {
-    Match {
+fn about(path: &str) -> Matcher {
+    Matcher {
         paths: vec![path.parse().unwrap()],
-        ..Match::default()
+        ..Matcher::default()
     }
 }
 
@@ -47,12 +49,12 @@ fn by(source: Source) -> Vec<Part> {
     vec![Part::new(source)]
 }
 
-fn key(texts: &[&str]) -> Entry {
-    Entry::Key(KeyText::new(texts.iter().copied()))
+fn key(texts: &[&str]) -> ListEntry {
+    ListEntry::Key(KeyText::new(texts.iter().copied()))
 }
 
-fn network(text: &str) -> Entry {
-    Entry::Network(text.parse().unwrap())
+fn network(text: &str) -> ListEntry {
+    ListEntry::Network(text.parse().unwrap())
 }
 
 fn set(rules: Vec<Rule>) -> RuleSet {

@@ -4,7 +4,8 @@ use http::Method;
 use tallygate::MAX_LIMITS;
 use tallygate::http::{Headers, StopReason};
 use tallygate::rules::{
-    Answers, Fate, Limits, Missing, Part, Rule, RuleSet, Rules, Sight, Source, Statuses,
+    Missing, Part, Rule, RuleLimits, RuleOutcome, RuleSet, Rules, Source, StatusFilter,
+    StatusRange, TracedValue,
 };
 use tallygate_testkit::any;
 
@@ -16,7 +17,7 @@ fn all_that_match_apply_in_order_until_one_says_stop() {
     off.enabled = false;
     off.stop = true;
     let mut elsewhere = rule("elsewhere");
-    elsewhere.when = about("/other/**");
+    elsewhere.matcher = about("/other/**");
     elsewhere.stop = true;
     let mut watching = rule("watching");
     watching.shadow = true;
@@ -35,16 +36,16 @@ fn all_that_match_apply_in_order_until_one_says_stop() {
     );
 
     let trace = rules.trace(&(&ask("GET /x")).into());
-    let fates: Vec<&Fate> = trace.rules.iter().map(|step| &step.fate).collect();
+    let fates: Vec<&RuleOutcome> = trace.rules.iter().map(|step| &step.outcome).collect();
     assert!(matches!(
         fates[..],
         [
-            Fate::Applies { stop: false, .. },
-            Fate::Disabled,
-            Fate::Mismatch(_),
-            Fate::Applies { stop: false, .. },
-            Fate::Applies { stop: true, .. },
-            Fate::NotReached,
+            RuleOutcome::Applies { stop: false, .. },
+            RuleOutcome::Disabled,
+            RuleOutcome::Mismatch(_),
+            RuleOutcome::Applies { stop: false, .. },
+            RuleOutcome::Applies { stop: true, .. },
+            RuleOutcome::NotReached,
         ]
     ));
 }
@@ -52,10 +53,10 @@ fn all_that_match_apply_in_order_until_one_says_stop() {
 #[test]
 fn a_second_host_does_not_lead_around_rules_by_way_of_a_stop() {
     let mut lax = rule("static");
-    lax.when.hosts = vec!["*.static.example.com".parse().unwrap()];
+    lax.matcher.hosts = vec!["*.static.example.com".parse().unwrap()];
     lax.stop = true;
     let mut strict = rule("api");
-    strict.when.hosts = vec!["api.example.com".parse().unwrap()];
+    strict.matcher.hosts = vec!["api.example.com".parse().unwrap()];
     let rules = rules(vec![lax, strict, rule("all")]);
     let asked = |target: &str, host: &'static str| {
         applied(&rules, &with("host", host, ask(&format!("GET {target}"))))
@@ -75,8 +76,8 @@ fn a_second_host_does_not_lead_around_rules_by_way_of_a_stop() {
     assert_eq!(applied(&rules, &twice), ["static", "api", "all"]);
     let trace = rules.trace(&(&twice).into());
     assert!(matches!(
-        trace.rules[0].fate,
-        Fate::Applies { stop: false, .. }
+        trace.rules[0].outcome,
+        RuleOutcome::Applies { stop: false, .. }
     ));
 }
 
@@ -90,9 +91,9 @@ fn no_rules_let_everything_pass() {
 #[test]
 fn any_of_a_list_will_do_and_all_that_is_given_must_hold() {
     let mut some = rule("some");
-    some.when = about("/a");
-    some.when.paths.push("/b/{x}".parse().unwrap());
-    some.when.methods = vec![Method::POST, Method::PUT];
+    some.matcher = about("/a");
+    some.matcher.paths.push("/b/{x}".parse().unwrap());
+    some.matcher.methods = vec![Method::POST, Method::PUT];
     let rules = rules(vec![some]);
     for (line, applies) in [
         ("POST /a", true),
@@ -109,7 +110,7 @@ fn any_of_a_list_will_do_and_all_that_is_given_must_hold() {
 #[test]
 fn a_grpc_method_is_matched_by_its_path() {
     let mut carts = rule("carts");
-    carts.when.grpc = vec!["shop.v1.Carts/Checkout".parse().unwrap()];
+    carts.matcher.grpc = vec!["shop.v1.Carts/Checkout".parse().unwrap()];
     carts.key = by(Source::Route);
     let rules = rules(vec![carts]);
     assert_eq!(
@@ -142,11 +143,11 @@ fn a_rule_that_turns_a_client_away_ends_the_walk() {
     let plan = plan(&rules, &ask("GET /"));
     assert_eq!(plan.stopped().unwrap().reason, StopReason::Denied);
     let trace = rules.trace(&(&ask("GET /")).into());
-    assert!(matches!(trace.rules[2].fate, Fate::NotReached));
+    assert!(matches!(trace.rules[2].outcome, RuleOutcome::NotReached));
 }
 
-/// Limits that differ in their period.
-fn many(number: usize) -> Limits {
+/// RuleLimits that differ in their period.
+fn many(number: usize) -> RuleLimits {
     let periods: Vec<String> = (1..=number).map(|s| format!("10/{s}s")).collect();
     same(&periods.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -157,7 +158,7 @@ fn a_request_without_room_for_a_rule_is_stopped() {
     for (at, size, path) in [(0, 40, "/x/*"), (1, 25, "/*/y"), (2, 24, "/**")] {
         list[at].limits = many(size);
         // They meet in some requests only, or they would be refused at once.
-        list[at].when = about(path);
+        list[at].matcher = about(path);
     }
     let rules = rules(list);
     assert_eq!(applied(&rules, &ask("GET /x/z")), ["a", "c"]);
@@ -174,8 +175,8 @@ fn a_request_without_room_for_a_rule_is_stopped() {
         (StopReason::TooManyLimits, "b")
     );
     let trace = rules.trace(&(&ask("GET /x/y")).into());
-    assert!(matches!(trace.rules[1].fate, Fate::TooMany));
-    assert!(matches!(trace.rules[2].fate, Fate::NotReached));
+    assert!(matches!(trace.rules[1].outcome, RuleOutcome::TooManyLimits));
+    assert!(matches!(trace.rules[2].outcome, RuleOutcome::NotReached));
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn rules_that_only_watch_take_no_room_from_those_that_enforce() {
     assert_eq!(applied(&rules, &ask("GET /")), ["a", "real"]);
     assert!(plan(&rules, &ask("GET /")).stopped().is_none());
     let trace = rules.trace(&(&ask("GET /")).into());
-    assert!(matches!(trace.rules[1].fate, Fate::TooMany));
+    assert!(matches!(trace.rules[1].outcome, RuleOutcome::TooManyLimits));
 }
 
 #[test]
@@ -213,13 +214,15 @@ fn a_trace_shows_keys_but_no_secret() {
     let request = with("cookie", "sid=hunter4", request);
     let trace = rules.trace(&(&request).into());
     assert!(!format!("{trace:?}").contains("hunter"), "{trace:?}");
-    let looked = &trace.rules[0].looked;
-    let sights: Vec<&Sight> = looked.iter().map(|looked| &looked.sight).collect();
-    assert_eq!(*sights[0], Sight::Text("ann".into()));
-    assert!(matches!(sights[1], Sight::Secret(mark) if mark.starts_with('#') && mark.len() == 5));
-    assert!(matches!(sights[2], Sight::Secret(_)));
-    assert_eq!(*sights[3], Sight::Nothing);
-    assert!(matches!(sights[4], Sight::Secret(_)));
+    let looked = &trace.rules[0].sources;
+    let sights: Vec<&TracedValue> = looked.iter().map(|looked| &looked.value).collect();
+    assert_eq!(*sights[0], TracedValue::Text("ann".into()));
+    assert!(
+        matches!(sights[1], TracedValue::Secret(mark) if mark.starts_with('#') && mark.len() == 5)
+    );
+    assert!(matches!(sights[2], TracedValue::Secret(_)));
+    assert_eq!(*sights[3], TracedValue::Absent);
+    assert!(matches!(sights[4], TracedValue::Secret(_)));
     // Found: nobody looks further.
     assert_eq!(sights.len(), 5);
     assert_eq!(looked[4].part, 3);
@@ -228,16 +231,16 @@ fn a_trace_shows_keys_but_no_secret() {
 #[test]
 fn a_parameter_of_a_path_may_be_a_secret_too() {
     let mut only = rule("only");
-    only.when = about("/hooks/{token}/{user}");
+    only.matcher = about("/hooks/{token}/{user}");
     only.key = ["token", "user"]
         .map(|name| Part::new(Source::Path(name.into())))
         .into();
     let rules = rules(vec![only]);
     let trace = rules.trace(&(&ask("GET /hooks/hunter2/ann")).into());
     assert!(!format!("{trace:?}").contains("hunter"), "{trace:?}");
-    let looked = &trace.rules[0].looked;
-    assert!(matches!(looked[0].sight, Sight::Secret(_)));
-    assert_eq!(looked[1].sight, Sight::Text("ann".into()));
+    let looked = &trace.rules[0].sources;
+    assert!(matches!(looked[0].value, TracedValue::Secret(_)));
+    assert_eq!(looked[1].value, TracedValue::Text("ann".into()));
 }
 
 #[test]
@@ -247,7 +250,7 @@ fn a_trace_stays_on_one_line_however_a_value_looks() {
     let rules = rules(vec![only]);
     let request = ask(&format!("GET /?q=%0A%1b%ff{}", "x".repeat(5000)));
     let trace = rules.trace(&(&request).into());
-    let Sight::Text(text) = &trace.rules[0].looked[0].sight else {
+    let TracedValue::Text(text) = &trace.rules[0].sources[0].value else {
         panic!()
     };
     assert!(
@@ -261,9 +264,9 @@ fn a_trace_stays_on_one_line_however_a_value_looks() {
 fn the_terms_are_the_rules_own() {
     let mut login = rule("login");
     login.headers = Headers::none();
-    login.longest_delay = Some(std::time::Duration::from_secs(2));
-    let failed: Statuses = "401".parse().unwrap();
-    login.counts = Answers::Only(vec![failed]);
+    login.max_delay = Some(std::time::Duration::from_secs(2));
+    let failed: StatusRange = "401".parse().unwrap();
+    login.count_if = StatusFilter::Only(vec![failed]);
     let rules = rules(vec![login, rule("plain")]);
     let plan = plan(&rules, &ask("GET /"));
     let [login, plain] = plan.charges() else {
@@ -286,7 +289,7 @@ fn the_terms_are_the_rules_own() {
 fn the_plan_and_the_trace_never_disagree() {
     let mut list: Vec<Rule> = (0..8).map(|n| rule(&format!("r{n}"))).collect();
     list[0].key = by(Source::Ip);
-    list[1].when = about("/a/{x}/**");
+    list[1].matcher = about("/a/{x}/**");
     list[1].key = by(Source::Path("x".into()));
     list[2].key = by(header("x-user"));
     list[2].on_missing = Missing::Pass;
@@ -296,7 +299,7 @@ fn the_plan_and_the_trace_never_disagree() {
     list[4].key = by(header("x-user"));
     list[4].allow = vec![key(&["ann"])];
     list[4].deny = vec![key(&["eve"]), network("2001:db8::/64")];
-    list[5].when = about("/a/**");
+    list[5].matcher = about("/a/**");
     list[5].stop = true;
     list[6].key = by(Source::Cookie("c".into()));
     list[6].on_missing = Missing::Refuse;

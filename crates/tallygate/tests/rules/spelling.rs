@@ -2,14 +2,14 @@
 //! leads around a rule or to a fresh budget.
 
 use http::Request;
-use tallygate::rules::{Fate, Mismatch, Source};
+use tallygate::rules::{Mismatch, RuleOutcome, Source};
 
 use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
 
 #[test]
 fn no_usual_spelling_of_a_path_leads_around_its_rule() {
     let mut login = rule("login");
-    login.when = about("/account/login");
+    login.matcher = about("/account/login");
     let rules = rules(vec![login]);
     for path in [
         "/account/login",
@@ -63,10 +63,10 @@ fn no_usual_spelling_of_a_path_leads_around_its_rule() {
 #[test]
 fn a_rule_stops_only_where_every_reading_of_a_path_is_its_own() {
     let mut assets = rule("assets");
-    assets.when = about("/assets/**");
+    assets.matcher = about("/assets/**");
     assets.stop = true;
     let mut login = rule("login");
-    login.when = about("/login");
+    login.matcher = about("/login");
     let rules = rules(vec![assets, login]);
     let found = |path: &str| applied(&rules, &ask(&format!("GET {path}")));
     for path in [
@@ -90,7 +90,7 @@ fn a_rule_stops_only_where_every_reading_of_a_path_is_its_own() {
 #[test]
 fn a_path_parameter_is_found_in_the_reading_that_matched() {
     let mut users = rule("users");
-    users.when = about("/users/{id}");
+    users.matcher = about("/users/{id}");
     users.key = by(Source::Path("id".into()));
     let rules = rules(vec![users]);
     let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
@@ -107,7 +107,7 @@ fn a_path_parameter_is_found_in_the_reading_that_matched() {
 #[test]
 fn a_path_parameter_is_decoded_and_may_hold_a_slash() {
     let mut users = rule("users");
-    users.when = about("/users/{id}");
+    users.matcher = about("/users/{id}");
     users.key = by(Source::Path("id".into()));
     let rules = rules(vec![users]);
     let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
@@ -204,7 +204,7 @@ fn a_claim_is_read_from_a_header_and_anything_else_is_nobody() {
 #[test]
 fn hosts_match_in_any_case_with_any_port_and_below() {
     let mut api = rule("api");
-    api.when.hosts = vec![
+    api.matcher.hosts = vec![
         "api.example.com".parse().unwrap(),
         "*.example.org".parse().unwrap(),
     ];
@@ -250,27 +250,27 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
 
 #[test]
 fn a_trace_names_what_did_not_match() {
-    use tallygate::rules::{HeaderMatch, HeaderTest};
+    use tallygate::rules::{HeaderCondition, HeaderMatcher};
     let mut narrow = rule("narrow");
-    narrow.when = about("/a/*");
-    narrow.when.methods = vec![http::Method::POST];
-    narrow.when.hosts = vec!["a.test".parse().unwrap()];
-    narrow.when.headers = vec![
-        HeaderMatch {
+    narrow.matcher = about("/a/*");
+    narrow.matcher.methods = vec![http::Method::POST];
+    narrow.matcher.hosts = vec!["a.test".parse().unwrap()];
+    narrow.matcher.headers = vec![
+        HeaderMatcher {
             name: "x-kind".parse().unwrap(),
-            test: HeaderTest::Like(vec!["a*".parse().unwrap()]),
+            condition: HeaderCondition::Matches(vec!["a*".parse().unwrap()]),
         },
-        HeaderMatch {
+        HeaderMatcher {
             name: "x-no".parse().unwrap(),
-            test: HeaderTest::Absent,
+            condition: HeaderCondition::Absent,
         },
     ];
     let rules = rules(vec![narrow]);
     let mismatch = |request: Request<()>| {
         let trace = rules.trace(&(&request).into());
-        match &trace.rules[0].fate {
-            Fate::Mismatch(mismatch) => Some(mismatch.clone()),
-            Fate::Applies { .. } => None,
+        match &trace.rules[0].outcome {
+            RuleOutcome::Mismatch(mismatch) => Some(mismatch.clone()),
+            RuleOutcome::Applies { .. } => None,
             other => panic!("{other:?}"),
         }
     };

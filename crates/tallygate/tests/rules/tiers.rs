@@ -1,15 +1,15 @@
 //! How much a client may take, by tier; and how much a request takes.
 
 use http::Method;
-use tallygate::rules::{Cost, Fate, KeyText, Limits, Rules, TierBy, Tiers, TiersError};
+use tallygate::rules::{Cost, KeyText, RuleLimits, RuleOutcome, Rules, TierBy, Tiers, TiersError};
 
 use super::{ask, by, header, plan, quotas, rule, rules, with};
 
-fn tiers(by: TierBy) -> Limits {
+fn tiers(by: TierBy) -> RuleLimits {
     let free = ("free".parse().unwrap(), quotas(&["100/h"]));
     let pro = quotas(&["10000/h", "token-bucket 50/s burst 200"]);
     let pro = ("pro".parse().unwrap(), pro);
-    Limits::Tiered(Tiers::new(by, "free".parse().unwrap(), vec![free, pro]).unwrap())
+    RuleLimits::Tiered(Tiers::new(by, "free".parse().unwrap(), vec![free, pro]).unwrap())
 }
 
 fn hourly(rules: &Rules, request: &http::Request<()>) -> u32 {
@@ -40,7 +40,7 @@ fn a_header_says_the_tier_and_whatever_else_is_the_default_one() {
     let (a, b) = (&a.charges()[0].limits[0], &b.charges()[0].limits[0]);
     assert_eq!(a.name(), b.name(), "moving up keeps the count");
     let trace = rules.trace(&(&pro).into());
-    let Fate::Applies { tier, .. } = &trace.rules[0].fate else {
+    let RuleOutcome::Applies { tier, .. } = &trace.rules[0].outcome else {
         panic!()
     };
     assert_eq!(tier.as_ref().unwrap().as_str(), "pro");
@@ -80,8 +80,8 @@ fn a_cost_from_a_header_stays_within_its_bounds() {
     api.cost = Cost::Header {
         name: "x-cost".parse().unwrap(),
         default: 2,
-        least: 1,
-        most: 50,
+        min: 1,
+        max: 50,
     };
     let rules = rules(vec![api]);
     let cost = |request: &http::Request<()>| plan(&rules, request).charges()[0].cost;
@@ -120,7 +120,7 @@ fn a_cost_by_method_has_a_default() {
         costs: vec![(Method::POST, 5), (Method::GET, 0)],
         default: 2,
     };
-    assert_eq!(api.cost.most(), 5);
+    assert_eq!(api.cost.max(), 5);
     let rules = rules(vec![api]);
     let cost = |line: &str| plan(&rules, &ask(line)).charges()[0].cost;
     assert_eq!([cost("POST /"), cost("GET /"), cost("PUT /")], [5, 0, 2]);

@@ -16,7 +16,7 @@ use super::super::top;
 use super::latency::RecentLatency;
 use crate::metrics::NO_RULE;
 use crate::state::Serving;
-use tallygate::rules::{Limits, Quotas, Rule};
+use tallygate::rules::{Quotas, Rule, RuleLimits};
 
 /// Rules in an event; of more, the busiest are included.
 const MAX_RULES: usize = 200;
@@ -178,8 +178,8 @@ fn limits(rule: &Rule) -> Vec<String> {
         each.map(|(_, quota)| quota.to_string()).collect()
     };
     match &rule.limits {
-        Limits::Same(quotas) => texts(quotas),
-        Limits::Tiered(tiered) => {
+        RuleLimits::Same(quotas) => texts(quotas),
+        RuleLimits::Tiered(tiered) => {
             let tiers = tiered.tiers().iter();
             tiers
                 .flat_map(|(name, quotas)| {

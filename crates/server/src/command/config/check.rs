@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::CheckArgs;
 use crate::config::{self, DiagnosticJson, Report, Style};
 use crate::error::Failure;
-use tallygate::rules::{Limits, RuleSet};
+use tallygate::rules::{RuleLimits, RuleSet};
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
     let files: Vec<CheckedFile<'_>> = args.files.iter().map(|path| check(path)).collect();
@@ -52,9 +52,9 @@ fn check(path: &Path) -> CheckedFile<'_> {
 
 impl Size {
     fn new(set: &RuleSet) -> Self {
-        let limits = |limits: &Limits| match limits {
-            Limits::Same(quotas) => quotas.len(),
-            Limits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas.len()).sum(),
+        let limits = |limits: &RuleLimits| match limits {
+            RuleLimits::Same(quotas) => quotas.len(),
+            RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas.len()).sum(),
         };
         Size {
             rules: set.rules.len(),

@@ -134,7 +134,7 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
 fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     type Summary = fn(&Rule) -> String;
     let fields: [(&'static str, Summary, Option<&'static str>); 11] = [
-        ("match", |rule| summary::matcher(&rule.when), Some(KEPT)),
+        ("match", |rule| summary::matcher(&rule.matcher), Some(KEPT)),
         ("key", |rule| summary::key(&rule.key), Some(RESET)),
         ("tier", |rule| summary::tier_by(&rule.limits), None),
         ("cost", |rule| summary::cost(&rule.cost), None),
@@ -144,13 +144,13 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
             |rule| summary::on_missing(rule.on_missing).to_owned(),
             None,
         ),
-        ("count", |rule| summary::answers(&rule.counts), None),
+        ("count", |rule| summary::answers(&rule.count_if), None),
         ("enabled", |rule| rule.enabled.to_string(), None),
         ("shadow", |rule| rule.shadow.to_string(), None),
         ("stop", |rule| rule.stop.to_string(), None),
         (
             "longest_delay",
-            |rule| summary::longest_delay(rule.longest_delay),
+            |rule| summary::longest_delay(rule.max_delay),
             None,
         ),
     ];
@@ -164,7 +164,7 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     }
     for (what, changed) in [
         ("headers", old.headers != new.headers),
-        ("single_flight", old.single_flight != new.single_flight),
+        ("single_flight", old.coalesce != new.coalesce),
         ("allow", old.allow != new.allow),
         ("deny", old.deny != new.deny),
     ] {

@@ -13,7 +13,7 @@ use self::seen::Seen;
 use super::{load, summary};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
-use tallygate::rules::{By, Fate, Mismatch, Rule, Rules, Sight, Step};
+use tallygate::rules::{ListedBy, Mismatch, Rule, RuleOutcome, RuleTrace, Rules, TracedValue};
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let loaded = load(&args.file)?;
@@ -73,30 +73,30 @@ struct LimitTold {
 }
 
 impl Told {
-    fn of(step: &Step, rule: &Rule) -> Self {
-        let key = step.looked.iter().map(|looked| FoundPart {
+    fn of(step: &RuleTrace, rule: &Rule) -> Self {
+        let key = step.sources.iter().map(|looked| FoundPart {
             part: looked.part,
             source: looked.source.to_string(),
-            value: match &looked.sight {
-                Sight::Text(text) => Some(text.clone()),
-                Sight::Secret(_) => Some("(a secret)".to_owned()),
-                Sight::Nothing => None,
-                Sight::Several => Some("(several that differ)".to_owned()),
+            value: match &looked.value {
+                TracedValue::Text(text) => Some(text.clone()),
+                TracedValue::Secret(_) => Some("(a secret)".to_owned()),
+                TracedValue::Absent => None,
+                TracedValue::Conflicting => Some("(several that differ)".to_owned()),
             },
         });
         let mut told = Told {
             rule: step.name.to_string(),
             applies: false,
             shadow: step.shadow,
-            why: why(&step.fate, rule),
+            why: reason(&step.outcome, rule),
             key: key.collect(),
             tier: None,
             cost: None,
             limits: Vec::new(),
         };
-        if let Fate::Applies {
+        if let RuleOutcome::Applies {
             limits, cost, tier, ..
-        } = &step.fate
+        } = &step.outcome
         {
             told.applies = true;
             told.tier = tier.as_ref().map(ToString::to_string);
@@ -111,60 +111,64 @@ impl Told {
     }
 }
 
-/// Why a rule does what it does.
-fn why(fate: &Fate, rule: &Rule) -> String {
+/// Explains the result of a rule.
+fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
     let source = |part: &usize| {
         let part = rule.key.get(*part);
         part.map_or_else(String::new, |part| summary::key(std::slice::from_ref(part)))
     };
-    let by = |by: &By, list: &str| match by {
-        By::List(number) => format!("the client is number {} of `{list}`", number + 1),
-        By::Override(number) => format!("override number {} says so", number + 1),
+    let by = |by: &ListedBy, list: &str| match by {
+        ListedBy::List(index) => format!("the client is number {} of `{list}`", index + 1),
+        ListedBy::Override(index) => format!("by override number {}", index + 1),
     };
-    match fate {
-        Fate::Disabled => "it is switched off".to_owned(),
-        Fate::NotReached => "a rule before it ended the walk".to_owned(),
-        Fate::Mismatch(mismatch) => {
+    match outcome {
+        RuleOutcome::Disabled => "it is disabled".to_owned(),
+        RuleOutcome::NotReached => "an earlier rule ended the evaluation".to_owned(),
+        RuleOutcome::Mismatch(mismatch) => {
             let what = match mismatch {
                 Mismatch::Method => "the method".to_owned(),
                 Mismatch::Host => "the host".to_owned(),
                 Mismatch::Path => "the path".to_owned(),
                 Mismatch::Header(name) => format!("the header {name}"),
                 Mismatch::Grpc => "the gRPC method".to_owned(),
+                Mismatch::Custom => "the function".to_owned(),
             };
             format!(
-                "{what} does not match: it is about {}",
-                summary::matcher(&rule.when)
+                "{what} does not match: it applies to {}",
+                summary::matcher(&rule.matcher)
             )
         }
-        Fate::Allowed(reason) => format!("allowed: {}", by(reason, "allow")),
-        Fate::Denied(reason) => format!("turned away: {}", by(reason, "deny")),
-        Fate::NoKey { part } => format!("turned away: there is no {}", source(part)),
-        Fate::Passed { part } => format!("let by: there is no {}", source(part)),
-        Fate::TooMany => {
-            let so = match rule.shadow {
-                true => "left out",
-                false => "turned away",
+        RuleOutcome::Allowed(reason) => format!("allowed: {}", by(reason, "allow")),
+        RuleOutcome::Denied(reason) => format!("refused: {}", by(reason, "deny")),
+        RuleOutcome::NoKey { part } => format!("refused: there is no {}", source(part)),
+        RuleOutcome::Skipped { part } => format!("skipped: there is no {}", source(part)),
+        RuleOutcome::TooManyLimits => {
+            let result = match rule.shadow {
+                true => "skipped",
+                false => "refused",
             };
-            format!("{so}: rules before it took all limits that a request can have")
+            format!("{result}: with the rules before it, the request has too many limits")
         }
-        Fate::Applies {
-            instead,
-            shared,
+        RuleOutcome::Applies {
+            override_index,
+            missing_part,
             stop,
             ..
         } => {
-            let mut why = summary::matcher(&rule.when);
-            if let Some(number) = instead {
-                why += &format!("; limits of override number {}", number + 1);
+            let mut reason = summary::matcher(&rule.matcher);
+            if let Some(index) = override_index {
+                reason += &format!("; limits of override number {}", index + 1);
             }
-            if let Some(part) = shared {
-                why += &format!("; without {}, limited with all such", source(part));
+            if let Some(part) = missing_part {
+                reason += &format!(
+                    "; without {}, shared with others that lack it",
+                    source(part)
+                );
             }
             if *stop {
-                why += "; rules after it do not apply";
+                reason += "; later rules are skipped";
             }
-            why
+            reason
         }
     }
 }

@@ -6,10 +6,11 @@ use tallygate::{OnFailure, Replicas};
 use tallygate_core::Quota;
 
 use tallygate::rules::{
-    Answers, Cost, HeaderTest, Limits, Match, Missing, Part, Quotas, Rule, Statuses, TierBy,
+    Cost, HeaderCondition, Matcher, Missing, Part, Quotas, Rule, RuleLimits, StatusFilter,
+    StatusRange, TierBy,
 };
 
-pub(super) fn matcher(when: &Match) -> String {
+pub(super) fn matcher(when: &Matcher) -> String {
     let mut parts = Vec::new();
     let list = |texts: Vec<String>| match texts.as_slice() {
         [one] => one.clone(),
@@ -32,10 +33,10 @@ pub(super) fn matcher(when: &Match) -> String {
     }
     for header in &when.headers {
         let name = &header.name;
-        parts.push(match &header.test {
-            HeaderTest::Present => format!("with {name}"),
-            HeaderTest::Absent => format!("without {name}"),
-            HeaderTest::Like(globs) => {
+        parts.push(match &header.condition {
+            HeaderCondition::Present => format!("with {name}"),
+            HeaderCondition::Absent => format!("without {name}"),
+            HeaderCondition::Matches(globs) => {
                 let globs = list(globs.iter().map(ToString::to_string).collect());
                 format!("with {name}: {globs}")
             }
@@ -65,9 +66,9 @@ pub(super) fn cost(cost: &Cost) -> String {
         Cost::Header {
             name,
             default,
-            least,
-            most,
-        } => format!("header {name}, {least} to {most}, else {default}"),
+            min,
+            max,
+        } => format!("header {name}, {min} to {max}, else {default}"),
         Cost::Method { costs, default } => {
             let each = costs
                 .iter()
@@ -75,11 +76,12 @@ pub(super) fn cost(cost: &Cost) -> String {
             let each: Vec<String> = each.collect();
             format!("{}, else {default}", each.join(", "))
         }
+        Cost::Custom(_) => "function".to_owned(),
     }
 }
 
 pub(super) fn on_failure(rule: &Rule) -> String {
-    let policy = match rule.on_failure {
+    let policy = match rule.on_failure.unwrap_or_default() {
         OnFailure::Open => "open".to_owned(),
         OnFailure::Closed => "closed".to_owned(),
         OnFailure::Local(Replicas::Fixed(number)) => format!("local, {number} replicas"),
@@ -105,25 +107,27 @@ pub(super) fn longest_delay(delay: Option<Duration>) -> String {
     delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
 }
 
-pub(super) fn answers(answers: &Answers) -> String {
-    let list = |statuses: &[Statuses]| {
+pub(super) fn answers(answers: &StatusFilter) -> String {
+    let list = |statuses: &[StatusRange]| {
         let texts: Vec<String> = statuses.iter().map(ToString::to_string).collect();
         texts.join(", ")
     };
     match answers {
-        Answers::All => "all responses".to_owned(),
-        Answers::Only(statuses) => format!("only {}", list(statuses)),
-        Answers::Except(statuses) => format!("all except {}", list(statuses)),
+        StatusFilter::All => "all responses".to_owned(),
+        StatusFilter::Only(statuses) => format!("only {}", list(statuses)),
+        StatusFilter::Except(statuses) => format!("all except {}", list(statuses)),
+        StatusFilter::Custom(_) => "function".to_owned(),
     }
 }
 
-pub(super) fn tier_by(limits: &Limits) -> String {
+pub(super) fn tier_by(limits: &RuleLimits) -> String {
     match limits {
-        Limits::Same(_) => "no tiers".to_owned(),
-        Limits::Tiered(tiers) => {
+        RuleLimits::Same(_) => "no tiers".to_owned(),
+        RuleLimits::Tiered(tiers) => {
             let by = match tiers.by() {
                 TierBy::Header(name) => format!("header {name}"),
                 TierBy::Keys(keys) => format!("a list of {} keys", keys.len()),
+                TierBy::Custom(_) => "function".to_owned(),
             };
             format!("{by}, else {}", tiers.default_tier())
         }
@@ -139,8 +143,8 @@ pub(super) fn limits(rule: &Rule) -> Vec<(Option<String>, String, Quota)> {
             .collect()
     };
     match &rule.limits {
-        Limits::Same(quotas) => named(None, quotas),
-        Limits::Tiered(tiers) => {
+        RuleLimits::Same(quotas) => named(None, quotas),
+        RuleLimits::Tiered(tiers) => {
             let each = tiers.tiers().iter();
             each.flat_map(|(tier, quotas)| named(Some(tier.to_string()), quotas))
                 .collect()

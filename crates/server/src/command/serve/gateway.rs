@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::gateway::{CoalesceBy, Gateway, Settings, SingleFlight, Tls, TrustedPeers, Upstream};
 use crate::state::Serving;
 use crate::store::Counters;
-use tallygate::rules::Identical;
+use tallygate::rules::CoalesceKey;
 
 const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8_000);
@@ -76,9 +76,9 @@ pub(super) fn build(
     settings.trusted = TrustedPeers::when(move |peer| force.rules().client().trusts(peer));
     let force = Arc::clone(&serving.force);
     let single_flight = SingleFlight::by(move |head| {
-        Some(match force.rules().identical(head)? {
-            Identical::Credentials => CoalesceBy::Credentials,
-            Identical::Key(key) => CoalesceBy::Key(key),
+        Some(match force.rules().coalesce_key(head)? {
+            CoalesceKey::Credentials => CoalesceBy::Credentials,
+            CoalesceKey::Key(key) => CoalesceBy::Key(key),
         })
     });
     settings.single_flight = vec![single_flight];

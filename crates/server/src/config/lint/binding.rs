@@ -1,6 +1,6 @@
-//! Limits that never refuse, or never admit, a request.
+//! RuleLimits that never refuse, or never admit, a request.
 
-use tallygate::rules::{Cost, Limits, Rule};
+use tallygate::rules::{Cost, Rule, RuleLimits};
 use tallygate_core::{Algorithm, Quota};
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     quotas,
 };
 
-/// Limits of a rule that its cost exceeds, or that another limit makes redundant.
+/// RuleLimits of a rule that its cost exceeds, or that another limit makes redundant.
 pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
     for (list, quota_spans) in quotas(rule, spans) {
         let list: Vec<&Quota> = list.iter().map(|(_, quota)| quota).collect();
@@ -45,17 +45,17 @@ pub(super) fn between_rules(config: &SpannedConfig, diagnostics: &mut Diagnostic
         for (earlier, earlier_spans) in &rules[..number] {
             let comparable = earlier.key == later.key
                 && earlier.cost == later.cost
-                && earlier.counts == later.counts
+                && earlier.count_if == later.count_if
                 && earlier.allow.is_empty()
                 && later.allow.is_empty()
                 && !earlier.stop;
-            let (Limits::Same(a), Limits::Same(b), true) =
+            let (RuleLimits::Same(a), RuleLimits::Same(b), true) =
                 (&earlier.limits, &later.limits, comparable)
             else {
                 continue;
             };
-            let same = earlier.when == later.when;
-            let covered = same || earlier.when.covers(&later.when);
+            let same = earlier.matcher == later.matcher;
+            let covered = same || earlier.matcher.covers(&later.matcher);
             let found = a.iter().enumerate().find_map(|(i, (_, a))| {
                 b.iter().enumerate().find_map(|(j, (_, b))| {
                     // Requests of the narrower rule count in the wider one too.
@@ -87,14 +87,14 @@ pub(super) fn between_rules(config: &SpannedConfig, diagnostics: &mut Diagnostic
 fn cost_above(cost: &Cost, capacity: u32) -> Option<&'static str> {
     match cost {
         Cost::Constant(cost) if *cost > capacity => Some("the cost"),
-        Cost::Header { least, .. } if *least > capacity => Some("the minimum cost"),
+        Cost::Header { min, .. } if *min > capacity => Some("the minimum cost"),
         Cost::Method { costs, .. } if costs.iter().any(|(_, cost)| *cost > capacity) => {
             Some("the cost of a method")
         }
         Cost::Header { default, .. } | Cost::Method { default, .. } if *default > capacity => {
             Some("the default cost")
         }
-        Cost::Constant(_) | Cost::Header { .. } | Cost::Method { .. } => None,
+        Cost::Constant(_) | Cost::Header { .. } | Cost::Method { .. } | Cost::Custom(_) => None,
     }
 }
 

@@ -1,6 +1,6 @@
-//! Limits that clients can evade because they depend on what clients can forge.
+//! RuleLimits that clients can evade because they depend on what clients can forge.
 
-use tallygate::rules::{HeaderTest, Limits, Part, Rule, Source, TierBy};
+use tallygate::rules::{HeaderCondition, Part, Rule, RuleLimits, Source, TierBy};
 
 use super::{
     Diagnostics, RuleSpans, SPOOFABLE_KEY, SPOOFABLE_STOP, SpannedConfig, UNTRUSTED_PROXY,
@@ -55,10 +55,10 @@ pub(super) fn spoofable_stops(config: &SpannedConfig, diagnostics: &mut Diagnost
         return;
     };
     for (rule, spans) in before_last.iter().filter(|(rule, _)| rule.stop) {
-        if let Some(header) = rule.when.headers.first() {
-            let how = match header.test {
-                HeaderTest::Absent => "without",
-                HeaderTest::Present | HeaderTest::Like(_) => "with",
+        if let Some(header) = rule.matcher.headers.first() {
+            let how = match header.condition {
+                HeaderCondition::Absent => "without",
+                HeaderCondition::Present | HeaderCondition::Matches(_) => "with",
             };
             let name = &header.name;
             let message = format!("clients can evade the rules after this one, {how} `{name}`");
@@ -99,14 +99,14 @@ fn relies_on_proxy(rule: &Rule, spans: &RuleSpans) -> Option<(Span, &'static str
     if let Some(span) = span_of_source(rule, spans, is_claim) {
         return Some((span, "a claim that a proxy has verified"));
     }
-    if let Limits::Tiered(tiers) = &rule.limits
+    if let RuleLimits::Tiered(tiers) = &rule.limits
         && matches!(tiers.by(), TierBy::Header(_))
     {
         return Some((spans.name, "its tiers are set by a proxy"));
     }
-    let forwarded = rule.when.headers.iter().any(|header| {
+    let forwarded = rule.matcher.headers.iter().any(|header| {
         let name = header.name.as_str();
-        name.starts_with("x-forwarded-") && !matches!(header.test, HeaderTest::Absent)
+        name.starts_with("x-forwarded-") && !matches!(header.condition, HeaderCondition::Absent)
     });
     forwarded.then_some((spans.name, "it matches a header of a proxy"))
 }

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::{Names, OneOrMany, OptionalList, Span, Spanned, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::Shorthand;
-use tallygate::rules::{Entry, Instead, KeyText, Kinds, Override, Part, Rule, Source};
+use tallygate::rules::{
+    KeyShapes, KeyText, ListEntry, Override, OverrideAction, Part, Rule, Source,
+};
 
 /// The key of a rule, for the keys in its lists.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +31,7 @@ pub(super) struct RuleIndex<'a> {
     /// All names; `None` for rules that are invalid.
     by_name: HashMap<&'a str, Option<&'a Rule>>,
     rules: &'a [Rule],
-    kinds: Kinds<'a>,
+    kinds: KeyShapes<'a>,
 }
 
 impl<'a> RuleIndex<'a> {
@@ -39,7 +41,7 @@ impl<'a> RuleIndex<'a> {
         RuleIndex {
             by_name,
             rules,
-            kinds: Kinds::of(rules),
+            kinds: KeyShapes::new(rules),
         }
     }
 }
@@ -50,20 +52,24 @@ impl Validator<'_> {
         &mut self,
         field: &Option<Spanned<OneOrMany<schema::Client>>>,
         shape: KeyShape<'_>,
-    ) -> Vec<Entry> {
+    ) -> Vec<ListEntry> {
         let items = field.items().iter();
         items.filter_map(|item| self.client(item, shape)).collect()
     }
 
-    fn client(&mut self, field: &Spanned<schema::Client>, shape: KeyShape<'_>) -> Option<Entry> {
+    fn client(
+        &mut self,
+        field: &Spanned<schema::Client>,
+        shape: KeyShape<'_>,
+    ) -> Option<ListEntry> {
         match field.get()? {
             Shorthand::Value(text) => {
                 let help = "expected a network such as 192.0.2.0/24, or a key such as `{ key: … }`";
-                self.network(text, help).map(Entry::Network)
+                self.network(text, help).map(ListEntry::Network)
             }
             Shorthand::Map(entry) => {
                 let text = self.key_text(entry.key.get()?, entry.key.span, shape)?;
-                Some(Entry::Key(text))
+                Some(ListEntry::Key(text))
             }
         }
     }
@@ -99,7 +105,7 @@ impl Validator<'_> {
             return None;
         }
         for ((text, span), part) in texts.iter().zip(shape.parts) {
-            if let Some(why) = part.never_says(text) {
+            if let Some(why) = part.invalid_text(text) {
                 let help = match part.sources().next() {
                     Some(Source::Ip) => {
                         "an address is written like 192.0.2.7; a network without `key`"
@@ -143,8 +149,8 @@ impl Validator<'_> {
         let who = self.client(&field.client, shape)?;
         Some(Override {
             rule: rule.map(|rule| rule.name.clone()),
-            who,
-            instead: instead?,
+            client: who,
+            action: instead?,
         })
     }
 
@@ -155,7 +161,7 @@ impl Validator<'_> {
         entry: &schema::KeyEntry,
         index: &RuleIndex<'r>,
     ) -> Option<KeyShape<'r>> {
-        let rule = match index.kinds.of_length(entry.key.get()?.0.len()) {
+        let rule = match index.kinds.with_parts(entry.key.get()?.0.len()) {
             Some((first, Some(other))) => {
                 let (first, other) = (&first.name, &other.name);
                 let message = format!("the keys of `{first}` and `{other}` have different parts");
@@ -169,7 +175,7 @@ impl Validator<'_> {
         Some(rule.map_or(KeyShape::default(), KeyShape::from_rule))
     }
 
-    fn instead(&mut self, field: &schema::Override, span: Span) -> Option<Instead> {
+    fn instead(&mut self, field: &schema::Override, span: Span) -> Option<OverrideAction> {
         for (name, flag) in [("allow", &field.allow), ("deny", &field.deny)] {
             if let Some(flag) = flag
                 && flag.get().is_some_and(|flag| !flag.0)
@@ -188,9 +194,9 @@ impl Validator<'_> {
         let help = "such as `limits: 1000/min` or `deny: true`";
         self.exactly_one("an override", span, &fields, help)?;
         match &field.limits {
-            Some(limits) => Some(Instead::Limits(self.quotas(limits)?.0)),
-            None if field.allow.is_some() => Some(Instead::Allow),
-            None => Some(Instead::Deny),
+            Some(limits) => Some(OverrideAction::Limits(self.quotas(limits)?.0)),
+            None if field.allow.is_some() => Some(OverrideAction::Allow),
+            None => Some(OverrideAction::Deny),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{OneOrMany, OptionalField, Spanned, Text, Validator, code, schema};
 use crate::config::schema::{Shorthand, Url};
 use crate::gateway::{Host, Limits, Timeouts, Tls, Upstream};
-use tallygate::rules::{Match, SharedBy};
+use tallygate::rules::{CoalesceBy, Matcher};
 
 const MAX_UPSTREAMS: usize = 256;
 
@@ -165,10 +165,10 @@ impl Validator<'_> {
     pub(super) fn single_flight(
         &mut self,
         field: &schema::SingleFlight,
-        matcher: &Match,
-    ) -> Option<SharedBy> {
+        matcher: &Matcher,
+    ) -> Option<CoalesceBy> {
         match field {
-            Shorthand::Value(flag) => flag.get()?.0.then_some(SharedBy::Credentials),
+            Shorthand::Value(flag) => flag.get()?.0.then_some(CoalesceBy::Credentials),
             Shorthand::Map(map) => {
                 let parts = map.by.get()?;
                 if parts.0.is_empty() {
@@ -178,7 +178,7 @@ impl Validator<'_> {
                     return None;
                 }
                 let (parts, _) = self.key(parts, map.by.span, matcher);
-                parts.map(SharedBy::Parts)
+                parts.map(CoalesceBy::Parts)
             }
         }
     }

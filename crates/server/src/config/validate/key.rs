@@ -3,7 +3,7 @@
 use super::{OneOrMany, OptionalField, OptionalList, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::Shorthand;
-use tallygate::rules::{MAX_PARTS, Match, Part, PathPattern, Source};
+use tallygate::rules::{MAX_PARTS, Matcher, Part, PathPattern, Source};
 
 /// The parts without a mapping.
 const WORDS: [&str; 4] = ["ip", "route", "method", "host"];
@@ -16,7 +16,7 @@ impl Validator<'_> {
         &mut self,
         parts: &OneOrMany<schema::Part>,
         span: Span,
-        matcher: &Match,
+        matcher: &Matcher,
     ) -> (Option<Vec<Part>>, Vec<Span>) {
         let spans = parts.0.iter().map(|part| part.span).collect();
         if parts.0.is_empty() {
@@ -45,7 +45,7 @@ impl Validator<'_> {
     fn part(
         &mut self,
         field: &Spanned<schema::Part>,
-        matcher: &Match,
+        matcher: &Matcher,
         sources: &mut Vec<Source>,
     ) -> Option<()> {
         let part = match field.get()? {
@@ -95,7 +95,12 @@ impl Validator<'_> {
         None
     }
 
-    fn source(&mut self, part: &schema::PartSource, span: Span, matcher: &Match) -> Option<Source> {
+    fn source(
+        &mut self,
+        part: &schema::PartSource,
+        span: Span,
+        matcher: &Matcher,
+    ) -> Option<Source> {
         if part.claim.is_some() && part.header.is_none() {
             self.error(code::MISSING_FIELD, span, "`claim` requires `header`")
                 .help("such as `{ claim: sub, header: x-jwt-payload }`");
@@ -132,7 +137,7 @@ impl Validator<'_> {
         Some(Source::Constant(text.text.clone()))
     }
 
-    fn path_parameter(&mut self, field: &Spanned<Text>, matcher: &Match) -> Option<String> {
+    fn path_parameter(&mut self, field: &Spanned<Text>, matcher: &Matcher) -> Option<String> {
         let name = self.non_empty_text("path", field)?;
         let text = field.get()?;
         let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);

@@ -4,7 +4,7 @@ use super::clients::KeyShape;
 use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::{Shorthand, Table};
-use tallygate::rules::{KeyText, Limits, Name, Quotas, QuotasError, TierBy, Tiers};
+use tallygate::rules::{KeyText, Name, Quotas, QuotasError, RuleLimits, TierBy, Tiers};
 
 impl Validator<'_> {
     /// The limits of a rule, and the span of each quota of each tier.
@@ -13,15 +13,15 @@ impl Validator<'_> {
         rule: &schema::Rule,
         span: Span,
         shape: KeyShape<'_>,
-    ) -> Option<(Limits, Vec<Vec<Span>>)> {
+    ) -> Option<(RuleLimits, Vec<Vec<Span>>)> {
         match (&rule.limits, &rule.tier, &rule.tiers) {
             (Some(limits), None, None) => {
                 let (quotas, spans) = self.quotas(limits)?;
-                return Some((Limits::Same(quotas), vec![spans]));
+                return Some((RuleLimits::Same(quotas), vec![spans]));
             }
             (None, Some(tier), Some(tiers)) => {
                 let (tiers, spans) = self.tiers(tier, tiers, shape)?;
-                return Some((Limits::Tiered(tiers), spans));
+                return Some((RuleLimits::Tiered(tiers), spans));
             }
             // An unknown field with a suggestion has been reported.
             (None, None, None) if self.suggestions.contains(&(span, "limits")) => {}

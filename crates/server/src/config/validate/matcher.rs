@@ -6,7 +6,7 @@ use super::{Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::nearest;
 use crate::config::lint;
 use crate::config::schema::{OptionalField, Shorthand, Table};
-use tallygate::rules::{HeaderMatch, HeaderTest, Match};
+use tallygate::rules::{HeaderCondition, HeaderMatcher, Matcher};
 
 const STANDARD_METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
@@ -14,9 +14,9 @@ const STANDARD_METHODS: [&str; 9] = [
 
 impl Validator<'_> {
     /// A matcher and the spans of its paths.
-    pub(super) fn matcher(&mut self, field: &schema::Match) -> (Match, Vec<Span>) {
+    pub(super) fn matcher(&mut self, field: &schema::Match) -> (Matcher, Vec<Span>) {
         let help = |name: &str| format!("remove `{name}` to match any");
-        let mut matcher = Match::default();
+        let mut matcher = Matcher::default();
         let mut spans = Vec::new();
         for item in self.non_empty("path", &field.path, help("path")) {
             if let Some(path) = self.parse(code::PATH, item) {
@@ -69,7 +69,7 @@ impl Validator<'_> {
         Some(method)
     }
 
-    fn header_matches(&mut self, table: &Table<schema::HeaderTest>) -> Vec<HeaderMatch> {
+    fn header_matches(&mut self, table: &Table<schema::HeaderTest>) -> Vec<HeaderMatcher> {
         let mut matches = Vec::new();
         for (name, field) in &table.0 {
             let name = self.header_name(name);
@@ -85,15 +85,18 @@ impl Validator<'_> {
                     let globs = items.filter_map(|item| self.parse(code::HEADER, item));
                     let globs: Vec<_> = globs.collect();
                     // A lone invalid value must not match every header.
-                    (!globs.is_empty()).then_some(HeaderTest::Like(globs))
+                    (!globs.is_empty()).then_some(HeaderCondition::Matches(globs))
                 }
                 Some(Shorthand::Map(map)) => map.present.get().map(|flag| match flag.0 {
-                    true => HeaderTest::Present,
-                    false => HeaderTest::Absent,
+                    true => HeaderCondition::Present,
+                    false => HeaderCondition::Absent,
                 }),
             };
             let both = name.zip(test);
-            matches.extend(both.map(|(name, test)| HeaderMatch { name, test }));
+            matches.extend(both.map(|(name, test)| HeaderMatcher {
+                name,
+                condition: test,
+            }));
         }
         matches
     }

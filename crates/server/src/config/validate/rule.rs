@@ -10,7 +10,7 @@ use super::clients::KeyShape;
 use super::settings::missing;
 use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::schema::{Integer, Shorthand, Table};
-use tallygate::rules::{Answers, Cost, Match, Missing, Rule, Statuses};
+use tallygate::rules::{Cost, Matcher, Missing, Rule, StatusFilter, StatusRange};
 
 const MAX_REPLICAS: u32 = 1_000_000;
 
@@ -47,7 +47,7 @@ impl Validator<'_> {
     ) -> Option<(Rule, RuleSpans)> {
         let name = self.name(&field.name);
         let (matcher, paths) = match field.matcher.value() {
-            None => (Match::default(), Vec::new()),
+            None => (Matcher::default(), Vec::new()),
             Some(field) => self.matcher(field),
         };
         let parts = field.key.value();
@@ -76,12 +76,12 @@ impl Validator<'_> {
             Some(field) => self.headers(field, defaults.headers),
         };
         let counts = match &field.count {
-            None => Answers::All,
+            None => StatusFilter::All,
             Some(count) => {
                 let answers = count
                     .get()
                     .and_then(|value| self.answers(value, count.span));
-                answers.unwrap_or(Answers::All)
+                answers.unwrap_or(StatusFilter::All)
             }
         };
         let longest_delay = field.longest_delay.as_ref();
@@ -90,9 +90,9 @@ impl Validator<'_> {
         let single_flight = single_flight.and_then(|value| self.single_flight(value, &matcher));
 
         let (limits, quotas) = limits?;
-        let mut rule = Rule::new(name?, limits);
+        let mut rule = Rule::with_limits(name?, limits);
         rule.enabled = self.bool_or(&field.enabled, true);
-        rule.when = matcher;
+        rule.matcher = matcher;
         rule.key = key?;
         rule.on_missing = field
             .on_missing
@@ -101,14 +101,14 @@ impl Validator<'_> {
         rule.cost = cost?;
         rule.allow = allow;
         rule.deny = deny;
-        rule.on_failure = on_failure;
+        rule.on_failure = Some(on_failure);
         rule.deadline = deadline;
         rule.shadow = self.bool_or(&field.shadow, false);
         rule.stop = self.bool_or(&field.stop, false);
         rule.headers = headers;
-        rule.counts = counts;
-        rule.longest_delay = longest_delay;
-        rule.single_flight = single_flight;
+        rule.count_if = counts;
+        rule.max_delay = longest_delay;
+        rule.coalesce = single_flight;
         let spans = RuleSpans {
             name: field.name.span,
             paths,
@@ -169,8 +169,8 @@ impl Validator<'_> {
         Some(Cost::Header {
             name: name?,
             default: default.clamp(least, most),
-            least,
-            most,
+            min: least,
+            max: most,
         })
     }
 
@@ -242,7 +242,7 @@ impl Validator<'_> {
         })
     }
 
-    fn answers(&mut self, field: &schema::Count, span: Span) -> Option<Answers> {
+    fn answers(&mut self, field: &schema::Count, span: Span) -> Option<StatusFilter> {
         let fields = [
             ("only", field.only.is_some()),
             ("except", field.except.is_some()),
@@ -254,12 +254,16 @@ impl Validator<'_> {
             "such as `count: { only: [401, 403] }`",
         )?;
         Some(match field.only {
-            Some(_) => Answers::Only(self.statuses("only", &field.only)),
-            None => Answers::Except(self.statuses("except", &field.except)),
+            Some(_) => StatusFilter::Only(self.statuses("only", &field.only)),
+            None => StatusFilter::Except(self.statuses("except", &field.except)),
         })
     }
 
-    fn statuses(&mut self, name: &str, field: &Option<Spanned<OneOrMany<Text>>>) -> Vec<Statuses> {
+    fn statuses(
+        &mut self,
+        name: &str,
+        field: &Option<Spanned<OneOrMany<Text>>>,
+    ) -> Vec<StatusRange> {
         let items = self.non_empty(name, field, "such as `[401, 403]`").iter();
         items
             .filter_map(|item| self.parse(code::STATUS, item))

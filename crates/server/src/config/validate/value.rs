@@ -71,7 +71,7 @@ impl Validator<'_> {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let message = format!("{} {}", text.quoted(), error.why());
+        let message = format!("{} {}", text.quoted(), error.reason());
         self.error(code, field.span, message)
             .help(format!("expected something like {}", error.example()));
         None

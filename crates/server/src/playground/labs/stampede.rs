@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde_json::json;
 use tallygate::Quota;
-use tallygate::http::Rule;
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};

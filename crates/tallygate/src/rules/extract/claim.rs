@@ -1,5 +1,5 @@
-//! Reads a claim out of a header. Verifies nothing: whoever is in front of us has done that, and
-//! lets no client write that header.
+//! Reads a claim from a header. It is not verified: the proxy in front must do so, and must remove
+//! the header that clients send.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// The most bytes of a header that are looked at.
-const LONGEST: usize = 16 * 1024;
+/// The most bytes of a header; longer ones have no claim.
+const MAX_LENGTH: usize = 16 * 1024;
 
 const BASE64URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The claim of that name: out of JSON, base64url of it, or a whole token, `Bearer` or not.
+/// The claim with a name, from JSON, base64url of JSON, or a token with or without `Bearer`.
 pub(super) fn find(name: &str, header: &[u8]) -> Option<Cow<'static, [u8]>> {
-    if header.len() > LONGEST {
+    if header.len() > MAX_LENGTH {
         return None;
     }
     let text = without_scheme(header.trim_ascii());
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_the_same_in_every_form() {
+    fn a_claim_is_found_in_every_form() {
         let payload = BASE64URL.encode(PAYLOAD);
         let bare = payload.trim_end_matches('=').to_owned();
         for header in [
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_has_no_claim() {
+    fn malformed_tokens_have_no_claim() {
         let deep = format!("{{\"sub\":{}1{}}}", "[".repeat(5000), "]".repeat(5000));
-        let long = format!("{{\"sub\":\"{}\"}}", "x".repeat(LONGEST));
+        let long = format!("{{\"sub\":\"{}\"}}", "x".repeat(MAX_LENGTH));
         for header in [
             "", ".", "..", "{", "[]", "Bearer", "Bearer ", "a.b.c", "\u{e9}", "{}",
         ] {

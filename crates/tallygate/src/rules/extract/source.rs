@@ -1,116 +1,142 @@
-//! Finds what a part of a key says in a request. Knows where clients write things and in how many
-//! ways; knows nothing of limits.
+//! Extracts the value of one source from a request.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::sync::Once;
 
-use crate::http::canonical;
-use http::header::{COOKIE, HeaderName};
+use ::http::header::{COOKIE, HeaderName};
 
 use super::super::Source;
+use super::super::key_part::PartSource;
 use super::super::matcher::Route;
 use super::super::path::decoded;
-use super::super::request_view::Asked;
+use super::super::request_view::RequestView;
 use super::claim;
+use crate::http::{address_key, canonical};
+use crate::key::Key;
 
-/// What was found.
+/// Logged once: it is a mistake of the server's configuration, not of a client.
+static NO_PEER: Once = Once::new();
+
+/// The value of a source.
 #[derive(Debug, PartialEq)]
-pub(in crate::rules) enum Found<'a> {
-    Value(Cow<'a, [u8]>),
-    /// Nothing, or nothing but empty values.
+pub(in crate::rules) enum Extracted<T> {
+    Value(T),
+    /// No value, or only empty ones.
     Absent,
     /// Values that differ.
-    Several,
+    Conflicting,
 }
 
-/// Finds what a source says of a request that a rule is about.
-pub(super) fn find<'a>(source: &'a Source, asked: &'a Asked<'_>, route: Route<'a>) -> Found<'a> {
-    let of = |value: &'a [u8]| one([Cow::Borrowed(value)]);
+impl PartSource {
+    pub(super) fn extract<'a>(
+        &'a self,
+        view: &'a RequestView<'_>,
+        route: Route<'a>,
+    ) -> Extracted<Key<'a>> {
+        let value = match &self.source {
+            Source::Ip => match view.grouped_client_ip() {
+                Some(ip) => return Extracted::Value(address_key(ip)),
+                None => return no_peer(),
+            },
+            Source::Custom(key) => {
+                let key = key.call(view.head());
+                return key.map_or(Extracted::Absent, Extracted::Value);
+            }
+            source => value(source, view, route),
+        };
+        match value {
+            Extracted::Value(value) => Extracted::Value(self.key(value)),
+            Extracted::Absent => Extracted::Absent,
+            Extracted::Conflicting => Extracted::Conflicting,
+        }
+    }
+}
+
+#[cold]
+fn no_peer<T>() -> Extracted<T> {
+    NO_PEER.call_once(|| {
+        tracing::warn!(
+            "a rule keyed by `ip` got a request without an address: the server has to insert \
+             `tallygate::http::Peer`, or a check has to send `ip`"
+        );
+    });
+    Extracted::Absent
+}
+
+fn value<'a>(
+    source: &'a Source,
+    view: &'a RequestView<'_>,
+    route: Route<'a>,
+) -> Extracted<Cow<'a, [u8]>> {
     match source {
-        Source::Ip => one(asked.client().map(|ip| Cow::Owned(address(ip)))),
-        Source::Header(name) => header(name, asked),
-        Source::Cookie(name) => one(cookies(name, asked)),
-        Source::Query(name) => one(query(name, asked.query().unwrap_or_default())),
+        Source::Header(name) => header(name, view),
+        Source::Cookie(name) => single(cookies(name, view)),
+        Source::Query(name) => single(query(name, view.query().unwrap_or_default())),
         Source::Path(name) => {
             let value = match route {
-                Route::Path { pattern, reading } => {
-                    let path = asked.paths().all().get(reading);
+                Route::Path { pattern, variant } => {
+                    let path = view.paths().all().get(variant);
                     path.and_then(|path| pattern.parameter(name, path))
                 }
                 Route::Grpc(_) | Route::Any => None,
             };
-            value.map_or(Found::Absent, of)
+            single(value.map(Cow::Borrowed))
         }
         Source::Claim { header, name } => {
-            let values = asked.headers().get_all(header).iter();
-            one(values.filter_map(|value| claim::find(name, value.as_bytes())))
+            let values = view.headers().get_all(header).iter();
+            single(values.filter_map(|value| claim::find(name, value.as_bytes())))
         }
-        Source::Route => one([route.text()]),
-        Source::Method => of(asked.method().as_str().as_bytes()),
-        Source::Host => one(asked.hosts().iter().map(|host| Cow::Borrowed(&**host))),
-        Source::Constant(text) => Found::Value(Cow::Borrowed(text.as_bytes())),
+        Source::Route => single([route.text()]),
+        Source::Method => single([Cow::Borrowed(view.method().as_str().as_bytes())]),
+        Source::Host => single(view.hosts().iter().map(|host| Cow::Borrowed(&**host))),
+        Source::Constant(text) => Extracted::Value(Cow::Borrowed(text.as_bytes())),
+        // They are keys already.
+        Source::Ip | Source::Custom(_) => Extracted::Absent,
     }
 }
 
-/// An address as text.
-// Most are IPv4, whose formatting by the standard library would be half of a walk.
-fn address(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => {
-            let mut text = Vec::with_capacity(16);
-            for octet in ip.octets() {
-                text.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
-                text.push(b'.');
-            }
-            text.pop();
-            text
-        }
-        IpAddr::V6(ip) => ip.to_string().into_bytes(),
+/// The value of a header.
+pub(in crate::rules) fn header<'a>(
+    name: &HeaderName,
+    view: &'a RequestView<'_>,
+) -> Extracted<Cow<'a, [u8]>> {
+    let values = view.headers().get_all(name).iter();
+    single(values.map(|value| canonical(name, value.as_bytes())))
+}
+
+/// The value that all values are equal to.
+fn single<'a>(values: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Extracted<Cow<'a, [u8]>> {
+    let mut values = values.into_iter().filter(|value| !value.is_empty());
+    match values.next() {
+        None => Extracted::Absent,
+        Some(first) if values.all(|value| value == first) => Extracted::Value(first),
+        Some(_) => Extracted::Conflicting,
     }
 }
 
-/// A header's value.
-pub(in crate::rules) fn header<'a>(name: &HeaderName, asked: &'a Asked<'_>) -> Found<'a> {
-    let values = asked.headers().get_all(name).iter();
-    one(values.map(|value| canonical(name, value.as_bytes())))
-}
-
-/// What all values are, if they are one.
-fn one<'a>(values: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Found<'a> {
-    let mut found = Found::Absent;
-    for value in values.into_iter().filter(|value| !value.is_empty()) {
-        match &found {
-            Found::Absent => found = Found::Value(value),
-            Found::Value(same) if *same == value => {}
-            Found::Value(_) | Found::Several => return Found::Several,
-        }
-    }
-    found
-}
-
-/// The cookies of one name: HTTP/2 may send each in a header of its own.
-fn cookies<'a>(name: &'a str, asked: &'a Asked<'_>) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    let lines = asked.headers().get_all(COOKIE).iter();
+/// The cookies with a name. HTTP/2 may send each in a header of its own.
+fn cookies<'a>(name: &'a str, view: &'a RequestView<'_>) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    let lines = view.headers().get_all(COOKIE).iter();
     let pairs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
-        let at = memchr::memchr(b'=', pair)?;
-        let (written, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
-        let bare = value
+        let equals = memchr::memchr(b'=', pair)?;
+        let (own, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+        let unquoted = value
             .strip_prefix(b"\"")
             .and_then(|rest| rest.strip_suffix(b"\""));
-        (written == name.as_bytes()).then(|| Cow::Borrowed(bare.unwrap_or(value)))
+        (own == name.as_bytes()).then(|| Cow::Borrowed(unquoted.unwrap_or(value)))
     })
 }
 
-/// The query's parameters of one name, decoded as forms are.
+/// The query parameters with a name, decoded as in forms.
 fn query<'a>(name: &'a str, query: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     query.split('&').filter_map(move |pair| {
-        let (written, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (*form(written) == *name.as_bytes()).then(|| form(value))
+        let (own, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (*form_decoded(own) == *name.as_bytes()).then(|| form_decoded(value))
     })
 }
 
-fn form(text: &str) -> Cow<'_, [u8]> {
+fn form_decoded(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('+') {
         return decoded(text.as_bytes());
     }
