@@ -94,7 +94,7 @@ fn every_limit_carries_the_rules_failure_policy_and_a_watching_one_refuses_nobod
     let expected = [
         (vec![closed; 2], deadline),
         (vec![open; 2], deadline),
-        (vec![open], None),
+        (vec![None], None),
     ];
     assert_eq!(policies.collect::<Vec<_>>(), expected);
 }
