@@ -1,5 +1,5 @@
-//! The gateway and the check API beside nginx's `limit_req` and bare hyper, over loopback: one
-//! table, one run. Needs nginx and wrk.
+//! The gateway and the check API compared with nginx's `limit_req` and bare hyper, over loopback.
+//! Needs nginx and wrk.
 //!
 //! `cargo bench -p tallygate-bench --bench gateway`
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -44,7 +44,9 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
             }
             eprintln!("round {round} of {rounds}: {scenario}");
             for contender in Contender::ALL {
-                if !contender.can(scenario.asked) || !options.wants_contender(contender.name()) {
+                if !contender.supports(scenario.workload)
+                    || !options.wants_contender(contender.name())
+                {
                     continue;
                 }
                 let values = scenario.measure(contender, &setup, load)?;

@@ -1,4 +1,4 @@
-//! The gateway and the check API beside nginx and what hyper can do at the least, over loopback.
+//! The gateway and the check API compared with nginx and bare hyper, over loopback.
 
 pub mod bare;
 pub mod contender;

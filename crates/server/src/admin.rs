@@ -67,18 +67,18 @@ impl Admin {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let read_only = |answer: Response<Full<Bytes>>| match is_read {
             true => answer,
-            false => response::other_method(&[Method::GET]),
+            false => response::method_not_allowed(&[Method::GET]),
         };
         match &*path {
             "/healthz" => {
-                return Ok(read_only(response::value(
+                return Ok(read_only(response::json_value(
                     StatusCode::OK,
                     &json!({"status": "ok"}),
                 )));
             }
             "/readyz" => return Ok(read_only(self.ready())),
             "/metrics" if is_read => return Ok(self.metrics().await),
-            "/metrics" => return Ok(response::other_method(&[Method::GET])),
+            "/metrics" => return Ok(response::method_not_allowed(&[Method::GET])),
             _ => {}
         }
         let page = match &*path {
@@ -98,7 +98,10 @@ impl Admin {
         let parts: Vec<&str> = path.split('/').skip(2).collect();
         match &*parts {
             ["rules"] => self.rules(request.method()),
-            ["rules", name] => self.rule(&response::decoded(name)?, request, peer).await,
+            ["rules", name] => {
+                self.rule(&response::percent_decode(name)?, request, peer)
+                    .await
+            }
             ["keys", key] => self.key(key, request, peer).await,
             ["overrides"] => self.overrides(request, peer).await,
             ["overrides", id] => self.one_override(id, request.method(), peer),
@@ -132,7 +135,7 @@ impl Admin {
     ) -> Result<Response<AdminBody>, Problem> {
         self.authorize(request, peer)?;
         if request.method() != Method::GET {
-            return Ok(response::other_method(&[Method::GET]).map(AdminBody::Full));
+            return Ok(response::method_not_allowed(&[Method::GET]).map(AdminBody::Full));
         }
         let events = self.live.join().map_err(|error| match error {
             JoinError::TooManyViewers => Problem::new(
@@ -155,10 +158,10 @@ impl Admin {
             false => "up",
         };
         match self.serving.not_ready() {
-            None => response::value(StatusCode::OK, &json!({"status": "ready", "store": store})),
+            None => response::json_value(StatusCode::OK, &json!({"status": "ready", "store": store})),
             Some(reason) => {
                 let body = json!({"status": "not ready", "why": reason, "store": store});
-                response::value(StatusCode::SERVICE_UNAVAILABLE, &body)
+                response::json_value(StatusCode::SERVICE_UNAVAILABLE, &body)
             }
         }
     }
@@ -198,11 +201,11 @@ impl Admin {
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::POST];
-                return Ok(response::other_method(&allowed));
+                return Ok(response::method_not_allowed(&allowed));
             }
         }
         let body = json!({"state": force.switch().name()});
-        Ok(response::value(StatusCode::OK, &body))
+        Ok(response::json_value(StatusCode::OK, &body))
     }
 
     async fn body<T: serde::de::DeserializeOwned>(
@@ -210,8 +213,8 @@ impl Admin {
         request: Request<Incoming>,
     ) -> Result<T, Problem> {
         let (head, body) = request.into_parts();
-        let json = response::read(&head.headers, body, MAX_BODY_BYTES).await?;
-        response::parse(&json)
+        let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
+        response::parse_json(&json)
     }
 }
 

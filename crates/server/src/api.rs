@@ -70,7 +70,7 @@ impl Api {
             "/v1/check/batch" if request.method() == Method::POST => {
                 self.batch(request, peer).await
             }
-            "/v1/check" | "/v1/check/batch" => Ok(response::other_method(&[Method::POST])),
+            "/v1/check" | "/v1/check/batch" => Ok(response::method_not_allowed(&[Method::POST])),
             // Proxies ask with whatever method they were asked with.
             path if path == auth::PATH || path.starts_with("/v1/auth/") => {
                 self.auth(request, peer).await
@@ -89,7 +89,7 @@ impl Api {
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let (head, body) = request.into_parts();
-        let [status] = response::query(head.uri.query(), ["status"])?;
+        let [status] = response::parse_query(head.uri.query(), ["status"])?;
         let always_ok = match status.as_deref() {
             None => false,
             Some("200") => true,
@@ -98,7 +98,7 @@ impl Api {
                 return Err(Problem::new(Code::BadQuery, detail));
             }
         };
-        let json = response::read(&head.headers, body, LARGEST).await?;
+        let json = response::read_body(&head.headers, body, LARGEST).await?;
         let asking = Asking {
             serving: &self.serving,
             known: &self.known,
@@ -106,7 +106,7 @@ impl Api {
             may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let answer = asking
-            .ask(response::parse::<Object<Body>>(&json)?.0)
+            .ask(response::parse_json::<Object<Body>>(&json)?.0)
             .await?;
         Ok(answer.response(always_ok))
     }
@@ -117,8 +117,8 @@ impl Api {
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let (head, body) = request.into_parts();
-        let [] = response::query(head.uri.query(), [])?;
-        let json = response::read(&head.headers, body, LARGEST_BATCH).await?;
+        let [] = response::parse_query(head.uri.query(), [])?;
+        let json = response::read_body(&head.headers, body, LARGEST_BATCH).await?;
         let items: Vec<&RawValue> = serde_json::from_slice(&json).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let detail =
@@ -137,7 +137,7 @@ impl Api {
             may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
         };
         let ask = async |item: &RawValue| -> Vec<u8> {
-            let body = response::parse::<Object<Body>>(item.get().as_bytes());
+            let body = response::parse_json::<Object<Body>>(item.get().as_bytes());
             let answer = match body {
                 Ok(Object(body)) => asking.ask(body).await,
                 Err(problem) => Err(problem),

@@ -79,7 +79,7 @@ impl File {
         request: &Request<B>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Ok(response::other_method(&[Method::GET]));
+            return Ok(response::method_not_allowed(&[Method::GET]));
         }
         let file = File::find(name)
             .ok_or_else(|| Problem::new(Code::NotFound, "there is no such file"))?;

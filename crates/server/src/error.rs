@@ -1,4 +1,4 @@
-//! Why a command stops early and with which exit code. Knows nothing of the commands.
+//! The errors of commands and their exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,42 +6,42 @@ use std::process::ExitCode;
 use tallygate::{RedisError, StoreError};
 use tallygate_core::QuotaError;
 
-/// A command that stopped early.
+/// Why a command stopped early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What the caller gave is wrong: exit 2.
+    /// The input is invalid: exit 2.
     Input(String),
-    /// Something outside failed, such as a full disk or a store: exit 1.
+    /// Something else failed, such as a disk or a store: exit 1.
     Outside(String),
-    /// The answer is no, and it is on standard output already: exit 1.
-    No,
-    /// What the caller gave is wrong, and standard output says how already: exit 2.
-    Wrong,
-    /// Whoever read the answers has gone; they have what they wanted: exit 0.
-    ReaderGone,
+    /// The check failed, and standard output has the result: exit 1.
+    CheckFailed,
+    /// The input is invalid, and standard output has the report: exit 2.
+    InputReported,
+    /// The reader of the output closed the pipe: exit 0.
+    BrokenPipe,
 }
 
 impl Failure {
-    /// What to say on standard error; nothing when nobody is at fault.
+    /// The message for standard error.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Failure::Input(text) | Failure::Outside(text) => Some(text),
-            Failure::No | Failure::Wrong | Failure::ReaderGone => None,
+            Failure::CheckFailed | Failure::InputReported | Failure::BrokenPipe => None,
         }
     }
 
     pub(crate) fn code(&self) -> ExitCode {
         match self {
-            Failure::Input(_) | Failure::Wrong => ExitCode::from(2),
-            Failure::Outside(_) | Failure::No => ExitCode::from(1),
-            Failure::ReaderGone => ExitCode::SUCCESS,
+            Failure::Input(_) | Failure::InputReported => ExitCode::from(2),
+            Failure::Outside(_) | Failure::CheckFailed => ExitCode::from(1),
+            Failure::BrokenPipe => ExitCode::SUCCESS,
         }
     }
 
-    /// A failure to write the answers.
+    /// An error on writing the output.
     pub(crate) fn writing(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            Failure::ReaderGone
+            Failure::BrokenPipe
         } else {
             Failure::Outside(format!("cannot write the output: {error}"))
         }
@@ -49,7 +49,7 @@ impl Failure {
 }
 
 impl From<RedisError> for Failure {
-    /// A store that cannot be used; the error says what to do and holds no secret.
+    /// The error names a remedy and holds no secret.
     fn from(error: RedisError) -> Self {
         Failure::Outside(format!("cannot use the store: {error}"))
     }
@@ -62,7 +62,7 @@ impl From<StoreError> for Failure {
 }
 
 impl From<QuotaError> for Failure {
-    /// Points at the offending part, as a terminal can.
+    /// Underlines the offending part.
     fn from(error: QuotaError) -> Self {
         let example = format!("a correct quota: {}", error.example_text());
         let problem = error.problem();

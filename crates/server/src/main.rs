@@ -1,4 +1,4 @@
-//! The binary `tallygate`. Knows only where the library begins.
+//! The binary `tallygate`.
 
 use std::process::ExitCode;
 

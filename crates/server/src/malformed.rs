@@ -77,19 +77,19 @@ fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
             StatusCode::BAD_REQUEST,
             "bad-request",
             "Request not understood",
-            "this is no HTTP request",
+            "this is not an HTTP request",
         ),
         "414" => (
             StatusCode::URI_TOO_LONG,
             "target-too-long",
             "Target too long",
-            "the request's target is longer than is read here",
+            "the request's target is too long",
         ),
         "431" => (
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "head-too-large",
             "Head too large",
-            "the request's head has more bytes or headers than are read here",
+            "the request's head has too many bytes or headers",
         ),
         _ => return None,
     };

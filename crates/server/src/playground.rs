@@ -72,7 +72,7 @@ impl Playground {
         path: &str,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let [] = response::query(request.uri().query(), [])?;
+        let [] = response::parse_query(request.uri().query(), [])?;
         let parts: Vec<&str> = path.split('/').collect();
         let allowed = match &*parts {
             ["play"] => &[Method::GET, Method::POST][..],
@@ -87,7 +87,7 @@ impl Playground {
             }
         };
         if !allowed.contains(request.method()) {
-            return Ok(response::other_method(allowed));
+            return Ok(response::method_not_allowed(allowed));
         }
         let (head, body) = request.into_parts();
         let cookie = SessionId::from_cookie(&head.headers);
@@ -95,8 +95,8 @@ impl Playground {
         if head.method == Method::POST {
             check_same_site(&head.headers)?;
         }
-        let json = response::read(&head.headers, body, MAX_BODY_BYTES).await?;
-        let ok = |value: Value| response::value(StatusCode::OK, &value);
+        let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
+        let ok = |value: Value| response::json_value(StatusCode::OK, &value);
         let result = match &*parts {
             ["play", "quota"] => self.check_quota(&json).map(ok),
             ["lab", name] => self.lab(id, name, &json).await,

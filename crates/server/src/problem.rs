@@ -44,36 +44,36 @@ macro_rules! codes {
 }
 
 codes! {
-    MalformedJson BAD_REQUEST "malformed-json" "Not JSON";
-    BadField BAD_REQUEST "bad-field" "A field is wrong";
-    BadBody BAD_REQUEST "bad-body" "Not a question";
-    BadQuota BAD_REQUEST "bad-quota" "A quota is wrong";
-    BadAttribute BAD_REQUEST "bad-attribute" "An attribute is wrong";
-    BadQuery BAD_REQUEST "bad-query" "A query parameter is wrong";
-    SameCounterTwice BAD_REQUEST "same-counter-twice" "One counter asked twice";
+    MalformedJson BAD_REQUEST "malformed-json" "Malformed JSON";
+    BadField BAD_REQUEST "bad-field" "Invalid field";
+    BadBody BAD_REQUEST "bad-body" "Invalid request body";
+    BadQuota BAD_REQUEST "bad-quota" "Invalid quota";
+    BadAttribute BAD_REQUEST "bad-attribute" "Invalid attribute";
+    BadQuery BAD_REQUEST "bad-query" "Invalid query parameter";
+    SameCounterTwice BAD_REQUEST "same-counter-twice" "Duplicate counter";
     TooManyLimits BAD_REQUEST "too-many-limits" "Too many limits";
-    TooManyItems BAD_REQUEST "too-many-items" "Too many questions";
-    MissingOriginal BAD_REQUEST "missing-original" "The proxy does not say what was asked";
-    AmbiguousOriginal BAD_REQUEST "ambiguous-original" "The headers disagree on what was asked";
-    MissingKey BAD_REQUEST "missing-key" "Nobody to limit";
-    TokenRequired UNAUTHORIZED "token-required" "Administrators only";
-    UntrustedPeer FORBIDDEN "untrusted-peer" "Not a trusted proxy";
-    ForeignOrigin FORBIDDEN "foreign-origin" "Asked by a page of another site";
+    TooManyItems BAD_REQUEST "too-many-items" "Too many items";
+    MissingOriginal BAD_REQUEST "missing-original" "Missing original request";
+    AmbiguousOriginal BAD_REQUEST "ambiguous-original" "Conflicting original request headers";
+    MissingKey BAD_REQUEST "missing-key" "Missing key";
+    TokenRequired UNAUTHORIZED "token-required" "Token required";
+    UntrustedPeer FORBIDDEN "untrusted-peer" "Untrusted peer";
+    ForeignOrigin FORBIDDEN "foreign-origin" "Foreign origin";
     Denied FORBIDDEN "denied" "Denied";
-    NotFound NOT_FOUND "not-found" "Nothing is here";
-    UnknownRule NOT_FOUND "unknown-rule" "No such rule";
-    UnknownOverride NOT_FOUND "unknown-override" "No such override";
-    UnknownAlgorithm BAD_REQUEST "unknown-algorithm" "No such algorithm";
-    MethodNotAllowed METHOD_NOT_ALLOWED "method-not-allowed" "Another method is meant";
-    BodyTooSlow REQUEST_TIMEOUT "body-too-slow" "The body took too long";
+    NotFound NOT_FOUND "not-found" "Not found";
+    UnknownRule NOT_FOUND "unknown-rule" "Unknown rule";
+    UnknownOverride NOT_FOUND "unknown-override" "Unknown override";
+    UnknownAlgorithm BAD_REQUEST "unknown-algorithm" "Unknown algorithm";
+    MethodNotAllowed METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed";
+    BodyTooSlow REQUEST_TIMEOUT "body-too-slow" "Body too slow";
     TooManyOverrides CONFLICT "too-many-overrides" "Too many overrides";
-    BodyTooLarge PAYLOAD_TOO_LARGE "body-too-large" "The body is too large";
-    WrongContentType UNSUPPORTED_MEDIA_TYPE "wrong-content-type" "The body is not called JSON";
+    BodyTooLarge PAYLOAD_TOO_LARGE "body-too-large" "Body too large";
+    WrongContentType UNSUPPORTED_MEDIA_TYPE "wrong-content-type" "Unsupported content type";
     TooManyLabs TOO_MANY_REQUESTS "too-many-labs" "Too many experiments";
-    Busy SERVICE_UNAVAILABLE "busy" "Too much at once";
+    Busy SERVICE_UNAVAILABLE "busy" "Busy";
     StoreUnavailable SERVICE_UNAVAILABLE "store-unavailable" "Limits cannot be checked";
-    TooManyViewers SERVICE_UNAVAILABLE "too-many-viewers" "Too many look already";
-    Closed SERVICE_UNAVAILABLE "closed" "Closed for now";
+    TooManyViewers SERVICE_UNAVAILABLE "too-many-viewers" "Too many viewers";
+    Closed SERVICE_UNAVAILABLE "closed" "Closed";
 }
 
 impl Problem {

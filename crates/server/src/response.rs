@@ -1,5 +1,4 @@
-//! What doors have in common: reading a body within bounds, and answers in JSON. Knows HTTP;
-//! knows nothing of limits.
+//! Reading requests and writing JSON responses, for the API and admin ports.
 
 use std::time::Duration;
 
@@ -14,85 +13,81 @@ use crate::problem::{Code, Problem};
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// How long a body may take.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads a body that is JSON, and no larger than that.
-pub(super) async fn read(
+/// Reads a JSON body of at most `max_bytes`.
+pub(super) async fn read_body(
     headers: &HeaderMap,
     body: Incoming,
-    most: usize,
+    max_bytes: usize,
 ) -> Result<Bytes, Problem> {
-    // What `curl -d` says of any body; a page of somebody else's site says so too, but not without
-    // saying where it is from.
-    let by_hand = |said: &HeaderValue| is(said, FORM) && !headers.contains_key(header::ORIGIN);
-    if let Some(said) = headers.get(header::CONTENT_TYPE)
-        && !is(said, JSON)
-        && !by_hand(said)
+    // `curl -d` sends any body as a form. So do pages of other sites, but with an `Origin`.
+    let is_curl = |kind: &HeaderValue| is_type(kind, FORM) && !headers.contains_key(header::ORIGIN);
+    if let Some(kind) = headers.get(header::CONTENT_TYPE)
+        && !is_type(kind, JSON)
+        && !is_curl(kind)
     {
         let detail = "the content type is not application/json";
         return Err(Problem::new(Code::WrongContentType, detail));
     }
     let too_large = || {
-        let detail = format!("the body is larger than {most} bytes");
+        let detail = format!("the body is larger than {max_bytes} bytes");
         Problem::new(Code::BodyTooLarge, detail)
     };
-    let most_of_all = u64::try_from(most).unwrap_or(u64::MAX);
-    if body.size_hint().lower() > most_of_all {
+    if body.size_hint().lower() > max_bytes as u64 {
         return Err(too_large());
     }
-    let read = Limited::new(body, most).collect();
-    match tokio::time::timeout(BODY_WITHIN, read).await {
+    let read = Limited::new(body, max_bytes).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => {
-            let detail = "the body ended before its time";
+            let detail = "the body is incomplete";
             Err(Problem::new(Code::MalformedJson, detail))
         }
         Err(_) => {
-            let detail = format!("the body took longer than {} s", BODY_WITHIN.as_secs());
+            let detail = format!("the body took longer than {} s", BODY_TIMEOUT.as_secs());
             Err(Problem::new(Code::BodyTooSlow, detail))
         }
     }
 }
 
-fn is(content_type: &HeaderValue, kind: &str) -> bool {
-    let said = content_type.as_bytes();
-    let end = said.iter().position(|byte| *byte == b';');
-    let essence = said[..end.unwrap_or(said.len())].trim_ascii();
-    essence.eq_ignore_ascii_case(kind.as_bytes())
+fn is_type(content_type: &HeaderValue, essence: &str) -> bool {
+    let mut parts = content_type.as_bytes().split(|byte| *byte == b';');
+    let kind = parts.next().unwrap_or_default().trim_ascii();
+    kind.eq_ignore_ascii_case(essence.as_bytes())
 }
 
-/// What JSON says, strictly.
-pub(super) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Problem> {
+/// Parses JSON. Errors never repeat a value, which may be a key.
+pub(super) fn parse_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(json).map_err(|error| {
-        let place = format!("(line {} column {})", error.line(), error.column());
+        let position = format!("(line {} column {})", error.line(), error.column());
         let text = error.to_string();
         if !error.is_data() {
-            let why = text.split(" at line ").next().unwrap_or_default();
-            // A syntax error names what was expected, never what was there.
-            return Problem::new(Code::MalformedJson, format!("{why} {place}"));
+            let reason = text.split(" at line ").next().unwrap_or_default();
+            // A syntax error names what was expected, not what was found.
+            return Problem::new(Code::MalformedJson, format!("{reason} {position}"));
         }
         let named = ["unknown field", "duplicate field", "missing field"];
         let text = text.split(" at line ").next().unwrap_or_default();
         let detail = match text.rsplit_once(", expected ") {
-            _ if named.iter().any(|name| text.starts_with(name)) => shortened(text),
-            // What was there may be a key.
-            Some((_, expected)) => format!("a value is not {}", shortened(expected)),
+            _ if named.iter().any(|name| text.starts_with(name)) => truncate(text),
+            // What was found may be a key.
+            Some((_, expected)) => format!("a value is not {}", truncate(expected)),
             None => "a value is wrong".to_owned(),
         };
-        Problem::new(Code::BadField, format!("{detail} {place}"))
+        Problem::new(Code::BadField, format!("{detail} {position}"))
     })
 }
 
-/// The most characters of somebody else's text that an answer repeats.
-const SHOWN: usize = 200;
+/// How much of a client's text a response repeats.
+const MAX_ECHOED_CHARS: usize = 200;
 
-fn shortened(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+fn truncate(text: &str) -> String {
+    text.chars().take(MAX_ECHOED_CHARS).collect()
 }
 
-/// An answer in JSON.
+/// A JSON response.
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body.into()));
     *response.status_mut() = status;
@@ -103,16 +98,16 @@ pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<
     response
 }
 
-/// An answer in JSON, from a value.
-pub(super) fn value(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
+/// A JSON response from a value.
+pub(super) fn json_value(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
     json(status, format!("{value}\n"))
 }
 
-/// What to say to a method that is not meant.
-pub(super) fn other_method(allowed: &[Method]) -> Response<Full<Bytes>> {
+/// A 405 response.
+pub(super) fn method_not_allowed(allowed: &[Method]) -> Response<Full<Bytes>> {
     let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
     let names = names.join(", ");
-    let detail = format!("only {names} is answered here");
+    let detail = format!("only {names} is supported here");
     let mut response = Problem::new(Code::MethodNotAllowed, detail).response();
     if let Ok(names) = HeaderValue::from_str(&names) {
         response.headers_mut().insert(header::ALLOW, names);
@@ -120,11 +115,8 @@ pub(super) fn other_method(allowed: &[Method]) -> Response<Full<Bytes>> {
     response
 }
 
-/// The one value that each parameter of a query has.
-///
-/// # Errors
-/// When one is not among those known, or is there twice.
-pub(super) fn query<const N: usize>(
+/// Parses the parameters of a query. Unknown and duplicate ones are errors.
+pub(super) fn parse_query<const N: usize>(
     query: Option<&str>,
     known: [&str; N],
 ) -> Result<[Option<String>; N], Problem> {
@@ -135,27 +127,24 @@ pub(super) fn query<const N: usize>(
         .filter(|pair| !pair.is_empty())
     {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(at) = known.iter().position(|known| *known == name) else {
+        let Some(index) = known.iter().position(|known| *known == name) else {
             let detail = match known.is_empty() {
-                true => "no query parameter is known here".to_owned(),
-                false => format!(
-                    "only these query parameters are known here: {}",
-                    known.join(", ")
-                ),
+                true => "there are no query parameters here".to_owned(),
+                false => format!("the query parameters here are: {}", known.join(", ")),
             };
             return Err(Problem::new(Code::BadQuery, detail));
         };
-        if values[at].replace(decoded(value)?).is_some() {
-            let detail = format!("`{}` is given twice", known[at]);
+        if values[index].replace(percent_decode(value)?).is_some() {
+            let detail = format!("`{}` is given twice", known[index]);
             return Err(Problem::new(Code::BadQuery, detail));
         }
     }
     Ok(values)
 }
 
-/// A part of a path or a query without its percent signs.
-pub(super) fn decoded(text: &str) -> Result<String, Problem> {
-    let wrong = || {
+/// Decodes a percent-encoded part of a URL.
+pub(super) fn percent_decode(text: &str) -> Result<String, Problem> {
+    let error = || {
         Problem::new(
             Code::BadQuery,
             "a part of the URL is not UTF-8 text, percent-encoded",
@@ -172,11 +161,11 @@ pub(super) fn decoded(text: &str) -> Result<String, Problem> {
             let digit = rest.next().and_then(|digit| char::from(digit).to_digit(16));
             digit
                 .and_then(|digit| u8::try_from(digit).ok())
-                .ok_or_else(wrong)
+                .ok_or_else(error)
         };
         bytes.push(digit()? << 4 | digit()?);
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    String::from_utf8(bytes).map_err(|_| error())
 }
 
 #[cfg(test)]
@@ -184,31 +173,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_read_strictly() {
-        assert_eq!(query(None, ["status"]), Ok([None]));
+    fn unknown_duplicate_and_malformed_parameters_are_errors() {
+        assert_eq!(parse_query(None, ["status"]), Ok([None]));
         assert_eq!(
-            query(Some("status=200"), ["status"]),
+            parse_query(Some("status=200"), ["status"]),
             Ok([Some("200".into())])
         );
-        assert_eq!(query(Some("a=%C3%A9&&"), ["a"]), Ok([Some("é".into())]));
-        for wrong in [
+        assert_eq!(
+            parse_query(Some("a=%C3%A9&&"), ["a"]),
+            Ok([Some("é".into())])
+        );
+        for invalid in [
             "x=1",
             "status=1&status=1",
             "status=%",
             "status=%zz",
             "status=%ff",
         ] {
-            let problem = query(Some(wrong), ["status"]).unwrap_err();
-            assert_eq!(problem.code, Code::BadQuery, "{wrong}");
+            let problem = parse_query(Some(invalid), ["status"]).unwrap_err();
+            assert_eq!(problem.code, Code::BadQuery, "{invalid}");
         }
     }
 
     #[test]
-    fn an_error_does_not_repeat_a_value() {
-        let problem = parse::<u32>(b"\"s3cret\"").unwrap_err();
+    fn errors_do_not_repeat_values() {
+        let problem = parse_json::<u32>(b"\"s3cret\"").unwrap_err();
         assert_eq!(problem.code, Code::BadField);
         assert_eq!(problem.detail, "a value is not u32 (line 1 column 8)");
-        let problem = parse::<u32>(b"12x").unwrap_err();
+        let problem = parse_json::<u32>(b"12x").unwrap_err();
         assert_eq!(problem.code, Code::MalformedJson);
     }
 }

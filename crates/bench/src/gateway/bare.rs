@@ -1,5 +1,5 @@
-//! What hyper can do at the least: a proxy that limits nobody, and a handler that reads and answers
-//! the JSON of a check without deciding anything. Each runs in a process of its own.
+//! Baselines in bare hyper: a proxy without limits, and a handler that parses and answers a check
+//! without deciding. Each runs in a process of its own.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,22 +17,22 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-type Failed = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a child does.
+/// A baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare {
-    /// Passes requests on to a port of the loopback address.
+    /// Forwards requests to a port of the loopback address.
     Proxy {
-        /// That port.
+        /// The port.
         to: u16,
     },
-    /// Reads and answers the JSON of a check.
+    /// Parses and answers a check.
     Check,
 }
 
 impl Bare {
-    /// The task of a child that listens on a port.
+    /// The arguments of a child that listens on a port.
     pub fn task(self, port: u16) -> Vec<String> {
         match self {
             Bare::Proxy { to } => vec!["proxy".into(), port.to_string(), to.to_string()],
@@ -40,10 +40,10 @@ impl Bare {
         }
     }
 
-    /// Does a task until the process ends. Threads are as many as `TOKIO_WORKER_THREADS` says.
+    /// Runs a baseline until the process ends, with `TOKIO_WORKER_THREADS` threads.
     ///
     /// # Errors
-    /// When it is no task, or nothing can listen there.
+    /// When the arguments are invalid or the port is in use.
     pub fn run(task: &[String]) -> Result<(), Box<dyn Error>> {
         let (bare, port) = match task {
             [kind, port, to] if kind == "proxy" => (Bare::Proxy { to: to.parse()? }, port),
@@ -62,7 +62,7 @@ impl Bare {
     }
 }
 
-async fn proxy(address: SocketAddr, to: u16) -> Result<(), Failed> {
+async fn proxy(address: SocketAddr, to: u16) -> Result<(), BoxError> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
@@ -79,24 +79,24 @@ async fn proxy(address: SocketAddr, to: u16) -> Result<(), Failed> {
             let client = client.clone();
             async move {
                 *request.uri_mut() = Uri::from_parts(parts)?;
-                Ok::<_, Failed>(client.request(request).await?)
+                Ok::<_, BoxError>(client.request(request).await?)
             }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass));
     }
 }
 
-/// As much of a question as a check has.
+/// The fields of a check.
 #[derive(Deserialize)]
-struct Question {
+struct CheckRequest {
     key: String,
     quota: String,
     cost: u32,
 }
 
-/// The fields of an answer.
+/// The fields of a response.
 #[derive(Serialize)]
-struct Answer {
+struct CheckResponse {
     allowed: bool,
     granted: u32,
     limit: u32,
@@ -109,30 +109,30 @@ struct Answer {
     shared: bool,
 }
 
-async fn check(address: SocketAddr) -> Result<(), Failed> {
+async fn check(address: SocketAddr) -> Result<(), BoxError> {
     let listener = TcpListener::bind(address).await?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let answer = service_fn(|request: Request<Incoming>| async {
             let body = request.into_body().collect().await?.to_bytes();
-            let question: Question = serde_json::from_slice(&body)?;
-            let answer = Answer {
+            let check: CheckRequest = serde_json::from_slice(&body)?;
+            let answer = CheckResponse {
                 allowed: true,
-                granted: question.cost,
+                granted: check.cost,
                 limit: 1_000_000,
-                remaining: 999_999 - question.key.len() as u32,
+                remaining: 999_999 - check.key.len() as u32,
                 retry_after_us: None,
                 reset_after_us: 1,
                 delay_us: 0,
-                binding: question.quota,
+                binding: check.quota,
                 degraded: false,
                 shared: false,
             };
             let mut response = Response::new(Full::new(Bytes::from(serde_json::to_vec(&answer)?)));
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
-            Ok::<_, Failed>(response)
+            Ok::<_, BoxError>(response)
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
     }

@@ -1,4 +1,4 @@
-//! Those who are compared, and how each is started. Knows their command lines and configurations.
+//! The contenders: their command lines and configurations.
 
 use std::env;
 use std::fs;
@@ -10,10 +10,10 @@ use tallygate_testkit::ports;
 use tempfile::TempDir;
 
 use super::bare::Bare;
-use super::process::{On, Process};
-use super::scenario::{Asked, Scenario, Workers};
+use super::process::{Cores, Process};
+use super::scenario::{Scenario, Workers, Workload};
 
-/// Who is asked.
+/// A server to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// `tallygate serve`.
@@ -25,7 +25,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them; the first is what the others are compared with.
+    /// All contenders; the others are compared with the first.
     pub const ALL: [Contender; 3] = [Contender::Tallygate, Contender::Bare, Contender::Nginx];
 
     /// The name of its column.
@@ -37,37 +37,42 @@ impl Contender {
         }
     }
 
-    /// Whether it can do what a scenario asks.
-    pub fn can(self, asked: Asked) -> bool {
-        match (self, asked) {
+    /// Whether it supports a workload.
+    pub fn supports(self, workload: Workload) -> bool {
+        match (self, workload) {
             (Contender::Tallygate, _) => true,
-            (Contender::Bare, Asked::Proxied | Asked::Checked) => true,
-            (Contender::Nginx, Asked::Proxied | Asked::Refused) => true,
-            (Contender::Bare, Asked::Refused) | (Contender::Nginx, Asked::Checked) => false,
+            (Contender::Bare, Workload::Proxied | Workload::Checked) => true,
+            (Contender::Nginx, Workload::Proxied | Workload::Refused) => true,
+            (Contender::Bare, Workload::Refused) | (Contender::Nginx, Workload::Checked) => false,
         }
     }
 
-    /// Starts it; gives the process and the URL to ask.
+    /// Starts it. Returns the process and the URL to request.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn start(self, scenario: Scenario, setup: &Setup, on: On) -> io::Result<(Process, String)> {
+    pub fn start(
+        self,
+        scenario: Scenario,
+        setup: &Setup,
+        cores: Cores,
+    ) -> io::Result<(Process, String)> {
         let port = ports::free();
         let command = match self {
-            Contender::Tallygate => setup.tallygate(scenario, on, port)?,
-            Contender::Bare => setup.bare(scenario, on, port)?,
-            Contender::Nginx => setup.nginx(scenario, on, port)?,
+            Contender::Tallygate => setup.tallygate(scenario, cores, port)?,
+            Contender::Bare => setup.bare(scenario, cores, port)?,
+            Contender::Nginx => setup.nginx(scenario, cores, port)?,
         };
-        let path = match scenario.asked {
-            Asked::Checked => "/v1/check",
-            Asked::Proxied | Asked::Refused => "/",
+        let path = match scenario.workload {
+            Workload::Checked => "/v1/check",
+            Workload::Proxied | Workload::Refused => "/",
         };
         let url = format!("http://127.0.0.1:{port}{path}");
         Ok((Process::listening(command, port)?, url))
     }
 }
 
-/// What all turns share: a folder, the program, the server behind.
+/// What all runs share: a folder, the program, the upstream.
 #[derive(Debug)]
 pub struct Setup {
     folder: TempDir,
@@ -77,7 +82,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Builds the program and starts the server behind: nginx, which answers at once.
+    /// Builds the program and starts nginx as the upstream.
     ///
     /// # Errors
     /// When nginx, wrk, taskset or setpriv is missing, or the program cannot be built.
@@ -89,8 +94,8 @@ impl Setup {
             ("setpriv", "util-linux"),
         ] {
             if Command::new(program).arg("-v").output().is_err() {
-                let why = format!("{program} is missing: apt-get install {package}");
-                return Err(io::Error::other(why));
+                let reason = format!("{program} is missing: apt-get install {package}");
+                return Err(io::Error::other(reason));
             }
         }
         let folder = tempfile::tempdir()?;
@@ -101,7 +106,13 @@ impl Setup {
              location / {{ return 200 \"{}\"; }} }}",
             "hello ".repeat(20)
         );
-        let behind = nginx(folder.path(), "behind", On::Others, Workers::One, &answer)?;
+        let behind = nginx(
+            folder.path(),
+            "behind",
+            Cores::Others,
+            Workers::One,
+            &answer,
+        )?;
         Ok(Setup {
             tallygate: built()?,
             _behind: Process::listening(behind, upstream)?,
@@ -110,50 +121,50 @@ impl Setup {
         })
     }
 
-    /// The script that asks the check API.
+    /// The wrk script for the check API.
     pub fn script(&self) -> PathBuf {
         self.folder.path().join("check.lua")
     }
 
-    fn tallygate(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
-        let limit = match scenario.asked {
-            Asked::Proxied | Asked::Checked => ROOMY,
-            Asked::Refused => "token-bucket 1/d",
+    fn tallygate(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
+        let limit = match scenario.workload {
+            Workload::Proxied | Workload::Checked => UNREACHED_LIMIT,
+            Workload::Refused => "token-bucket 1/d",
         };
         let rules =
             format!("version: 1\nrules:\n  - {{ name: all, key: [ip], limits: [{limit}] }}\n");
         let file = self.folder.path().join("rules.yaml");
         fs::write(&file, rules)?;
-        let mut command = with_threads(on.command(&self.tallygate), scenario.workers);
+        let mut command = with_threads(cores.command(&self.tallygate), scenario.workers);
         command.arg("serve").arg("--config").arg(file);
         command.args(["--admin", &address(ports::free())]);
-        match scenario.asked {
-            Asked::Proxied | Asked::Refused => {
+        match scenario.workload {
+            Workload::Proxied | Workload::Refused => {
                 let upstream = format!("http://127.0.0.1:{}", self.upstream);
                 command.args(["--listen", &address(ports::free())]);
                 command.args(["--gateway", &address(port), "--upstream", &upstream]);
             }
-            Asked::Checked => {
+            Workload::Checked => {
                 command.args(["--listen", &address(port)]);
             }
         }
         Ok(command)
     }
 
-    fn bare(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
-        let bare = match scenario.asked {
-            Asked::Proxied | Asked::Refused => Bare::Proxy { to: self.upstream },
-            Asked::Checked => Bare::Check,
+    fn bare(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
+        let bare = match scenario.workload {
+            Workload::Proxied | Workload::Refused => Bare::Proxy { to: self.upstream },
+            Workload::Checked => Bare::Check,
         };
-        let mut command = with_threads(on.command(env::current_exe()?), scenario.workers);
+        let mut command = with_threads(cores.command(env::current_exe()?), scenario.workers);
         command.arg("--child").args(bare.task(port));
         Ok(command)
     }
 
-    fn nginx(&self, scenario: Scenario, on: On, port: u16) -> io::Result<Command> {
-        let (rate, burst) = match scenario.asked {
-            Asked::Proxied | Asked::Checked => ("1000000r/s", " burst=1000000 nodelay"),
-            Asked::Refused => ("1r/m", ""),
+    fn nginx(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
+        let (rate, burst) = match scenario.workload {
+            Workload::Proxied | Workload::Checked => ("1000000r/s", " burst=1000000 nodelay"),
+            Workload::Refused => ("1r/m", ""),
         };
         let servers = format!(
             "limit_req_zone $binary_remote_addr zone=all:10m rate={rate};\n\
@@ -164,24 +175,30 @@ impl Setup {
              proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}",
             self.upstream
         );
-        nginx(self.folder.path(), "front", on, scenario.workers, &servers)
+        nginx(
+            self.folder.path(),
+            "front",
+            cores,
+            scenario.workers,
+            &servers,
+        )
     }
 }
 
-/// Nobody reaches it.
-const ROOMY: &str = "token-bucket 1000000/s burst 1000000";
+/// A limit that no run reaches.
+const UNREACHED_LIMIT: &str = "token-bucket 1000000/s burst 1000000";
 
-/// A thousand keys in turn.
+/// Sends checks for a thousand keys in turn.
 const SCRIPT: &str = r#"
-local asked = {}
+local requests = {}
 for i = 1, 1000 do
   local body = string.format('{"key":"user:%d","quota":"token-bucket 1000000/s burst 1000000","cost":1}', i)
-  asked[i] = wrk.format("POST", "/v1/check", { ["content-type"] = "application/json" }, body)
+  requests[i] = wrk.format("POST", "/v1/check", { ["content-type"] = "application/json" }, body)
 end
 local i = 0
 request = function()
   i = i % 1000 + 1
-  return asked[i]
+  return requests[i]
 end
 "#;
 
@@ -201,7 +218,7 @@ fn with_threads(mut command: Command, workers: Workers) -> Command {
 fn nginx(
     folder: &Path,
     name: &str,
-    on: On,
+    cores: Cores,
     workers: Workers,
     servers: &str,
 ) -> io::Result<Command> {
@@ -219,12 +236,12 @@ fn nginx(
     );
     let file = folder.join(format!("{name}.conf"));
     fs::write(&file, config)?;
-    let mut command = on.command("nginx");
+    let mut command = cores.command("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(file);
     Ok(command)
 }
 
-/// The program, built as it is shipped.
+/// Builds the program in release mode.
 fn built() -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "-p", "tallygate-server"])
@@ -232,7 +249,7 @@ fn built() -> io::Result<PathBuf> {
     if !built.success() {
         return Err(io::Error::other("tallygate-server cannot be built"));
     }
-    // This program is in `deps` beside it.
+    // This program is in its `deps` folder.
     let this = env::current_exe()?;
     let folder = this.parent().and_then(Path::parent);
     let folder = folder.ok_or_else(|| io::Error::other("this program is in no folder"))?;

@@ -1,66 +1,66 @@
-//! What is asked of the contenders, and how it is measured. Knows nothing of how they are started.
+//! The scenarios and how they are measured.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
 use super::contender::{Contender, Setup};
-use super::process::On;
+use super::process::Cores;
 use super::wrk::{self, Load};
 
-/// What is asked.
+/// The kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Requests that pass, on to an upstream.
+pub enum Workload {
+    /// Admitted requests, forwarded to an upstream.
     Proxied,
-    /// Requests that are refused.
+    /// Refused requests.
     Refused,
-    /// Questions to the check API, all admitted.
+    /// Admitted requests to the check API.
     Checked,
 }
 
 /// How many threads and processors a contender has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// One, on a processor of its own.
+    /// One, on a core of its own.
     One,
-    /// As many as it takes by itself, on all of them.
+    /// The default number, on all cores.
     Default,
 }
 
-/// One group of rows.
+/// A group of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// What is asked.
-    pub asked: Asked,
-    /// Of how many.
+    /// The kind of requests.
+    pub workload: Workload,
+    /// The threads and cores.
     pub workers: Workers,
 }
 
-/// The contender's processor time.
+/// The contender's CPU time.
 pub const CPU: &str = "CPU, µs a request";
-/// How many requests it answers.
+/// Its throughput.
 pub const RATE: &str = "thousand requests/s";
-/// What is measured of each.
+/// All figures.
 pub const FIGURES: [&str; 3] = [CPU, RATE, "p99, ms"];
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub fn all() -> impl Iterator<Item = Scenario> {
-        let asked = [Asked::Proxied, Asked::Refused, Asked::Checked];
+        let workload = [Workload::Proxied, Workload::Refused, Workload::Checked];
         let workers = [Workers::One, Workers::Default];
         workers.into_iter().flat_map(move |workers| {
-            asked
+            workload
                 .into_iter()
-                .map(move |asked| Scenario { asked, workers })
+                .map(move |workload| Scenario { workload, workers })
         })
     }
 
-    /// Where the contender runs, and where the load comes from.
-    pub fn places(self) -> (On, On) {
+    /// The cores of the contender and of the load generator.
+    pub fn cores(self) -> (Cores, Cores) {
         match self.workers {
-            Workers::One => (On::First, On::Others),
-            Workers::Default => (On::Any, On::Any),
+            Workers::One => (Cores::First, Cores::Others),
+            Workers::Default => (Cores::Any, Cores::Any),
         }
     }
 
@@ -69,54 +69,54 @@ impl Scenario {
         format!("{self}, {figure}")
     }
 
-    /// Gives a contender its turn and tells its [`FIGURES`].
+    /// Measures a contender's [`FIGURES`].
     ///
     /// # Errors
-    /// When it does not run, or answers otherwise than expected.
+    /// When it does not run, or responds otherwise than expected.
     pub fn measure(
         self,
         contender: Contender,
         setup: &Setup,
         load: Load,
     ) -> io::Result<[f64; FIGURES.len()]> {
-        let (on, from) = self.places();
+        let (on, from) = self.cores();
         let (process, url) = contender.start(self, setup, on)?;
         let script = setup.script();
-        let script: Option<&Path> = match self.asked {
-            Asked::Checked => Some(&script),
-            Asked::Proxied | Asked::Refused => None,
+        let script: Option<&Path> = match self.workload {
+            Workload::Checked => Some(&script),
+            Workload::Proxied | Workload::Refused => None,
         };
-        // Connections are made and counters are there before it counts.
+        // Warm-up: opens connections and creates counters.
         let warm = Load { seconds: 1, ..load };
         wrk::run(from, warm, script, &url)?;
         let before = process.cpu()?;
-        let told = wrk::run(from, load, script, &url)?;
+        let result = wrk::run(from, load, script, &url)?;
         let cpu = process.cpu()? - before;
-        let well = told.requests - told.not_well;
-        let (expected, name) = match self.asked {
-            Asked::Proxied | Asked::Checked => (well, "admitted"),
-            Asked::Refused => (told.not_well, "refused"),
+        let successes = result.requests - result.errors;
+        let (expected, name) = match self.workload {
+            Workload::Proxied | Workload::Checked => (successes, "admitted"),
+            Workload::Refused => (result.errors, "refused"),
         };
-        // One or the other passes a limit that fills up again.
-        if expected * 1_000 < told.requests * 999 {
-            let all = told.requests;
-            let why = format!("{contender:?} {name} {expected} of {all}");
-            return Err(io::Error::other(why));
+        // A few may pass a limit that refills.
+        if expected * 1_000 < result.requests * 999 {
+            let all = result.requests;
+            let reason = format!("{contender:?} {name} {expected} of {all}");
+            return Err(io::Error::other(reason));
         }
         Ok([
-            cpu.as_secs_f64() * 1e6 / told.requests as f64,
-            told.rate / 1_000.0,
-            told.p99_ms,
+            cpu.as_secs_f64() * 1e6 / result.requests as f64,
+            result.rate / 1_000.0,
+            result.p99_ms,
         ])
     }
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.asked {
-            Asked::Proxied => "proxied",
-            Asked::Refused => "refused",
-            Asked::Checked => "POST /v1/check",
+        f.write_str(match self.workload {
+            Workload::Proxied => "proxied",
+            Workload::Refused => "refused",
+            Workload::Checked => "POST /v1/check",
         })?;
         f.write_str(match self.workers {
             Workers::One => ", 1 worker",

@@ -1,19 +1,29 @@
-//! What the gateway and the check API set out for.
+//! The targets of the gateway and the check API.
 
 use super::contender::Contender;
-use super::scenario::{Asked, CPU, RATE, Scenario, Workers};
+use super::scenario::{CPU, RATE, Scenario, Workers, Workload};
 use crate::table::{Table, short};
 use crate::target::Target;
 
-/// Holds every target against a table.
+/// Evaluates every target.
 pub fn targets(table: &Table) -> Vec<Target> {
     [
-        (Asked::Proxied, CPU, Contender::Bare, Bound::AtMost(1.3)),
-        (Asked::Proxied, CPU, Contender::Nginx, Bound::AtMost(2.0)),
-        (Asked::Refused, RATE, Contender::Nginx, Bound::AtLeast(0.8)),
-        (Asked::Checked, RATE, Contender::Bare, Bound::AtLeast(0.5)),
+        (Workload::Proxied, CPU, Contender::Bare, Bound::AtMost(1.3)),
+        (Workload::Proxied, CPU, Contender::Nginx, Bound::AtMost(2.0)),
+        (
+            Workload::Refused,
+            RATE,
+            Contender::Nginx,
+            Bound::AtLeast(0.8),
+        ),
+        (
+            Workload::Checked,
+            RATE,
+            Contender::Bare,
+            Bound::AtLeast(0.5),
+        ),
     ]
-    .map(|(asked, figure, peer, bound)| held(table, asked, figure, peer, bound))
+    .map(|(workload, figure, peer, bound)| evaluate(table, workload, figure, peer, bound))
     .into()
 }
 
@@ -23,16 +33,22 @@ enum Bound {
     AtLeast(f64),
 }
 
-fn held(table: &Table, asked: Asked, figure: &str, peer: Contender, bound: Bound) -> Target {
+fn evaluate(
+    table: &Table,
+    workload: Workload,
+    figure: &str,
+    peer: Contender,
+    bound: Bound,
+) -> Target {
     let scenario = Scenario {
-        asked,
+        workload,
         workers: Workers::One,
     };
     let row = scenario.row(figure);
     let ratio = table.ratio((&row, Contender::Tallygate.name()), (&row, peer.name()));
     let reached = |ratio: f64| match bound {
-        Bound::AtMost(most) => ratio <= most,
-        Bound::AtLeast(least) => ratio >= least,
+        Bound::AtMost(max) => ratio <= max,
+        Bound::AtLeast(min) => ratio >= min,
     };
     Target {
         what: row.clone(),
@@ -41,8 +57,8 @@ fn held(table: &Table, asked: Asked, figure: &str, peer: Contender, bound: Bound
             (text, reached(ratio))
         }),
         wanted: match bound {
-            Bound::AtMost(most) => format!("at most {most}x"),
-            Bound::AtLeast(least) => format!("at least {least}x"),
+            Bound::AtMost(max) => format!("at most {max}x"),
+            Bound::AtLeast(min) => format!("at least {min}x"),
         },
     }
 }

@@ -1,38 +1,38 @@
-//! The load: wrk on loopback, and what it tells. Knows nothing of who is asked.
+//! The load generator: wrk over loopback.
 
 use std::io;
 use std::path::Path;
 
-use super::process::On;
+use super::process::Cores;
 
-/// How much load.
+/// The load of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Connections, each with one request under way.
+    /// Connections, each with one request in flight.
     pub connections: usize,
-    /// For how many seconds.
+    /// The duration.
     pub seconds: u32,
 }
 
-/// What a load came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Told {
-    /// Requests that were answered.
+pub struct LoadResult {
+    /// Answered requests.
     pub requests: u64,
-    /// Of them, those that were answered with neither 2xx nor 3xx.
-    pub not_well: u64,
-    /// Requests a second.
+    /// Responses other than 2xx and 3xx.
+    pub errors: u64,
+    /// Requests per second.
     pub rate: f64,
-    /// What 99 of 100 requests took at most, in milliseconds.
+    /// The 99th percentile of the latency in milliseconds.
     pub p99_ms: f64,
 }
 
-/// Asks a URL, as a script says if there is one.
+/// Sends requests to a URL, with a wrk script if there is one.
 ///
 /// # Errors
-/// When wrk cannot be run, or says something else than expected.
-pub fn run(on: On, load: Load, script: Option<&Path>, url: &str) -> io::Result<Told> {
-    let mut command = on.command("wrk");
+/// When wrk cannot be run or its output cannot be parsed.
+pub fn run(cores: Cores, load: Load, script: Option<&Path>, url: &str) -> io::Result<LoadResult> {
+    let mut command = cores.command("wrk");
     command.args(["--latency", "-t", "1"]);
     command.args(["-c", &load.connections.to_string()]);
     command.args(["-d", &format!("{}s", load.seconds)]);
@@ -47,7 +47,7 @@ pub fn run(on: On, load: Load, script: Option<&Path>, url: &str) -> io::Result<T
     })
 }
 
-fn parse(text: &str) -> Option<Told> {
+fn parse(text: &str) -> Option<LoadResult> {
     let after = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
         line.map(str::trim)
@@ -59,9 +59,9 @@ fn parse(text: &str) -> Option<Told> {
     if text.contains("Socket errors") {
         return None;
     }
-    Some(Told {
+    Some(LoadResult {
         requests,
-        not_well: match after("Non-2xx or 3xx responses:") {
+        errors: match after("Non-2xx or 3xx responses:") {
             Some(number) => number.parse().ok()?,
             None => 0,
         },
@@ -86,7 +86,7 @@ fn milliseconds(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "\
+    const OUTPUT: &str = "\
 Running 1s test @ http://127.0.0.1:8000/
   1 threads and 32 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
@@ -104,16 +104,16 @@ Transfer/sec:      5.16MB
 ";
 
     #[test]
-    fn what_wrk_tells_is_read() {
-        let told = parse(TOLD).unwrap();
-        assert_eq!((told.requests, told.not_well), (31_310, 12));
-        assert_eq!((told.rate, told.p99_ms), (31_242.39, 0.85));
+    fn the_output_of_wrk_is_parsed() {
+        let result = parse(OUTPUT).unwrap();
+        assert_eq!((result.requests, result.errors), (31_310, 12));
+        assert_eq!((result.rate, result.p99_ms), (31_242.39, 0.85));
         assert_eq!(milliseconds("1.50s"), Some(1_500.0));
     }
 
     #[test]
-    fn a_load_that_broke_is_no_figure() {
-        let broken = TOLD.replace("Requests/sec", "  Socket errors: read 1\nRequests/sec");
+    fn a_failed_run_has_no_result() {
+        let broken = OUTPUT.replace("Requests/sec", "  Socket errors: read 1\nRequests/sec");
         assert_eq!(parse(&broken), None);
         assert_eq!(parse("unable to connect"), None);
     }

@@ -36,10 +36,10 @@ impl Admin {
         let verb = match *request.method() {
             Method::GET => Verb::Peek,
             Method::DELETE => Verb::Reset,
-            _ => return Ok(response::other_method(&[Method::GET, Method::DELETE])),
+            _ => return Ok(response::method_not_allowed(&[Method::GET, Method::DELETE])),
         };
-        let [quota, name] = response::query(request.uri().query(), ["quota", "name"])?;
-        let whole_key = response::decoded(key)?;
+        let [quota, name] = response::parse_query(request.uri().query(), ["quota", "name"])?;
+        let whole_key = response::percent_decode(key)?;
         let parts = key_parts(key)?;
         let mut counters = self.counters(&parts);
         if let Some(quota) = quota {
@@ -75,7 +75,7 @@ impl Admin {
             self.audit.reset(peer, &hash, counters.len());
         }
         let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": states});
-        Ok(response::value(StatusCode::OK, &body))
+        Ok(response::json_value(StatusCode::OK, &body))
     }
 
     fn counters(&self, parts: &[String]) -> Vec<Counter> {
@@ -97,7 +97,7 @@ impl Admin {
 }
 
 fn key_parts(text: &str) -> Result<Vec<String>, Problem> {
-    text.split(',').map(response::decoded).collect()
+    text.split(',').map(response::percent_decode).collect()
 }
 
 fn state(counter: &Counter, decision: &Decision) -> Value {

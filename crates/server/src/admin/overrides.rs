@@ -65,7 +65,7 @@ impl Admin {
             Method::GET => {
                 let all = self.serving.force.overrides();
                 let all: Vec<Value> = all.iter().map(|one| self.to_json(one)).collect();
-                Ok(response::value(StatusCode::OK, &json!({"overrides": all})))
+                Ok(response::json_value(StatusCode::OK, &json!({"overrides": all})))
             }
             Method::POST => {
                 let Object(request) = self.body::<Object<OverrideRequest>>(request).await?;
@@ -77,9 +77,9 @@ impl Admin {
                 let client = self.redact(&one.what.client);
                 self.audit
                     .override_added(peer, id, &client, one.action(), seconds);
-                Ok(response::value(StatusCode::CREATED, &self.to_json(&one)))
+                Ok(response::json_value(StatusCode::CREATED, &self.to_json(&one)))
             }
-            _ => Ok(response::other_method(&[Method::GET, Method::POST])),
+            _ => Ok(response::method_not_allowed(&[Method::GET, Method::POST])),
         }
     }
 
@@ -90,7 +90,7 @@ impl Admin {
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         if method != Method::DELETE {
-            return Ok(response::other_method(&[Method::DELETE]));
+            return Ok(response::method_not_allowed(&[Method::DELETE]));
         }
         let found = id.parse().is_ok_and(|id| {
             let removed = self.serving.force.remove(id);
@@ -103,7 +103,10 @@ impl Admin {
             let detail = "no override has that id, or it has expired";
             return Err(Problem::new(Code::UnknownOverride, detail));
         }
-        Ok(response::value(StatusCode::OK, &json!({"ended": true})))
+        Ok(response::json_value(
+            StatusCode::OK,
+            &json!({"ended": true}),
+        ))
     }
 
     fn redact(&self, client: &ListEntry) -> String {

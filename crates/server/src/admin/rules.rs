@@ -28,7 +28,7 @@ struct RuleUpdate {
 impl Admin {
     pub(super) fn rules(&self, method: &Method) -> Result<Response<Full<Bytes>>, Problem> {
         if method != Method::GET {
-            return Ok(response::other_method(&[Method::GET]));
+            return Ok(response::method_not_allowed(&[Method::GET]));
         }
         let view = self.serving.force.view();
         let rules = view.set.rules.iter();
@@ -43,7 +43,7 @@ impl Admin {
             "temporary_overrides": self.serving.force.overrides().len(),
             "rules": rules,
         });
-        Ok(response::value(StatusCode::OK, &body))
+        Ok(response::json_value(StatusCode::OK, &body))
     }
 
     pub(super) async fn rule(
@@ -64,14 +64,14 @@ impl Admin {
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::PATCH];
-                return Ok(response::other_method(&allowed));
+                return Ok(response::method_not_allowed(&allowed));
             }
         }
         let view = self.serving.force.view();
         let mut rules = view.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
         let body = to_json(rule, view.switched.contains(&name));
-        Ok(response::value(StatusCode::OK, &body))
+        Ok(response::json_value(StatusCode::OK, &body))
     }
 }
 

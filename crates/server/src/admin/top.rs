@@ -25,9 +25,9 @@ impl Admin {
         request: &Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         if request.method() != Method::GET {
-            return Ok(response::other_method(&[Method::GET]));
+            return Ok(response::method_not_allowed(&[Method::GET]));
         }
-        let [limit] = response::query(request.uri().query(), ["most"])?;
+        let [limit] = response::parse_query(request.uri().query(), ["most"])?;
         let limit = match limit {
             None => DEFAULT_KEYS,
             Some(limit) => {
@@ -46,7 +46,7 @@ impl Admin {
             true => json!("clear"),
             false => json!("hashed"),
         };
-        Ok(response::value(StatusCode::OK, &body))
+        Ok(response::json_value(StatusCode::OK, &body))
     }
 }
 

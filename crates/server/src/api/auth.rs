@@ -39,7 +39,7 @@ impl Api {
             Some(_) => None,
             None => parts.uri.query(),
         };
-        let [deny] = response::query(query, ["deny"])?;
+        let [deny] = response::parse_query(query, ["deny"])?;
         let deny = match deny.as_deref() {
             None | Some("429") => StatusCode::TOO_MANY_REQUESTS,
             Some("403") => StatusCode::FORBIDDEN,

@@ -159,7 +159,7 @@ impl<'de> Deserialize<'de> for Pairs {
 mod tests {
     use super::Object;
     use crate::problem::Code;
-    use crate::response::parse;
+    use crate::response::parse_json;
 
     type Body = Object<super::Body>;
 
@@ -196,11 +196,11 @@ mod tests {
             (r#"{"attributes":{"headers":{"a":1}}}"#, Code::BadField),
             ("\"\u{1}\"", Code::MalformedJson),
         ] {
-            let problem = parse::<Body>(json.as_bytes()).err();
+            let problem = parse_json::<Body>(json.as_bytes()).err();
             assert_eq!(problem.map(|problem| problem.code), Some(code), "{json}");
         }
-        assert!(parse::<Body>(b"{\"key\":\"\xff\"}").is_err());
-        assert!(parse::<Body>(&b"[".repeat(10_000)).is_err());
+        assert!(parse_json::<Body>(b"{\"key\":\"\xff\"}").is_err());
+        assert!(parse_json::<Body>(&b"[".repeat(10_000)).is_err());
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
             (r#"{"cost":-0.0}"#, 0),
             (r#"{"cost":4294967295.0}"#, u32::MAX),
         ] {
-            let body = parse::<Body>(json.as_bytes());
+            let body = parse_json::<Body>(json.as_bytes());
             assert_eq!(body.ok().and_then(|body| body.0.cost), Some(cost), "{json}");
         }
     }
@@ -220,6 +220,6 @@ mod tests {
     #[test]
     fn an_array_is_no_body_either() {
         // Serde would take a list of values in the order of the fields.
-        assert!(parse::<Body>(br#"["a","1/s"]"#).is_err());
+        assert!(parse_json::<Body>(br#"["a","1/s"]"#).is_err());
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     if report.is_healthy() {
         Ok(())
     } else {
-        Err(Failure::No)
+        Err(Failure::CheckFailed)
     }
 }
 

@@ -33,38 +33,37 @@ impl GatewayError {
                 StatusCode::NOT_IMPLEMENTED,
                 "urn:tallygate:problem:method-not-supported",
                 "Method not supported",
-                "the gateway opens no connections for others: CONNECT is refused",
+                "the gateway does not support CONNECT",
             ),
             GatewayError::HeadTooLarge => (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "urn:tallygate:problem:head-too-large",
                 "Head too large",
-                "the request has more headers than the gateway passes on",
+                "the request has more headers than the gateway forwards",
             ),
             GatewayError::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "urn:tallygate:problem:body-too-large",
                 "Body too large",
-                "the body is larger than the gateway passes on",
+                "the body is larger than the gateway forwards",
             ),
             GatewayError::BodyTimeout => (
                 StatusCode::REQUEST_TIMEOUT,
                 "urn:tallygate:problem:body-too-slow",
                 "Body too slow",
-                "the rest of the body did not come in time",
+                "the rest of the body did not arrive in time",
             ),
             GatewayError::UpstreamFailed => (
                 StatusCode::BAD_GATEWAY,
                 "urn:tallygate:problem:upstream-failed",
                 "Upstream failed",
-                "no server behind the gateway took the request; this is not the client's fault",
+                "no upstream accepted the request; this is not the client's fault",
             ),
             GatewayError::UpstreamTimeout => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "urn:tallygate:problem:upstream-too-slow",
                 "Upstream too slow",
-                "the server behind the gateway did not answer in time; this is not the client's \
-                 fault",
+                "the upstream did not respond in time; this is not the client's fault",
             ),
         };
         let mut response = ProblemDetails::new(problem_type, title, status, detail).response();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use crate::response::decoded;
+use crate::response::percent_decode;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ fn parse_headers(text: &str) -> Option<HeaderMap> {
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (name, value) = pair.split_once('=')?;
         let name = HeaderName::try_from(name.trim()).ok()?;
-        let mut value = HeaderValue::try_from(decoded(value.trim()).ok()?).ok()?;
+        let mut value = HeaderValue::try_from(percent_decode(value.trim()).ok()?).ok()?;
         value.set_sensitive(true);
         headers.append(name, value);
     }

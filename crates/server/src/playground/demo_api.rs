@@ -122,7 +122,7 @@ impl Playground {
     ) -> Result<DemoRequest, Problem> {
         let body = match json.trim_ascii() {
             [] => Body::default(),
-            json => response::parse::<Object<Body>>(json)?.0,
+            json => response::parse_json::<Object<Body>>(json)?.0,
         };
         let config = body.config.map(|config| config.0).unwrap_or_default();
         let limits = Limits::new([Limit::from(config.quota(algorithm)?)]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn quota(algorithm: &str, config: &str) -> Result<String, Code> {
-        let Object(config) = response::parse::<Object<Config>>(config.as_bytes()).unwrap();
+        let Object(config) = response::parse_json::<Object<Config>>(config.as_bytes()).unwrap();
         let quota = config.quota(algorithm).map_err(|problem| problem.code)?;
         Ok(quota.to_string())
     }

@@ -101,7 +101,7 @@ impl Playground {
             run(&name, &json, &serving).await
         });
         let measurements = running.await.map_err(failed)??;
-        Ok(response::value(StatusCode::OK, &measurements))
+        Ok(response::json_value(StatusCode::OK, &measurements))
     }
 }
 
@@ -154,7 +154,7 @@ async fn on_own_thread<F: Future<Output = LabResult>>(
 fn settings<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
     match json.trim_ascii() {
         [] => Ok(T::default()),
-        json => Ok(response::parse::<Object<T>>(json)?.0),
+        json => Ok(response::parse_json::<Object<T>>(json)?.0),
     }
 }
 

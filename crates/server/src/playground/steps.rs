@@ -56,7 +56,7 @@ struct Step {
 impl Playground {
     /// Takes every step in order.
     pub(super) async fn take_steps(&self, id: SessionId, json: &[u8]) -> Result<Value, Problem> {
-        let Object(Body { clock, steps }) = response::parse::<Object<Body>>(json)?;
+        let Object(Body { clock, steps }) = response::parse_json::<Object<Body>>(json)?;
         let clock = match &*clock {
             "real" => Clock::Real,
             "supplied" => Clock::Supplied,
@@ -81,7 +81,7 @@ impl Playground {
 
     /// Checks a quota while it is being typed: a bad one is no error.
     pub(super) fn check_quota(&self, json: &[u8]) -> Result<Value, Problem> {
-        let Object(QuotaBody { quota }) = response::parse::<Object<QuotaBody>>(json)?;
+        let Object(QuotaBody { quota }) = response::parse_json::<Object<QuotaBody>>(json)?;
         let checked = self.known.limit(&quota, None).and_then(|limits| {
             let quota = limits[0].quota();
             validate::check_quota(quota).map(|()| quota.to_string())

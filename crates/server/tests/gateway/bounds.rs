@@ -1,4 +1,5 @@
-//! Bounds on time and size: whoever goes beyond them is answered or cut, and others go on.
+//! Timeouts and size limits: clients beyond them get an error or are disconnected, others are not
+//! affected.
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Channel};
@@ -8,25 +9,25 @@ use super::*;
 
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Reads until the gateway closes the connection, which it has to.
-async fn rest(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    let read = stream.read_to_end(&mut answer);
+/// Reads until the gateway closes the connection.
+async fn read_to_close(stream: &mut TcpStream) -> String {
+    let mut response = Vec::new();
+    let read = stream.read_to_end(&mut response);
     let _ = tokio::time::timeout(LONG, read)
         .await
         .expect("a closed connection");
-    String::from_utf8_lossy(&answer).into_owned()
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[tokio::test]
 async fn a_head_that_never_ends_is_disconnected() {
-    let mut settings = before(hello().await);
+    let mut settings = proxy_to(hello().await);
     settings.timeouts.header = SHORT;
-    let gateway = Running::start(settings, open()).await;
-    let silent = rest(&mut gateway.connect().await).await;
+    let gateway = Running::start(settings, admit_all()).await;
+    let silent = read_to_close(&mut gateway.connect().await).await;
     assert_eq!(silent, "");
 
-    // A byte now and then does not help.
+    // A trickle of bytes does not extend the timeout.
     let mut stream = gateway.connect().await;
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n")
@@ -44,7 +45,7 @@ async fn a_head_that_never_ends_is_disconnected() {
         .expect("a closed connection");
     assert!(sent > 0);
 
-    // Nor after a request that was answered.
+    // The same after an answered request.
     let mut stream = gateway.connect().await;
     let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(head).await.unwrap();
@@ -52,7 +53,7 @@ async fn a_head_that_never_ends_is_disconnected() {
     stream.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
     stream.write_all(&head[..9]).await.unwrap();
-    assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
+    assert!(!read_to_close(&mut stream).await.contains("HTTP/1.1"));
 }
 
 #[tokio::test]
@@ -69,10 +70,10 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
         }
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.timeouts.keep_alive = SHORT;
     settings.timeouts.header = SHORT;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut slow = gateway.connect().await;
     slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
@@ -81,17 +82,17 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
     idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
         .unwrap();
-    assert!(rest(&mut idle).await.ends_with("hello"));
-    // The slow one began before the idle one and is still there.
+    assert!(read_to_close(&mut idle).await.ends_with("hello"));
+    // The slow one started before the idle one and is still open.
     held.notify_one();
-    assert!(rest(&mut slow).await.ends_with("hello"));
+    assert!(read_to_close(&mut slow).await.ends_with("hello"));
 }
 
 #[tokio::test]
 async fn an_idle_http2_connection_is_closed() {
-    let mut settings = before(hello().await);
+    let mut settings = proxy_to(hello().await);
     settings.timeouts.keep_alive = SHORT;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let stream = gateway.connect().await;
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
@@ -115,14 +116,14 @@ async fn a_stalled_request_body_times_out() {
         Response::new(text("never"))
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.timeouts.body_idle = SHORT;
-    let gateway = Running::start(settings, open()).await;
-    let answer = gateway
+    let gateway = Running::start(settings, admit_all()).await;
+    let response = gateway
         .raw("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbody")
         .await;
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert_eq!(problem(&answer), "urn:tallygate:problem:body-too-slow");
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
+    assert_eq!(problem(&response), "urn:tallygate:problem:body-too-slow");
 }
 
 #[tokio::test]
@@ -145,27 +146,27 @@ async fn a_client_that_does_not_read_is_disconnected() {
         }
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.timeouts.write = SHORT;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut stream = gateway.connect().await;
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
         .unwrap();
     let cut = tokio::time::timeout(LONG, gone.notified());
-    cut.await.expect("the upstream's answer is given up");
+    cut.await.expect("the upstream's response is dropped");
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
     let address = upstream(|_| async { Response::new(text(vec![0; 10 << 20])) }).await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.timeouts.whole = SHORT;
     settings.timeouts.header = SHORT;
-    // Where only the answer was given up in time, the connection is idle after it.
+    // If only the response is dropped in time, the connection is idle after it.
     settings.timeouts.keep_alive = SHORT;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let io = TokioIo::new(gateway.connect().await);
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
     let (mut sender, connection) = handshake.await.unwrap();
@@ -184,9 +185,9 @@ async fn a_body_above_the_limit_is_rejected_with_any_framing() {
         Response::new(text("taken"))
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.limits.body_bytes = 10;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     let cases = [
         (200, "Content-Length: 10\r\n\r\n0123456789"),
@@ -201,13 +202,13 @@ async fn a_body_above_the_limit_is_rejected_with_any_framing() {
         ),
     ];
     for (status, rest) in cases {
-        let answer = gateway.raw(format!("{head}{rest}")).await;
+        let response = gateway.raw(format!("{head}{rest}")).await;
         assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status}")),
-            "{rest}: {answer}"
+            response.starts_with(&format!("HTTP/1.1 {status}")),
+            "{rest}: {response}"
         );
         if status == 413 {
-            assert_eq!(problem(&answer), "urn:tallygate:problem:body-too-large");
+            assert_eq!(problem(&response), "urn:tallygate:problem:body-too-large");
         }
     }
     for (status, len) in [(200, 10), (413, 11)] {
@@ -223,7 +224,7 @@ async fn a_body_above_the_limit_is_rejected_with_any_framing() {
 
 #[tokio::test]
 async fn a_head_above_the_limit_is_rejected() {
-    let gateway = Running::start(before(hello().await), open()).await;
+    let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
     let large = format!(
         "GET / HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n",
         "x".repeat(33 << 10)
@@ -233,15 +234,15 @@ async fn a_head_above_the_limit_is_rejected() {
         "X-Many: 1\r\n".repeat(100)
     );
     for bytes in [large, many] {
-        let answer = gateway.raw(bytes).await;
-        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
-        assert_eq!(problem(&answer), "urn:tallygate:problem:head-too-large");
+        let response = gateway.raw(bytes).await;
+        assert!(response.starts_with("HTTP/1.1 431"), "{response}");
+        assert_eq!(problem(&response), "urn:tallygate:problem:head-too-large");
     }
     let client = http2();
     let large = Request::get(gateway.url("/")).header("x-large", "x".repeat(33 << 10));
     let status = match client.request(large.body(empty()).unwrap()).await {
-        Ok(answer) => answer.status().as_u16(),
-        // The client knows the bound and does not even send it.
+        Ok(response) => response.status().as_u16(),
+        // The client knows the limit and does not send it.
         Err(_) => 431,
     };
     assert_eq!(status, 431);
@@ -249,8 +250,8 @@ async fn a_head_above_the_limit_is_rejected() {
     for _ in 0..101 {
         many = many.header("x-many", "1");
     }
-    let answer = client.request(many.body(empty()).unwrap()).await.unwrap();
-    assert_eq!(answer.status(), 431);
+    let response = client.request(many.body(empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 431);
     assert_eq!(
         get(&client, &gateway.url("/")).await,
         (200, "hello".to_owned())
@@ -259,9 +260,9 @@ async fn a_head_above_the_limit_is_rejected() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_in_the_accept_queue() {
-    let mut settings = before(hello().await);
+    let mut settings = proxy_to(hello().await);
     settings.limits.connections = 1;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut first = gateway.connect().await;
     first
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -274,9 +275,9 @@ async fn connections_beyond_the_limit_wait_in_the_accept_queue() {
     second.write_all(close).await.unwrap();
     let mut byte = [0];
     let early = tokio::time::timeout(SHORT, second.read(&mut byte)).await;
-    assert!(early.is_err(), "the second has to wait");
+    assert!(early.is_err(), "the second waits");
     drop(first);
-    assert!(rest(&mut second).await.ends_with("hello"));
+    assert!(read_to_close(&mut second).await.ends_with("hello"));
 }
 
 #[tokio::test]
@@ -288,34 +289,34 @@ async fn a_client_that_resets_most_http2_requests_is_disconnected() {
         Response::new(text("hello"))
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.limits.resets = 10;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let stream = gateway.connect().await;
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.unwrap();
     let ended = tokio::spawn(connection);
-    let mut given_up = 0;
-    while !ended.is_finished() && given_up < 10_000 {
+    let mut resets = 0;
+    while !ended.is_finished() && resets < 10_000 {
         let request = Request::get(gateway.url("/slow")).body(empty()).unwrap();
-        let asked = sender.send_request(request);
-        let _ = tokio::time::timeout(Duration::from_millis(1), asked).await;
-        given_up += 1;
+        let pending = sender.send_request(request);
+        let _ = tokio::time::timeout(Duration::from_millis(1), pending).await;
+        resets += 1;
     }
-    assert!(given_up < 10_000, "still connected");
-    // Others are served as before.
+    assert!(resets < 10_000, "still connected");
+    // Others are not affected.
     assert_eq!(get(&http2(), &gateway.url("/")).await.0, 200);
 }
 
 #[tokio::test]
 async fn a_rapid_reset_ends_the_connection_and_not_the_gateway() {
-    let gateway = Running::start(before(hello().await), open()).await;
+    let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
     let (mut reader, mut writer) = gateway.connect().await.into_split();
     let resets = tokio::spawn(async move {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         for stream in (1..200_000_u32).step_by(2) {
-            // GET http://a/ in full, and at once a reset with CANCEL.
+            // GET http://a/ and a reset with CANCEL.
             bytes.extend(b"\0\0\x06\x01\x05");
             bytes.extend(stream.to_be_bytes());
             bytes.extend(b"\x82\x86\x84\x01\x01a");
@@ -331,12 +332,12 @@ async fn a_rapid_reset_ends_the_connection_and_not_the_gateway() {
         }
         u32::MAX
     });
-    let mut answer = Vec::new();
-    let end = reader.read_to_end(&mut answer);
+    let mut response = Vec::new();
+    let end = reader.read_to_end(&mut response);
     let _ = tokio::time::timeout(LONG, end)
         .await
         .expect("a closed connection");
     drop(reader);
-    assert!(resets.await.unwrap() < 200_000, "every reset was taken");
+    assert!(resets.await.unwrap() < 200_000, "every reset was accepted");
     assert_eq!(get(&http2(), &gateway.url("/")).await.0, 200);
 }

@@ -1,4 +1,4 @@
-//! Identical requests in flight share one call to the upstream, and only those.
+//! Single single_flight: identical requests in single_flight share one call to the upstream, others do not.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,40 +8,40 @@ use tallygate_server::gateway::SingleFlight;
 
 use super::*;
 
-/// A gateway whose upstream holds its answers until so many requests were let through.
+/// A gateway whose upstream responds only after so requests requests were admitted.
 struct Stampede {
     gateway: Running,
-    /// How many calls the upstream has had.
+    /// Calls to the upstream.
     calls: Arc<AtomicUsize>,
     client: Client<HttpConnector, Any>,
 }
 
 impl Stampede {
-    async fn of(
-        many: usize,
-        flight: SingleFlight,
+    async fn start(
+        requests: usize,
+        single_flight: SingleFlight,
         answer: impl Fn() -> Response<Any> + Send + Sync + 'static,
     ) -> Self {
-        let (calls, passed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, seen) = (Arc::clone(&calls), Arc::clone(&passed));
+        let (calls, admitted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, seen) = (Arc::clone(&calls), Arc::clone(&admitted));
         let answer = Arc::new(answer);
         let address = upstream(move |_| {
             count.fetch_add(1, Relaxed);
             let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
             async move {
-                until("all have arrived", || seen.load(Relaxed) >= many).await;
+                until("all have arrived", || seen.load(Relaxed) >= requests).await;
                 answer()
             }
         })
         .await;
-        // Everything is one thread: whoever was let through has joined before anything else runs.
-        let gate = open().on_decision(move |_, _| {
-            passed.fetch_add(1, Relaxed);
+        // On one thread an admitted request joins its call before anything else runs.
+        let layer = admit_all().on_decision(move |_, _| {
+            admitted.fetch_add(1, Relaxed);
         });
-        let mut settings = before(address);
-        settings.single_flight = vec![flight];
+        let mut settings = proxy_to(address);
+        settings.single_flight = vec![single_flight];
         Stampede {
-            gateway: Running::start(settings, gate).await,
+            gateway: Running::start(settings, layer).await,
             calls,
             client: http1(),
         }
@@ -52,8 +52,8 @@ impl Stampede {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let asked = self.client.request(request.body(empty()).unwrap());
-        tokio::spawn(async move { read(asked.await.unwrap()).await })
+        let pending = self.client.request(request.body(empty()).unwrap());
+        tokio::spawn(async move { read(pending.await.unwrap()).await })
     }
 
     fn calls(&self) -> usize {
@@ -71,12 +71,12 @@ fn hello_all() -> Response<Any> {
 
 #[tokio::test]
 async fn a_stampede_of_a_thousand_is_one_call() {
-    let stampede = Stampede::of(1000, everything(), hello_all).await;
-    let asking: Vec<_> = (0..1000)
+    let stampede = Stampede::start(1000, everything(), hello_all).await;
+    let responses: Vec<_> = (0..1000)
         .map(|_| stampede.ask("/report?q=1", &[]))
         .collect();
-    for asking in asking {
-        assert_eq!(asking.await.unwrap(), (200, "hello all".to_owned()));
+    for response in responses {
+        assert_eq!(response.await.unwrap(), (200, "hello all".to_owned()));
     }
     assert_eq!(stampede.calls(), 1);
 }
@@ -84,17 +84,17 @@ async fn a_stampede_of_a_thousand_is_one_call() {
 #[tokio::test]
 async fn an_error_is_shared_too() {
     let down = || Response::builder().status(503).body(text("down")).unwrap();
-    let stampede = Stampede::of(50, everything(), down).await;
-    let asking: Vec<_> = (0..50).map(|_| stampede.ask("/", &[])).collect();
-    for asking in asking {
-        assert_eq!(asking.await.unwrap(), (503, "down".to_owned()));
+    let stampede = Stampede::start(50, everything(), down).await;
+    let responses: Vec<_> = (0..50).map(|_| stampede.ask("/", &[])).collect();
+    for response in responses {
+        assert_eq!(response.await.unwrap(), (503, "down".to_owned()));
     }
     assert_eq!(stampede.calls(), 1);
 }
 
 #[tokio::test]
 async fn requests_with_different_credentials_are_not_coalesced() {
-    let stampede = Stampede::of(10, everything(), hello_all).await;
+    let stampede = Stampede::start(10, everything(), hello_all).await;
     let who = [
         ("authorization", "Bearer a"),
         ("authorization", "Bearer b"),
@@ -102,12 +102,12 @@ async fn requests_with_different_credentials_are_not_coalesced() {
         ("x-api-key", "k"),
         ("user-agent", "none of these"),
     ];
-    let asking = who
+    let responses = who
         .iter()
         .chain(&who)
         .map(|header| stampede.ask("/", &[*header]));
-    for asking in asking.collect::<Vec<_>>() {
-        assert_eq!(asking.await.unwrap().0, 200);
+    for response in responses.collect::<Vec<_>>() {
+        assert_eq!(response.await.unwrap().0, 200);
     }
     assert_eq!(stampede.calls(), 5);
 }
@@ -115,12 +115,12 @@ async fn requests_with_different_credentials_are_not_coalesced() {
 #[tokio::test]
 async fn only_the_configured_headers_are_compared() {
     let tenant = HeaderName::from_static("x-tenant");
-    let stampede = Stampede::of(4, everything().by_headers([tenant]), hello_all).await;
-    let asking = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
-    let asking = asking
+    let stampede = Stampede::start(4, everything().by_headers([tenant]), hello_all).await;
+    let responses = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
+    let responses = responses
         .map(|(tenant, cookie)| stampede.ask("/", &[("x-tenant", tenant), ("cookie", cookie)]));
-    for asking in asking {
-        assert_eq!(asking.await.unwrap().0, 200);
+    for response in responses {
+        assert_eq!(response.await.unwrap().0, 200);
     }
     assert_eq!(stampede.calls(), 2);
 }
@@ -128,8 +128,8 @@ async fn only_the_configured_headers_are_compared() {
 #[tokio::test]
 async fn other_paths_ranges_and_conditions_are_other_calls() {
     let only = SingleFlight::when(|head| head.uri().path().starts_with("/shared"));
-    let stampede = Stampede::of(8, only, hello_all).await;
-    let asking = [
+    let stampede = Stampede::start(8, only, hello_all).await;
+    let responses = [
         stampede.ask("/shared", &[]),
         stampede.ask("/shared?x", &[]),
         stampede.ask("/shared/y", &[("range", "bytes=0-1")]),
@@ -139,8 +139,8 @@ async fn other_paths_ranges_and_conditions_are_other_calls() {
         stampede.ask("/other", &[]),
         stampede.ask("/other", &[]),
     ];
-    for asking in asking {
-        assert_eq!(asking.await.unwrap().0, 200);
+    for response in responses {
+        assert_eq!(response.await.unwrap().0, 200);
     }
     assert_eq!(stampede.calls(), 8);
 }
@@ -159,11 +159,11 @@ async fn private_responses_are_not_shared() {
             let response = Response::builder().header(name, value);
             response.body(text("own")).unwrap()
         };
-        let stampede = Stampede::of(3, everything(), own).await;
-        let asking = ["a", "b", "c"].map(|agent| stampede.ask("/", &[("user-agent", agent)]));
-        for asking in asking {
+        let stampede = Stampede::start(3, everything(), own).await;
+        let responses = ["a", "b", "c"].map(|agent| stampede.ask("/", &[("user-agent", agent)]));
+        for response in responses {
             assert_eq!(
-                asking.await.unwrap(),
+                response.await.unwrap(),
                 (200, "own".to_owned()),
                 "{name}: {value}"
             );
@@ -180,39 +180,39 @@ async fn a_body_too_large_to_buffer_reaches_every_client_whole() {
         Response::new(BodyExt::boxed(http_body_util::StreamBody::new(frames)))
     };
     let known = || Response::new(text(vec![b'x'; 1000]));
-    for (most, calls) in [(1000, 1), (999, 5), (0, 5)] {
-        let flights = [
-            Stampede::of(5, everything().max_body_bytes(most), pieces).await,
-            Stampede::of(5, everything().max_body_bytes(most), known).await,
+    for (max_bytes, calls) in [(1000, 1), (999, 5), (0, 5)] {
+        let stampedes = [
+            Stampede::start(5, everything().max_body_bytes(max_bytes), pieces).await,
+            Stampede::start(5, everything().max_body_bytes(max_bytes), known).await,
         ];
-        for stampede in flights {
-            let asking: Vec<_> = (0..5).map(|_| stampede.ask("/", &[])).collect();
-            for asking in asking {
-                assert_eq!(asking.await.unwrap(), (200, "x".repeat(1000)));
+        for stampede in stampedes {
+            let responses: Vec<_> = (0..5).map(|_| stampede.ask("/", &[])).collect();
+            for response in responses {
+                assert_eq!(response.await.unwrap(), (200, "x".repeat(1000)));
             }
-            assert_eq!(stampede.calls(), calls, "at most {most}");
+            assert_eq!(stampede.calls(), calls, "at max_bytes {max_bytes}");
         }
     }
 }
 
 #[tokio::test]
 async fn if_the_leader_disconnects_a_follower_leads() {
-    let stampede = Stampede::of(11, everything(), hello_all).await;
+    let stampede = Stampede::start(11, everything(), hello_all).await;
     let leader = stampede.ask("/", &[]);
     until("the leader's call has begun", || stampede.calls() == 1).await;
-    let asking: Vec<_> = (0..9).map(|_| stampede.ask("/", &[])).collect();
+    let responses: Vec<_> = (0..9).map(|_| stampede.ask("/", &[])).collect();
     leader.abort();
     until("another leads", || stampede.calls() == 2).await;
     let last = stampede.ask("/", &[]);
-    for asking in asking.into_iter().chain([last]) {
-        assert_eq!(asking.await.unwrap(), (200, "hello all".to_owned()));
+    for response in responses.into_iter().chain([last]) {
+        assert_eq!(response.await.unwrap(), (200, "hello all".to_owned()));
     }
     assert_eq!(stampede.calls(), 2);
 }
 
 #[tokio::test]
 async fn a_request_after_the_response_is_a_new_call() {
-    let stampede = Stampede::of(1, everything(), hello_all).await;
+    let stampede = Stampede::start(1, everything(), hello_all).await;
     for calls in 1..=3 {
         assert_eq!(stampede.ask("/", &[]).await.unwrap().0, 200);
         assert_eq!(stampede.calls(), calls);

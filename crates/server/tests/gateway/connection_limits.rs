@@ -1,11 +1,11 @@
-//! Many connections at once: more than files may be open, and ten thousand that say nothing.
+//! Many connections: more than descriptors, and ten thousand idle ones.
 
 use std::process::Command;
 
 use super::*;
 
-/// Runs an ignored test of this program in a process of its own, with so many files open at most.
-fn alone(test: &str, files: u32) {
+/// Runs an ignored test in a process of its own with a limit on open files.
+fn run_alone(test: &str, files: u32) {
     let limited = format!("ulimit -S -n {files} && exec \"$0\" \"$@\"");
     let output = Command::new("sh")
         .args(["-c", &limited])
@@ -21,22 +21,22 @@ fn alone(test: &str, files: u32) {
 
 #[test]
 fn a_gateway_recovers_from_running_out_of_files() {
-    alone("connection_limits::out_of_files", 96);
+    run_alone("connection_limits::out_of_files", 96);
 }
 
 #[tokio::test]
 #[ignore = "needs a process of its own with few files"]
 async fn out_of_files() {
-    let gateway = Running::start(before(hello().await), open()).await;
+    let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
     let address = gateway.address;
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 200);
-    // Nothing is taken while this thread is busy: the clients have every file there is.
+    // Nothing is accepted while this thread is busy: the clients use up all descriptors.
     let mut clients = Vec::new();
     while let Ok(client) = std::net::TcpStream::connect(address) {
         clients.push(client);
     }
     assert!(clients.len() > 20, "{}", clients.len());
-    // The gateway is told so, more than once.
+    // Several accepts fail.
     tokio::time::sleep(Duration::from_millis(100)).await;
     clients.truncate(2);
     let close = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -44,8 +44,8 @@ async fn out_of_files() {
     assert_eq!(gateway.stop().await.unwrap(), DrainReport { aborted: 0 });
 }
 
-/// How many files may be open at most.
-fn most_files() -> u32 {
+/// The hard limit on open files.
+fn max_files() -> u32 {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits
         .lines()
@@ -57,22 +57,22 @@ fn most_files() -> u32 {
 #[test]
 fn ten_thousand_idle_connections_do_no_harm() {
     // Both ends of every connection are in one process: the soft limit is raised to the hard one.
-    alone("connection_limits::ten_thousand_idle", most_files());
+    run_alone("connection_limits::ten_thousand_idle", max_files());
 }
 
 #[tokio::test]
 #[ignore = "needs a process of its own with many files"]
 async fn ten_thousand_idle() {
-    // Fewer only where the system does not give two files for each.
-    let many = 10_000.min(most_files() as usize / 2 - 100);
-    let mut settings = before(hello().await);
+    // Fewer only if the limit does not allow two descriptors for each.
+    let many = 10_000.min(max_files() as usize / 2 - 100);
+    let mut settings = proxy_to(hello().await);
     settings.timeouts.header = LONG;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut idle = Vec::with_capacity(many);
     for i in 0..many {
         idle.push(gateway.connect().await);
         if i % 100 == 0 {
-            // Those that wait to be taken are bounded by the system.
+            // The accept queue is bounded.
             tokio::task::yield_now().await;
         }
     }
@@ -80,7 +80,7 @@ async fn ten_thousand_idle() {
     for _ in 0..100 {
         assert_eq!(get(&client, &gateway.url("/")).await.0, 200);
     }
-    // Every one of them is good for a request.
+    // They still serve requests.
     for stream in idle.iter_mut().step_by(many / 100) {
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -1,4 +1,4 @@
-//! Connections to an upstream that are kept for the next request: which, how many, how long.
+//! Reuse of upstream connections: which, how many, how long.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -6,20 +6,20 @@ use http::Method;
 
 use super::*;
 
-/// A server that counts its connections: how many there were, and how many have closed.
+/// A server that counts opened and closed connections.
 #[derive(Default)]
-struct Counted {
+struct CountingServer {
     opened: AtomicUsize,
     closed: AtomicUsize,
 }
 
-impl Counted {
-    /// Answers every head with some bytes, and ends the connection then if told to.
+impl CountingServer {
+    /// Answers every read with some bytes, and closes the connection after the first if `ends`.
     async fn start(answer: &'static [u8], ends: bool) -> (SocketAddr, Arc<Self>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let counted = Arc::new(Counted::default());
-        let counts = Arc::clone(&counted);
+        let server = Arc::new(CountingServer::default());
+        let counts = Arc::clone(&server);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counts.opened.fetch_add(1, Relaxed);
@@ -36,7 +36,7 @@ impl Counted {
                 });
             }
         });
-        (address, counted)
+        (address, server)
     }
 
     fn open(&self) -> usize {
@@ -44,7 +44,7 @@ impl Counted {
     }
 }
 
-const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const COMPLETE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 async fn ask(gateway: &Running, method: Method, body: Any) -> (u16, String) {
     let request = Request::builder().method(method).uri(gateway.url("/"));
@@ -54,56 +54,56 @@ async fn ask(gateway: &Running, method: Method, body: Any) -> (u16, String) {
 #[tokio::test]
 async fn sequential_requests_reuse_one_connection() {
     for answer in [
-        WHOLE,
+        COMPLETE,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 204 No Content\r\n\r\n",
         b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
     ] {
-        let (address, counted) = Counted::start(answer, false).await;
-        let gateway = Running::start(before(address), open()).await;
+        let (address, server) = CountingServer::start(answer, false).await;
+        let gateway = Running::start(proxy_to(address), admit_all()).await;
         for _ in 0..5 {
             ask(&gateway, Method::GET, empty()).await;
             ask(&gateway, Method::POST, text("a body")).await;
         }
-        let opened = counted.opened.load(Relaxed);
+        let opened = server.opened.load(Relaxed);
         assert_eq!(opened, 1, "{}", String::from_utf8_lossy(answer));
     }
 }
 
 #[tokio::test]
 async fn a_connection_closed_by_the_upstream_loses_no_request() {
-    let (address, counted) = Counted::start(WHOLE, true).await;
-    let gateway = Running::start(before(address), open()).await;
+    let (address, server) = CountingServer::start(COMPLETE, true).await;
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
     for already in 0..20 {
         until("the connection ends", || {
-            counted.closed.load(Relaxed) == already
+            server.closed.load(Relaxed) == already
         })
         .await;
-        // Not one that may be asked twice: it never left.
+        // A POST is not retried: this one was never sent.
         let (status, body) = ask(&gateway, Method::POST, text("a body")).await;
         assert_eq!((status, body.as_str()), (200, "hello"));
     }
-    assert_eq!(counted.opened.load(Relaxed), 20);
+    assert_eq!(server.opened.load(Relaxed), 20);
 }
 
 #[tokio::test]
 async fn an_expired_idle_connection_is_closed() {
-    let (address, counted) = Counted::start(WHOLE, false).await;
-    let mut settings = before(address);
+    let (address, server) = CountingServer::start(COMPLETE, false).await;
+    let mut settings = proxy_to(address);
     settings.timeouts.pool_idle = Duration::from_millis(20);
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     for closed in 1..=2 {
         ask(&gateway, Method::GET, empty()).await;
-        until("it is closed", || counted.closed.load(Relaxed) == closed).await;
+        until("it is closed", || server.closed.load(Relaxed) == closed).await;
     }
-    assert_eq!(counted.opened.load(Relaxed), 2);
+    assert_eq!(server.opened.load(Relaxed), 2);
 }
 
 #[tokio::test]
 async fn the_pool_keeps_at_most_its_limit() {
     let arrived = Arc::new(tokio::sync::Barrier::new(8));
-    let connections = Arc::new(Counted::default());
+    let connections = Arc::new(CountingServer::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let counts = Arc::clone(&connections);
@@ -114,16 +114,16 @@ async fn the_pool_keeps_at_most_its_limit() {
             tokio::spawn(async move {
                 let _ = stream.read(&mut [0; 4096]).await;
                 arrived.wait().await;
-                let _ = stream.write_all(WHOLE).await;
+                let _ = stream.write_all(COMPLETE).await;
                 let _ = stream.read(&mut [0; 4096]).await;
                 counts.closed.fetch_add(1, Relaxed);
             });
         }
     });
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.limits.pool = 3;
     settings.timeouts.pool_idle = LONG;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let all = (0..8).map(|_| ask(&gateway, Method::GET, empty()));
     for (status, _) in futures_util::future::join_all(all).await {
         assert_eq!(status, 200);
@@ -135,8 +135,8 @@ async fn the_pool_keeps_at_most_its_limit() {
 #[tokio::test]
 async fn a_connection_with_an_unfinished_response_is_not_reused() {
     let half = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf";
-    let (address, counted) = Counted::start(half, false).await;
-    let gateway = Running::start(before(address), open()).await;
+    let (address, server) = CountingServer::start(half, false).await;
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
     for left in 1..=3 {
         let mut client = gateway.connect().await;
         client
@@ -148,7 +148,7 @@ async fn a_connection_with_an_unfinished_response_is_not_reused() {
             assert_ne!(client.read_buf(&mut read).await.unwrap(), 0);
         }
         drop(client);
-        until("it is closed", || counted.closed.load(Relaxed) == left).await;
+        until("it is closed", || server.closed.load(Relaxed) == left).await;
     }
-    assert_eq!(counted.opened.load(Relaxed), 3);
+    assert_eq!(server.opened.load(Relaxed), 3);
 }

@@ -1,5 +1,4 @@
-//! The end of a gateway: what is in flight finishes, what comes while it stops is answered, and
-//! what never ends is cut.
+//! Graceful shutdown: requests in flight finish, late ones are answered, endless ones are aborted.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -11,8 +10,8 @@ use super::*;
 #[tokio::test]
 async fn requests_in_flight_finish_and_new_connections_are_refused() {
     let held = Arc::new(tokio::sync::Notify::new());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (waits, count) = (Arc::clone(&held), Arc::clone(&asked));
+    let received = Arc::new(AtomicUsize::new(0));
+    let (waits, count) = (Arc::clone(&held), Arc::clone(&received));
     let address = upstream(move |_| {
         let waits = Arc::clone(&waits);
         count.fetch_add(1, Relaxed);
@@ -22,16 +21,16 @@ async fn requests_in_flight_finish_and_new_connections_are_refused() {
         }
     })
     .await;
-    let gateway = Running::start(before(address), open()).await;
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
     let (url, address) = (gateway.url("/"), gateway.address);
-    let asking: Vec<_> = [http1(), http2()]
+    let requests: Vec<_> = [http1(), http2()]
         .into_iter()
         .map(|client| {
             let request = Request::get(&url).body(empty()).unwrap();
             tokio::spawn(async move { client.request(request).await.unwrap() })
         })
         .collect();
-    until("both are in flight", || asked.load(Relaxed) == 2).await;
+    until("both are in flight", || received.load(Relaxed) == 2).await;
     let ended = gateway.stop();
     let refused = async { while TcpStream::connect(address).await.is_ok() {} };
     tokio::time::timeout(LONG, refused)
@@ -39,36 +38,39 @@ async fn requests_in_flight_finish_and_new_connections_are_refused() {
         .expect("no new connections");
     assert!(!ended.is_finished());
     held.notify_waiters();
-    for asking in asking {
-        let answer = asking.await.unwrap();
-        let http1 = answer.version() == http::Version::HTTP_11;
-        assert_eq!(answer.headers().contains_key("connection"), http1);
-        assert_eq!(read(answer).await, (200, "late".to_owned()));
+    for request in requests {
+        let response = request.await.unwrap();
+        let http1 = response.version() == http::Version::HTTP_11;
+        assert_eq!(response.headers().contains_key("connection"), http1);
+        assert_eq!(read(response).await, (200, "late".to_owned()));
     }
     assert_eq!(ended.await.unwrap(), DrainReport { aborted: 0 });
 }
 
 #[tokio::test]
 async fn no_request_is_lost_under_load() {
-    let gateway = Running::start(before(hello().await), open()).await;
+    let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
     let address = gateway.address;
     let answered = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();
     for _ in 0..20 {
         let answered = Arc::clone(&answered);
-        // Asks until it is told that an answer is the connection's last.
+        // Sends requests until a response has `connection: close`.
         clients.push(tokio::spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
             loop {
                 let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
                 stream.write_all(head).await.unwrap();
-                let mut answer = Vec::new();
-                while !answer.ends_with(b"\r\n\r\nhello") {
-                    let byte = stream.read_u8().await.expect("an answer to every request");
-                    answer.push(byte);
+                let mut response = Vec::new();
+                while !response.ends_with(b"\r\n\r\nhello") {
+                    let byte = stream
+                        .read_u8()
+                        .await
+                        .expect("an response to every request");
+                    response.push(byte);
                 }
                 answered.fetch_add(1, Relaxed);
-                if String::from_utf8(answer)
+                if String::from_utf8(response)
                     .unwrap()
                     .contains("connection: close")
                 {
@@ -80,13 +82,13 @@ async fn no_request_is_lost_under_load() {
     let client = http2();
     let url = gateway.url("/");
     let count = Arc::clone(&answered);
-    // Over HTTP/2 the client opens another connection once it is told to go away: then none is
-    // taken any more, which is the one way this may end.
+    // After GOAWAY the HTTP/2 client opens another connection, which is refused: the only error
+    // that may end this.
     clients.push(tokio::spawn(async move {
         loop {
             let request = Request::get(&url).body(empty()).unwrap();
             match client.request(request).await {
-                Ok(answer) => assert_eq!(read(answer).await.0, 200),
+                Ok(response) => assert_eq!(read(response).await.0, 200),
                 Err(error) => return assert!(error.is_connect(), "{error:?}"),
             }
             count.fetch_add(1, Relaxed);
@@ -102,9 +104,9 @@ async fn no_request_is_lost_under_load() {
 
 #[tokio::test]
 async fn idle_connections_do_not_delay_shutdown() {
-    let mut settings = before(hello().await);
+    let mut settings = proxy_to(hello().await);
     settings.timeouts.linger = Duration::from_millis(20);
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let client = http1();
     assert_eq!(get(&client, &gateway.url("/")).await.0, 200);
     let silent = gateway.connect().await;
@@ -115,16 +117,16 @@ async fn idle_connections_do_not_delay_shutdown() {
 
 #[tokio::test]
 async fn an_idle_connection_gets_one_more_request_during_shutdown() {
-    let mut settings = before(hello().await);
+    let mut settings = proxy_to(hello().await);
     settings.timeouts.linger = LONG;
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let address = gateway.address;
     let mut idle = gateway.connect().await;
     let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     idle.write_all(head).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"hello") {
-        answer.push(idle.read_u8().await.unwrap());
+    let mut response = Vec::new();
+    while !response.ends_with(b"hello") {
+        response.push(idle.read_u8().await.unwrap());
     }
     let ended = gateway.stop();
     let refused = async { while TcpStream::connect(address).await.is_ok() {} };
@@ -141,22 +143,22 @@ async fn an_idle_connection_gets_one_more_request_during_shutdown() {
 
 #[tokio::test]
 async fn requests_that_never_end_are_aborted() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&received);
     let address = upstream(move |_| {
         count.fetch_add(1, Relaxed);
         std::future::pending()
     })
     .await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.timeouts.drain = Duration::from_millis(50);
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut stream = gateway.connect().await;
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
         .unwrap();
-    until("it is in flight", || asked.load(Relaxed) == 1).await;
+    until("it is in flight", || received.load(Relaxed) == 1).await;
     assert_eq!(gateway.stop().await.unwrap(), DrainReport { aborted: 1 });
     assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
 }

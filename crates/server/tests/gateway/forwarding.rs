@@ -1,4 +1,4 @@
-//! What passes through: HTTP/1 and HTTP/2 on both sides, bodies as they come, trailers, upgrades.
+//! Forwarding: HTTP/1 and HTTP/2 on both sides, streamed bodies, trailers, upgrades.
 
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response};
@@ -20,15 +20,15 @@ async fn http1_and_http2_work_on_either_side() {
     .await;
     for (scheme, spoken) in [("http", "HTTP/1.1"), ("h2c", "HTTP/2.0")] {
         let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
-        let gateway = Running::start(settings, open()).await;
+        let gateway = Running::start(settings, admit_all()).await;
         for client in [http1(), http2()] {
             let request = Request::post(gateway.url("/x?y"))
                 .body(text("ping"))
                 .unwrap();
-            let answer = read(client.request(request).await.unwrap()).await;
-            assert_eq!(answer, (200, format!("{spoken} ping")));
-            let answer = get(&client, &gateway.url("/")).await;
-            assert_eq!(answer, (200, format!("{spoken} ")));
+            let response = read(client.request(request).await.unwrap()).await;
+            assert_eq!(response, (200, format!("{spoken} ping")));
+            let response = get(&client, &gateway.url("/")).await;
+            assert_eq!(response, (200, format!("{spoken} ")));
         }
     }
 }
@@ -39,17 +39,17 @@ async fn path_and_query_are_forwarded_unchanged() {
         Response::new(text(request.uri().path_and_query().unwrap().to_string()))
     })
     .await;
-    let gateway = Running::start(before(address), open()).await;
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
     for path in ["/", "/a//b/../c;d=%2F%2f?x=%20&y=a+b", "/?", "/%E2%82%AC"] {
         let wire = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let answer = gateway.raw(wire).await;
-        assert!(answer.ends_with(&format!("\r\n\r\n{path}")), "{answer}");
+        let response = gateway.raw(wire).await;
+        assert!(response.ends_with(&format!("\r\n\r\n{path}")), "{response}");
     }
 }
 
 #[tokio::test]
 async fn bodies_are_streamed_both_ways() {
-    // The upstream echoes every piece as it comes: a buffer anywhere would wait for ever.
+    // The upstream echoes every chunk: a buffer anywhere would wait for ever.
     let address = upstream(|request| async move {
         let stream = request.into_body().into_data_stream();
         let frames =
@@ -59,16 +59,16 @@ async fn bodies_are_streamed_both_ways() {
     .await;
     for scheme in ["http", "h2c"] {
         let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
-        let gateway = Running::start(settings, open()).await;
+        let gateway = Running::start(settings, admit_all()).await;
         for client in [http1(), http2()] {
             let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
             let body = body.map_err(Into::into).boxed();
             let request = Request::post(gateway.url("/")).body(body).unwrap();
-            let asked = tokio::spawn(client.request(request));
+            let pending = tokio::spawn(client.request(request));
             sender.send_data(Bytes::from("first")).await.unwrap();
-            let mut answer = asked.await.unwrap().unwrap().into_body();
+            let mut response = pending.await.unwrap().unwrap().into_body();
             for piece in ["first", "second", "third"] {
-                let frame = answer.frame().await.unwrap().unwrap();
+                let frame = response.frame().await.unwrap().unwrap();
                 assert_eq!(frame.into_data().unwrap(), piece);
                 let next = match piece {
                     "first" => "second",
@@ -79,12 +79,12 @@ async fn bodies_are_streamed_both_ways() {
                 }
             }
             drop(sender);
-            assert_eq!(answer.collect().await.unwrap().to_bytes(), "");
+            assert_eq!(response.collect().await.unwrap().to_bytes(), "");
         }
     }
 }
 
-/// A body whose length nobody knows before: only such have trailers in HTTP/1.
+/// A body of unknown length: only those have trailers in HTTP/1.
 fn unsized_text(text: &'static str) -> Any {
     let frames = [Ok(Frame::data(Bytes::from(text)))];
     BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames)))
@@ -94,8 +94,8 @@ fn unsized_text(text: &'static str) -> Any {
 async fn trailers_are_forwarded_both_ways() {
     let address = upstream(|request| async move {
         assert_eq!(request.headers()["te"], "trailers");
-        let asked = request.into_body().collect().await.unwrap();
-        let checksum = asked.trailers().unwrap()["x-sum"].clone();
+        let pending = request.into_body().collect().await.unwrap();
+        let checksum = pending.trailers().unwrap()["x-sum"].clone();
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static("0"));
         trailers.insert("x-sum", checksum);
@@ -108,7 +108,7 @@ async fn trailers_are_forwarded_both_ways() {
     .await;
     for scheme in ["http", "h2c"] {
         let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
-        let gateway = Running::start(settings, open()).await;
+        let gateway = Running::start(settings, admit_all()).await;
         for client in [http1(), http2()] {
             let mut sum = HeaderMap::new();
             sum.insert("x-sum", HeaderValue::from_static("7"));
@@ -118,12 +118,12 @@ async fn trailers_are_forwarded_both_ways() {
                 .header("trailer", "x-sum")
                 .body(body.boxed())
                 .unwrap();
-            let answer = client.request(request).await.unwrap();
-            let answer = answer.into_body().collect().await.unwrap();
-            let trailers = answer.trailers().expect("trailers").clone();
+            let response = client.request(request).await.unwrap();
+            let response = response.into_body().collect().await.unwrap();
+            let trailers = response.trailers().expect("trailers").clone();
             assert_eq!(trailers["grpc-status"], "0");
             assert_eq!(trailers["x-sum"], "7");
-            assert_eq!(answer.to_bytes(), "message");
+            assert_eq!(response.to_bytes(), "message");
         }
     }
 }
@@ -150,24 +150,24 @@ async fn an_upgraded_connection_carries_bytes_both_ways() {
             .unwrap()
     })
     .await;
-    let gateway = Running::start(before(address), open()).await;
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
     let mut stream = gateway.connect().await;
     let head = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(stream.read_u8().await.unwrap());
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        response.push(stream.read_u8().await.unwrap());
     }
-    let answer = String::from_utf8(answer).unwrap().to_lowercase();
-    assert!(answer.starts_with("http/1.1 101"), "{answer}");
-    assert!(answer.contains("sec-websocket-accept: x"), "{answer}");
+    let response = String::from_utf8(response).unwrap().to_lowercase();
+    assert!(response.starts_with("http/1.1 101"), "{response}");
+    assert!(response.contains("sec-websocket-accept: x"), "{response}");
     for (sent, back) in [(b"abcd", b"dcba"), (b"1234", b"4321")] {
         stream.write_all(sent).await.unwrap();
         let mut buffer = [0; 4];
         stream.read_exact(&mut buffer).await.unwrap();
         assert_eq!(&buffer, back);
     }
-    // The client's end is the upstream's, and the other way round.
+    // Closing one side closes the other.
     stream.shutdown().await.unwrap();
     assert_eq!(stream.read(&mut [0; 4]).await.unwrap(), 0);
 }
@@ -184,15 +184,15 @@ async fn an_upgrade_to_http2_is_not_forwarded() {
         Response::new(text(format!("{seen:?}")))
     })
     .await;
-    let gateway = Running::start(before(address), open()).await;
-    let answer = gateway
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
+    let response = gateway
         .raw(
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\n\
              Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n",
         )
         .await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(answer.ends_with("[]"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert!(response.ends_with("[]"), "{response}");
 }
 
 #[tokio::test]
@@ -203,11 +203,11 @@ async fn an_admitted_client_gets_100_continue_and_a_refused_one_does_not() {
         Response::new(text(body))
     })
     .await;
-    let gate = RateLimitLayer::new(Rule::new(
+    let layer = RateLimitLayer::new(Rule::new(
         "one",
         "fixed-window 1/d".parse::<Quota>().unwrap(),
     ));
-    let gateway = Running::start(before(address), gate).await;
+    let gateway = Running::start(proxy_to(address), layer).await;
     let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
     let mut stream = gateway.connect().await;
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -215,11 +215,11 @@ async fn an_admitted_client_gets_100_continue_and_a_refused_one_does_not() {
     stream.read_exact(&mut line).await.unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"body").await.unwrap();
-    let mut answer = vec![0; 15];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer, b"HTTP/1.1 200 OK");
+    let mut response = vec![0; 15];
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(response, b"HTTP/1.1 200 OK");
 
-    // One that is refused never sends its body.
+    // A refused client never sends its body.
     let refused = gateway.raw(head).await;
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
 }
@@ -227,18 +227,18 @@ async fn an_admitted_client_gets_100_continue_and_a_refused_one_does_not() {
 #[tokio::test]
 async fn a_head_request_keeps_its_length_and_has_no_body() {
     let address = upstream(|_| async { Response::new(text("hello")) }).await;
-    let gateway = Running::start(before(address), open()).await;
-    let answer = gateway
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
+    let response = gateway
         .raw("HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .await;
-    assert!(answer.contains("content-length: 5"), "{answer}");
-    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    assert!(response.contains("content-length: 5"), "{response}");
+    assert!(response.ends_with("\r\n\r\n"), "{response}");
 }
 
 #[tokio::test]
 async fn an_http_1_0_client_is_served() {
-    let gateway = Running::start(before(hello().await), open()).await;
-    let answer = gateway.raw("GET / HTTP/1.0\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-    assert!(answer.ends_with("hello"), "{answer}");
+    let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
+    let response = gateway.raw("GET / HTTP/1.0\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.0 200"), "{response}");
+    assert!(response.ends_with("hello"), "{response}");
 }

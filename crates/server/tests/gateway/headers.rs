@@ -5,7 +5,7 @@ use tallygate_server::gateway::{Host, TrustedPeers};
 
 use super::*;
 
-/// A server that answers with the headers it was sent, one a line.
+/// A server that responds with the headers it received, one per line.
 async fn mirror() -> SocketAddr {
     upstream(|request| async move {
         let mut lines: Vec<String> = request
@@ -30,7 +30,7 @@ async fn mirror() -> SocketAddr {
 }
 
 async fn seen(settings: Settings, headers: &[(&str, &str)]) -> String {
-    let gateway = Running::start(settings, open()).await;
+    let gateway = Running::start(settings, admit_all()).await;
     let mut request = Request::get(gateway.url("/")).header("host", "shop.example:81");
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -57,7 +57,7 @@ async fn hop_by_hop_headers_are_removed() {
         ("x-kept", "1"),
         ("authorization", "Bearer t"),
     ];
-    let seen = seen(before(mirror().await), &sent).await;
+    let seen = seen(proxy_to(mirror().await), &sent).await;
     let expected = [
         "authorization: Bearer t",
         "host: shop.example:81",
@@ -69,7 +69,7 @@ async fn hop_by_hop_headers_are_removed() {
     assert_eq!(seen, expected.join("\n"));
 }
 
-const CLAIMED: [(&str, &str); 8] = [
+const FORWARDING_HEADERS: [(&str, &str); 8] = [
     ("x-forwarded-for", "192.0.2.1"),
     ("x-forwarded-for", "198.51.100.2"),
     ("x-forwarded-proto", "https"),
@@ -82,7 +82,7 @@ const CLAIMED: [(&str, &str); 8] = [
 
 #[tokio::test]
 async fn forwarding_headers_of_untrusted_peers_are_replaced() {
-    let seen = seen(before(mirror().await), &CLAIMED).await;
+    let seen = seen(proxy_to(mirror().await), &FORWARDING_HEADERS).await;
     let expected = [
         "host: shop.example:81",
         "x-forwarded-for: 127.0.0.1",
@@ -94,9 +94,9 @@ async fn forwarding_headers_of_untrusted_peers_are_replaced() {
 
 #[tokio::test]
 async fn forwarding_headers_of_trusted_peers_are_extended() {
-    let mut settings = before(mirror().await);
+    let mut settings = proxy_to(mirror().await);
     settings.trusted = TrustedPeers::when(|peer| peer.is_loopback());
-    let seen = seen(settings, &CLAIMED).await;
+    let seen = seen(settings, &FORWARDING_HEADERS).await;
     let expected = [
         "forwarded: for=192.0.2.1, for=127.0.0.1;proto=http",
         "host: shop.example:81",
@@ -113,7 +113,7 @@ async fn forwarding_headers_of_trusted_peers_are_extended() {
 #[tokio::test]
 async fn an_upstream_sees_its_own_host_if_configured() {
     let address = mirror().await;
-    let mut settings = before(address);
+    let mut settings = proxy_to(address);
     settings.host = Host::Upstream;
     let seen = seen(settings, &[]).await;
     assert!(seen.contains(&format!("host: {address}\n")), "{seen}");
@@ -122,7 +122,7 @@ async fn an_upstream_sees_its_own_host_if_configured() {
 
 #[tokio::test]
 async fn an_http2_client_s_host_reaches_an_http1_upstream() {
-    let gateway = Running::start(before(mirror().await), open()).await;
+    let gateway = Running::start(proxy_to(mirror().await), admit_all()).await;
     let (_, seen) = get(&http2(), &gateway.url("/")).await;
     assert!(
         seen.contains(&format!("host: {}\n", gateway.address)),

@@ -1,4 +1,4 @@
-//! The gateway over real sockets: real clients before it, real servers behind it.
+//! The gateway over real sockets, between real clients and real servers.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -41,7 +41,7 @@ use tokio::task::JoinHandle;
 
 type Any = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The longest that anything may take before a test gives up.
+/// How long a test waits for anything.
 const LONG: Duration = Duration::from_secs(60);
 
 fn text(text: impl Into<Bytes>) -> Any {
@@ -54,7 +54,7 @@ fn empty() -> Any {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// Starts a server that answers with a function, over HTTP/1 or HTTP/2 as it is asked.
+/// Starts a server that responses HTTP/1 and HTTP/2 requests with a function.
 async fn upstream<F, R>(answer: F) -> SocketAddr
 where
     F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -83,21 +83,21 @@ where
     address
 }
 
-/// A server that says `hello`.
+/// Starts a server that responds with `hello`.
 async fn hello() -> SocketAddr {
     upstream(|_| async { Response::new(text("hello")) }).await
 }
 
-/// A gate that lets everything through.
-fn open() -> RateLimitLayer {
+/// A layer that admits everything.
+fn admit_all() -> RateLimitLayer {
     RateLimitLayer::new(Rule::new("all", Quota::per_second(1_000_000)))
 }
 
-fn before(upstream: SocketAddr) -> Settings {
+fn proxy_to(upstream: SocketAddr) -> Settings {
     Settings::new([format!("http://{upstream}").parse().unwrap()])
 }
 
-/// A gateway that runs until it is stopped.
+/// A running gateway.
 struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -105,8 +105,8 @@ struct Running {
 }
 
 impl Running {
-    async fn start(settings: Settings, gate: RateLimitLayer) -> Self {
-        let gateway = Gateway::new(settings, gate).unwrap();
+    async fn start(settings: Settings, layer: RateLimitLayer) -> Self {
+        let gateway = Gateway::new(settings, layer).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -123,7 +123,7 @@ impl Running {
         }
     }
 
-    /// Tells it to stop; its end is to be waited for.
+    /// Starts the shutdown.
     fn stop(self) -> JoinHandle<DrainReport> {
         let _ = self.stop.send(());
         self.ended
@@ -137,7 +137,7 @@ impl Running {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// What a connection gets for some bytes until the gateway closes it.
+    /// Sends bytes on a new connection and reads until the gateway closes it.
     async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
         let _ = stream.write_all(bytes.as_ref()).await;
@@ -171,7 +171,7 @@ async fn read(response: Response<Incoming>) -> (u16, String) {
     (status, String::from_utf8_lossy(&body).into_owned())
 }
 
-/// The type of the problem that an answer tells of.
+/// The type of the problem in a response.
 fn problem(text: &str) -> String {
     let start = text
         .find('{')
@@ -180,7 +180,7 @@ fn problem(text: &str) -> String {
     json["type"].as_str().unwrap().to_owned()
 }
 
-/// Waits until a condition holds, letting others work meanwhile.
+/// Polls until a condition holds.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {

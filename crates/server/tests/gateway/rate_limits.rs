@@ -1,5 +1,5 @@
-//! The limits before the upstream: refusals never reach it, and whoever is held back and leaves
-//! frees its place.
+//! Rate limits in front of the upstream: refusals never reach it, and a delayed client that
+//! disconnects leaves the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,16 +10,16 @@ use super::*;
 
 #[tokio::test]
 async fn refused_requests_never_reach_the_upstream() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&received);
     let address = upstream(move |_| {
         count.fetch_add(1, Relaxed);
         async { Response::new(text("hello")) }
     })
     .await;
-    let gate =
+    let layer =
         RateLimitLayer::new(Rule::new("ip", "fixed-window 2/d".parse::<Quota>().unwrap()).by_ip());
-    let gateway = Running::start(before(address), gate).await;
+    let gateway = Running::start(proxy_to(address), layer).await;
     for (client, expected) in [
         (http1(), 200),
         (http2(), 200),
@@ -27,25 +27,25 @@ async fn refused_requests_never_reach_the_upstream() {
         (http2(), 429),
     ] {
         let request = Request::get(gateway.url("/")).body(empty()).unwrap();
-        let answer = client.request(request).await.unwrap();
-        assert!(answer.headers().contains_key("ratelimit-policy"));
+        let response = client.request(request).await.unwrap();
+        assert!(response.headers().contains_key("ratelimit-policy"));
         assert_eq!(
-            answer.headers().contains_key("retry-after"),
+            response.headers().contains_key("retry-after"),
             expected == 429
         );
-        assert_eq!(answer.status(), expected);
+        assert_eq!(response.status(), expected);
     }
-    assert_eq!(asked.load(Relaxed), 2);
+    assert_eq!(received.load(Relaxed), 2);
 }
 
-/// A gateway that lets one through an hour and holds one more, and whether there is room for it.
+/// A gateway that admits one request per hour and delays one more, and whether its queue has room.
 async fn shaped() -> (Running, impl Fn() -> bool) {
     let quota: Quota = "leaky-bucket 1/h queue 2".parse().unwrap();
-    let gate = RateLimitLayer::new(Rule::new("shaped", quota));
-    let limit = gate.policy().limits().next().unwrap().clone();
-    let limiter = gate.engine().with(limit);
+    let layer = RateLimitLayer::new(Rule::new("shaped", quota));
+    let limit = layer.policy().limits().next().unwrap().clone();
+    let limiter = layer.engine().with(limit);
     let room = move || limiter.peek("all", 1).allowed();
-    let gateway = Running::start(before(hello().await), gate).await;
+    let gateway = Running::start(proxy_to(hello().await), layer).await;
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 200);
     assert!(room());
     (gateway, room)
@@ -57,16 +57,16 @@ async fn a_client_that_disconnects_while_delayed_leaves_the_queue() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     for bytes in [get_, post] {
         let (gateway, room) = shaped().await;
-        let mut held = gateway.connect().await;
-        held.write_all(bytes.as_bytes()).await.unwrap();
-        until("the second is held", || !room()).await;
+        let mut delayed = gateway.connect().await;
+        delayed.write_all(bytes.as_bytes()).await.unwrap();
+        until("the second is delayed", || !room()).await;
         assert_eq!(get(&http1(), &gateway.url("/")).await.0, 429);
-        drop(held);
+        drop(delayed);
         until(&format!("there is room after {bytes:?}"), &room).await;
-        // The next one takes the place.
+        // The next one takes its slot.
         let mut next = gateway.connect().await;
         next.write_all(get_.as_bytes()).await.unwrap();
-        until("the next is held", || !room()).await;
+        until("the next is delayed", || !room()).await;
     }
 }
 
@@ -78,11 +78,11 @@ async fn a_client_that_disconnects_in_the_middle_of_its_body_leaves_the_queue() 
     for head in [length, chunked] {
         for half in [0, 1, 20_000] {
             let (gateway, room) = shaped().await;
-            let mut held = gateway.connect().await;
-            held.write_all(head.as_bytes()).await.unwrap();
-            held.write_all(&vec![b'x'; half]).await.unwrap();
-            until("the second is held", || !room()).await;
-            drop(held);
+            let mut delayed = gateway.connect().await;
+            delayed.write_all(head.as_bytes()).await.unwrap();
+            delayed.write_all(&vec![b'x'; half]).await.unwrap();
+            until("the second is delayed", || !room()).await;
+            drop(delayed);
             until(&format!("there is room after {half} of {head:?}"), &room).await;
         }
     }
@@ -103,7 +103,7 @@ async fn a_delayed_body_arrives_whole() {
     for (size, chunked) in [(10, false), (300_000, false), (300_000, true)] {
         let quota: Quota = "leaky-bucket 1/100ms queue 3".parse().unwrap();
         let gateway = Running::start(
-            before(address),
+            proxy_to(address),
             RateLimitLayer::new(Rule::new("all", quota)),
         )
         .await;
@@ -132,13 +132,13 @@ async fn a_delayed_body_arrives_whole() {
             false => format!("Some(\"{size}\")"),
             true => "None".to_owned(),
         };
-        // The second and the third are held back.
-        let asked = [(); 3].map(|()| gateway.raw(&bytes));
-        for answer in futures_util::future::join_all(asked).await {
-            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // The second and the third are delayed.
+        let pending = [(); 3].map(|()| gateway.raw(&bytes));
+        for response in futures_util::future::join_all(pending).await {
+            assert!(response.starts_with("HTTP/1.1 200"), "{response}");
             assert!(
-                answer.ends_with(&format!("{length} {size} true")),
-                "{answer}"
+                response.ends_with(&format!("{length} {size} true")),
+                "{response}"
             );
         }
     }
@@ -149,12 +149,12 @@ async fn an_http2_request_reset_while_delayed_leaves_the_queue() {
     let (gateway, room) = shaped().await;
     let client = http2();
     let request = Request::post(gateway.url("/")).body(text("body")).unwrap();
-    let asked = client.clone();
-    let held = tokio::spawn(async move { asked.request(request).await });
-    until("the second is held", || !room()).await;
-    held.abort();
+    let requester = client.clone();
+    let delayed = tokio::spawn(async move { requester.request(request).await });
+    until("the second is delayed", || !room()).await;
+    delayed.abort();
     until("there is room", &room).await;
     let next = tokio::spawn(async move { get(&client, &gateway.url("/")).await });
-    until("the next is held", || !room()).await;
+    until("the next is delayed", || !room()).await;
     assert!(!next.is_finished());
 }

@@ -1,5 +1,5 @@
-//! Requests that two servers could read in two ways: each is refused and its connection closed, so
-//! that nothing after it is taken for another request.
+//! Request smuggling: ambiguous requests are rejected and their connection closed, so that nothing
+//! after them is taken for another request.
 
 use std::sync::Mutex;
 
@@ -8,24 +8,24 @@ use http_body_util::BodyExt;
 
 use super::*;
 
-/// Sends bytes and tells what was answered, and what the upstream was asked.
-async fn sent(bytes: &[u8]) -> (String, Vec<String>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&asked);
+/// Sends bytes; returns the response and the requests that reached the upstream.
+async fn send(bytes: &[u8]) -> (String, Vec<String>) {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&received);
     let address = upstream(move |request| {
-        let noted = Arc::clone(&noted);
+        let record = Arc::clone(&record);
         async move {
             let line = format!("{} {}", request.method(), request.uri().path());
-            noted.lock().unwrap().push(line);
+            record.lock().unwrap().push(line);
             let _ = request.into_body().collect().await;
-            Response::new(text("answer"))
+            Response::new(text("response"))
         }
     })
     .await;
-    let gateway = Running::start(before(address), open()).await;
-    let answer = gateway.raw(bytes).await;
-    let asked = asked.lock().unwrap().clone();
-    (answer, asked)
+    let gateway = Running::start(proxy_to(address), admit_all()).await;
+    let response = gateway.raw(bytes).await;
+    let received = received.lock().unwrap().clone();
+    (response, received)
 }
 
 #[tokio::test]
@@ -92,11 +92,15 @@ async fn ambiguous_requests_are_rejected_and_nothing_after_them_is_read() {
     ];
     for (name, rest) in cases {
         let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}{next}");
-        let (answer, asked) = sent(bytes.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 400"), "{name}: {answer}");
-        assert_eq!(problem(&answer), "urn:tallygate:problem:bad-request");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{name}: {answer}");
-        assert_eq!(asked, Vec::<String>::new(), "{name}");
+        let (response, received) = send(bytes.as_bytes()).await;
+        assert!(response.starts_with("HTTP/1.1 400"), "{name}: {response}");
+        assert_eq!(problem(&response), "urn:tallygate:problem:bad-request");
+        assert_eq!(
+            response.matches("HTTP/1.1").count(),
+            1,
+            "{name}: {response}"
+        );
+        assert_eq!(received, Vec::<String>::new(), "{name}");
     }
 }
 
@@ -133,18 +137,18 @@ async fn a_missing_malformed_or_conflicting_host_is_rejected() {
         ("no version", "GET /\r\nHost: a\r\n\r\n"),
     ];
     for (name, bytes) in cases {
-        let (answer, asked) = sent(bytes.as_bytes()).await;
-        assert!(answer.contains(" 400 "), "{name}: {answer}");
-        assert_eq!(asked, Vec::<String>::new(), "{name}");
+        let (response, received) = send(bytes.as_bytes()).await;
+        assert!(response.contains(" 400 "), "{name}: {response}");
+        assert_eq!(received, Vec::<String>::new(), "{name}");
     }
 }
 
 #[tokio::test]
 async fn an_absolute_target_that_matches_the_host_is_accepted() {
     let bytes = b"GET http://A/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    let (answer, asked) = sent(bytes).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert_eq!(asked, ["GET /x"]);
+    let (response, received) = send(bytes).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert_eq!(received, ["GET /x"]);
 }
 
 #[tokio::test]
@@ -162,11 +166,11 @@ async fn a_malformed_chunked_body_closes_the_connection() {
         ("a space in the number", "4 4\r\nbody\r\n0\r\n\r\n"),
     ] {
         let head = "POST /first HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let (answer, asked) = sent(format!("{head}{body}{next}").as_bytes()).await;
-        assert!(!answer.contains(" 200 "), "{name}: {answer}");
+        let (response, received) = send(format!("{head}{body}{next}").as_bytes()).await;
+        assert!(!response.contains(" 200 "), "{name}: {response}");
         assert!(
-            asked.iter().all(|line| line == "POST /first"),
-            "{name}: {asked:?}"
+            received.iter().all(|line| line == "POST /first"),
+            "{name}: {received:?}"
         );
     }
 }
@@ -176,19 +180,19 @@ async fn conflicting_framing_is_found_in_a_pipelined_request() {
     let bytes = "POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody\
                  POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
                  Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    let (answer, asked) = sent(bytes.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(answer.contains("HTTP/1.1 400"), "{answer}");
-    assert_eq!(asked, ["POST /first"]);
+    let (response, received) = send(bytes.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert!(response.contains("HTTP/1.1 400"), "{response}");
+    assert_eq!(received, ["POST /first"]);
 }
 
 #[tokio::test]
 async fn connect_is_rejected() {
-    let (answer, asked) = sent(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
+    let (response, received) = send(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 501"), "{response}");
     assert_eq!(
-        problem(&answer),
+        problem(&response),
         "urn:tallygate:problem:method-not-supported"
     );
-    assert_eq!(asked, Vec::<String>::new());
+    assert_eq!(received, Vec::<String>::new());
 }

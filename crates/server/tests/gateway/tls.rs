@@ -1,4 +1,4 @@
-//! TLS with clients: HTTP/2 or HTTP/1.1 as they agree, and files that cannot be used.
+//! TLS towards clients and upstreams: ALPN, trust, unusable files.
 
 use http::{Request, Response};
 use tokio::io::AsyncWriteExt;
@@ -16,7 +16,7 @@ use super::*;
 
 fn settings(upstream: SocketAddr, certificates: &Certificates) -> Settings {
     let pair = certificates.server();
-    let mut settings = before(upstream);
+    let mut settings = proxy_to(upstream);
     settings.tls = Some(Tls {
         certificate: pair.certificate,
         key: pair.key,
@@ -24,7 +24,7 @@ fn settings(upstream: SocketAddr, certificates: &Certificates) -> Settings {
     settings
 }
 
-/// Connects as a client that wants one of these protocols, the first most.
+/// Connects as a client that offers these protocols.
 async fn connect(
     gateway: &Running,
     certificates: &Certificates,
@@ -61,7 +61,7 @@ async fn alpn_negotiates_the_protocol() {
     })
     .await;
     let certificates = Certificates::new();
-    let gateway = Running::start(settings(address, &certificates), open()).await;
+    let gateway = Running::start(settings(address, &certificates), admit_all()).await;
     let url = format!("https://localhost:{}/", gateway.address.port());
 
     let stream = connect(&gateway, &certificates, &["h2", "http/1.1"]).await;
@@ -71,8 +71,8 @@ async fn alpn_negotiates_the_protocol() {
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
     let request = Request::get(&url).body(empty()).unwrap();
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(read(answer).await, (200, "https".to_owned()));
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(read(response).await, (200, "https".to_owned()));
 
     for protocols in [&["http/1.1"][..], &[]] {
         let stream = connect(&gateway, &certificates, protocols).await;
@@ -80,8 +80,8 @@ async fn alpn_negotiates_the_protocol() {
         let (mut sender, connection) = handshake.await.unwrap();
         tokio::spawn(connection);
         let request = Request::get("/").header("host", "localhost");
-        let answer = sender.send_request(request.body(empty()).unwrap()).await;
-        assert_eq!(read(answer.unwrap()).await, (200, "https".to_owned()));
+        let response = sender.send_request(request.body(empty()).unwrap()).await;
+        assert_eq!(read(response.unwrap()).await, (200, "https".to_owned()));
     }
 }
 
@@ -90,17 +90,17 @@ async fn clients_that_fail_the_handshake_are_disconnected() {
     let certificates = Certificates::new();
     let mut settings = settings(hello().await, &certificates);
     settings.timeouts.header = Duration::from_millis(50);
-    let gateway = Running::start(settings, open()).await;
-    let answer = gateway.raw("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert!(!answer.contains("HTTP"), "{answer}");
+    let gateway = Running::start(settings, admit_all()).await;
+    let response = gateway.raw("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(!response.contains("HTTP"), "{response}");
     assert_eq!(gateway.raw("").await, "");
-    // Others are served.
+    // Others are not affected.
     let mut stream = connect(&gateway, &certificates, &[]).await;
     let close = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     stream.write_all(close).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("hello"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.ends_with("hello"), "{response}");
 }
 
 #[tokio::test]
@@ -115,12 +115,12 @@ async fn unusable_files_are_named() {
         (&server.certificate, &server.certificate),
         (&server.certificate, &client.key),
     ] {
-        let mut settings = before("127.0.0.1:1".parse().unwrap());
+        let mut settings = proxy_to("127.0.0.1:1".parse().unwrap());
         settings.tls = Some(Tls {
             certificate: certificate.clone(),
             key: key.clone(),
         });
-        let error = Gateway::new(settings, open()).unwrap_err();
+        let error = Gateway::new(settings, admit_all()).unwrap_err();
         assert!(matches!(error, SettingsError::Tls { .. }), "{error}");
         assert!(
             error.to_string().contains("cannot be used for TLS: "),
@@ -129,8 +129,8 @@ async fn unusable_files_are_named() {
     }
 }
 
-/// Starts a server that says over TLS what it was asked for.
-async fn secured(certificates: &Certificates, protocol: &str) -> SocketAddr {
+/// Starts a TLS server that responds with what it received.
+async fn tls_upstream(certificates: &Certificates, protocol: &str) -> SocketAddr {
     let pair = certificates.server();
     let certificate = CertificateDer::from_pem_file(&pair.certificate).unwrap();
     let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
@@ -172,11 +172,11 @@ async fn upstreams_may_use_tls_and_http2_over_tls() {
     let certificates = Certificates::new();
     for (scheme, protocol, version) in [("https", "http/1.1", "HTTP/1.1"), ("h2", "h2", "HTTP/2.0")]
     {
-        let port = secured(&certificates, protocol).await.port();
+        let port = tls_upstream(&certificates, protocol).await.port();
         let url = format!("{scheme}://localhost:{port}");
         let mut settings = Settings::new([url.parse().unwrap()]);
         settings.upstream_ca_cert = Some(certificates.authority());
-        let gateway = Running::start(settings, open()).await;
+        let gateway = Running::start(settings, admit_all()).await;
         for _ in 0..2 {
             let (status, said) = get(&http1(), &gateway.url("/x")).await;
             assert_eq!(status, 200, "{said}");
@@ -188,14 +188,14 @@ async fn upstreams_may_use_tls_and_http2_over_tls() {
 #[tokio::test]
 async fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
     let certificates = Certificates::new();
-    let port = secured(&certificates, "http/1.1").await.port();
+    let port = tls_upstream(&certificates, "http/1.1").await.port();
     let named = |host: &str| Settings::new([format!("https://{host}:{port}").parse().unwrap()]);
     let mut stranger = named("localhost");
     stranger.upstream_ca_cert = Some(certificates.stranger());
     let mut other_name = named("[::ffff:127.0.0.1]");
     other_name.upstream_ca_cert = Some(certificates.authority());
     for settings in [stranger, named("localhost"), other_name] {
-        let gateway = Running::start(settings, open()).await;
+        let gateway = Running::start(settings, admit_all()).await;
         let (status, said) = get(&http1(), &gateway.url("/")).await;
         assert_eq!(status, 502);
         assert_eq!(problem(&said), "urn:tallygate:problem:upstream-failed");
@@ -209,17 +209,17 @@ async fn an_unreadable_authority_is_named() {
     for file in [nothing, certificates.server().key] {
         let mut settings = Settings::new(["https://localhost".parse().unwrap()]);
         settings.upstream_ca_cert = Some(file);
-        let error = Gateway::new(settings, open()).unwrap_err();
+        let error = Gateway::new(settings, admit_all()).unwrap_err();
         assert!(matches!(error, SettingsError::Tls { .. }), "{error}");
     }
 }
 
 #[tokio::test]
 async fn invalid_settings_are_rejected() {
-    let error = Gateway::new(Settings::new([]), open()).unwrap_err();
+    let error = Gateway::new(Settings::new([]), admit_all()).unwrap_err();
     assert_eq!(error, SettingsError::NoUpstream);
-    let mut settings = before("127.0.0.1:1".parse().unwrap());
+    let mut settings = proxy_to("127.0.0.1:1".parse().unwrap());
     settings.limits.connections = 0;
-    let error = Gateway::new(settings, open()).unwrap_err();
+    let error = Gateway::new(settings, admit_all()).unwrap_err();
     assert_eq!(error.to_string(), "the gateway's connections 0 is below 1");
 }

@@ -1,4 +1,4 @@
-//! Whatever comes in, the answer is a problem with a code, and the next question is answered.
+//! Invalid input gets a problem with a code and does not affect the next request.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -207,7 +207,7 @@ fn malformed_http_closes_only_its_connection() {
             let mut connection = Connection::open(door);
             let _ = connection.stream.write_all(bytes);
             let _ = connection.stream.shutdown(Shutdown::Write);
-            // Bytes that nobody reads may cost the client its answer: that is TCP.
+            // Unread bytes cause a TCP reset, which may discard the response.
             if let Some(answer) = connection.read() {
                 let told = (answer.status, answer.code());
                 assert_eq!(told, (status, code.to_owned()), "{answer:?}");

@@ -1,4 +1,4 @@
-//! More connections than there are files.
+//! More connections than file descriptors.
 
 use std::fs;
 use std::net::TcpStream;
@@ -21,12 +21,12 @@ fn a_server_recovers_from_running_out_of_files() {
         maximum: Some(open + 20),
     };
     prlimit(pid, Resource::Nofile, few).unwrap();
-    // The system takes them; the server cannot.
+    // They wait in the accept queue: the server has no descriptors.
     let crowd: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(server.api).unwrap())
         .collect();
-    let said = || server.stderr().contains("cannot accept connections");
-    poll::until(TIMEOUT, "it says that it cannot take connections", said);
+    let logged = || server.stderr().contains("cannot accept connections");
+    poll::until(TIMEOUT, "a warning", logged);
     drop(crowd);
     let good = r#"{"key":"a","quota":"1000/s"}"#;
     for _ in 0..50 {
@@ -36,7 +36,7 @@ fn a_server_recovers_from_running_out_of_files() {
         );
     }
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
-    // It says so once in a while, not for every attempt.
+    // Not logged for every attempt.
     let lines = server.stderr().matches("cannot accept connections").count();
     assert!(lines < 200, "{lines} lines");
 }

@@ -1,4 +1,4 @@
-//! Told to stop, it answers what is under way, and ends.
+//! Shutdown by signal: requests in flight are answered.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -33,13 +33,13 @@ fn a_partially_received_request_is_answered_during_shutdown() {
         &body[..5]
     );
     connection.stream.write_all(head.as_bytes()).unwrap();
-    // It is being read once another on the same listener is answered after it.
+    // Once a later request is answered, this one is being read.
     assert_eq!(server.check(r#"{"key":"b","quota":"1/h"}"#).status, 200);
     server.signal("-TERM");
     poll::until(TIMEOUT, "it drains", || {
         server.stderr().contains("draining")
     });
-    // Whoever routes requests is told not to send more.
+    // Load balancers see that it is not ready.
     let ready = server.admin("GET", "/readyz", "");
     assert_eq!(
         (ready.status, ready.json()["why"].as_str()),
@@ -68,7 +68,7 @@ fn a_delayed_request_is_admitted_during_shutdown() {
         };
         let asking: Vec<_> = (0..3).map(|_| scope.spawn(send)).collect();
         let series = "tallygate_queue_depth{rule=\"slow\"}";
-        poll::until(TIMEOUT, "one is held back", || {
+        poll::until(TIMEOUT, "one is delayed", || {
             server.metric(series) >= Some(1.0)
         });
         server.signal("-TERM");
@@ -87,7 +87,7 @@ fn no_accepted_request_is_lost_under_load() {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
-                    // A connection each: whoever got in is answered, in full.
+                    // One connection per request: every accepted one is answered.
                     let Ok(stream) = TcpStream::connect(server.api) else {
                         return;
                     };
@@ -102,7 +102,7 @@ fn no_accepted_request_is_lost_under_load() {
                             assert_eq!(answer.status, 200);
                             answered.fetch_add(1, Ordering::Relaxed);
                         }
-                        // Not accepted any more: nothing was decided.
+                        // Not accepted: nothing was decided.
                         None => return,
                     }
                 }
@@ -114,7 +114,7 @@ fn no_accepted_request_is_lost_under_load() {
         server.signal("-TERM");
     });
     assert!(server.wait().success());
-    poll::until(TIMEOUT, "it says so", || {
+    poll::until(TIMEOUT, "it is logged", || {
         server.stderr().contains("every request was answered")
     });
 }

@@ -1,4 +1,4 @@
-//! The gateway as `--upstream` or the rules file opens it: the same rules, switches and counts as at the other doors.
+//! The gateway of `tallygate serve`: rules, kill switch and counters are those of the other ports.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tallygate_testkit::poll;
 use super::client::{Response, send};
 use super::{Server, TIMEOUT, TempDir, tallygate};
 
-/// A service that answers every request alike, for as long as the test runs.
+/// Starts a server that answers every request with `hello`.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -133,9 +133,9 @@ rules:
         })
         .collect();
     poll::until(TIMEOUT, "both to wait", || depth() == 2.0);
-    // A client that leaves gives its place up.
+    // A client that disconnects leaves the queue.
     drop(waiting);
-    poll::until(TIMEOUT, "nobody to wait", || depth() == 0.0);
+    poll::until(TIMEOUT, "an empty queue", || depth() == 0.0);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn all_ports_share_counters_and_the_kill_switch() {
     assert_eq!(server.check(body).status, 503);
     let stopped = r#"tallygate_decisions_total{outcome="refused",rule="(kill-switch)"}"#;
     assert_eq!(server.metric(stopped), Some(2.0));
-    assert_eq!(server.metric(stopped), Some(2.0), "looking changes nothing");
+    assert_eq!(server.metric(stopped), Some(2.0), "reading changes nothing");
     server.admin("PUT", "/admin/kill-switch", r#"{"state":"open"}"#);
     assert!((0..5).all(|_| gateway.get("bob").status == 200));
 }
@@ -166,7 +166,7 @@ fn sigterm_shuts_down_the_gateway_too() {
     assert!(gateway.server.wait().success());
 }
 
-/// A service that tells how often it was asked, and answers once somebody says so.
+/// Starts a server that counts requests and answers once `go` is set.
 fn slow_upstream() -> (SocketAddr, Arc<AtomicU32>, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -217,7 +217,7 @@ rules: []
     let large = send(address, "POST", "/", &[], "more than ten bytes");
     assert_eq!(large.status, 413, "{large:?}");
 
-    // Nobody is there.
+    // Nothing listens there.
     let nowhere = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -225,7 +225,7 @@ rules: []
     let nowhere = format!("http://{nowhere}");
     let server = Server::start(&["--config", &rules, "--upstream", &nowhere]);
     assert_eq!(send(gateway_of(&server), "GET", "/", &[], "").status, 502);
-    // Of several, one answers.
+    // One of two upstreams is up.
     let other = format!("http://{}", upstream());
     let args = [
         "--config",
@@ -256,7 +256,7 @@ rules:
 "
     );
     let rules = folder.write("rules.yaml", &text);
-    // On one thread whoever is counted has joined a call before anything else happens.
+    // On one thread an admitted request joins its call before anything else runs.
     let server = Server::start_with_env(&["--config", &rules], &[("TOKIO_WORKER_THREADS", "1")]);
     let gateway = gateway_of(&server);
     let ask_later = |path: &'static str, headers: &[(&'static str, &'static str)]| {
@@ -268,11 +268,11 @@ rules:
         server.metric(&series).unwrap_or(0.0)
     };
     let mut asking = Vec::new();
-    // Two who are alike, one with other credentials.
+    // Two identical requests, one with other credentials.
     for cookie in ["a=1", "a=1", "a=2"] {
         asking.push(ask_later("/mine", &[("cookie", cookie)]));
     }
-    // Alike whatever their credentials; one of another tenant, two who do not say.
+    // Identical whatever the credentials; one of another tenant, two without a tenant.
     for (tenant, cookie) in [("1", "a=1"), ("1", "a=2"), ("2", "a=1")] {
         asking.push(ask_later(
             "/tenants",

@@ -56,17 +56,17 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
         reloads(&server, "error") == Some(1.0)
     });
     assert_eq!(limit(&server), 10);
-    poll::until(TIMEOUT, "it is said", || {
+    poll::until(TIMEOUT, "it is logged", || {
         server.stderr().contains("the active ones stay")
     });
     fs::remove_file(&path).unwrap();
     server.signal("-HUP");
-    poll::until(TIMEOUT, "none is wrong too", || {
+    poll::until(TIMEOUT, "a missing file is an error too", || {
         reloads(&server, "error") >= Some(2.0)
     });
     assert_eq!(limit(&server), 10);
     folder.write("rules.yaml", &rules(11));
-    poll::until(TIMEOUT, "a right one", || limit(&server) == 11);
+    poll::until(TIMEOUT, "a valid one", || limit(&server) == 11);
 }
 
 #[test]

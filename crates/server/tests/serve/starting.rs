@@ -1,4 +1,4 @@
-//! How it starts, and how it says that it cannot.
+//! Startup: output and errors.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -105,7 +105,7 @@ fn invalid_input_is_exit_2_before_anything_listens() {
         (&["--on-failure", "sometimes"], "open"),
     ] {
         let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        // What is given twice is wrong too; the cases name their own.
+        // A flag given twice is an error too.
         let ports = if args[0] == "--listen" {
             &ports[..1]
         } else {
@@ -130,7 +130,7 @@ fn check_validates_and_exits() {
     let output = run(&["serve", "--check", "--config", &good]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(output.stdout, b"good: 1 rules\n");
-    // A variable that a composer of containers handed on empty is none.
+    // An empty variable counts as unset.
     let mut checks = tallygate(&["serve", "--check"]);
     let output = checks.env("TALLYGATE_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(output.stdout, b"good: 2 rules\n");

@@ -1,5 +1,4 @@
-//! TLS as the arguments ask for it: before the gateway, behind it, and a certificate that changes
-//! while it runs.
+//! TLS towards clients and upstreams as set by arguments, and certificate reload.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,8 +16,8 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use super::{Server, TIMEOUT, TempDir};
 
-/// What a client who trusts an authority gets for a request, and the certificate it was shown;
-/// none if they do not agree.
+/// Sends a request as a client that trusts an authority. Returns the response and the server's
+/// certificate, `None` if the handshake fails.
 fn send(to: SocketAddr, authority: &Path) -> Option<(String, Vec<u8>)> {
     let mut roots = RootCertStore::empty();
     roots
@@ -66,7 +65,7 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
         "--tls-key",
         &key,
     ];
-    // Nobody listens behind the last one: its answer is a 502 of its own.
+    // Nothing listens behind the last one: it responds with a 502.
     let last = Server::start(&[&tls[..], &["--upstream", "http://127.0.0.1:1"]].concat());
     let url = format!("https://localhost:{}", gateway(&last).port());
     let authority = first.authority();
@@ -99,6 +98,6 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
     last.signal("-HUP");
     let new = poll::first(TIMEOUT, || send(gateway(&last), &second.authority())).unwrap();
     assert_ne!(new.1, old);
-    // Whoever trusts the first authority only does not trust this one.
+    // A client that trusts only the first authority rejects it.
     assert!(send(gateway(&last), &authority).is_none());
 }

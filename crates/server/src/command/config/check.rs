@@ -20,10 +20,10 @@ pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Resul
         .and_then(|()| out.flush())
         .map_err(Failure::writing)?;
     if files.iter().any(|file| file.report.errors() > 0) {
-        return Err(Failure::Wrong);
+        return Err(Failure::InputReported);
     }
     match args.strict && files.iter().any(|file| file.report.warnings() > 0) {
-        true => Err(Failure::No),
+        true => Err(Failure::CheckFailed),
         false => Ok(()),
     }
 }

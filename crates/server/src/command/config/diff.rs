@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> 
         .map_err(Failure::writing)?;
     match changes.is_empty() {
         true => Ok(()),
-        false => Err(Failure::No),
+        false => Err(Failure::CheckFailed),
     }
 }
 
