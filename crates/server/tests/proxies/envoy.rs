@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use tallygate_testkit::program::{self, Program};
 use tallygate_testkit::{poll, ports};
 
-use super::{App, Client, SOON, Tallygate, shipped};
+use super::{App, Client, SOON, Tallygate, ops_config};
 
 fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     let address: SocketAddr = ([127, 0, 0, 1], ports::free()).into();
-    let text = shipped(
+    let text = ops_config(
         "envoy.yaml",
         &[
             (
@@ -35,7 +35,7 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
         let file = folder.join("envoy.yaml");
         fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
-        // Others may run at the same time: no shared memory, one thread.
+        // Tests run in parallel: no shared memory, one thread.
         let args = [
             "-c",
             file,
@@ -49,18 +49,18 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     });
     poll::until(SOON, "Envoy answers", || {
         assert!(envoy.is_running(), "{}", envoy.log());
-        let answer = Client::at(1).try_ask(address, "GET", "/", &[], "");
-        answer.is_some_and(|answer| answer.status == 200)
+        let response = Client::at(1).try_send(address, "GET", "/", &[], "");
+        response.is_some_and(|response| response.status == 200)
     });
     (envoy, address)
 }
 
 #[test]
-fn envoy_lets_through_what_fits_and_passes_refusals_on() {
+fn envoy_forwards_admitted_requests_and_refusals() {
     let (mut tallygate, app) = (Tallygate::start(), App::start());
     let (_envoy, address) = start(&tallygate, &app);
     let log_in = |client: u8, headers: &[(&str, &str)]| {
-        Client::at(client).ask(address, "POST", "/login?next=/", headers, "name=ann")
+        Client::at(client).send(address, "POST", "/login?next=/", headers, "name=ann")
     };
     let before = app.heads();
     let first = log_in(7, &[]);
@@ -96,19 +96,19 @@ fn envoy_lets_through_what_fits_and_passes_refusals_on() {
         assert_eq!(log_in(7, &[header]).status, 429, "{header:?}");
     }
     assert_eq!(log_in(8, &[]).status, 200);
-    let get = |path: &str| Client::at(1).ask(address, "GET", path, &[], "");
+    let get = |path: &str| Client::at(1).send(address, "GET", path, &[], "");
     assert_eq!(
         Client::at(66)
-            .ask(address, "POST", "/login", &[], "")
+            .send(address, "POST", "/login", &[], "")
             .status,
         403
     );
     assert_eq!(get("/strict").status, 400);
     assert_eq!(get("/status/401").status, 401);
-    tallygate.turn("closed");
+    tallygate.set_kill_switch("closed");
     assert_eq!(get("/").status, 503);
-    tallygate.turn("off");
+    tallygate.set_kill_switch("off");
     assert_eq!(get("/").status, 200);
-    tallygate.end();
+    tallygate.stop();
     assert_eq!(get("/").status, 503);
 }

@@ -1,7 +1,6 @@
-//! Tallygate beside real proxies, under the configurations that `ops/` ships: what a client gets
-//! that knows nothing of either.
+//! Tallygate behind real proxies with the configurations in `ops/`, as seen by a client.
 
-// A test that cannot go on may say so by panicking, helpers included.
+// Helpers of tests may panic.
 #![allow(clippy::unwrap_used)]
 
 mod envoy;
@@ -19,10 +18,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tallygate_testkit::Served;
 
-/// How long anything may take that is waited for.
+/// How long a test waits for anything.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Rules that a client of a proxy meets in a few requests.
+/// Rules that refuse after a few requests.
 const RULES: &str = "\
 version: 1
 trusted_proxies: [127.0.0.1]
@@ -39,7 +38,7 @@ rules:
     limits: [2/h]
 ";
 
-/// A server beside a proxy, ended with the test.
+/// A server, stopped on drop.
 struct Tallygate {
     served: Served,
     api: SocketAddr,
@@ -74,25 +73,25 @@ impl Tallygate {
         }
     }
 
-    fn turn(&self, state: &str) {
+    fn set_kill_switch(&self, state: &str) {
         let body = format!("{{\"state\":\"{state}\"}}");
-        let answer = Client::at(1).ask(self.admin, "PUT", "/admin/kill-switch", &[], &body);
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = Client::at(1).send(self.admin, "PUT", "/admin/kill-switch", &[], &body);
+        assert_eq!(response.status, 200, "{response:?}");
     }
 
-    fn end(&mut self) {
+    fn stop(&mut self) {
         self.served.end();
     }
 }
 
 impl Drop for Tallygate {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// An application: answers 200, or what the path `/status/NNN` says, and keeps the heads it got.
+/// An application that responds with 200, or NNN for `/status/NNN`, and records request heads.
 struct App {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -103,11 +102,11 @@ impl App {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&heads);
+        let recorded = Arc::clone(&heads);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (stream, kept) = (stream.unwrap(), Arc::clone(&kept));
-                thread::spawn(move || serve(stream, &kept));
+                let (stream, recorded) = (stream.unwrap(), Arc::clone(&recorded));
+                thread::spawn(move || serve(stream, &recorded));
             }
         });
         App { address, heads }
@@ -139,25 +138,25 @@ fn serve(mut stream: TcpStream, heads: &Mutex<Vec<String>>) {
             None => "200".to_owned(),
         };
         heads.lock().unwrap().push(head);
-        let answer = format!("HTTP/1.1 {status} So\r\ncontent-length: 5\r\n\r\nhello");
-        if stream.write_all(answer.as_bytes()).is_err() {
+        let response = format!("HTTP/1.1 {status} So\r\ncontent-length: 5\r\n\r\nhello");
+        if stream.write_all(response.as_bytes()).is_err() {
             return;
         }
     }
 }
 
-/// A client at an address of its own: `127.0.0.N`.
+/// A client with the address `127.0.0.N`.
 struct Client(u8);
 
-/// What a client got.
+/// A response.
 #[derive(Debug)]
-struct Answer {
+struct Response {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl Response {
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (known, value) = line.split_once(':')?;
@@ -171,26 +170,26 @@ impl Client {
         Client(last)
     }
 
-    fn ask(
+    fn send(
         &self,
         to: SocketAddr,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Answer {
-        self.try_ask(to, method, path, headers, body).unwrap()
+    ) -> Response {
+        self.try_send(to, method, path, headers, body).unwrap()
     }
 
-    /// Asks over a connection of its own; none if that breaks.
-    fn try_ask(
+    /// Sends a request on a new connection; `None` if that breaks.
+    fn try_send(
         &self,
         to: SocketAddr,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Option<Answer> {
+    ) -> Option<Response> {
         let mut stream = self.connect(to)?;
         stream.set_read_timeout(Some(SOON)).unwrap();
         let mut head =
@@ -203,7 +202,7 @@ impl Client {
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;
-        Some(Answer {
+        Some(Response {
             status: head.split(' ').nth(1)?.parse().ok()?,
             head: head.to_owned(),
             body: body.to_owned(),
@@ -225,9 +224,8 @@ impl Client {
     }
 }
 
-/// A shipped configuration with addresses of this test; each has to be in it exactly as often as
-/// told.
-fn shipped(name: &str, changes: &[(&str, usize, String)]) -> String {
+/// A configuration of `ops/` with the addresses of this test, each replaced exactly `times` times.
+fn ops_config(name: &str, changes: &[(&str, usize, String)]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops");
     let mut text = fs::read_to_string(folder.join(name)).unwrap();
     for (old, times, new) in changes {

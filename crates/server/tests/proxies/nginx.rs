@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use tallygate_testkit::program::{self, Program};
 use tallygate_testkit::{poll, ports};
 
-use super::{App, Client, SOON, Tallygate, shipped};
+use super::{App, Client, SOON, Tallygate, ops_config};
 
-/// What stands around the shipped file: its own temporary files, no process but one.
-const AROUND: &str = "\
+/// The main configuration: one process, temporary files in its own folder.
+const MAIN_CONFIG: &str = "\
 daemon off;
 master_process off;
 worker_processes 1;
@@ -29,7 +29,7 @@ http {
 
 fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     let address: SocketAddr = ([127, 0, 0, 1], ports::free()).into();
-    let text = shipped(
+    let text = ops_config(
         "nginx.conf",
         &[
             (
@@ -46,7 +46,7 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
         ],
     );
     let mut nginx = Program::start(&program::nginx(), |folder| {
-        fs::write(folder.join("nginx.conf"), AROUND).unwrap();
+        fs::write(folder.join("nginx.conf"), MAIN_CONFIG).unwrap();
         fs::write(folder.join("tallygate.conf"), text).unwrap();
         let folder = folder.to_str().unwrap();
         let args = ["-p", folder, "-c", "nginx.conf", "-e", "stderr"];
@@ -55,18 +55,18 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
     poll::until(SOON, "nginx answers", || {
         assert!(nginx.is_running(), "{}", nginx.log());
         Client::at(1)
-            .try_ask(address, "GET", "/", &[], "")
+            .try_send(address, "GET", "/", &[], "")
             .is_some()
     });
     (nginx, address)
 }
 
 #[test]
-fn refusals_reach_the_client_as_429_with_when_to_come_back() {
+fn refusals_reach_the_client_as_429_with_retry_after() {
     let (tallygate, app) = (Tallygate::start(), App::start());
     let (_nginx, address) = start(&tallygate, &app);
     let log_in = |client: u8, headers: &[(&str, &str)]| {
-        Client::at(client).ask(address, "POST", "/login?next=/", headers, "name=ann")
+        Client::at(client).send(address, "POST", "/login?next=/", headers, "name=ann")
     };
     let before = app.heads();
     let first = log_in(7, &[]);
@@ -97,7 +97,7 @@ fn refusals_reach_the_client_as_429_with_when_to_come_back() {
         "the application saw a refused request"
     );
 
-    // A client's own word about who it is and what it wants does not count.
+    // A client's own forwarding headers are ignored.
     for header in [
         ("x-forwarded-for", "192.0.2.1"),
         ("x-original-uri", "/free"),
@@ -109,20 +109,20 @@ fn refusals_reach_the_client_as_429_with_when_to_come_back() {
     }
     assert_eq!(log_in(8, &[]).status, 200);
     assert_eq!(
-        Client::at(7).ask(address, "GET", "/login", &[], "").status,
+        Client::at(7).send(address, "GET", "/login", &[], "").status,
         200
     );
 }
 
 #[test]
-fn what_is_no_refusal_by_quota_does_not_look_like_one() {
+fn only_quota_refusals_are_429() {
     let (mut tallygate, app) = (Tallygate::start(), App::start());
     let (_nginx, address) = start(&tallygate, &app);
-    let get = |path: &str| Client::at(1).ask(address, "GET", path, &[], "");
-    // On a deny list; without a key; and whatever the application says by itself.
+    let get = |path: &str| Client::at(1).send(address, "GET", path, &[], "");
+    // Denied, without a key, and the application's own statuses.
     assert_eq!(
         Client::at(66)
-            .ask(address, "POST", "/login", &[], "")
+            .send(address, "POST", "/login", &[], "")
             .status,
         403
     );
@@ -130,14 +130,14 @@ fn what_is_no_refusal_by_quota_does_not_look_like_one() {
     for status in [401, 403, 404, 500, 503] {
         assert_eq!(get(&format!("/status/{status}")).status, status);
     }
-    tallygate.turn("closed");
+    tallygate.set_kill_switch("closed");
     let closed = get("/");
     assert_eq!(closed.status, 503);
     assert!(closed.body.contains("unavailable"), "{closed:?}");
-    tallygate.turn("off");
+    tallygate.set_kill_switch("off");
     assert_eq!(get("/").status, 200);
-    // Without Tallygate requests pass.
-    tallygate.end();
+    // Without Tallygate requests are admitted.
+    tallygate.stop();
     let open = get("/");
     assert_eq!((open.status, open.body.as_str()), (200, "hello"));
 }

@@ -203,14 +203,14 @@ fn malformed_http_closes_only_its_connection() {
         (lines.as_bytes(), 431, "head-too-large"),
         (twice.as_bytes(), 400, "bad-request"),
     ] {
-        for door in [server.api, server.admin] {
-            let mut connection = Connection::open(door);
+        for port in [server.api, server.admin] {
+            let mut connection = Connection::open(port);
             let _ = connection.stream.write_all(bytes);
             let _ = connection.stream.shutdown(Shutdown::Write);
             // Unread bytes cause a TCP reset, which may discard the response.
             if let Some(answer) = connection.read() {
-                let told = (answer.status, answer.code());
-                assert_eq!(told, (status, code.to_owned()), "{answer:?}");
+                let problem = (answer.status, answer.code());
+                assert_eq!(problem, (status, code.to_owned()), "{answer:?}");
                 assert_eq!(answer.header("connection"), Some("close"));
             } else {
                 assert!(bytes.len() > 32 << 10, "no answer: {status}");

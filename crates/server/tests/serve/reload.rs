@@ -1,4 +1,4 @@
-//! Rules that follow their file: by signal, by change, as Kubernetes swaps files, and under load.
+//! Reload of the rules: by signal, on change, as Kubernetes replaces files, and under load.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,10 +16,10 @@ fn rules(limit: u32) -> String {
     )
 }
 
-const ASK: &str = r#"{"rule":"all","attributes":{"ip":"192.0.2.1"},"verb":"peek"}"#;
+const PEEK: &str = r#"{"rule":"all","attributes":{"ip":"192.0.2.1"},"verb":"peek"}"#;
 
 fn limit(server: &Server) -> u64 {
-    server.check(ASK).json()["limit"].as_u64().unwrap_or(0)
+    server.check(PEEK).json()["limit"].as_u64().unwrap_or(0)
 }
 
 fn reloads(server: &Server, result: &str) -> Option<f64> {
@@ -31,7 +31,7 @@ fn a_changed_file_is_applied_without_a_signal_and_keeps_counts() {
     let folder = TempDir::new();
     let path = folder.write("rules.yaml", &rules(10));
     let server = Server::start(&["--config", &path]);
-    let take = ASK.replace("peek", "check");
+    let take = PEEK.replace("peek", "check");
     assert_eq!(server.check(&take).json()["remaining"], 9);
     folder.write("rules.yaml", &rules(20));
     poll::until(TIMEOUT, "the new limit", || limit(&server) == 20);
@@ -100,7 +100,7 @@ fn a_changed_symlink_is_noticed_as_in_kubernetes() {
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
     fs::remove_dir_all(root.join("..1")).unwrap();
     poll::until(TIMEOUT, "the other file", || limit(&server) == 20);
-    // And once more, from where it leads now.
+    // Once more, from the new target.
     fs::create_dir(root.join("..3")).unwrap();
     fs::write(root.join("..3").join("rules.yaml"), rules(30)).unwrap();
     symlink("..3", root.join("..data_tmp")).unwrap();
@@ -128,8 +128,8 @@ fn runtime_changes_outlive_a_reload() {
     assert_eq!(server.admin("POST", "/admin/overrides", ban).status, 201);
     folder.write("rules.yaml", &rules(20));
     poll::until(TIMEOUT, "a reload", || reloads(&server, "ok") == Some(1.0));
-    assert_eq!(server.check(ASK).status, 403);
-    let other = ASK.replace("192.0.2.1", "192.0.2.2");
+    assert_eq!(server.check(PEEK).status, 403);
+    let other = PEEK.replace("192.0.2.1", "192.0.2.2");
     assert_eq!(server.check(&other).json()["limit"], 20);
 }
 
@@ -139,8 +139,8 @@ fn no_request_fails_during_a_reload() {
     let path = folder.write("rules.yaml", &rules(1_000_000));
     let server = Server::start(&["--config", &path]);
     let done = AtomicBool::new(false);
-    let asked = AtomicU32::new(0);
-    let take = ASK.replace("peek", "check");
+    let answered = AtomicU32::new(0);
+    let take = PEEK.replace("peek", "check");
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -150,7 +150,7 @@ fn no_request_fails_during_a_reload() {
                         .send("POST", "/v1/check", &[JSON], &take)
                         .unwrap();
                     assert_eq!(answer.status, 200);
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -163,11 +163,11 @@ fn no_request_fails_during_a_reload() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    let last = server.check(ASK).json();
+    let last = server.check(PEEK).json();
     let taken = last["limit"].as_u64().unwrap() - last["remaining"].as_u64().unwrap();
     assert_eq!(
         taken,
-        u64::from(asked.load(Ordering::Relaxed)),
-        "each is counted once"
+        u64::from(answered.load(Ordering::Relaxed)),
+        "every request is charged once"
     );
 }
