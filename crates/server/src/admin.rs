@@ -158,7 +158,9 @@ impl Admin {
             false => "up",
         };
         match self.serving.not_ready() {
-            None => response::json_value(StatusCode::OK, &json!({"status": "ready", "store": store})),
+            None => {
+                response::json_value(StatusCode::OK, &json!({"status": "ready", "store": store}))
+            }
             Some(reason) => {
                 let body = json!({"status": "not ready", "why": reason, "store": store});
                 response::json_value(StatusCode::SERVICE_UNAVAILABLE, &body)

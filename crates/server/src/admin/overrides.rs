@@ -65,7 +65,10 @@ impl Admin {
             Method::GET => {
                 let all = self.serving.force.overrides();
                 let all: Vec<Value> = all.iter().map(|one| self.to_json(one)).collect();
-                Ok(response::json_value(StatusCode::OK, &json!({"overrides": all})))
+                Ok(response::json_value(
+                    StatusCode::OK,
+                    &json!({"overrides": all}),
+                ))
             }
             Method::POST => {
                 let Object(request) = self.body::<Object<OverrideRequest>>(request).await?;
@@ -77,7 +80,10 @@ impl Admin {
                 let client = self.redact(&one.what.client);
                 self.audit
                     .override_added(peer, id, &client, one.action(), seconds);
-                Ok(response::json_value(StatusCode::CREATED, &self.to_json(&one)))
+                Ok(response::json_value(
+                    StatusCode::CREATED,
+                    &self.to_json(&one),
+                ))
             }
             _ => Ok(response::method_not_allowed(&[Method::GET, Method::POST])),
         }
