@@ -1,5 +1,5 @@
-//! The rules in force: what the file says, what was changed on the side for a while, and the
-//! switch that overrules them all. Knows nothing of files, stores and who asks for a change.
+//! The active rules: the rule set of the file, temporary overrides and shadow switches of the admin
+//! API, and the kill switch.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,123 +16,123 @@ use tallygate::rules::{
     ListEntry, Name, Override, OverrideAction, Rule, RuleSet, RuleSetError, Rules, SwappableRules,
 };
 
-/// The most overrides on the side.
-pub(crate) const MOST_OVERRIDES: usize = 1_000;
+/// The most temporary overrides.
+pub(crate) const MAX_OVERRIDES: usize = 1_000;
 
-/// The rules in force.
-pub(crate) struct Force {
-    live: SwappableRules,
-    switch: AtomicU8,
+/// The active rules.
+pub(crate) struct ActiveRules {
+    compiled: SwappableRules,
+    kill_switch: AtomicU8,
+    /// The settings of the rule that a closed kill switch reports.
     closed: Arc<RuleSettings>,
-    made_of: Mutex<MadeOf>,
+    sources: Mutex<RuleSources>,
     metrics: Arc<Metrics>,
-    /// An override may end sooner than the one that is waited for.
-    changed: Notify,
+    /// Wakes `expire_overrides` when an override is added, which may expire first.
+    added: Notify,
 }
 
-/// What overrules every rule.
+/// The kill switch, which takes precedence over every rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Switch {
-    /// Nothing.
+pub(crate) enum KillSwitch {
+    /// The rules apply.
     #[default]
     Off,
-    /// Everything passes, and nothing is counted.
+    /// Every request is admitted and none is counted.
     Open,
-    /// Nothing passes.
+    /// Every request is refused.
     Closed,
 }
 
-/// What the rules in force are made of.
-struct MadeOf {
+/// What the active rules are compiled from.
+struct RuleSources {
     set: RuleSet,
     origin: String,
-    overrides: Vec<Temporary>,
-    /// Rules that were switched to shadow, or out of it.
+    overrides: Vec<TemporaryOverride>,
+    /// The rules whose shadow mode was set by the admin API.
     shadows: BTreeMap<Name, bool>,
-    next: u64,
+    next_id: u64,
 }
 
-/// An override that ends.
+/// An override that expires.
 #[derive(Clone, Debug)]
-pub(crate) struct Temporary {
-    /// Its number, for whoever wants it to end sooner.
+pub(crate) struct TemporaryOverride {
+    /// The id, by which it can be removed.
     pub(crate) id: u64,
-    /// What holds.
+    /// The override.
     pub(crate) what: Override,
-    /// Until when.
+    /// When it expires.
     pub(crate) until: Instant,
 }
 
-/// Rules in force, for people.
-pub(crate) struct View {
-    /// Where they come from.
+/// A snapshot of the active rules.
+pub(crate) struct RulesSnapshot {
+    /// The file they are from.
     pub(crate) origin: String,
-    /// The rules, with what was changed on the side.
+    /// The rules, with the shadow modes of the admin API.
     pub(crate) set: RuleSet,
-    /// The rules whose shadow was switched on the side.
+    /// The rules whose shadow mode was set by the admin API.
     pub(crate) switched: Vec<Name>,
 }
 
-/// StopReason something cannot be put in force on the side.
+/// Why an override or a shadow mode cannot be set.
 #[derive(Debug)]
-pub(crate) enum Unfit {
+pub(crate) enum OverrideError {
     /// There is no such rule.
     NoRule,
-    /// No rule it is about has a key of as many parts.
+    /// No rule that it is for has a key with as many parts.
     Parts,
-    /// Rules find such a key in different places, and none is named.
+    /// It is for all rules, and their keys have different sources.
     Mixed,
-    /// There are [`MOST_OVERRIDES`] already.
+    /// There are [`MAX_OVERRIDES`].
     Full,
 }
 
-impl Force {
-    /// Puts rules in force.
+impl ActiveRules {
+    /// Compiles the rules of a file.
     ///
     /// # Errors
-    /// The first fault of the rules.
+    /// The first error of the rule set.
     pub(crate) fn new(
         set: RuleSet,
         origin: impl Into<String>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, RuleSetError> {
-        let live = SwappableRules::new(Rules::new(set.clone())?);
-        let force = Force {
-            live,
-            switch: AtomicU8::new(Switch::Off as u8),
+        let rules = ActiveRules {
+            compiled: SwappableRules::new(Rules::new(set.clone())?),
+            kill_switch: AtomicU8::new(KillSwitch::Off as u8),
             closed: Arc::new(RuleSettings::new(KILL_SWITCH)),
-            made_of: Mutex::new(MadeOf {
+            sources: Mutex::new(RuleSources {
                 set,
                 origin: origin.into(),
                 overrides: Vec::new(),
                 shadows: BTreeMap::new(),
-                next: 1,
+                next_id: 1,
             }),
             metrics,
-            changed: Notify::new(),
+            added: Notify::new(),
         };
-        force.made_of().apply(&force)?;
-        Ok(force)
+        rules.sources().apply(&rules)?;
+        Ok(rules)
     }
 
-    /// The rules themselves, whatever the switch says.
+    /// The compiled rules, whatever the kill switch.
     pub(crate) fn rules(&self) -> Arc<Rules> {
-        self.live.current()
+        self.compiled.current()
     }
 
-    /// What a request has to pass of one rule; none if there is no such rule.
-    pub(crate) fn plan_of(&self, rule: &str, head: &Head<'_>) -> Option<Plan> {
-        let plan = self.live.current().plan_rule(rule, head)?;
-        Some(self.overruled().unwrap_or(plan))
+    /// Plans a request for one rule; `None` if there is no such rule.
+    pub(crate) fn plan_rule(&self, rule: &str, head: &Head<'_>) -> Option<Plan> {
+        let plan = self.compiled.current().plan_rule(rule, head)?;
+        Some(self.kill_switch_plan().unwrap_or(plan))
     }
 
-    /// What every request has to pass while the switch is on.
-    pub(crate) fn overruled(&self) -> Option<Plan> {
+    /// The plan of every request while the kill switch is open or closed.
+    pub(crate) fn kill_switch_plan(&self) -> Option<Plan> {
         let mut plan = Plan::new();
-        match self.switch() {
-            Switch::Off => return None,
-            Switch::Open => {}
-            Switch::Closed => plan.stop(Stop {
+        match self.kill_switch() {
+            KillSwitch::Off => return None,
+            KillSwitch::Open => {}
+            KillSwitch::Closed => plan.stop(Stop {
                 settings: Arc::clone(&self.closed),
                 reason: StopReason::Closed,
             }),
@@ -140,165 +140,175 @@ impl Force {
         Some(plan)
     }
 
-    /// How the switch stands.
-    pub(crate) fn switch(&self) -> Switch {
-        let at = self.switch.load(Ordering::Relaxed);
-        let all = [Switch::Off, Switch::Open, Switch::Closed];
+    /// The state of the kill switch.
+    pub(crate) fn kill_switch(&self) -> KillSwitch {
+        let state = self.kill_switch.load(Ordering::Relaxed);
+        let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
         all.into_iter()
-            .find(|switch| *switch as u8 == at)
+            .find(|switch| *switch as u8 == state)
             .unwrap_or_default()
     }
 
-    /// Turns the switch, for every request from now on.
-    pub(crate) fn turn(&self, switch: Switch) {
-        self.switch.store(switch as u8, Ordering::Relaxed);
+    /// Sets the kill switch for all requests from now on.
+    pub(crate) fn set_kill_switch(&self, switch: KillSwitch) {
+        self.kill_switch.store(switch as u8, Ordering::Relaxed);
     }
 
-    /// Puts other rules in force under what was changed on the side, as far as that still fits.
+    /// Replaces the rules of the file. TemporaryOverride overrides and shadow modes stay, as far as they still
+    /// fit.
     ///
     /// # Errors
-    /// The first fault of the rules; then those that were in force still are.
+    /// The first error of the rule set; the previous rules then stay active.
     pub(crate) fn replace(&self, set: RuleSet) -> Result<(), RuleSetError> {
-        let mut made_of = self.made_of();
-        let before = std::mem::replace(&mut made_of.set, set);
-        let applied = made_of.apply(self);
-        if applied.is_err() {
-            made_of.set = before;
+        let mut sources = self.sources();
+        let previous = std::mem::replace(&mut sources.set, set);
+        let result = sources.apply(self);
+        if result.is_err() {
+            sources.set = previous;
         }
-        applied
+        result
     }
 
-    /// Adds an override, and tells its number.
+    /// Adds an override and returns its id.
     ///
     /// # Errors
     /// When it fits no rule, or there are too many.
-    pub(crate) fn add(&self, what: Override, until: Instant) -> Result<u64, Unfit> {
-        let mut made_of = self.made_of();
-        made_of.fits(&what)?;
-        made_of.expire();
-        if made_of.overrides.len() >= MOST_OVERRIDES {
-            return Err(Unfit::Full);
+    pub(crate) fn add_override(
+        &self,
+        what: Override,
+        until: Instant,
+    ) -> Result<u64, OverrideError> {
+        let mut sources = self.sources();
+        sources.fits(&what)?;
+        sources.expire();
+        if sources.overrides.len() >= MAX_OVERRIDES {
+            return Err(OverrideError::Full);
         }
-        let id = made_of.next;
-        made_of.next += 1;
-        // The latest goes first: it is what somebody wants now.
-        made_of.overrides.insert(0, Temporary { id, what, until });
-        made_of.apply_again(self);
-        self.changed.notify_one();
+        let id = sources.next_id;
+        sources.next_id += 1;
+        // The first override that lists a client applies: the newest takes precedence.
+        sources
+            .overrides
+            .insert(0, TemporaryOverride { id, what, until });
+        sources.apply_change(self);
+        self.added.notify_one();
         Ok(id)
     }
 
-    /// Ends an override, and tells whether there was one.
-    pub(crate) fn remove(&self, id: u64) -> bool {
-        let mut made_of = self.made_of();
-        let before = made_of.overrides.len();
-        made_of.overrides.retain(|one| one.id != id);
-        let removed = made_of.overrides.len() < before;
+    /// Removes an override and returns whether it existed.
+    pub(crate) fn remove_override(&self, id: u64) -> bool {
+        let mut sources = self.sources();
+        let before = sources.overrides.len();
+        sources.overrides.retain(|one| one.id != id);
+        let removed = sources.overrides.len() < before;
         if removed {
-            made_of.apply_again(self);
+            sources.apply_change(self);
         }
         removed
     }
 
-    /// Switches a rule to shadow or out of it; with none, it is as its file says.
+    /// Sets the shadow mode of a rule, or with `None` resets it to that of the file.
     ///
     /// # Errors
     /// When there is no such rule.
-    pub(crate) fn shadow(&self, rule: &Name, shadow: Option<bool>) -> Result<(), Unfit> {
-        let mut made_of = self.made_of();
-        if !made_of.set.rules.iter().any(|known| known.name == *rule) {
-            return Err(Unfit::NoRule);
+    pub(crate) fn set_shadow(
+        &self,
+        rule: &Name,
+        shadow: Option<bool>,
+    ) -> Result<(), OverrideError> {
+        let mut sources = self.sources();
+        if !sources.set.rules.iter().any(|known| known.name == *rule) {
+            return Err(OverrideError::NoRule);
         }
         match shadow {
-            Some(shadow) => made_of.shadows.insert(rule.clone(), shadow),
-            None => made_of.shadows.remove(rule),
+            Some(shadow) => sources.shadows.insert(rule.clone(), shadow),
+            None => sources.shadows.remove(rule),
         };
-        made_of.apply_again(self);
+        sources.apply_change(self);
         Ok(())
     }
 
-    /// The overrides on the side, the latest first.
-    pub(crate) fn overrides(&self) -> Vec<Temporary> {
-        self.made_of().overrides.clone()
+    /// The temporary overrides, newest first.
+    pub(crate) fn overrides(&self) -> Vec<TemporaryOverride> {
+        self.sources().overrides.clone()
     }
 
-    /// The rules in force, for people.
-    pub(crate) fn view(&self) -> View {
-        let made_of = self.made_of();
-        let mut set = made_of.set.clone();
-        made_of.shade(&mut set);
-        View {
-            origin: made_of.origin.clone(),
+    /// A snapshot of the rules.
+    pub(crate) fn snapshot(&self) -> RulesSnapshot {
+        let sources = self.sources();
+        let mut set = sources.set.clone();
+        sources.apply_shadows(&mut set);
+        RulesSnapshot {
+            origin: sources.origin.clone(),
             set,
-            switched: made_of.shadows.keys().cloned().collect(),
+            switched: sources.shadows.keys().cloned().collect(),
         }
     }
 
-    /// Where the rules come from.
+    /// The file that the rules are from.
     pub(crate) fn origin(&self) -> String {
-        self.made_of().origin.clone()
+        self.sources().origin.clone()
     }
 
-    /// Looks at each rule in force, with its shadow as it is; for those who only want a few words
-    /// of each.
-    pub(crate) fn each_rule(&self, mut each: impl FnMut(&Rule, bool)) {
-        let made_of = self.made_of();
-        for rule in &made_of.set.rules {
-            let shadow = made_of.shadows.get(&rule.name);
+    /// Calls a function with each rule and its shadow mode, without cloning the rules.
+    pub(crate) fn for_each_rule(&self, mut each: impl FnMut(&Rule, bool)) {
+        let sources = self.sources();
+        for rule in &sources.set.rules {
+            let shadow = sources.shadows.get(&rule.name);
             each(rule, *shadow.unwrap_or(&rule.shadow));
         }
     }
 
-    /// Ends overrides when their time is up, for as long as it is polled.
-    pub(crate) async fn keep_time(&self) {
+    /// Removes overrides when they expire. Never returns.
+    pub(crate) async fn expire_overrides(&self) {
         loop {
-            let next = self.made_of().overrides.iter().map(|one| one.until).min();
-            let changed = self.changed.notified();
+            let next = self.sources().overrides.iter().map(|one| one.until).min();
+            let added = self.added.notified();
             match next {
                 Some(next) => tokio::select! {
                     () = tokio::time::sleep_until(next) => {}
-                    () = changed => {}
+                    () = added => {}
                 },
-                None => changed.await,
+                None => added.await,
             }
-            let mut made_of = self.made_of();
-            if made_of.expire() {
-                made_of.apply_again(self);
+            let mut sources = self.sources();
+            if sources.expire() {
+                sources.apply_change(self);
             }
         }
     }
 
-    fn made_of(&self) -> MutexGuard<'_, MadeOf> {
-        // What it holds is whole between any two statements.
-        self.made_of
+    fn sources(&self) -> MutexGuard<'_, RuleSources> {
+        // A panic leaves the sources consistent.
+        self.sources
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl MadeOf {
-    /// Whether an override is about anybody.
-    fn fits(&self, what: &Override) -> Result<(), Unfit> {
+impl RuleSources {
+    /// Checks that an override can list a client.
+    fn fits(&self, what: &Override) -> Result<(), OverrideError> {
         let named = |name: &Name| what.rule.as_ref().is_none_or(|rule| rule == name);
         let mut rules = self.set.rules.iter().filter(|rule| named(&rule.name));
         match &what.client {
-            ListEntry::Network(_) => rules.next().map(|_| ()).ok_or(Unfit::NoRule),
+            ListEntry::Network(_) => rules.next().map(|_| ()).ok_or(OverrideError::NoRule),
             ListEntry::Key(key) => {
                 let mut rules = rules.peekable();
                 if rules.peek().is_none() {
-                    return Err(Unfit::NoRule);
+                    return Err(OverrideError::NoRule);
                 }
                 let mut rules = rules.filter(|rule| rule.key.len() == key.parts());
-                let first = rules.next().ok_or(Unfit::Parts)?;
+                let first = rules.next().ok_or(OverrideError::Parts)?;
                 match rules.all(|rule| first.same_key_sources(rule)) {
                     true => Ok(()),
-                    false => Err(Unfit::Mixed),
+                    false => Err(OverrideError::Mixed),
                 }
             }
         }
     }
 
-    /// Forgets what has ended, and tells whether anything has.
+    /// Removes expired overrides and returns whether there were any.
     fn expire(&mut self) -> bool {
         let now = Instant::now();
         let before = self.overrides.len();
@@ -306,7 +316,7 @@ impl MadeOf {
         self.overrides.len() < before
     }
 
-    fn shade(&self, set: &mut RuleSet) {
+    fn apply_shadows(&self, set: &mut RuleSet) {
         for rule in &mut set.rules {
             if let Some(shadow) = self.shadows.get(&rule.name) {
                 rule.shadow = *shadow;
@@ -314,9 +324,10 @@ impl MadeOf {
         }
     }
 
-    fn apply(&self, force: &Force) -> Result<(), RuleSetError> {
+    /// Compiles and activates the rules.
+    fn apply(&self, rules: &ActiveRules) -> Result<(), RuleSetError> {
         let mut set = self.set.clone();
-        self.shade(&mut set);
+        self.apply_shadows(&mut set);
         let fitting = self.overrides.iter().map(|one| &one.what);
         let fitting = fitting.filter(|what| self.fits(what).is_ok()).cloned();
         set.overrides.splice(0..0, fitting);
@@ -326,49 +337,50 @@ impl MadeOf {
             .iter()
             .map(|rule| rule.name.as_str())
             .collect();
-        let rules = Rules::new(set)?;
-        force.metrics.set_rules(&names);
-        force.live.swap(rules);
+        let compiled = Rules::new(set)?;
+        rules.metrics.set_rules(&names);
+        rules.compiled.swap(compiled);
         Ok(())
     }
 
-    /// Applies a change on the side, each of which was checked by itself.
-    fn apply_again(&self, force: &Force) {
-        if let Err(fault) = self.apply(force) {
-            tracing::error!(%fault, "a change is not in force");
+    /// Applies a change that was checked by itself.
+    fn apply_change(&self, rules: &ActiveRules) {
+        if let Err(error) = self.apply(rules) {
+            tracing::error!(%error, "a change of the rules could not be applied");
         }
     }
 }
 
-impl Policy for Force {
+impl Policy for ActiveRules {
     fn plan(&self, head: &Head<'_>) -> Plan {
-        self.overruled().unwrap_or_else(|| self.live.plan(head))
+        self.kill_switch_plan()
+            .unwrap_or_else(|| self.compiled.plan(head))
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
-        Rules::limits(&self.live.current()).for_each(each);
+        Rules::limits(&self.compiled.current()).for_each(each);
     }
 }
 
-impl Switch {
-    /// The word for it.
+impl KillSwitch {
+    /// The name in the admin API.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Switch::Off => "off",
-            Switch::Open => "open",
-            Switch::Closed => "closed",
+            KillSwitch::Off => "off",
+            KillSwitch::Open => "open",
+            KillSwitch::Closed => "closed",
         }
     }
 
-    /// What a word means.
-    pub(crate) fn named(word: &str) -> Option<Self> {
-        let all = [Switch::Off, Switch::Open, Switch::Closed];
-        all.into_iter().find(|switch| switch.name() == word)
+    /// Parses a name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
+        all.into_iter().find(|switch| switch.name() == name)
     }
 }
 
-impl Temporary {
-    /// What holds, in a word.
+impl TemporaryOverride {
+    /// The name of the action in the admin API.
     pub(crate) fn action(&self) -> &'static str {
         match self.what.action {
             OverrideAction::Limits(_) => "limits",
@@ -378,21 +390,25 @@ impl Temporary {
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for OverrideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unfit::NoRule => f.write_str("there is no such rule"),
-            Unfit::Parts => f.write_str("the key has another number of parts than the rule's key"),
-            Unfit::Mixed => f.write_str("rules find such a key in different places; name the rule"),
-            Unfit::Full => write!(f, "there are {MOST_OVERRIDES} overrides already"),
+            OverrideError::NoRule => f.write_str("there is no such rule"),
+            OverrideError::Parts => {
+                f.write_str("the key has another number of parts than the rule's key")
+            }
+            OverrideError::Mixed => {
+                f.write_str("the keys of the rules have different sources; set `rule`")
+            }
+            OverrideError::Full => write!(f, "there are {MAX_OVERRIDES} overrides"),
         }
     }
 }
 
-impl fmt::Debug for Force {
+impl fmt::Debug for ActiveRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Force")
-            .field("switch", &self.switch())
+        f.debug_struct("ActiveRules")
+            .field("kill_switch", &self.kill_switch())
             .finish_non_exhaustive()
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use self::audit::Audit;
 use self::live::{AdminBody, JoinError, Live};
-use crate::active_rules::Switch;
+use crate::active_rules::KillSwitch;
 use crate::api::Object;
 use crate::assets::File;
 use crate::auth::is_authorized;
@@ -194,11 +194,11 @@ impl Admin {
             Method::GET => {}
             Method::PUT | Method::POST => {
                 let Object(update) = self.body::<Object<KillSwitchUpdate>>(request).await?;
-                let Some(switch) = Switch::named(&update.state) else {
+                let Some(switch) = KillSwitch::from_name(&update.state) else {
                     let detail = "`state` is not off, open or closed";
                     return Err(Problem::new(Code::BadField, detail));
                 };
-                force.turn(switch);
+                force.set_kill_switch(switch);
                 self.audit.kill_switch(peer, switch);
             }
             _ => {
@@ -206,7 +206,7 @@ impl Admin {
                 return Ok(response::method_not_allowed(&allowed));
             }
         }
-        let body = json!({"state": force.switch().name()});
+        let body = json!({"state": force.kill_switch().name()});
         Ok(response::json_value(StatusCode::OK, &body))
     }
 

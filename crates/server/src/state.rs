@@ -10,7 +10,7 @@ use tallygate::http::{
 };
 use tallygate::{Limiter, OnFailure, Quota};
 
-use crate::active_rules::Force;
+use crate::active_rules::ActiveRules;
 use crate::auth::Token;
 use crate::metrics::{Metrics, QueueGuard, StoreStats};
 use crate::otlp::{self, Tracer};
@@ -24,7 +24,7 @@ pub(crate) struct Serving {
     /// Decides. Its own limits play no part.
     pub(crate) limiter: Limiter<Counters>,
     /// The rules in force.
-    pub(crate) force: Arc<Force>,
+    pub(crate) force: Arc<ActiveRules>,
     /// What is counted and timed.
     pub(crate) metrics: Arc<Metrics>,
     /// The keys that are asked for and refused most.
@@ -43,7 +43,7 @@ impl Serving {
     pub(crate) fn new(
         counters: Counters,
         on_failure: OnFailure,
-        force: Arc<Force>,
+        force: Arc<ActiveRules>,
         metrics: Arc<Metrics>,
         token: Option<Token>,
     ) -> Self {

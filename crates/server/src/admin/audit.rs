@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::active_rules::Switch;
+use crate::active_rules::KillSwitch;
 use crate::redact::Redactor;
 use tallygate::rules::Name;
 
@@ -21,7 +21,7 @@ impl Audit {
         self.redactor.hash(parts)
     }
 
-    pub(super) fn kill_switch(&self, peer: SocketAddr, switch: Switch) {
+    pub(super) fn kill_switch(&self, peer: SocketAddr, switch: KillSwitch) {
         let state = switch.name();
         tracing::warn!(target: "audit", %peer, change = "kill-switch", state, "admin change");
     }

@@ -15,7 +15,7 @@ use tallygate::http::Network;
 use tokio::time::Instant;
 
 use super::Admin;
-use crate::active_rules::{Temporary, Unfit};
+use crate::active_rules::{OverrideError, TemporaryOverride};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
@@ -75,8 +75,12 @@ impl Admin {
                 let seconds = request.seconds;
                 let what = request.validate()?;
                 let until = Instant::now() + Duration::from_secs(seconds);
-                let id = self.serving.force.add(what.clone(), until).map_err(unfit)?;
-                let one = Temporary { id, what, until };
+                let id = self
+                    .serving
+                    .force
+                    .add_override(what.clone(), until)
+                    .map_err(unfit)?;
+                let one = TemporaryOverride { id, what, until };
                 let client = self.redact(&one.what.client);
                 self.audit
                     .override_added(peer, id, &client, one.action(), seconds);
@@ -99,7 +103,7 @@ impl Admin {
             return Ok(response::method_not_allowed(&[Method::DELETE]));
         }
         let found = id.parse().is_ok_and(|id| {
-            let removed = self.serving.force.remove(id);
+            let removed = self.serving.force.remove_override(id);
             if removed {
                 self.audit.override_removed(peer, id);
             }
@@ -122,7 +126,7 @@ impl Admin {
         }
     }
 
-    fn to_json(&self, one: &Temporary) -> Value {
+    fn to_json(&self, one: &TemporaryOverride) -> Value {
         let limits = match &one.what.action {
             OverrideAction::Limits(quotas) => {
                 let quotas = quotas.iter().map(|(_, quota)| quota.to_string());
@@ -164,7 +168,7 @@ impl OverrideRequest {
             }
         };
         let rule = self.rule.map(|name| name.parse()).transpose();
-        let rule = rule.map_err(|_| unfit(Unfit::NoRule))?;
+        let rule = rule.map_err(|_| unfit(OverrideError::NoRule))?;
         let action = match (self.limits, self.allow, self.deny) {
             (Some(limits), false, false) => OverrideAction::Limits(quotas(limits.into_vec())?),
             (None, true, false) => OverrideAction::Allow,
@@ -196,11 +200,11 @@ fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
     Quotas::new(quotas).map_err(|error| Problem::new(Code::BadQuota, error.to_string()))
 }
 
-fn unfit(unfit: Unfit) -> Problem {
+fn unfit(unfit: OverrideError) -> Problem {
     let code = match unfit {
-        Unfit::NoRule => Code::UnknownRule,
-        Unfit::Parts | Unfit::Mixed => Code::BadField,
-        Unfit::Full => Code::TooManyOverrides,
+        OverrideError::NoRule => Code::UnknownRule,
+        OverrideError::Parts | OverrideError::Mixed => Code::BadField,
+        OverrideError::Full => Code::TooManyOverrides,
     };
     Problem::new(code, unfit.to_string())
 }

@@ -30,7 +30,7 @@ impl Admin {
         if method != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]));
         }
-        let view = self.serving.force.view();
+        let view = self.serving.force.snapshot();
         let rules = view.set.rules.iter();
         let rules: Vec<Value> = rules
             .map(|rule| to_json(rule, view.switched.contains(&rule.name)))
@@ -38,7 +38,7 @@ impl Admin {
         let body = json!({
             "origin": view.origin,
             "store": self.serving.limiter.store().kind(),
-            "kill_switch": self.serving.force.switch().name(),
+            "kill_switch": self.serving.force.kill_switch().name(),
             "overrides": view.set.overrides.len(),
             "temporary_overrides": self.serving.force.overrides().len(),
             "rules": rules,
@@ -58,7 +58,7 @@ impl Admin {
             Method::GET => {}
             Method::PUT | Method::PATCH => {
                 let Object(update) = self.body::<Object<RuleUpdate>>(request).await?;
-                let changed = self.serving.force.shadow(&name, update.shadow);
+                let changed = self.serving.force.set_shadow(&name, update.shadow);
                 changed.map_err(|_| unknown())?;
                 self.audit.shadow(peer, &name, update.shadow);
             }
@@ -67,7 +67,7 @@ impl Admin {
                 return Ok(response::method_not_allowed(&allowed));
             }
         }
-        let view = self.serving.force.view();
+        let view = self.serving.force.snapshot();
         let mut rules = view.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
         let body = to_json(rule, view.switched.contains(&name));

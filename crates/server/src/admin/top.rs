@@ -53,7 +53,7 @@ impl Admin {
 /// Both lists as JSON.
 pub(super) fn lists(serving: &Serving, limit: usize) -> Value {
     let mut parts = HashMap::new();
-    serving.force.each_rule(|rule, _| {
+    serving.force.for_each_rule(|rule, _| {
         parts.insert(rule.name.as_str().to_owned(), rule.key.len());
     });
     // The key of a rule may end with an internal part that names the source of the others.

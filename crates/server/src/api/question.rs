@@ -71,7 +71,7 @@ impl Asking<'_> {
                 ..
             } => {
                 let head = attributes::head(attributes.map(|given| given.0).unwrap_or_default())?;
-                let plan = self.serving.force.plan_of(&rule, &(&head).into());
+                let plan = self.serving.force.plan_rule(&rule, &(&head).into());
                 let Some(plan) = plan else {
                     let detail = "there is no rule of that name in force";
                     return Err(Problem::new(Code::UnknownRule, detail));
@@ -108,7 +108,7 @@ impl Asking<'_> {
         cost: u32,
         verb: Verb,
     ) -> Result<Answer, Problem> {
-        if let Some(plan) = self.serving.force.overruled() {
+        if let Some(plan) = self.serving.force.kill_switch_plan() {
             return Ok(self.enforce(plan, Some(cost), verb).await);
         }
         if limits.is_empty() {

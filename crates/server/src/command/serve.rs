@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use self::signals::Signals;
 use self::startup::Addresses;
-use crate::active_rules::Force;
+use crate::active_rules::ActiveRules;
 use crate::auth::Token;
 use crate::cli::{Failing, ServeArgs, StoreArgs};
 use crate::config::{self, Config, Report, StoreConfig, Style};
@@ -113,7 +113,7 @@ async fn serve(
         Some(path) => path.display().to_string(),
         None => "the built-in sample".to_owned(),
     };
-    let force = Force::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
+    let force = ActiveRules::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
     let force = Arc::new(force.map_err(|fault| Failure::Input(fault.to_string()))?);
     let on_failure = match args.on_failure {
         Failing::Open => OnFailure::Open,
@@ -161,7 +161,7 @@ async fn serve(
     let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), on_shutdown_admin)));
     tokio::spawn(probe_store(Arc::clone(&serving)));
     let force = Arc::clone(&serving.force);
-    tokio::spawn(async move { force.keep_time().await });
+    tokio::spawn(async move { force.expire_overrides().await });
     let reload = args.config.clone().zip(fingerprint);
     let reload = reload.map(|(path, fingerprint)| {
         let reload = reload::Reload::new(path, fingerprint, loaded, Arc::clone(&serving));

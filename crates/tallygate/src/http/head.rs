@@ -1,4 +1,4 @@
-//! The head of a request, whatever its body is. Knows which headers hold secrets.
+//! The head of a request, and which headers hold secrets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use ::http::{Extensions, HeaderMap, Method, Request, Uri, request};
 
 use super::peer;
 
-/// Everything of a request but its body: what rules look at.
+/// A request without its body, as rules see it.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
     method: &'a Method,
@@ -19,7 +19,7 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Puts a head together.
+    /// Returns a head of these parts.
     pub fn new(
         method: &'a Method,
         uri: &'a Uri,
@@ -39,7 +39,7 @@ impl<'a> Head<'a> {
         self.method
     }
 
-    /// The target.
+    /// The request target.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
@@ -49,20 +49,20 @@ impl<'a> Head<'a> {
         self.headers
     }
 
-    /// What the server noted about the request.
+    /// The extensions.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// Who is at the other end of the connection; none if the server did not note it.
+    /// The address of the connection's peer; `None` if the server did not insert it.
     #[inline]
     pub fn peer(&self) -> Option<IpAddr> {
-        peer::noted(self.extensions)
+        peer::address(self.extensions)
     }
 }
 
 impl fmt::Debug for Head<'_> {
-    /// Shows nothing that may be a secret: no header and no query.
+    /// Prints nothing that may be a secret: no header and no query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.uri.path())
     }
@@ -81,8 +81,8 @@ impl<'a> From<&'a request::Parts> for Head<'a> {
     }
 }
 
-/// Whether what goes by this name, in a header or a query, is taken for a secret, which no store may
-/// keep in clear and nothing may show: `authorization`, `cookie`, `x-api-key` and the like.
+/// Whether a header or query parameter with this name holds a secret, which is stored as a hash and
+/// never shown: `authorization`, `cookie`, `x-api-key` and the like.
 pub fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 8] = [
         "auth",
@@ -98,8 +98,8 @@ pub fn is_secret(name: &str) -> bool {
     name.ends_with("key") || WORDS.iter().any(|word| name.contains(word))
 }
 
-/// A header's value as it tells clients apart: without spaces around it, and without a choice of
-/// how to spell an authorization's scheme, as servers read `bearer  x` as `Bearer x`.
+/// The canonical value of a header: trimmed, and for authorization headers with the scheme in lower
+/// case and one space, as servers treat `bearer  x` as `Bearer x`.
 pub fn canonical<'v>(name: &HeaderName, value: &'v [u8]) -> Cow<'v, [u8]> {
     let value = value.trim_ascii();
     let scheme = value.iter().position(u8::is_ascii_whitespace);

@@ -1,29 +1,28 @@
-//! Where servers note who is at the other end of a connection. One of two files that know servers by
-//! name; the other knows their bodies.
+//! Where servers insert the address of a connection's peer. The only file besides `tower/body.rs`
+//! that names a server framework.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ::http::Extensions;
 
-/// Who is at the other end of a connection, as a server notes it among a request's extensions.
+/// The address of a connection's peer, as an extension of the request.
 ///
-/// axum's `ConnectInfo<SocketAddr>` is understood with the feature `axum`, tonic's
-/// `TcpConnectInfo` with the feature `tonic`; where a server notes it otherwise, or behind TLS,
-/// insert this.
+/// axum's `ConnectInfo<SocketAddr>` is read with the feature `axum`, tonic's `TcpConnectInfo` with
+/// the feature `tonic`. Other servers, and those behind TLS, insert this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// Who is at the other end, by whichever note there is.
+/// The address of the peer, from whichever extension there is.
 #[inline]
-pub(super) fn noted(extensions: &Extensions) -> Option<IpAddr> {
-    match lent(extensions) {
+pub(super) fn address(extensions: &Extensions) -> Option<IpAddr> {
+    match borrowed(extensions) {
         Some(peer) => Some(peer.ip()),
-        None => given(extensions),
+        None => owned(extensions),
     }
 }
 
-/// By a note that can be lent, as most can: addresses are large.
-fn lent(extensions: &Extensions) -> Option<&SocketAddr> {
+/// Borrows the address if possible: `SocketAddr` is large.
+fn borrowed(extensions: &Extensions) -> Option<&SocketAddr> {
     if let Some(Peer(peer)) = extensions.get() {
         return Some(peer);
     }
@@ -35,12 +34,12 @@ fn lent(extensions: &Extensions) -> Option<&SocketAddr> {
 }
 
 #[cfg(feature = "tonic")]
-fn given(extensions: &Extensions) -> Option<IpAddr> {
+fn owned(extensions: &Extensions) -> Option<IpAddr> {
     let info = extensions.get::<tonic::transport::server::TcpConnectInfo>()?;
     Some(info.remote_addr()?.ip())
 }
 
 #[cfg(not(feature = "tonic"))]
-fn given(_: &Extensions) -> Option<IpAddr> {
+fn owned(_: &Extensions) -> Option<IpAddr> {
     None
 }

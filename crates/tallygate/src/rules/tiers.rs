@@ -129,7 +129,7 @@ impl fmt::Display for TiersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TiersError::Unknown { name } => write!(f, "there is no tier `{name}`"),
-            TiersError::Twice { name } => write!(f, "two tiers are called `{name}`"),
+            TiersError::Twice { name } => write!(f, "two tiers are named `{name}`"),
         }
     }
 }

@@ -224,11 +224,11 @@ fn is_possible(key: &KeyText, rule: &Rule) -> bool {
 impl fmt::Display for RuleSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RuleSetError::DuplicateName { name, .. } => write!(f, "two rules are called `{name}`"),
+            RuleSetError::DuplicateName { name, .. } => write!(f, "two rules are named `{name}`"),
             RuleSetError::TooManyParts { .. } => {
                 write!(
                     f,
-                    "a key, or a part of one, has more than {MAX_PARTS} parts"
+                    "a key has more than {MAX_PARTS} parts, or a part more than {MAX_PARTS} sources"
                 )
             }
             RuleSetError::UnknownParameter { parameter, .. } => {
@@ -238,17 +238,17 @@ impl fmt::Display for RuleSetError {
                 )
             }
             RuleSetError::ListedKey { .. } | RuleSetError::OverrideKey { .. } => {
-                f.write_str("a listed key is one that nobody can have by the rule's key")
+                f.write_str("no client can have a listed key by the rule's key")
             }
-            RuleSetError::AmbiguousOverrideKey { .. } => {
-                f.write_str("rules find such a key in different places; the override names no rule")
-            }
+            RuleSetError::AmbiguousOverrideKey { .. } => f.write_str(
+                "the key of an override for all rules has different sources in different rules",
+            ),
             RuleSetError::CostBounds { .. } => {
                 f.write_str("the default cost is outside its bounds")
             }
             RuleSetError::TooManyLimits { .. } => write!(
                 f,
-                "rules that meet in one request have more than {MAX_LIMITS} limits together"
+                "rules that match the same request have more than {MAX_LIMITS} limits together"
             ),
             RuleSetError::UnknownRule { name, .. } => write!(f, "there is no rule `{name}`"),
         }

@@ -1,5 +1,4 @@
-//! Rules before requests: which apply, who is limited, and what changes nothing. Builds rules by
-//! hand; knows nothing of files.
+//! Rules that are built in Rust, and the plans and traces they produce.
 #![allow(clippy::unwrap_used)]
 
 mod counts;
@@ -20,7 +19,7 @@ use tallygate::rules::{
 };
 use tallygate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
 
-/// A rule about every request, keyed by nothing, of 10 a minute.
+/// A rule that matches every request, without a key, of 10 a minute.
 fn rule(name: &str) -> Rule {
     Rule::with_limits(name.parse().unwrap(), same(&["10/min"]))
 }

@@ -99,7 +99,7 @@ impl EventBuilder {
             "shared": store_stats.shared_budgets,
             "reloads": reloads,
             "reload_errors": reload_errors,
-            "kill_switch": serving.force.switch().name(),
+            "kill_switch": serving.force.kill_switch().name(),
             "ready": serving.not_ready().is_none(),
             "rules_in_force": rule_count,
             "rules": rules,
@@ -111,7 +111,7 @@ impl EventBuilder {
     fn rules(&mut self, now: Instant) -> (Vec<RuleStats>, f64) {
         let metrics = &self.serving.metrics;
         let mut rules = Vec::new();
-        self.serving.force.each_rule(|rule, shadow| {
+        self.serving.force.for_each_rule(|rule, shadow| {
             rules.push(RuleStats {
                 name: rule.name.as_str().to_owned(),
                 limits: limits(rule),

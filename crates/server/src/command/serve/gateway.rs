@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tallygate::tower::RateLimitLayer;
 
-use crate::active_rules::Force;
+use crate::active_rules::ActiveRules;
 use crate::cli::ServeArgs;
 use crate::config::GatewayConfig;
 use crate::error::Failure;
@@ -70,7 +70,7 @@ pub(super) fn settings(
 pub(super) fn build(
     mut settings: Settings,
     serving: &Arc<Serving>,
-) -> Result<Gateway<Arc<Force>, Counters>, Failure> {
+) -> Result<Gateway<Arc<ActiveRules>, Counters>, Failure> {
     settings.tracer = serving.tracer.clone();
     let force = Arc::clone(&serving.force);
     settings.trusted = TrustedPeers::when(move |peer| force.rules().client().trusts(peer));
