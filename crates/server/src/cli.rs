@@ -168,7 +168,7 @@ pub(crate) struct ExplainArgs {
 }
 
 const ABOUT_DEMO: &str = "\
-The production engine decides at supplied timestamps, so the demo runs at once
+The production engine decides at supplied timestamps, so the demo is immediate
 and its output is always the same.
 
 Examples:
