@@ -11,6 +11,7 @@ mod connection;
 mod connection_state;
 mod error;
 mod forward;
+mod from_config;
 mod headers;
 mod idle_timeout;
 mod pool;

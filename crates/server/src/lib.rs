@@ -12,7 +12,7 @@ mod auth;
 mod cli;
 mod command;
 #[doc(hidden)]
-pub mod config;
+pub use tallygate::config;
 mod describe;
 mod error;
 mod format;

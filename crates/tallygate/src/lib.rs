@@ -86,6 +86,8 @@
 //! A [`ManualClock`] moves when told to, so that no test has to sleep.
 
 mod clock;
+#[cfg(feature = "config")]
+pub mod config;
 mod decision;
 mod failure;
 #[cfg(feature = "http")]

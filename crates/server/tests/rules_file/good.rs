@@ -8,8 +8,7 @@ use tallygate::rules::{
     StatusFilter, TierBy,
 };
 use tallygate::{OnFailure, Replicas};
-use tallygate_server::config::load_bytes;
-use tallygate_server::gateway::{Host, Limits as Sizes, Timeouts, Tls};
+use tallygate_server::config::{GatewaySizes, GatewayTimeouts, load_bytes};
 
 use crate::{load, load_valid};
 
@@ -216,22 +215,22 @@ gateway:
     assert_eq!(gateway.listen, Some("[::1]:8443".parse().unwrap()));
     let upstreams: Vec<String> = gateway.upstreams.iter().map(ToString::to_string).collect();
     let wanted = [
-        "http://10.0.0.1:3000",
-        "https://api.internal",
-        "h2c://a:1",
-        "h2://b",
+        "http://10.0.0.1:3000/",
+        "https://api.internal/",
+        "h2c://a:1/",
+        "h2://b/",
     ];
     assert_eq!(upstreams, wanted);
-    assert_eq!(gateway.host, Host::Upstream);
+    assert!(gateway.upstream_host);
     assert_eq!(gateway.upstream_ca_cert, Some("certs/ca.pem".into()));
-    let tls = Tls {
-        certificate: "certs/gateway.pem".into(),
-        key: "/run/secrets/gateway.key".into(),
-    };
+    let tls = (
+        "certs/gateway.pem".into(),
+        "/run/secrets/gateway.key".into(),
+    );
     assert_eq!(gateway.tls, Some(tls));
-    let (ms, s) = (Duration::from_millis, Duration::from_secs);
-    let defaults = Timeouts::default();
-    let timeouts = Timeouts {
+    let ms = |ms| Some(Duration::from_millis(ms));
+    let s = |s| Some(Duration::from_secs(s));
+    let timeouts = GatewayTimeouts {
         header: s(5),
         body_idle: s(10),
         keep_alive: s(60),
@@ -241,22 +240,19 @@ gateway:
         answer_idle: s(13),
         whole: s(7200),
         tunnel_idle: s(3600),
-        drain: defaults.drain,
-        linger: defaults.linger,
         pool_idle: s(3),
         down: ms(250),
     };
     assert_eq!(gateway.timeouts, timeouts);
-    let sizes = Sizes {
-        connections: 100,
-        head_bytes: 16384,
-        headers: 50,
-        body_bytes: 1000,
-        streams: 10,
-        resets: Sizes::default().resets,
-        pool: 7,
+    let sizes = GatewaySizes {
+        connections: Some(100),
+        head_bytes: Some(16384),
+        headers: Some(50),
+        body_bytes: Some(1000),
+        streams: Some(10),
+        pool: Some(7),
     };
-    assert_eq!(gateway.limits, sizes);
+    assert_eq!(gateway.sizes, sizes);
 }
 
 #[test]
@@ -265,8 +261,8 @@ fn the_gateway_has_defaults() {
     let config = load_valid("version: 1\ngateway: { upstreams: http://a }");
     let gateway = config.gateway.unwrap();
     assert_eq!(gateway.listen, None);
-    assert_eq!(gateway.timeouts, Timeouts::default());
-    assert_eq!(gateway.limits, Sizes::default());
+    assert_eq!(gateway.timeouts, GatewayTimeouts::default());
+    assert_eq!(gateway.sizes, GatewaySizes::default());
 }
 
 #[test]

@@ -9,7 +9,10 @@ use crate::active_rules::ActiveRules;
 use crate::cli::ServeArgs;
 use crate::config::GatewayConfig;
 use crate::error::Failure;
-use crate::gateway::{CoalesceBy, Gateway, Settings, SingleFlight, Tls, TrustedPeers, Upstream};
+use crate::gateway::{
+    CoalesceBy, Gateway, Host, Limits, Settings, SingleFlight, Timeouts, Tls, TrustedPeers,
+    Upstream,
+};
 use crate::state::Serving;
 use crate::store::Counters;
 use tallygate::rules::CoalesceKey;
@@ -25,16 +28,15 @@ pub(super) fn settings(
 ) -> Result<Option<(SocketAddr, Settings)>, Failure> {
     let input_error = |text: &str| Err(Failure::Input(text.to_owned()));
     let setting = file.cloned().unwrap_or_default();
-    let upstreams = match args.upstreams.is_empty() {
-        true => setting.upstreams,
-        false => {
-            let urls = args.upstreams.iter();
-            // The URL is not repeated: it may hold a password.
-            urls.map(|url| url.parse::<Upstream>())
-                .collect::<Result<_, _>>()
-                .map_err(|error| Failure::Input(format!("--upstream: {error}")))?
-        }
+    let urls = match args.upstreams.is_empty() {
+        true => setting.upstreams.iter().map(ToString::to_string).collect(),
+        false => args.upstreams.clone(),
     };
+    // The URL is not repeated: it may hold a password.
+    let upstreams = urls.iter().map(|url| url.parse::<Upstream>());
+    let upstreams: Vec<Upstream> = upstreams
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::Input(format!("--upstream: {error}")))?;
     if upstreams.is_empty() {
         return match (file, args) {
             (Some(_), _) => input_error(
@@ -51,15 +53,21 @@ pub(super) fn settings(
     }
     let address = args.gateway.or(setting.listen).unwrap_or(DEFAULT_ADDRESS);
     let mut settings = Settings::new(upstreams);
-    settings.host = setting.host;
-    settings.timeouts = setting.timeouts;
+    settings.host = match setting.upstream_host {
+        true => Host::Upstream,
+        false => Host::Client,
+    };
+    settings.timeouts = Timeouts::from(&setting.timeouts);
     settings.timeouts.drain = super::DRAIN_TIMEOUT;
-    settings.limits = setting.limits;
+    settings.limits = Limits::from(&setting.sizes);
     let ca_cert = args.upstream_ca_cert.clone();
     settings.upstream_ca_cert = ca_cert.or(setting.upstream_ca_cert);
-    let tls = args.tls_cert.clone().zip(args.tls_key.clone());
-    let tls = tls.map(|(certificate, key)| Tls { certificate, key });
-    settings.tls = tls.or(setting.tls);
+    let tls = args
+        .tls_cert
+        .clone()
+        .zip(args.tls_key.clone())
+        .or(setting.tls);
+    settings.tls = tls.map(|(certificate, key)| Tls { certificate, key });
     settings
         .check()
         .map_err(|error| Failure::Input(error.to_string()))?;

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use super::{Names, OneOrMany, OptionalList, Span, Spanned, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::Shorthand;
-use tallygate::rules::{
-    KeyShapes, KeyText, ListEntry, Override, OverrideAction, Part, Rule, Source,
-};
+use crate::rules::{KeyShapes, KeyText, ListEntry, Override, OverrideAction, Part, Rule, Source};
 
 /// The key of a rule, for the keys in its lists.
 #[derive(Clone, Copy, Default)]

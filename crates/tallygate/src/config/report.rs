@@ -119,7 +119,7 @@ impl Report {
     }
 
     /// All diagnostics, to be serialized as JSON.
-    pub(crate) fn to_json(&self) -> Vec<DiagnosticJson<'_>> {
+    pub fn to_json(&self) -> Vec<DiagnosticJson<'_>> {
         let json = |diagnostic: &'_ Diagnostic| {
             let (line, column) = self.sources.line_and_column(diagnostic.span);
             DiagnosticJson {
@@ -144,8 +144,9 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-#[derive(Serialize)]
-pub(crate) struct DiagnosticJson<'a> {
+/// A diagnostic, to be serialized as JSON.
+#[derive(Debug, Serialize)]
+pub struct DiagnosticJson<'a> {
     severity: &'static str,
     code: &'static str,
     message: String,

@@ -16,7 +16,7 @@ use super::deserialize::Suggestion;
 use super::diagnostic::{Diagnostic, Diagnostics, code, either};
 use super::schema::{self, OneOrMany, OptionalField, OptionalList, Spanned, Text};
 use super::source::{Sources, Span};
-use tallygate::rules::{Name, RuleSet, RuleSetError};
+use crate::rules::{Name, RuleSet, RuleSetError};
 
 pub use gateway::GatewayConfig;
 pub(super) use rule::RuleSpans;

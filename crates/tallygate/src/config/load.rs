@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::rules::RuleSet;
 use serde::Deserialize;
-use tallygate::rules::RuleSet;
 
 use super::deserialize::{Context, NodeDeserializer, Suggestion};
 use super::diagnostic::{Diagnostics, code};

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tallygate::RedisStore;
-use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
+use crate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::RuleDefaults;
 use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::lint;
 use crate::config::schema::{Integer, Shorthand, Url};
-use tallygate::rules::Missing;
+use crate::rules::Missing;
 
 /// The file format version of this release.
 const VERSION: u64 = 1;
@@ -125,8 +124,10 @@ impl Validator<'_> {
 
     fn store_url(&mut self, span: Span, url: &Url, config: &mut StoreConfig) {
         let text = &url.0.text;
+        // Without the feature `redis`, the application has to check the URL.
+        #[cfg(feature = "redis")]
         if text != "memory"
-            && let Err(error) = RedisStore::builder(text).check_url()
+            && let Err(error) = crate::RedisStore::builder(text).check_url()
         {
             // The message must not contain the URL.
             self.error(code::STORE, span, error.problem().to_owned())

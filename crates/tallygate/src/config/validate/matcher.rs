@@ -6,7 +6,7 @@ use super::{Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::nearest;
 use crate::config::lint;
 use crate::config::schema::{OptionalField, Shorthand, Table};
-use tallygate::rules::{HeaderCondition, HeaderMatcher, Matcher};
+use crate::rules::{HeaderCondition, HeaderMatcher, Matcher};
 
 const STANDARD_METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",

@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::http::Network;
 use http::HeaderName;
-use tallygate::http::Network;
 use tallygate_core::Quota;
 
 use super::{OptionalField, Spanned, Text, Validator, code};
 use crate::config::schema::{Bool, Integer};
 use crate::config::source::Span;
-use tallygate::rules::TextError;
+use crate::rules::TextError;
 
 impl Validator<'_> {
     pub(super) fn integer<T>(
@@ -42,6 +42,18 @@ impl Validator<'_> {
         };
         self.error(code::OUT_OF_RANGE, field.span, message);
         None
+    }
+
+    pub(super) fn size<T>(
+        &mut self,
+        name: &str,
+        field: &Option<Spanned<Integer>>,
+        range: RangeInclusive<T>,
+    ) -> Option<T>
+    where
+        T: TryFrom<u64> + PartialOrd + Display + Copy,
+    {
+        self.integer(name, field.as_ref()?, range)
     }
 
     /// An optional cost.

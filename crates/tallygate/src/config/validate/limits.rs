@@ -4,7 +4,7 @@ use super::clients::KeyShape;
 use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::{Shorthand, Table};
-use tallygate::rules::{KeyText, Name, Quotas, QuotasError, RuleLimits, TierBy, Tiers};
+use crate::rules::{KeyText, Name, Quotas, QuotasError, RuleLimits, TierBy, Tiers};
 
 impl Validator<'_> {
     /// The limits of a rule, and the span of each quota of each tier.

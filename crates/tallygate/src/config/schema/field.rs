@@ -57,7 +57,7 @@ pub(crate) struct Bool(pub(crate) bool);
 #[serde(rename = "$one-or-many")]
 pub(crate) struct OneOrMany<T>(pub(crate) Vec<Spanned<T>>);
 
-/// A mapping, or a value that is short for one.
+// A mapping, or a value that is short for one. Not a doc comment: schemars would add it everywhere.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename = "$shorthand", rename_all = "lowercase")]
 #[schemars(inline, untagged)]

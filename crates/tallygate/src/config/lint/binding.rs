@@ -1,6 +1,6 @@
 //! RuleLimits that never refuse, or never admit, a request.
 
-use tallygate::rules::{Cost, Rule, RuleLimits};
+use crate::rules::{Cost, Rule, RuleLimits};
 use tallygate_core::{Algorithm, Quota};
 
 use super::{

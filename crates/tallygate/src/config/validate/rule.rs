@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tallygate::http::Headers;
-use tallygate::{OnFailure, Replicas};
+use crate::http::Headers;
+use crate::{OnFailure, Replicas};
 
 use super::clients::KeyShape;
 use super::settings::missing;
 use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::schema::{Integer, Shorthand, Table};
-use tallygate::rules::{Cost, Matcher, Missing, Rule, StatusFilter, StatusRange};
+use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter, StatusRange};
 
 const MAX_REPLICAS: u32 = 1_000_000;
 

@@ -4,8 +4,8 @@
 mod binding;
 mod trust;
 
-use tallygate::MAX_LIMITS;
-use tallygate::rules::{Cost, Missing, Override, OverrideAction, Quotas, Rule, RuleLimits};
+use crate::MAX_LIMITS;
+use crate::rules::{Cost, Missing, Override, OverrideAction, Quotas, Rule, RuleLimits};
 
 use super::diagnostic::Diagnostics;
 use super::source::Span;
@@ -84,12 +84,7 @@ fn quotas<'r>(rule: &'r Rule, spans: &'r RuleSpans) -> Vec<(&'r Quotas, &'r [Spa
 }
 
 fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
-    if rule.shadow
-        || !matches!(
-            rule.on_failure.unwrap_or_default(),
-            tallygate::OnFailure::Open
-        )
-    {
+    if rule.shadow || !matches!(rule.on_failure.unwrap_or_default(), crate::OnFailure::Open) {
         return;
     }
     let is_login = |segment: String| LOGIN_SEGMENTS.split(' ').any(|login| login == segment);

@@ -1,6 +1,6 @@
 //! RuleLimits that clients can evade because they depend on what clients can forge.
 
-use tallygate::rules::{HeaderCondition, Part, Rule, RuleLimits, Source, TierBy};
+use crate::rules::{HeaderCondition, Part, Rule, RuleLimits, Source, TierBy};
 
 use super::{
     Diagnostics, RuleSpans, SPOOFABLE_KEY, SPOOFABLE_STOP, SpannedConfig, UNTRUSTED_PROXY,

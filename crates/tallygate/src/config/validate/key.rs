@@ -3,7 +3,7 @@
 use super::{OneOrMany, OptionalField, OptionalList, Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::Shorthand;
-use tallygate::rules::{MAX_PARTS, Matcher, Part, PathPattern, Source};
+use crate::rules::{MAX_PARTS, Matcher, Part, PathPattern, Source};
 
 /// The parts without a mapping.
 const WORDS: [&str; 4] = ["ip", "route", "method", "host"];
