@@ -18,7 +18,7 @@ use super::schema::{self, OneOrMany, OptionalField, OptionalList, Spanned, Text}
 use super::source::{Sources, Span};
 use crate::rules::{Name, RuleSet, RuleSetError};
 
-pub use gateway::GatewayConfig;
+pub use gateway::{GatewayConfig, GatewaySizes, GatewayTimeouts};
 pub(super) use rule::RuleSpans;
 pub use settings::StoreConfig;
 
