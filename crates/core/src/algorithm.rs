@@ -1,8 +1,8 @@
-//! The algorithms and what a counter remembers: the only place that tells them apart.
+//! The algorithms and the state of a counter: the only module that matches on [`Algorithm`].
 //!
-//! An algorithm is six small questions: *advance* the state to a moment, and there, how much is
-//! *available*, *take* n, *give back* n, how long until n *fit*, how long until it is as *new*. And
-//! one that is seldom asked: *undo* n that were taken at some moment.
+//! An algorithm is six operations: *advance* the state to a time, and there: units *available*,
+//! *take* n, *refund* n, time *until* n *fit*, time *until new*. A seventh, *undo*, returns units
+//! taken at an earlier time.
 
 mod bucket;
 mod dispatch;
@@ -14,7 +14,6 @@ mod log_summary;
 mod ring;
 mod sliding_window_counter;
 mod sliding_window_log;
-mod whole_bucket;
 
 pub(crate) use bucket::Bucket;
 #[cfg(feature = "lua")]
@@ -24,9 +23,8 @@ pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]
 pub(crate) use log_summary::LogSummary;
 pub(crate) use sliding_window_counter::Counter;
+use sliding_window_log::AdvancedLog;
 pub use sliding_window_log::Log;
-use sliding_window_log::LogAt;
-pub use whole_bucket::WholeBucket;
 
 use crate::MAX_TIME_US;
 #[cfg(feature = "lua")]
@@ -39,7 +37,7 @@ use crate::quota::{MAX_CAPACITY, MAX_LOG_LIMIT, Quota};
 pub enum Algorithm {
     /// Counts in windows aligned to the Unix epoch.
     FixedWindow,
-    /// Remembers every request of the last period.
+    /// Stores every request of the last period.
     SlidingWindowLog,
     /// Counts in aligned windows, the previous one weighted by its overlap.
     #[default]
@@ -48,7 +46,7 @@ pub enum Algorithm {
     TokenBucket,
     /// A bucket that starts empty and drains continuously; excess is refused.
     LeakyPolicing,
-    /// A queue that drains continuously; admitted requests are told how long to wait.
+    /// A queue that drains continuously; admitted requests get a delay.
     LeakyShaping,
 }
 
@@ -63,7 +61,7 @@ impl Algorithm {
         Algorithm::LeakyShaping,
     ];
 
-    /// The word that opens the quota's text form; the leaky buckets share theirs.
+    /// The first word of the quota's text form; both leaky buckets share one.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::FixedWindow => "fixed-window",
@@ -74,7 +72,7 @@ impl Algorithm {
         }
     }
 
-    /// A name of its own for each behaviour: the leaky buckets are told apart.
+    /// A name for each behaviour, different for the two leaky buckets.
     pub fn behaviour(self) -> &'static str {
         match self {
             Algorithm::FixedWindow
@@ -86,7 +84,7 @@ impl Algorithm {
         }
     }
 
-    /// One letter for each behaviour, for names that have to be short.
+    /// One letter for each behaviour, for short names.
     pub fn letter(self) -> u8 {
         match self {
             Algorithm::FixedWindow => b'f',
@@ -98,7 +96,7 @@ impl Algorithm {
         }
     }
 
-    /// What a bucket calls its capacity; windows and logs have none but their limit.
+    /// The keyword of a bucket's capacity; the capacity of windows and logs is their limit.
     #[inline]
     pub fn capacity_keyword(self) -> Option<&'static str> {
         match self {
@@ -123,8 +121,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a state remembers single requests, so that its size grows with the limit; every
-    /// other state has a fixed size and can be [packed](State::pack).
+    /// Whether the state stores single requests, so that its size grows with the limit. Every other
+    /// state has a fixed size and can be [packed](State::pack).
     #[inline]
     pub fn is_log(self) -> bool {
         match self {
@@ -137,12 +135,12 @@ impl Algorithm {
         }
     }
 
-    /// The most units within any span of time.
+    /// The maximum number of units within any span of time.
     pub(crate) fn worst_case(self, quota: &Quota, span_us: u64) -> u64 {
         let limit = u64::from(quota.limit());
         let in_span = mul_div(limit, span_us, quota.period_us()).0;
         match self {
-            // The end of one window, every whole one, and the start of another.
+            // The end of one window, every full one, and the start of another.
             Algorithm::FixedWindow => {
                 limit.saturating_mul(span_us.div_ceil(quota.period_us()).saturating_add(1))
             }
@@ -166,36 +164,36 @@ impl Algorithm {
     }
 }
 
-/// What one counter remembers. Anything but [`State::New`] was made under one algorithm and one
-/// period and is only good for those; the limit and the capacity may change.
+/// The state of one counter. Anything but [`State::New`] belongs to one algorithm and one period;
+/// the limit and the capacity may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Never seen, or forgotten.
+    /// Never seen, or expired.
     #[default]
     New,
-    /// One window's count.
+    /// The count of one window.
     #[doc(hidden)]
     Window(Window),
-    /// Two windows' counts.
+    /// The counts of two windows.
     #[doc(hidden)]
     Counter(Counter),
-    /// A level and when it was last changed.
+    /// A level and the time of its last change.
     #[doc(hidden)]
     Bucket(Bucket),
     /// Single requests.
     #[doc(hidden)]
     Log(Log),
-    /// What a script told of single requests.
+    /// A summary of single requests, as a script returns it.
     #[cfg(feature = "lua")]
     #[doc(hidden)]
     LogSummary(LogSummary),
 }
 
-/// A state of fixed size in three numbers, for stores that count bytes.
+/// A state of fixed size in three numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// From this time on the key may be forgotten; below 2^54.
+    /// The counter is as new from this time on; below 2^54.
     pub expires_at_us: u64,
     /// Below 2^53.
     pub a: u64,
@@ -203,33 +201,33 @@ pub struct Packed {
     pub b: u64,
 }
 
-/// A state brought to a moment: five of an algorithm's six questions.
+/// A state advanced to a time.
 pub(crate) trait Level {
     /// How many units fit.
     fn available(&self, quota: &Quota, now: u64) -> u32;
 
-    /// The least wait until `units`, which do not fit now and are at most the capacity, do.
+    /// The shortest wait until `units` fit, which do not fit now and are at most the capacity.
     fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64;
 
-    /// The least wait until it is as new.
+    /// The shortest wait until the state is as new.
     fn until_new(&self, quota: &Quota, now: u64) -> u64;
 
-    /// Takes units, whatever fits.
+    /// Takes units, whether they fit or not.
     fn take(&mut self, quota: &Quota, units: u32, now: u64);
 
-    /// Gives units back, down to nothing used.
-    fn give_back(&mut self, quota: &Quota, units: u32, now: u64);
+    /// Returns units, down to nothing used.
+    fn refund(&mut self, quota: &Quota, units: u32, now: u64);
 }
 
-/// A state of fixed size, and the sixth question.
-pub(crate) trait Flat: Level + Copy {
-    /// A key never seen.
+/// A state of fixed size.
+pub(crate) trait Packable: Level + Copy {
+    /// The state of a new counter.
     fn empty(quota: &Quota, now: u64) -> Self;
 
-    /// The state's own time: the start of the current window, or when a level was last changed.
-    fn mark(&self) -> u64;
+    /// The start of the current window, or the time of the level's last change.
+    fn timestamp(&self) -> u64;
 
-    /// Brings the state to a moment, which is not before its mark.
+    /// Advances the state to a time that is not before its timestamp.
     fn advance(self, quota: &Quota, now: u64) -> Self;
 
     fn pack(&self, quota: &Quota) -> Packed;
@@ -237,135 +235,134 @@ pub(crate) trait Flat: Level + Copy {
     fn unpack(quota: &Quota, packed: Packed) -> Self;
 }
 
-/// A state brought to the moment it is decided as at.
-pub(crate) struct Opened<L> {
+/// A state advanced to the effective time of a request.
+pub(crate) struct Advanced<L> {
     pub(crate) level: L,
-    /// The caller's time, or the state's own when the clock stepped back.
+    /// The caller's time, or the state's own if the clock stepped back.
     pub(crate) now: u64,
-    /// How far behind that the caller is.
+    /// How far the caller's time is behind `now`.
     pub(crate) behind: u64,
 }
 
-/// When to decide as at: the caller's time or, if the clock stepped back by no more than a span,
-/// the state's own; none if by more, as the key is as new then.
+/// The caller's time or, if the clock stepped back by at most a span, the state's timestamp. `None`
+/// if it stepped back further: the counter is as new then.
 #[inline]
-fn moment(mark: u64, quota: &Quota, t: u64) -> Option<u64> {
-    if t >= mark {
-        Some(t)
-    } else if mark - t <= quota.span_us() {
-        Some(mark)
+fn effective_time(timestamp: u64, quota: &Quota, now: u64) -> Option<u64> {
+    if now >= timestamp {
+        Some(now)
+    } else if timestamp - now <= quota.span_us() {
+        Some(timestamp)
     } else {
         None
     }
 }
 
-impl<F: Flat> Opened<F> {
+impl<P: Packable> Advanced<P> {
     #[inline(always)]
-    fn flat(stored: Option<F>, quota: &Quota, t: u64) -> Self {
-        let seen = stored.and_then(|state| Some((state, moment(state.mark(), quota, t)?)));
-        match seen {
-            Some((state, now)) => Opened {
-                level: state.advance(quota, now),
-                now,
-                behind: now - t,
+    fn from_packable(stored: Option<P>, quota: &Quota, now: u64) -> Self {
+        let live = stored.and_then(|state| {
+            let effective = effective_time(state.timestamp(), quota, now)?;
+            Some((state, effective))
+        });
+        match live {
+            Some((state, effective)) => Advanced {
+                level: state.advance(quota, effective),
+                now: effective,
+                behind: effective - now,
             },
-            None => Opened {
-                level: F::empty(quota, t),
-                now: t,
+            None => Advanced {
+                level: P::empty(quota, now),
+                now,
                 behind: 0,
             },
         }
     }
+}
 
-    fn into_any<'a>(self, any: impl FnOnce(F) -> AnyLevel<'a>) -> Opened<AnyLevel<'a>> {
-        Opened {
-            level: any(self.level),
+impl<'a> Advanced<AdvancedLog<'a>> {
+    #[inline(always)]
+    pub(crate) fn from_log(log: &'a mut Log, quota: &Quota, now: u64) -> Self {
+        let newest = log.newest(quota);
+        let effective = newest.map_or(Some(now), |newest| effective_time(newest.time, quota, now));
+        let level = match effective {
+            Some(effective) => log.advance(newest, quota, effective),
+            None => log.expire_all(newest),
+        };
+        let effective = effective.unwrap_or(now);
+        Advanced {
+            level,
+            now: effective,
+            behind: effective - now,
+        }
+    }
+}
+
+impl<L> Advanced<L> {
+    fn map<T>(self, convert: impl FnOnce(L) -> T) -> Advanced<T> {
+        Advanced {
+            level: convert(self.level),
             now: self.now,
             behind: self.behind,
         }
     }
 }
 
-impl<'a> Opened<LogAt<'a>> {
-    #[inline(always)]
-    pub(crate) fn log(log: &'a mut Log, quota: &Quota, t: u64) -> Self {
-        let newest = log.newest(quota);
-        let now = newest.map_or(Some(t), |newest| moment(newest.time, quota, t));
-        let level = match now {
-            Some(now) => log.advance(newest, quota, now),
-            None => log.forgotten(newest),
-        };
-        let now = now.unwrap_or(t);
-        Opened {
-            level,
-            now,
-            behind: now - t,
-        }
-    }
-}
-
 impl State {
-    /// Brings the state to the moment it is decided as at.
-    pub(crate) fn open<'s>(&'s mut self, quota: &Quota, t: u64) -> Opened<AnyLevel<'s>> {
+    /// Advances the state to the effective time of a request.
+    pub(crate) fn advance<'s>(&'s mut self, quota: &Quota, now: u64) -> Advanced<AnyLevel<'s>> {
         match quota.algorithm() {
             Algorithm::FixedWindow => {
                 let stored = match self {
                     State::Window(window) => Some(*window),
                     _ => None,
                 };
-                Opened::flat(stored, quota, t).into_any(AnyLevel::Window)
+                Advanced::from_packable(stored, quota, now).map(AnyLevel::Window)
             }
             Algorithm::SlidingWindowCounter => {
                 let stored = match self {
                     State::Counter(counter) => Some(*counter),
                     _ => None,
                 };
-                Opened::flat(stored, quota, t).into_any(AnyLevel::Counter)
+                Advanced::from_packable(stored, quota, now).map(AnyLevel::Counter)
             }
             Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
                 let stored = match self {
                     State::Bucket(bucket) => Some(*bucket),
                     _ => None,
                 };
-                Opened::flat(stored, quota, t).into_any(AnyLevel::Bucket)
-            }
-            #[cfg(feature = "lua")]
-            Algorithm::SlidingWindowLog if matches!(self, State::LogSummary(_)) => {
-                let State::LogSummary(glimpse) = *self else {
-                    unreachable!("it was seen to be a glimpse just now")
-                };
-                let now = t.max(glimpse.newest);
-                Opened {
-                    level: AnyLevel::LogSummary(glimpse),
-                    now,
-                    behind: now - t,
-                }
+                Advanced::from_packable(stored, quota, now).map(AnyLevel::Bucket)
             }
             Algorithm::SlidingWindowLog => {
-                let Opened { level, now, behind } = Opened::log(self.as_log(), quota, t);
-                Opened {
-                    level: AnyLevel::Log(level),
-                    now,
-                    behind,
+                #[cfg(feature = "lua")]
+                if let State::LogSummary(summary) = *self {
+                    let effective = now.max(summary.newest);
+                    return Advanced {
+                        level: AnyLevel::LogSummary(summary),
+                        now: effective,
+                        behind: effective - now,
+                    };
                 }
+                Advanced::from_log(self.as_log(), quota, now).map(AnyLevel::Log)
             }
         }
     }
 
-    /// The moment that a request at `now_us` is decided as at, and takes at: later than that if the
-    /// clock has stepped back.
+    /// The time that a request at `now_us` takes effect: later than `now_us` if the clock stepped
+    /// back.
     pub fn effective_time_us(&self, quota: &Quota, now_us: u64) -> u64 {
-        let t = now_us.min(MAX_TIME_US);
-        let mark = match self {
+        let now = now_us.min(MAX_TIME_US);
+        let timestamp = match self {
             State::New => None,
-            State::Window(window) => Some(window.mark()),
-            State::Counter(counter) => Some(counter.mark()),
-            State::Bucket(bucket) => Some(bucket.mark()),
-            State::Log(log) => return log.effective_time_us(quota, t),
+            State::Window(window) => Some(window.timestamp()),
+            State::Counter(counter) => Some(counter.timestamp()),
+            State::Bucket(bucket) => Some(bucket.timestamp()),
+            State::Log(log) => log.newest(quota).map(|newest| newest.time),
             #[cfg(feature = "lua")]
-            State::LogSummary(glimpse) => return t.max(glimpse.newest),
+            State::LogSummary(summary) => return now.max(summary.newest),
         };
-        mark.and_then(|mark| moment(mark, quota, t)).unwrap_or(t)
+        timestamp
+            .and_then(|timestamp| effective_time(timestamp, quota, now))
+            .unwrap_or(now)
     }
 
     fn as_log(&mut self) -> &mut Log {
@@ -374,18 +371,18 @@ impl State {
         }
         match self {
             State::Log(log) => log,
-            _ => unreachable!("it was made a log just now"),
+            _ => unreachable!("it was made a log above"),
         }
     }
 
-    /// Makes a log without entries new again.
-    pub(crate) fn forget_if_empty(&mut self) {
+    /// Turns a log without entries into a new state.
+    pub(crate) fn reset_if_empty(&mut self) {
         if matches!(self, State::Log(log) if log.is_empty()) {
             *self = State::New;
         }
     }
 
-    /// Packs a state of fixed size; none if it is new or a log.
+    /// Packs a state of fixed size; `None` if it is new or a log.
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self {
@@ -398,44 +395,46 @@ impl State {
         }
     }
 
-    /// Unpacks what [`pack`](State::pack) gave under a quota of the same algorithm and period.
+    /// Unpacks the result of [`pack`](State::pack) under a quota of the same algorithm and period.
     #[inline]
     pub fn unpack(quota: &Quota, packed: Packed) -> Self {
         match quota.algorithm() {
-            Algorithm::FixedWindow => State::Window(Flat::unpack(quota, packed)),
-            Algorithm::SlidingWindowCounter => State::Counter(Flat::unpack(quota, packed)),
+            Algorithm::FixedWindow => State::Window(Packable::unpack(quota, packed)),
+            Algorithm::SlidingWindowCounter => State::Counter(Packable::unpack(quota, packed)),
             Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-                State::Bucket(Flat::unpack(quota, packed))
+                State::Bucket(Packable::unpack(quota, packed))
             }
             Algorithm::SlidingWindowLog => State::New,
         }
     }
 }
 
-/// What can be done with a packed state of whichever algorithm, each kind compiled for itself.
-pub(crate) trait WithFlat {
-    type Answer;
+/// A function over a packed state of any algorithm, compiled for each.
+pub(crate) trait WithPackable {
+    type Output;
 
-    fn with<F: Flat>(self, opened: Opened<F>) -> Self::Answer;
+    fn call<P: Packable>(self, advanced: Advanced<P>) -> Self::Output;
 }
 
-/// Unpacks a state for its own algorithm; none for a log, which has no packed form.
+/// Unpacks and advances a state, then calls the function; `None` for a log, which has no packed form.
 #[inline(always)]
-pub(crate) fn with_packed<W: WithFlat>(
+pub(crate) fn with_packed<W: WithPackable>(
     quota: &Quota,
     packed: Packed,
-    t: u64,
-    then: W,
-) -> Option<W::Answer> {
+    now: u64,
+    function: W,
+) -> Option<W::Output> {
     #[inline(always)]
-    fn open<F: Flat>(quota: &Quota, packed: Packed, t: u64) -> Opened<F> {
-        Opened::flat(Some(F::unpack(quota, packed)), quota, t)
+    fn advance<P: Packable>(quota: &Quota, packed: Packed, now: u64) -> Advanced<P> {
+        Advanced::from_packable(Some(P::unpack(quota, packed)), quota, now)
     }
     match quota.algorithm() {
-        Algorithm::FixedWindow => Some(then.with(open::<Window>(quota, packed, t))),
-        Algorithm::SlidingWindowCounter => Some(then.with(open::<Counter>(quota, packed, t))),
+        Algorithm::FixedWindow => Some(function.call(advance::<Window>(quota, packed, now))),
+        Algorithm::SlidingWindowCounter => {
+            Some(function.call(advance::<Counter>(quota, packed, now)))
+        }
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-            Some(then.with(open::<Bucket>(quota, packed, t)))
+            Some(function.call(advance::<Bucket>(quota, packed, now)))
         }
         Algorithm::SlidingWindowLog => None,
     }
@@ -443,7 +442,7 @@ pub(crate) fn with_packed<W: WithFlat>(
 
 #[cfg(feature = "lua")]
 impl Algorithm {
-    /// The Lua that does the same.
+    /// The Lua implementation of the same arithmetic.
     pub(crate) fn twin(self) -> Twin {
         match self {
             Algorithm::FixedWindow => Twin::Window,

@@ -1,11 +1,12 @@
 //! Exact rate-limiting arithmetic: *state, verb, cost, now* in, a verdict out.
 //!
-//! A [`Quota`] says how much is allowed. A [`State`] is what one counter remembers. [`evaluate`]
-//! decides one request against one counter and [`evaluate_all`] one request against several, all or
-//! nothing. Everything is whole numbers: microseconds and units, never a float.
+//! A [`Quota`] is an algorithm with its limit, period and capacity. A [`State`] is the state of one
+//! counter. [`evaluate`] decides one request against one counter, [`evaluate_packed`] against a
+//! counter in its compact form, and [`evaluate_all`] against several, all or nothing. All arithmetic
+//! is in whole microseconds and units, without floats.
 //!
-//! This crate asks nobody the time, performs no I/O and has no dependencies. The `tallygate` crate
-//! puts a store, a clock and keys around it; most people want that one.
+//! This crate reads no clock, performs no I/O and has no dependencies. The `tallygate` crate adds
+//! stores, clocks and keys.
 //!
 //! ```
 //! use tallygate_core::{evaluate, Quota, State, Verb};
@@ -28,6 +29,7 @@ extern crate std;
 
 mod algorithm;
 mod decision;
+mod evaluate;
 #[cfg(feature = "lua")]
 pub mod lua;
 mod math;
@@ -35,21 +37,17 @@ mod quota;
 mod snapshot;
 mod verb;
 
-pub use algorithm::{Algorithm, Log, Packed, State, WholeBucket};
+pub use algorithm::{Algorithm, Log, Packed, State};
 pub use decision::{Decision, Outcome, Retry, Verdict};
-pub use quota::{
-    MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError, Whole,
-};
-pub use snapshot::CounterState;
-pub use verb::{
-    Change, Decided, UnknownVerb, Verb, apply_log, apply_whole, check_log, evaluate, evaluate_all,
-    evaluate_packed, undo,
-};
+pub use evaluate::{Change, PackedEvaluation, evaluate, evaluate_all, evaluate_packed, undo};
 #[cfg(feature = "lua")]
-pub use verb::{FoundState, evaluate_found};
+pub use evaluate::{FoundState, evaluate_found};
+pub use quota::{MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError};
+pub use snapshot::CounterState;
+pub use verb::{UnknownVerb, Verb};
 
-/// The latest time and the longest wait that can be told: 2^52 microseconds, 142 years.
+/// The latest time and the longest wait: 2^52 microseconds, 142 years.
 pub const MAX_TIME_US: u64 = 1 << 52;
 
-/// The most units a window or a log remembers; a charge beyond saturates.
+/// The maximum count of a window or a log; a charge beyond saturates.
 pub const MAX_UNITS: u64 = 1 << 52;

@@ -97,7 +97,7 @@ impl Kinds {
 /// space after it, and a [state](read_state) for each key.
 pub fn script(kinds: Kinds) -> String {
     let mut script = String::new();
-    for line in include_str!("verb.lua").lines() {
+    for line in include_str!("evaluate.lua").lines() {
         match line.trim_start().strip_prefix("--@") {
             Some("prelude") => {
                 if kinds.twins().any(Twin::divides) {
@@ -321,7 +321,7 @@ pub fn read_log(quota: &Quota, stored: &[u8]) -> Option<Log> {
     }
     let older: Option<Vec<(u64, u64)>> = places.into_iter().map(entry).collect();
     let last = (newest, sum(total));
-    Some(Log::of(quota, older?.into_iter().chain([last])))
+    Some(Log::from_entries(quota, older?.into_iter().chain([last])))
 }
 
 /// Where in a stored log its latest entries are, what is told of its ring, its oldest entries, and

@@ -1,4 +1,4 @@
-//! A quota: how much is allowed. Knows its numbers and their bounds; knows nothing of state.
+//! A quota: an algorithm with its limit, period and capacity.
 
 mod error;
 mod text;
@@ -11,11 +11,11 @@ use text::Period;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
-use crate::math::{div_by, mul_div, narrow, reciprocal};
+use crate::math::{div, div_by, mul_div, narrow, reciprocal};
 
 /// The largest limit, burst or queue.
 pub const MAX_CAPACITY: u32 = 1_000_000_000;
-/// The largest limit of a sliding window log, which remembers every request.
+/// The largest limit of a sliding window log, which stores every request.
 pub const MAX_LOG_LIMIT: u32 = 100_000;
 /// The shortest period: 1 ms.
 pub const MIN_PERIOD_US: u64 = 1_000;
@@ -24,7 +24,7 @@ pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// An algorithm with its limit, period and capacity.
 ///
-/// Usually read from its text form, which [`Display`](core::fmt::Display) writes back:
+/// Usually parsed from its text form, which [`Display`](core::fmt::Display) writes:
 ///
 /// ```
 /// use tallygate_core::Quota;
@@ -43,26 +43,13 @@ pub struct Quota {
     unit: Drain,
     /// How long the whole capacity takes to drain.
     full: Drain,
-    /// Of the time that one unit takes to drain, if it is a bucket's and in whole microseconds; 0
-    /// if not.
-    reciprocal: u64,
-}
-
-/// A quota of buckets whose units drain in whole microseconds, as [`apply_whole`](crate::apply_whole)
-/// wants it.
-#[derive(Clone, Copy, Debug)]
-pub struct Whole<'a>(&'a Quota);
-
-impl<'a> Whole<'a> {
-    /// As any other.
-    #[inline]
-    pub fn quota(self) -> &'a Quota {
-        self.0
-    }
+    /// The [`reciprocal`] of the time that one unit of a bucket takes to drain; 0 if that is not
+    /// whole microseconds.
+    unit_reciprocal: u64,
 }
 
 /// How long something takes to drain at a quota's rate: whole microseconds and a fraction of one,
-/// counted in parts of 1/limit, so that no rate is ever rounded.
+/// in parts of 1/limit, so that no rate is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Drain {
     pub(crate) us: u64,
@@ -78,7 +65,7 @@ impl Drain {
 }
 
 impl Quota {
-    /// Builds a window or log of `limit` requests a `period`, or a bucket whose burst is the limit.
+    /// Builds a window or log of `limit` requests per `period`, or a bucket whose burst is the limit.
     ///
     /// # Errors
     /// When the limit, the period or a full drain is out of range, or the period is not a whole
@@ -96,10 +83,10 @@ impl Quota {
         Self::with_capacity(algorithm, limit, period, limit)
     }
 
-    /// Builds a bucket with a burst or queue of its own.
+    /// Builds a bucket with its own burst or queue.
     ///
     /// # Errors
-    /// As [`Quota::new`], and when a window or log is given a capacity other than its limit.
+    /// See [`Quota::new`]; also when a window or log is given a capacity other than its limit.
     pub fn with_capacity(
         algorithm: Algorithm,
         limit: u32,
@@ -111,10 +98,10 @@ impl Quota {
             return Err(QuotaError::new(problem));
         }
         let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-        Self::checked(algorithm, limit.into(), period_us, capacity.into())
+        Self::validated(algorithm, limit.into(), period_us, capacity.into())
     }
 
-    pub(crate) fn checked(
+    pub(crate) fn validated(
         algorithm: Algorithm,
         limit: u64,
         period_us: u64,
@@ -145,12 +132,12 @@ impl Quota {
             period_us,
             unit: Drain::default(),
             full: Drain::default(),
-            reciprocal: 0,
+            unit_reciprocal: 0,
         };
         quota.unit = quota.divide(1);
         quota.full = quota.divide(capacity);
         if word.is_some() && quota.unit.part == 0 {
-            quota.reciprocal = reciprocal(quota.unit.us);
+            quota.unit_reciprocal = reciprocal(quota.unit.us);
         }
         if quota.full
             > (Drain {
@@ -167,7 +154,7 @@ impl Quota {
         Ok(quota)
     }
 
-    /// A sliding window counter of `limit` requests a second.
+    /// A sliding window counter of `limit` requests per second.
     ///
     /// # Panics
     /// When the limit is 0 or above [`MAX_CAPACITY`]; parse text or use [`Quota::new`] for data.
@@ -175,26 +162,26 @@ impl Quota {
         Self::literal(limit, 1)
     }
 
-    /// A sliding window counter of `limit` requests a minute.
+    /// A sliding window counter of `limit` requests per minute.
     ///
     /// # Panics
-    /// As [`Quota::per_second`].
+    /// See [`Quota::per_second`].
     pub fn per_minute(limit: u32) -> Self {
         Self::literal(limit, 60)
     }
 
-    /// A sliding window counter of `limit` requests an hour.
+    /// A sliding window counter of `limit` requests per hour.
     ///
     /// # Panics
-    /// As [`Quota::per_second`].
+    /// See [`Quota::per_second`].
     pub fn per_hour(limit: u32) -> Self {
         Self::literal(limit, 3_600)
     }
 
-    /// A sliding window counter of `limit` requests a day.
+    /// A sliding window counter of `limit` requests per day.
     ///
     /// # Panics
-    /// As [`Quota::per_second`].
+    /// See [`Quota::per_second`].
     pub fn per_day(limit: u32) -> Self {
         Self::literal(limit, 86_400)
     }
@@ -212,7 +199,7 @@ impl Quota {
         self.algorithm
     }
 
-    /// How many units a period.
+    /// Units per period.
     #[inline]
     pub fn limit(&self) -> u32 {
         self.limit
@@ -230,14 +217,14 @@ impl Quota {
         self.period_us
     }
 
-    /// The most that can ever be taken at once: the limit of a window or log, the burst or queue
-    /// of a bucket.
+    /// The maximum cost of one request: the limit of a window or log, the burst or queue of a
+    /// bucket.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// How long this quota's state matters in microseconds: the period of a window or log, a full
+    /// The lifetime of this quota's state in microseconds: the period of a window or log, a full
     /// drain of a bucket, rounded up.
     #[inline]
     pub fn span_us(&self) -> u64 {
@@ -247,15 +234,15 @@ impl Quota {
         }
     }
 
-    /// The most units that check and take can admit within any span of that length, wherever it
-    /// starts; its end is outside. Rounded down to whole units.
+    /// The maximum number of units that check and take can admit within any span of that length,
+    /// end exclusive. Rounded down.
     pub fn worst_case(&self, span_us: u64) -> u64 {
         self.algorithm.worst_case(self, span_us)
     }
 
-    /// What each of `replicas` processes may admit so that all of them together keep the rate:
-    /// its share of the limit and of the burst, rounded down; where that is less than one, one in
-    /// a period longer by as much. None if that would be longer than any period.
+    /// The share of each of `replicas` processes, so that all of them together keep the rate: the
+    /// limit and the burst divided by `replicas`, rounded down. A share below one becomes one in a
+    /// longer period. `None` if that period is above the maximum.
     ///
     /// ```
     /// use tallygate_core::Quota;
@@ -278,13 +265,13 @@ impl Quota {
             self.period_us
         };
         let capacity = match self.algorithm.capacity_keyword() {
-            // A rate rounded down may drain too slowly for its share of the burst.
+            // A rate that was rounded down may drain too slowly for its share of the burst.
             Some(_) => (self.capacity / replicas)
                 .min(narrow(mul_div(MAX_TIME_US, limit.into(), period_us).0))
                 .max(1),
             None => limit,
         };
-        Self::checked(self.algorithm, limit.into(), period_us, capacity.into()).ok()
+        Self::validated(self.algorithm, limit.into(), period_us, capacity.into()).ok()
     }
 
     /// How long `units` take at the sustained rate in microseconds, rounded up.
@@ -295,29 +282,35 @@ impl Quota {
     /// How long `units` take to drain.
     #[inline]
     pub(crate) fn drain(&self, units: u32) -> Drain {
-        if units == 1 {
+        if self.unit.part == 0 {
+            Drain {
+                us: self.unit.us.saturating_mul(units.into()),
+                part: 0,
+            }
+        } else if units == 1 {
             self.unit
         } else {
             self.divide(units)
         }
     }
 
+    /// How many whole units drain in that time, which is at most a full drain.
+    #[inline]
+    pub(crate) fn drained_units(&self, drain: Drain) -> u32 {
+        // Nearly every quota drains a unit in whole microseconds, which needs no division.
+        let units = if self.unit_reciprocal != 0 {
+            div_by(drain.us, self.unit.us, self.unit_reciprocal)
+        } else {
+            let parts = u128::from(drain.us) * u128::from(self.limit) + u128::from(drain.part);
+            div(parts, self.period_us).0
+        };
+        narrow(units)
+    }
+
     /// How long the whole capacity takes to drain.
     #[inline]
     pub(crate) fn full(&self) -> Drain {
         self.full
-    }
-
-    /// The same as one of [whole buckets](crate::WholeBucket), if it is.
-    #[inline]
-    pub fn whole(&self) -> Option<Whole<'_>> {
-        (self.reciprocal != 0).then_some(Whole(self))
-    }
-
-    /// How many units drain in that time, of a bucket whose units drain in whole microseconds.
-    #[inline]
-    pub(crate) fn whole_units(&self, us: u64) -> u64 {
-        div_by(us, self.unit.us, self.reciprocal)
     }
 
     fn divide(&self, units: u32) -> Drain {

@@ -1,5 +1,4 @@
-//! What a counter shows to those who look at it. Knows what there is to see; knows nothing of how
-//! it is decided.
+//! The readable state of a counter, for display.
 
 use alloc::vec::Vec;
 
@@ -7,46 +6,45 @@ use crate::MAX_TIME_US;
 use crate::algorithm::State;
 use crate::quota::Quota;
 
-/// What a counter shows at a moment: for pictures and for those who look after it. Nothing is
-/// decided on it.
+/// The readable state of a counter at a time, for display and debugging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CounterState {
     /// One window, aligned to the Unix epoch.
     Window {
-        /// When it began.
+        /// When it started.
         start_us: u64,
-        /// When it ends: from then on it no longer counts.
+        /// When it ends, exclusive.
         end_us: u64,
         /// The units taken in it.
         used: u64,
     },
     /// Two windows, the previous one weighted by its overlap.
     Windows {
-        /// When the current one began.
+        /// When the current one started.
         start_us: u64,
         /// When it ends.
         end_us: u64,
-        /// The units taken in the one before, without any weight.
+        /// The units taken in the previous one, unweighted.
         previous: u64,
         /// The units taken in the current one.
         current: u64,
     },
     /// Every instant of the last period, oldest first.
     Log {
-        /// When, and how many units were taken then.
+        /// The time and the units taken at it.
         entries: Vec<(u64, u64)>,
     },
     /// A level that drains.
     Level {
-        /// Thousandths of units that have not drained yet, rounded up. A token bucket lacks as
-        /// many; a queue holds as many.
+        /// Thousandths of units that have not drained yet, rounded up: missing from a token
+        /// bucket, waiting in a queue.
         used_milli: u64,
     },
 }
 
 impl State {
-    /// What the state shows at a moment, under the quota it was made under.
+    /// Returns the readable state at a time, under the quota the state belongs to.
     ///
     /// ```
     /// use tallygate_core::{Quota, State, Verb, CounterState, evaluate};
@@ -58,10 +56,10 @@ impl State {
     /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
     pub fn inspect(&self, quota: &Quota, now_us: u64) -> CounterState {
-        // A copy: opening a log that is new makes it an empty one.
+        // A copy: advancing a new log makes it an empty one.
         let mut state = self.clone();
-        let opened = state.open(quota, now_us.min(MAX_TIME_US));
-        opened.level.view(quota)
+        let advanced = state.advance(quota, now_us.min(MAX_TIME_US));
+        advanced.level.inspect(quota)
     }
 }
 
@@ -74,16 +72,16 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn seen(text: &str, taken: &[(u64, u32)], at: u64) -> CounterState {
+    fn inspect_after(text: &str, taken: &[(u64, u32)], at: u64) -> CounterState {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         for &(at, cost) in taken {
             evaluate(&quota, &mut state, Verb::Charge, cost, at);
         }
         let before = state.clone();
-        let view = state.inspect(&quota, at);
-        assert_eq!(state, before, "a look changes nothing");
-        view
+        let shown = state.inspect(&quota, at);
+        assert_eq!(state, before, "inspecting changes nothing");
+        shown
     }
 
     #[test]
@@ -96,43 +94,52 @@ mod tests {
             end_us,
             used,
         };
-        assert_eq!(seen(text, &taken, end_us - 1), window(start_us, end_us, 3));
+        assert_eq!(
+            inspect_after(text, &taken, end_us - 1),
+            window(start_us, end_us, 3)
+        );
         let next = window(end_us, end_us + 10 * SECOND, 0);
-        assert_eq!(seen(text, &taken, end_us), next);
-        assert_eq!(seen(text, &[], 13 * SECOND), window(start_us, end_us, 0));
+        assert_eq!(inspect_after(text, &taken, end_us), next);
+        assert_eq!(
+            inspect_after(text, &[], 13 * SECOND),
+            window(start_us, end_us, 0)
+        );
     }
 
     #[test]
-    fn the_window_before_is_shown_without_its_weight() {
-        let view = seen("10/10s", &[(SECOND, 4), (11 * SECOND, 2)], 19 * SECOND);
+    fn the_previous_window_is_shown_unweighted() {
+        let shown = inspect_after("10/10s", &[(SECOND, 4), (11 * SECOND, 2)], 19 * SECOND);
         let expected = CounterState::Windows {
             start_us: 10 * SECOND,
             end_us: 20 * SECOND,
             previous: 4,
             current: 2,
         };
-        assert_eq!(view, expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]
-    fn a_log_shows_only_what_still_counts() {
+    fn a_log_shows_only_entries_that_still_count() {
         let text = "sliding-window-log 10/10s";
         let taken = [(SECOND, 1), (2 * SECOND, 3), (2 * SECOND, 1)];
         let both = vec![(SECOND, 1), (2 * SECOND, 4)];
         assert_eq!(
-            seen(text, &taken, 3 * SECOND),
+            inspect_after(text, &taken, 3 * SECOND),
             CounterState::Log { entries: both }
         );
         let later = vec![(2 * SECOND, 4)];
         let at = 11 * SECOND;
-        assert_eq!(seen(text, &taken, at), CounterState::Log { entries: later });
+        assert_eq!(
+            inspect_after(text, &taken, at),
+            CounterState::Log { entries: later }
+        );
         let entries = Vec::new();
         assert_eq!(
-            seen(text, &taken, 12 * SECOND),
+            inspect_after(text, &taken, 12 * SECOND),
             CounterState::Log { entries }
         );
         let entries = Vec::new();
-        assert_eq!(seen(text, &[], 0), CounterState::Log { entries });
+        assert_eq!(inspect_after(text, &[], 0), CounterState::Log { entries });
     }
 
     #[test]
@@ -143,12 +150,12 @@ mod tests {
             "leaky-bucket 3/s queue 10",
         ] {
             let level = |used_milli| CounterState::Level { used_milli };
-            assert_eq!(seen(text, &[], 0), level(0));
-            assert_eq!(seen(text, &[(0, 2)], 0), level(2_000));
+            assert_eq!(inspect_after(text, &[], 0), level(0));
+            assert_eq!(inspect_after(text, &[(0, 2)], 0), level(2_000));
             // A third of a second is a unit, a microsecond less is not quite.
-            assert_eq!(seen(text, &[(0, 2)], 333_333), level(1_001));
-            assert_eq!(seen(text, &[(0, 2)], 333_334), level(1_000));
-            assert_eq!(seen(text, &[(0, 25)], SECOND), level(22_000));
+            assert_eq!(inspect_after(text, &[(0, 2)], 333_333), level(1_001));
+            assert_eq!(inspect_after(text, &[(0, 2)], 333_334), level(1_000));
+            assert_eq!(inspect_after(text, &[(0, 25)], SECOND), level(22_000));
         }
     }
 }

@@ -62,7 +62,7 @@ impl Counters {
     /// When it cannot be reached.
     pub(crate) async fn look(&self, key: &Key<'_>, limit: &Limit) -> Result<Look, StoreError> {
         match &self.kept {
-            Kept::Memory(store) => Ok(store.look(key, limit)),
+            Kept::Memory(store) => Ok(store.inspect(key, limit)),
             Kept::Redis(store) => store.look(key, limit).await,
         }
     }

@@ -1,24 +1,24 @@
-//! The buckets: a level that drains at limit/period. Token bucket and leaky bucket are mirror
-//! images of one another, and the shaping queue is the same level read as a schedule.
+//! The buckets: a level that drains at limit/period. A token bucket is the mirror image of a leaky
+//! bucket, and a shaping queue is the same level read as a schedule.
 
-use super::{Flat, Level, Packed};
+use super::{Level, Packable, Packed};
 use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
 use crate::snapshot::CounterState;
 
-/// A level, as the time it takes to drain, and when it was last changed.
+/// A level, as the time it takes to drain, and the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     changed: u64,
     level: Drain,
-    /// The limit under which the level was written: a drain time means units only together with it.
+    /// The limit when the level was written: converts the drain time to units.
     limit: u32,
 }
 
 #[cfg(feature = "lua")]
 impl Bucket {
-    /// As a script found it.
+    /// The state that a script found.
     pub(crate) fn found(changed: u64, us: u64, part: u32, limit: u32) -> Self {
         Bucket {
             changed,
@@ -28,7 +28,7 @@ impl Bucket {
     }
 }
 
-impl Flat for Bucket {
+impl Packable for Bucket {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {
         Bucket {
@@ -39,7 +39,7 @@ impl Flat for Bucket {
     }
 
     #[inline]
-    fn mark(&self) -> u64 {
+    fn timestamp(&self) -> u64 {
         self.changed
     }
 
@@ -48,7 +48,7 @@ impl Flat for Bucket {
         let bucket = if self.limit == quota.limit() {
             self
         } else {
-            self.converted(quota)
+            self.with_limit_of(quota)
         };
         let elapsed = now - bucket.changed;
         let level = match bucket.level.us.checked_sub(elapsed) {
@@ -87,11 +87,11 @@ impl Flat for Bucket {
 }
 
 impl Bucket {
-    /// The same used units, rounded up, under another limit.
-    // As at the last change, not as at now: what it says of the future must not depend on when
-    // it is asked, and a refusal does not write the conversion down.
+    /// Converts the used units, rounded up, to another limit.
+    // At the last change, not at the current time: a refusal does not store the conversion, and
+    // the next evaluation must give the same result.
     #[cold]
-    fn converted(self, quota: &Quota) -> Self {
+    fn with_limit_of(self, quota: &Quota) -> Self {
         let period = u128::from(quota.period_us());
         let parts =
             u128::from(self.level.us) * u128::from(self.limit) + u128::from(self.level.part);
@@ -111,13 +111,10 @@ impl Bucket {
 impl Level for Bucket {
     #[inline]
     fn available(&self, quota: &Quota, _: u64) -> u32 {
-        if self.level == Drain::default() {
-            return quota.capacity();
-        }
         if self.level >= quota.full() {
             return 0;
         }
-        units(minus(quota.full(), self.level, quota.limit()), quota)
+        quota.drained_units(minus(quota.full(), self.level, quota.limit()))
     }
 
     #[inline]
@@ -137,25 +134,24 @@ impl Level for Bucket {
     }
 
     #[inline]
-    fn give_back(&mut self, quota: &Quota, units: u32, _: u64) {
+    fn refund(&mut self, quota: &Quota, units: u32, _: u64) {
         self.lower(quota.drain(units), quota.limit());
     }
 }
 
 impl Bucket {
-    /// Gives back what units taken at some moment still weigh, and never more.
+    /// Returns units taken at an earlier time, as far as they still count.
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
-        // Some of it has drained since; the rest of it is still in the level, unless that is older.
-        let taken_then = saturated(quota.drain(units));
+        // A part has drained since; the rest is still in the level.
+        let then = saturated(quota.drain(units));
         let elapsed = now.checked_sub(taken);
-        let left = elapsed.and_then(|elapsed| taken_then.us.checked_sub(elapsed));
+        let left = elapsed.and_then(|elapsed| then.us.checked_sub(elapsed));
         if let Some(us) = left {
-            self.lower(Drain { us, ..taken_then }, quota.limit());
+            self.lower(Drain { us, ..then }, quota.limit());
         }
     }
 
-    /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> CounterState {
+    pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         let parts = u128::from(self.level.us) * u128::from(quota.limit());
         let milli = (parts + u128::from(self.level.part)) * 1_000;
         let used = milli.div_ceil(u128::from(quota.period_us()));
@@ -165,16 +161,16 @@ impl Bucket {
     }
 
     #[inline]
-    fn lower(&mut self, back: Drain, limit: u32) {
-        self.level = if back >= self.level {
+    fn lower(&mut self, by: Drain, limit: u32) {
+        self.level = if by >= self.level {
             Drain::default()
         } else {
-            minus(self.level, back, limit)
+            minus(self.level, by, limit)
         };
     }
 }
 
-/// A level never takes more than 2^52 microseconds to drain.
+/// Limits a level to 2^52 microseconds.
 #[inline]
 pub(crate) fn saturated(level: Drain) -> Drain {
     level.min(Drain {
@@ -185,8 +181,7 @@ pub(crate) fn saturated(level: Drain) -> Drain {
 
 #[inline]
 fn plus(a: Drain, b: Drain, limit: u32) -> Drain {
-    // Two parts below 10^9 stay below 2^32. The microseconds of a huge cost may be at the end of
-    // their range already.
+    // Two parts below 10^9 stay below 2^32. The microseconds of a huge cost may be saturated.
     let us = a.us.saturating_add(b.us);
     let part = a.part + b.part;
     if part >= limit {
@@ -213,11 +208,4 @@ fn minus(a: Drain, b: Drain, limit: u32) -> Drain {
             part: a.part + limit - b.part,
         }
     }
-}
-
-/// How many whole units drain in that time.
-#[inline]
-fn units(drain: Drain, quota: &Quota) -> u32 {
-    let parts = u128::from(drain.us) * u128::from(quota.limit()) + u128::from(drain.part);
-    narrow(div(parts, quota.period_us()).0)
 }

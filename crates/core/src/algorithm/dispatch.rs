@@ -1,68 +1,67 @@
-//! A level of whichever algorithm, asked in their place. Knows none of their answers.
+//! A level of any algorithm, dispatched by `match`.
 
 #[cfg(feature = "lua")]
 use super::LogSummary;
-use super::{Bucket, Counter, Level, LogAt, State, Window};
+use super::{AdvancedLog, Bucket, Counter, Level, State, Window};
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
-/// A level of whichever algorithm.
+/// A level of any algorithm.
 pub(crate) enum AnyLevel<'a> {
     Window(Window),
     Counter(Counter),
     Bucket(Bucket),
-    Log(LogAt<'a>),
+    Log(AdvancedLog<'a>),
     #[cfg(feature = "lua")]
     LogSummary(LogSummary),
 }
 
-macro_rules! ask {
-    ($any:expr, $level:ident => $answer:expr) => {
+macro_rules! dispatch {
+    ($any:expr, $level:ident => $call:expr) => {
         match $any {
-            AnyLevel::Window($level) => $answer,
-            AnyLevel::Counter($level) => $answer,
-            AnyLevel::Bucket($level) => $answer,
-            AnyLevel::Log($level) => $answer,
+            AnyLevel::Window($level) => $call,
+            AnyLevel::Counter($level) => $call,
+            AnyLevel::Bucket($level) => $call,
+            AnyLevel::Log($level) => $call,
             #[cfg(feature = "lua")]
-            AnyLevel::LogSummary($level) => $answer,
+            AnyLevel::LogSummary($level) => $call,
         }
     };
 }
 
 impl Level for AnyLevel<'_> {
     fn available(&self, quota: &Quota, now: u64) -> u32 {
-        ask!(self, level => level.available(quota, now))
+        dispatch!(self, level => level.available(quota, now))
     }
 
     fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        ask!(self, level => level.until_fits(quota, units, now))
+        dispatch!(self, level => level.until_fits(quota, units, now))
     }
 
     fn until_new(&self, quota: &Quota, now: u64) -> u64 {
-        ask!(self, level => level.until_new(quota, now))
+        dispatch!(self, level => level.until_new(quota, now))
     }
 
     fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        ask!(self, level => level.take(quota, units, now));
+        dispatch!(self, level => level.take(quota, units, now));
     }
 
-    fn give_back(&mut self, quota: &Quota, units: u32, now: u64) {
-        ask!(self, level => level.give_back(quota, units, now));
+    fn refund(&mut self, quota: &Quota, units: u32, now: u64) {
+        dispatch!(self, level => level.refund(quota, units, now));
     }
 }
 
 impl AnyLevel<'_> {
-    /// Gives back what units taken at some moment still weigh, and never more.
+    /// Returns units taken at an earlier time, as far as they still count.
     pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
-        ask!(self, level => level.undo(quota, units, taken, now));
+        dispatch!(self, level => level.undo(quota, units, taken, now));
     }
 
-    /// What there is to see of it.
-    pub(crate) fn view(&self, quota: &Quota) -> CounterState {
-        ask!(self, level => level.view(quota))
+    pub(crate) fn inspect(&self, quota: &Quota) -> CounterState {
+        dispatch!(self, level => level.inspect(quota))
     }
 
-    /// The state to write down; none for a log, which was changed in its place.
+    /// The state to store; `None` for a log, which is changed in place.
     pub(crate) fn into_state(self) -> Option<State> {
         match self {
             AnyLevel::Window(state) => Some(State::Window(state)),

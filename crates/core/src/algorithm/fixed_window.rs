@@ -1,6 +1,6 @@
 //! Fixed window: one count, in windows aligned to the Unix epoch.
 
-use super::{Flat, Level, Packed};
+use super::{Level, Packable, Packed};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
@@ -15,13 +15,13 @@ pub struct Window {
 
 #[cfg(feature = "lua")]
 impl Window {
-    /// As a script found it.
+    /// The state that a script found.
     pub(crate) fn found(start: u64, count: u64) -> Self {
         Window { start, count }
     }
 }
 
-impl Flat for Window {
+impl Packable for Window {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {
         Window {
@@ -31,7 +31,7 @@ impl Flat for Window {
     }
 
     #[inline]
-    fn mark(&self) -> u64 {
+    fn timestamp(&self) -> u64 {
         self.start
     }
 
@@ -88,21 +88,20 @@ impl Level for Window {
     }
 
     #[inline]
-    fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
+    fn refund(&mut self, _: &Quota, units: u32, _: u64) {
         self.count = self.count.saturating_sub(units.into());
     }
 }
 
 impl Window {
-    /// Gives back what units taken at some moment still weigh, and never more.
+    /// Returns units taken at an earlier time, as far as they still count.
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
         if self.start <= taken && taken < self.start + quota.period_us() {
-            self.give_back(quota, units, now);
+            self.refund(quota, units, now);
         }
     }
 
-    /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> CounterState {
+    pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         CounterState::Window {
             start_us: self.start,
             end_us: self.start + quota.period_us(),

@@ -1,4 +1,4 @@
-//! What a script tells of a log: enough to answer for it, without its entries.
+//! What a script returns of a log: enough to derive a verdict, without its entries.
 
 use alloc::vec;
 
@@ -8,14 +8,14 @@ use crate::math::narrow;
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
-/// A log in a few numbers, as at the moment of a decision.
+/// A log in a few numbers, at the time of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSummary {
-    /// The newest instant.
+    /// The time of the newest entry.
     pub(crate) newest: u64,
     /// The units that count.
     pub(crate) used: u64,
-    /// The instant whose end makes room, if the request does not fit.
+    /// The time of the entry whose expiry makes room, if the request does not fit.
     pub(crate) frees: u64,
 }
 
@@ -40,17 +40,15 @@ impl Level for LogSummary {
         self.newest = now;
     }
 
-    /// The script has done it: which entries are left only it can see.
-    fn give_back(&mut self, _: &Quota, _: u32, _: u64) {}
+    /// The script did it; only it has the entries.
+    fn refund(&mut self, _: &Quota, _: u32, _: u64) {}
 }
 
 impl LogSummary {
-    /// As above.
-    #[expect(clippy::unused_self, reason = "the other levels are asked the same")]
+    #[expect(clippy::unused_self, reason = "the signature of the other levels")]
     pub(super) fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) {}
 
-    /// What there is to see of it: its entries count as one, at the newest of them.
-    pub(super) fn view(&self, _: &Quota) -> CounterState {
+    pub(super) fn inspect(&self, _: &Quota) -> CounterState {
         let entries = match self.used {
             0 => vec![],
             used => vec![(self.newest, used)],

@@ -1,6 +1,6 @@
 //! Sliding window counter: two aligned windows, the previous one weighted by its overlap.
 
-use super::{Flat, Level, Packed};
+use super::{Level, Packable, Packed};
 use crate::MAX_UNITS;
 use crate::math::{div, mul_div, narrow};
 use crate::quota::Quota;
@@ -17,7 +17,7 @@ pub struct Counter {
 
 #[cfg(feature = "lua")]
 impl Counter {
-    /// As a script found it.
+    /// The state that a script found.
     pub(crate) fn found(start: u64, previous: u64, current: u64) -> Self {
         Counter {
             start,
@@ -27,7 +27,7 @@ impl Counter {
     }
 }
 
-impl Flat for Counter {
+impl Packable for Counter {
     #[inline]
     fn empty(quota: &Quota, now: u64) -> Self {
         Counter {
@@ -38,7 +38,7 @@ impl Flat for Counter {
     }
 
     #[inline]
-    fn mark(&self) -> u64 {
+    fn timestamp(&self) -> u64 {
         self.start
     }
 
@@ -124,24 +124,23 @@ impl Level for Counter {
     }
 
     #[inline]
-    fn give_back(&mut self, _: &Quota, units: u32, _: u64) {
+    fn refund(&mut self, _: &Quota, units: u32, _: u64) {
         self.current = self.current.saturating_sub(units.into());
     }
 }
 
 impl Counter {
-    /// Gives back what units taken at some moment still weigh, and never more.
+    /// Returns units taken at an earlier time, as far as they still count.
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
         let period = quota.period_us();
         if self.start <= taken && taken < self.start + period {
-            self.give_back(quota, units, now);
+            self.refund(quota, units, now);
         } else if self.start <= taken + period && taken < self.start {
             self.previous = self.previous.saturating_sub(units.into());
         }
     }
 
-    /// What there is to see of it.
-    pub(super) fn view(&self, quota: &Quota) -> CounterState {
+    pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         CounterState::Windows {
             start_us: self.start,
             end_us: self.start + quota.period_us(),

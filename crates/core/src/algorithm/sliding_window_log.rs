@@ -1,39 +1,38 @@
-//! Sliding window log: every instant of the last period with its units. Exact, and paid for in
+//! Sliding window log: every instant of the last period with its units. Exact, at the cost of
 //! memory.
 
 use core::fmt;
 
+use super::Level;
 use super::entries::Entries;
-use super::ring::{Coming, Entry};
-use super::{Level, moment};
+use super::ring::{Append, Entry};
 use crate::MAX_UNITS;
 use crate::math::narrow;
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
-/// How many instants a log in debt remembers beyond its limit. Past that the two oldest merge
-/// into the later one: nothing fits earlier than it should, and no log grows for ever.
-const INSTANTS_IN_DEBT: usize = 1_000;
+/// Entries that a log in debt stores beyond its limit. Past that the two oldest merge into the later
+/// one: nothing fits too early, and the log stays bounded.
+const MAX_DEBT_ENTRIES: usize = 1_000;
 
 /// Single requests, oldest first.
-// When it may be forgotten is one period after its newest entry: entries in place need not say when
-// that was.
+// It expires one period after its newest entry, so inline entries need not store that time.
 #[derive(Clone, Default)]
 pub struct Log {
     expires_at_us: u64,
     entries: Entries,
 }
 
-/// A log brought to a moment: what is before `first` no longer counts, but is only dropped when
-/// something changes.
-pub(crate) struct LogAt<'a> {
+/// A log advanced to a time. Entries before `first` have expired; they are dropped with the next
+/// change.
+pub(crate) struct AdvancedLog<'a> {
     log: &'a mut Log,
     first: usize,
     newest: Option<Entry>,
 }
 
 impl Log {
-    /// When the newest entry came, if there is any.
+    /// The time of the newest entry, if there is any.
     #[inline(always)]
     fn newest_us(&self, quota: &Quota) -> u64 {
         self.expires_at_us.saturating_sub(quota.period_us())
@@ -45,36 +44,42 @@ impl Log {
         self.entries.last(self.newest_us(quota))
     }
 
-    /// Brings the log to a moment: an entry exactly one period old is gone.
+    /// Advances the log to a time. An entry exactly one period old has expired.
     #[inline(always)]
-    pub(super) fn advance(&mut self, newest: Option<Entry>, quota: &Quota, now: u64) -> LogAt<'_> {
+    pub(super) fn advance(
+        &mut self,
+        newest: Option<Entry>,
+        quota: &Quota,
+        now: u64,
+    ) -> AdvancedLog<'_> {
         let counts = |entry: Entry| entry.time + quota.period_us() > now;
         let newest_us = self.newest_us(quota);
-        LogAt {
+        AdvancedLog {
             first: self.entries.first(0, newest_us, counts),
             newest,
             log: self,
         }
     }
 
-    /// Takes units if that is simple, as it nearly always is, and gives what is left; none if not,
-    /// with nothing changed.
+    /// Fast path of a check that is admitted: expires old entries and appends one. Returns what
+    /// remains, or `None`, with nothing changed, if the general path is needed.
+    // A third of the instructions of the general path, which `packing.rs` compares it with.
     #[inline(always)]
-    pub(crate) fn take_at_once(&mut self, quota: &Quota, units: u32, now: u64) -> Option<u32> {
-        let coming = Coming {
+    pub(crate) fn try_append(&mut self, quota: &Quota, units: u32, now: u64) -> Option<u32> {
+        let append = Append {
             now,
             units,
             after: now.checked_sub(quota.period_us())?,
-            most: quota.limit(),
+            max: quota.limit(),
         };
-        let used = self.entries.append(self.newest_us(quota), coming)?;
+        let used = self.entries.try_append(self.newest_us(quota), append)?;
         self.expires_at_us = now + quota.period_us();
         Some(narrow(u64::from(quota.limit()) - used))
     }
 
-    /// Sees the log as if it were new.
-    pub(super) fn forgotten(&mut self, newest: Option<Entry>) -> LogAt<'_> {
-        LogAt {
+    /// Advances the log as if all entries had expired.
+    pub(super) fn expire_all(&mut self, newest: Option<Entry>) -> AdvancedLog<'_> {
+        AdvancedLog {
             first: self.entries.len(),
             newest,
             log: self,
@@ -82,8 +87,8 @@ impl Log {
     }
 }
 
-impl LogAt<'_> {
-    /// When the newest entry came; of no meaning if there is none.
+impl AdvancedLog<'_> {
+    /// The time of the newest entry; meaningless if there is none.
     #[inline]
     fn newest_us(&self) -> u64 {
         self.newest.map_or(0, |newest| newest.time)
@@ -94,7 +99,7 @@ impl LogAt<'_> {
         self.log.entries.get(i, self.newest_us())
     }
 
-    /// The units before an entry.
+    /// The units of all entries before this one.
     #[inline]
     fn sum_before(&self, i: usize) -> u64 {
         self.log.entries.sum_before(i, self.newest_us())
@@ -119,7 +124,7 @@ impl LogAt<'_> {
         }
     }
 
-    /// Notes which entry is the newest now.
+    /// Updates the newest entry and the expiry.
     #[inline]
     fn set_newest(&mut self, quota: &Quota, newest: Option<Entry>) {
         self.newest = newest;
@@ -127,7 +132,7 @@ impl LogAt<'_> {
     }
 }
 
-impl Level for LogAt<'_> {
+impl Level for AdvancedLog<'_> {
     #[inline]
     fn available(&self, quota: &Quota, _: u64) -> u32 {
         narrow(u64::from(quota.limit()).saturating_sub(self.used()))
@@ -167,7 +172,7 @@ impl Level for LogAt<'_> {
             entries.amend(taken);
         } else {
             let limit = quota.limit() as usize;
-            if entries.len() >= limit + INSTANTS_IN_DEBT {
+            if entries.len() >= limit + MAX_DEBT_ENTRIES {
                 entries.merge_front(newest_us);
             }
             entries.push(taken, newest_us, limit);
@@ -175,7 +180,7 @@ impl Level for LogAt<'_> {
         self.set_newest(quota, Some(taken));
     }
 
-    fn give_back(&mut self, quota: &Quota, units: u32, _: u64) {
+    fn refund(&mut self, quota: &Quota, units: u32, _: u64) {
         self.drop_expired();
         let left = self.used().saturating_sub(units.into());
         let newest_us = self.newest_us();
@@ -194,23 +199,22 @@ impl Level for LogAt<'_> {
     }
 }
 
-impl LogAt<'_> {
-    /// Gives back what units taken at some moment still weigh, and never more.
+impl AdvancedLog<'_> {
+    /// Returns units taken at an earlier time, as far as they still count.
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) {
         self.drop_expired();
         let newest_us = self.newest_us();
         let entries = &mut self.log.entries;
         let at = entries.first(0, newest_us, |entry| entry.time >= taken);
         let mut newest = self.newest;
-        // Those of that very instant, if it still counts.
+        // Only the entry of exactly that time.
         if at < entries.len() && entries.get(at, newest_us).time == taken {
             newest = entries.lower(at, units.into(), newest_us);
         }
         self.set_newest(quota, newest);
     }
 
-    /// What there is to see of it.
-    pub(super) fn view(&self, _: &Quota) -> CounterState {
+    pub(super) fn inspect(&self, _: &Quota) -> CounterState {
         let entries = self.log.units(self.newest_us()).skip(self.first);
         CounterState::Log {
             entries: entries.collect(),
@@ -219,22 +223,27 @@ impl LogAt<'_> {
 }
 
 impl Log {
-    /// The memory that it has elsewhere, for those who want that near before they decide; empty as
-    /// long as it has none.
+    /// The heap memory of the log, for prefetching.
     #[inline]
-    pub fn elsewhere(&self) -> &[u32] {
-        self.entries.elsewhere()
+    pub fn heap(&self) -> &[u32] {
+        self.entries.heap()
     }
 
-    /// A log without entries that is not to be forgotten until then, in the place of one to come.
-    pub fn awaited(expires_at_us: u64) -> Self {
+    /// The maximum heap memory of a log under a quota, allocator overhead included. 0 if all its
+    /// entries fit inline.
+    pub fn max_heap_bytes(quota: &Quota) -> usize {
+        Entries::max_heap_bytes(quota.limit() as usize, quota.period_us())
+    }
+
+    /// An empty log that expires at a time: keeps a slot occupied.
+    pub fn placeholder(expires_at_us: u64) -> Self {
         Log {
             expires_at_us,
             entries: Entries::default(),
         }
     }
 
-    /// From this time on the log may be forgotten.
+    /// The log is as new from this time on.
     #[inline]
     pub fn expires_at_us(&self) -> u64 {
         self.expires_at_us
@@ -244,20 +253,11 @@ impl Log {
         self.entries.len() == 0
     }
 
-    /// The moment that a request is decided as at.
-    pub(super) fn effective_time_us(&self, quota: &Quota, t: u64) -> u64 {
-        let newest = self.newest(quota);
-        newest
-            .and_then(|newest| moment(newest.time, quota, t))
-            .unwrap_or(t)
-    }
-
-    /// Puts a log together of instants and running sums, both growing; what does not grow is left
-    /// out.
+    /// Builds a log from times and running sums. Skips entries where either does not increase.
     #[cfg(feature = "lua")]
-    pub(crate) fn of(quota: &Quota, instants: impl Iterator<Item = (u64, u64)>) -> Self {
+    pub(crate) fn from_entries(quota: &Quota, entries: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut log = Log::default();
-        for (time, sum) in instants {
+        for (time, sum) in entries {
             let newest = log.newest(quota);
             if newest.is_none_or(|newest| newest.time < time && newest.sum < sum) && sum > 0 {
                 let likely = log.entries.len() + 1;
@@ -269,7 +269,7 @@ impl Log {
         log
     }
 
-    /// When each entry came and its units, given when the newest one did.
+    /// The time and units of each entry, given the time of the newest.
     fn units(&self, newest_us: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         (0..self.entries.len()).map(move |i| {
             let entry = self.entries.get(i, newest_us);
@@ -280,9 +280,9 @@ impl Log {
         })
     }
 
-    /// How long before the newest entry each came, and its units.
+    /// The age of each entry relative to the newest, and its units.
     fn ages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        // Only those elsewhere know when they came.
+        // Any time will do: inline entries are relative to it.
         let newest_us = self.entries.last(u64::MAX).map_or(0, |newest| newest.time);
         let units = self.units(newest_us);
         units.map(move |(time, units)| (newest_us - time, units))

@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
 
         let algorithm = self.algorithm(name.as_ref(), extra.as_ref())?;
         let capacity = extra.as_ref().map_or(limit.0, |extra| extra.amount.0);
-        Quota::checked(algorithm, limit.0, period_us.0, capacity).map_err(|error| {
+        Quota::validated(algorithm, limit.0, period_us.0, capacity).map_err(|error| {
             // The range checks know what is wrong; here is where it stands.
             let problem = error.problem();
             let span = if problem.starts_with("limit") {

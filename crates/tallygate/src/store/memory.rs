@@ -1,4 +1,4 @@
-//! Counters in this process. Knows quotas and a clock; knows nothing of HTTP or Redis.
+//! A store of counters in this process.
 
 mod batch;
 mod bucket;
@@ -20,11 +20,11 @@ use foldhash::fast::FoldHasher;
 use smallvec::SmallVec;
 use tallygate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
-use self::bucket::Bucket;
+use self::bucket::{Bucket, Slots};
 use self::logs::LogBucket;
-use self::multi::Wanted;
-use self::overflow::Shared;
-use self::slots::FlatBucket;
+use self::multi::CounterCost;
+use self::overflow::Overflow;
+use self::slots::PackedBucket;
 use self::table::{Id, Table};
 use super::{Store, StoreError};
 use crate::clock::{Clock, SystemClock};
@@ -33,47 +33,45 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
 
-/// How many live keys a store holds unless told otherwise.
 const DEFAULT_CAPACITY: usize = 100_000;
 
-/// Counters in this process: bounded, exact, and never pausing.
+/// A store of counters in this process: bounded, exact, and without pauses.
 ///
-/// The memory for `capacity` live keys, about 39 bytes each, is taken when a limiter is made over
-/// the store and never grows; a sliding window log takes about 47 bytes, and with more than
-/// two or three instants, or large ones, about 30 more and 8 to 16 for each. A key lives until it is as if never seen,
-/// and its place is then simply used again. Keys are kept as hashes under a random key of this
-/// process.
+/// The memory for `capacity` live keys, about 39 bytes each, is allocated with the first limiter over
+/// the store and never grows. A sliding window log takes about 47 bytes; with more than two or three
+/// entries, or large ones, about 40 more and 8 to 16 per entry, plus up to a quarter while it grows.
+/// A key lives until it is as if never seen; its slot is then reused. Keys are stored as hashes with
+/// a random seed.
 ///
-/// With more live keys than the capacity nobody is admitted above their limit: those without a
-/// place share one budget with others of the same quota, and the decision [says
-/// so](Decision::shared).
+/// With more live keys than the capacity, limits still hold: keys without a slot share one budget
+/// with others of the same quota, and the decision [reports it](Decision::shared).
 ///
-/// A store decides a request with several limits in one atomic step. Share one between limiters
-/// with an [`Arc`].
+/// A request with several limits is decided in one atomic step. Share a store between limiters with
+/// an [`Arc`].
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
     seed: Seed,
     capacity: usize,
-    /// Counters of fixed size, and logs: each table is made when it is first asked for.
-    flat: OnceLock<Table<FlatBucket>>,
+    /// Counters of fixed size. Each table is allocated on first use.
+    packed: OnceLock<Table<PackedBucket>>,
     logs: OnceLock<Table<LogBucket>>,
-    shared: Shared,
+    overflow: Overflow,
 }
 
 /// Settings for a [`MemoryStore`].
 pub struct MemoryStoreBuilder<C = SystemClock> {
     capacity: usize,
-    /// Not made before it is wanted: finding out how fast the processor counts takes a while.
+    /// Lazy: TSC calibration is slow.
     clock: Box<dyn FnOnce() -> C + Send>,
 }
 
 impl MemoryStore {
-    /// Makes a store for 100,000 live keys on the system's clock.
+    /// Creates a store for 100,000 live keys on the system clock.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Begins with the defaults.
+    /// Returns a builder with the default settings.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             capacity: DEFAULT_CAPACITY,
@@ -89,8 +87,8 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStoreBuilder<C> {
-    /// Sets how many live keys have counters of their own; at least 1. A key with two limits
-    /// counts twice.
+    /// Sets how many live keys have their own counters; at least 1. A key with two limits counts
+    /// twice.
     #[must_use]
     pub fn capacity(mut self, keys: usize) -> Self {
         self.capacity = keys.max(1);
@@ -106,27 +104,27 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         }
     }
 
-    /// Makes the store.
+    /// Builds the store.
     pub fn build(self) -> MemoryStore<C> {
         MemoryStore {
             clock: (self.clock)(),
             seed: Seed::random(),
             capacity: self.capacity,
-            flat: OnceLock::new(),
+            packed: OnceLock::new(),
             logs: OnceLock::new(),
-            shared: Shared::new(self.capacity),
+            overflow: Overflow::new(self.capacity),
         }
     }
 }
 
-/// The key under which keys are hashed.
+/// The seed of the hashes of keys.
 struct Seed {
     shared: SharedSeed,
     own: u64,
 }
 
 impl Seed {
-    /// From the system's randomness, by way of the standard library's hash tables.
+    /// Uses the random seed of the standard library's hash tables.
     fn random() -> Self {
         let random = || RandomState::new().hash_one(0);
         Seed {
@@ -141,7 +139,7 @@ impl Seed {
     }
 }
 
-/// A limit, and which counter is asked.
+/// A limit and the identity of its counter.
 #[derive(Clone, Copy)]
 struct Counter<'a> {
     id: Id,
@@ -150,50 +148,42 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     #[inline]
-    fn logs(&self) -> bool {
+    fn is_log(&self) -> bool {
         self.limit.quota().algorithm().is_log()
     }
 }
 
-/// What is asked of one of them.
+/// An operation on one counter.
 #[derive(Clone, Copy)]
-struct Ask {
+struct Operation {
     verb: Verb,
     cost: u32,
     now: u64,
 }
 
-impl Ask {
+impl Operation {
     #[inline]
     fn new(verb: Verb, cost: u32, now_us: u64) -> Self {
-        Ask {
+        Operation {
             verb,
             cost,
-            // Later times count as the last one, for what is forgotten too.
+            // Expiry must use the same bound as the arithmetic.
             now: now_us.min(MAX_TIME_US),
         }
     }
 }
 
-/// What a counter answers, and as at which moment.
-struct Answer {
+/// The verdict of one counter and its effective time.
+struct TimedVerdict {
     verdict: Verdict,
     effective_time_us: u64,
 }
 
-impl Answer {
+impl TimedVerdict {
     #[inline(always)]
-    fn decision(self) -> Decision {
+    fn into_decision(self) -> Decision {
         Decision::one(self.verdict, self.effective_time_us)
     }
-}
-
-/// A counter's answer, where it could be had at once; the whole decision elsewhere.
-type Asked = Result<Answer, Decision>;
-
-#[inline(always)]
-fn decision(asked: Asked) -> Decision {
-    asked.map_or_else(|decision| decision, Answer::decision)
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -208,20 +198,23 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
         if let [asked] = request.asked() {
-            let ask = Ask::new(request.asks(), asked.units(), now_us);
-            return self.one(self.counter(&asked.key, asked.limit), ask);
+            let operation = Operation::new(request.asks(), asked.units(), now_us);
+            return self.decide_counter(self.counter(&asked.key, asked.limit), operation);
         }
-        let asked = request.asked().iter();
-        let wanted: SmallVec<[Wanted<'_>; 4]> = asked
-            .map(|asked| Wanted {
+        let limits: SmallVec<[CounterCost<'_>; 4]> = request
+            .asked()
+            .iter()
+            .map(|asked| CounterCost {
                 counter: self.counter(&asked.key, asked.limit),
                 cost: asked.units(),
             })
             .collect();
-        self.together(&wanted, request.asks(), now_us.min(MAX_TIME_US))
+        self.decide_locked(&limits, request.asks(), now_us.min(MAX_TIME_US))
     }
 
     /// Decides one key against one limit.
+    // Inlined with all it calls, so that each verb of the limiter is compiled by itself: the shorter
+    // a decision, the more of the next one overlaps with its cache misses.
     #[inline(always)]
     pub(crate) fn decide_one(
         &self,
@@ -230,71 +223,127 @@ impl<C: Clock> MemoryStore<C> {
         verb: Verb,
         cost: u32,
     ) -> Decision {
-        decision(self.ask_one(key, limit, verb, cost))
-    }
-
-    // Inlined with all it calls, so that each verb of the limiter is compiled for itself: the
-    // shorter a decision, the more of the next one is begun while its memory is waited for.
-    #[inline(always)]
-    fn ask_one(&self, key: &Key<'_>, limit: &Limit, verb: Verb, cost: u32) -> Asked {
         let counter = self.counter(key, limit);
-        if counter.logs() {
-            return Err(self.log_now(counter, verb, cost));
+        if counter.is_log() {
+            return self.decide_log(counter, verb, cost);
         }
-        self.now(self.flat(), counter, verb, cost)
+        self.decide_in(self.packed(), counter, verb, cost)
     }
 
-    // Apart from what is wanted more often, which it would make longer.
     #[inline(never)]
-    fn log_now(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
-        decision(self.now(self.logs(), counter, verb, cost))
+    fn decide_log(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
+        self.decide_in(self.logs(), counter, verb, cost)
     }
 
-    /// Asks a counter of a table.
     #[inline(always)]
-    fn now<B: Bucket>(
+    fn decide_in<B: Bucket>(
         &self,
         table: &Table<B>,
         counter: Counter<'_>,
         verb: Verb,
         cost: u32,
-    ) -> Asked {
-        // Its memory comes while the clock is read, from wherever it may be.
-        let home = table.touch(counter.id);
-        let now = self.clock.now_us();
-        self.at(table, home, counter, Ask::new(verb, cost, now))
+    ) -> Decision {
+        // Prefetched while the clock is read.
+        let home = table.prefetch(counter.id);
+        let operation = Operation::new(verb, cost, self.clock.now_us());
+        self.decide_at_home(table, home, None, counter, operation)
     }
 
-    /// Makes the table that a quota's counters go to, which the first of them would do otherwise.
+    fn decide_counter(&self, counter: Counter<'_>, operation: Operation) -> Decision {
+        if counter.is_log() {
+            let logs = self.logs();
+            self.decide_at_home(logs, logs.home(counter.id), None, counter, operation)
+        } else {
+            let packed = self.packed();
+            self.decide_at_home(packed, packed.home(counter.id), None, counter, operation)
+        }
+    }
+
+    /// Decides on a counter in its home bucket, where it nearly always is.
+    #[inline(always)]
+    fn decide_at_home<B: Bucket>(
+        &self,
+        table: &Table<B>,
+        home: &B,
+        guess: Option<usize>,
+        counter: Counter<'_>,
+        operation: Operation,
+    ) -> Decision {
+        // By value: passed by address, the operation could not be compiled for its verb.
+        let Operation { verb, cost, now } = operation;
+        if matches!(verb, Verb::Refund | Verb::Reset) && self.overflow.any_live(now) {
+            return self.decide_single_locked(counter, verb, cost, now);
+        }
+        let tag = counter.id.tag();
+        let mut slots = home.lock();
+        match slots.find_from(guess, tag) {
+            Some(at) => {
+                let verdict = slots.evaluate(at, tag, counter.limit.quota(), operation);
+                drop(slots);
+                verdict.into_decision()
+            }
+            None => self.decide_away(table, slots, counter, verb, cost, now),
+        }
+    }
+
+    /// Decides on a counter that is not in its home bucket, which is locked.
+    #[inline(never)]
+    fn decide_away<'t, B: Bucket>(
+        &self,
+        table: &'t Table<B>,
+        home: B::Slots<'t>,
+        counter: Counter<'_>,
+        verb: Verb,
+        cost: u32,
+        now: u64,
+    ) -> Decision {
+        let operation = Operation { verb, cost, now };
+        match table.evaluate_away(home, counter, operation, &self.overflow) {
+            Some(verdict) => verdict.into_decision(),
+            None => self.decide_single_locked(counter, verb, cost, now),
+        }
+    }
+
+    #[cold]
+    fn decide_single_locked(
+        &self,
+        counter: Counter<'_>,
+        verb: Verb,
+        cost: u32,
+        now: u64,
+    ) -> Decision {
+        self.decide_locked(&[CounterCost { counter, cost }], verb, now)
+    }
+
+    /// Allocates the table for a quota's counters, as its first request would.
     pub fn prepare(&self, quota: &Quota) {
         if quota.algorithm().is_log() {
             self.logs();
         } else {
-            self.flat();
+            self.packed();
         }
     }
 
-    /// How many live keys there are; looks at every place, so it takes a while. A key with two
-    /// limits counts twice.
+    /// Counts the live keys. A key with two limits counts twice. Slow: reads every slot.
     pub fn live_keys(&self) -> usize {
         let now = self.clock.now_us();
-        let flat = self.flat.get().map_or(0, |flat| flat.live(now));
-        flat + self.logs.get().map_or(0, |logs| logs.live(now))
+        let packed = self.packed.get().map_or(0, |packed| packed.live(now));
+        packed + self.logs.get().map_or(0, |logs| logs.live(now))
     }
 
-    /// How many live keys have places of their own.
+    /// The number of live keys that have their own slots.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many decisions were made on shared budgets, for want of room.
+    /// The number of decisions made on shared budgets because the store was full.
     pub fn shared_decisions(&self) -> u64 {
-        self.shared.decisions()
+        self.overflow.decisions()
     }
 
     #[inline]
-    fn flat(&self) -> &Table<FlatBucket> {
-        self.flat.get_or_init(|| Table::new(self.capacity))
+    fn packed(&self) -> &Table<PackedBucket> {
+        self.packed.get_or_init(|| Table::new(self.capacity))
     }
 
     #[inline]
@@ -306,69 +355,22 @@ impl<C: Clock> MemoryStore<C> {
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
         let (bytes, parts) = key.identity();
         let mut hasher = self.seed.hasher();
-        // No two keys are alike in this, as their length is hashed too.
+        // Different keys differ in this input, as their length is hashed too.
         if let Some([low, high]) = key.words() {
             hasher.write_u64(low);
             hasher.write_u64(high);
         } else if bytes.len() <= 32 {
-            // The usual length: twice the hasher's short way takes a third of its long one.
+            // Two short writes take a third of the instructions of a long one.
             hasher.write(&bytes[..16]);
             hasher.write(&bytes[bytes.len() - 16..]);
         } else {
             hasher.write(bytes);
         }
-        // The last step mixes every bit with every other, so that the fast variant will do.
+        // The last step mixes all bits, so the fast variant of the hasher is enough.
         hasher.write_u64(limit.fingerprint());
         hasher.write_u64((bytes.len() as u64) << 16 ^ parts);
         let id = Id::new(hasher.finish());
         Counter { id, limit }
-    }
-
-    fn one(&self, counter: Counter<'_>, ask: Ask) -> Decision {
-        decision(if counter.logs() {
-            let logs = self.logs();
-            self.at(logs, logs.home(counter.id), counter, ask)
-        } else {
-            let flat = self.flat();
-            self.at(flat, flat.home(counter.id), counter, ask)
-        })
-    }
-
-    /// Asks a counter, given where it should be.
-    // What is asked is handed on in pieces: by address, it would have to be in memory for every
-    // decision, and could not be compiled for its verb.
-    #[inline(always)]
-    fn at<B: Bucket>(&self, table: &Table<B>, home: &B, counter: Counter<'_>, ask: Ask) -> Asked {
-        let Ask { verb, cost, now } = ask;
-        if matches!(verb, Verb::Refund | Verb::Reset) && self.shared.any_live(now) {
-            return Err(self.alone(counter, verb, cost, now));
-        }
-        home.decide_at_once(None, counter, ask)
-            .map_err(|home| self.otherwise(table, home, counter, verb, cost, now))
-    }
-
-    /// Decides on a counter that could not be decided on at once, where its home is locked.
-    #[inline(never)]
-    fn otherwise<'t, B: Bucket>(
-        &self,
-        table: &'t Table<B>,
-        home: B::Slots<'t>,
-        counter: Counter<'_>,
-        verb: Verb,
-        cost: u32,
-        now: u64,
-    ) -> Decision {
-        let ask = Ask { verb, cost, now };
-        match table.decide(home, counter, ask, &self.shared) {
-            Some(answer) => answer.decision(),
-            None => self.alone(counter, verb, cost, now),
-        }
-    }
-
-    /// Decides in the general way.
-    #[cold]
-    fn alone(&self, counter: Counter<'_>, verb: Verb, cost: u32, now: u64) -> Decision {
-        self.together(&[Wanted { counter, cost }], verb, now)
     }
 }
 
@@ -410,7 +412,7 @@ impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryStore")
             .field("capacity", &self.capacity)
-            .field("shared_decisions", &self.shared.decisions())
+            .field("shared_decisions", &self.overflow.decisions())
             .finish_non_exhaustive()
     }
 }

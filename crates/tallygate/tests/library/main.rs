@@ -12,7 +12,8 @@ mod concurrency;
 #[path = "../conformance/suite.rs"]
 mod conformance;
 mod failing;
-mod look;
+mod inspect;
+
 mod memory;
 mod own_costs;
 mod public_api;

@@ -1,64 +1,68 @@
-//! Batches: the memory of many counters is asked for before the first of them is decided on. Knows
-//! nothing of how one is decided.
+//! Batches: prefetches the memory of many counters before deciding the first.
 
 use smallvec::SmallVec;
 use tallygate_core::{MAX_TIME_US, Verb};
 
 use super::bucket::Bucket;
-use super::multi::Wanted;
+use super::multi::CounterCost;
 use super::table::{Id, Table};
-use super::{Ask, Counter, MemoryStore};
+use super::{Counter, MemoryStore, Operation};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
 
-/// How many decisions of a batch are prepared before the first is made.
-const BATCH: usize = 32;
+/// Decisions whose memory is prefetched at a time.
+const BATCH_LEN: usize = 32;
 
 impl<C: Clock> MemoryStore<C> {
     /// Decides many requests in order, at one time. Much faster than one by one once the keys
-    /// outgrow the processor's caches: their memory is fetched side by side.
+    /// outgrow the processor's caches: their memory is fetched in parallel.
     pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(requests.len());
-        for batch in requests.chunks(BATCH) {
-            let asked = batch.iter().flat_map(Request::asked);
-            let counters: SmallVec<[Counter<'_>; BATCH]> = asked
+        for batch in requests.chunks(BATCH_LEN) {
+            let counters: SmallVec<[Counter<'_>; BATCH_LEN]> = batch
+                .iter()
+                .flat_map(Request::asked)
                 .map(|asked| self.counter(&asked.key, asked.limit))
                 .collect();
-            counters.iter().for_each(|&counter| self.touch(counter));
-            for counter in counters.iter().filter(|counter| !counter.logs()) {
-                let flat = self.flat();
-                flat.guess(flat.home(counter.id), counter.id);
+            counters.iter().for_each(|&counter| self.prefetch(counter));
+            for counter in counters.iter().filter(|counter| !counter.is_log()) {
+                let packed = self.packed();
+                packed.guess(packed.home(counter.id), counter.id);
             }
             let mut rest = &counters[..];
             for request in batch {
                 let (counters, after) = rest.split_at(request.asked().len());
                 rest = after;
-                decisions.push(self.prepared(request, counters, now));
+                decisions.push(self.decide_prefetched(request, counters, now));
             }
         }
         decisions
     }
 
-    /// Decides a request whose counters are known.
-    fn prepared(&self, request: &Request<'_>, counters: &[Counter<'_>], now: u64) -> Decision {
+    fn decide_prefetched(
+        &self,
+        request: &Request<'_>,
+        counters: &[Counter<'_>],
+        now: u64,
+    ) -> Decision {
         let verb = request.asks();
         if let ([asked], [counter]) = (request.asked(), counters) {
-            return self.one(*counter, Ask::new(verb, asked.units(), now));
+            return self.decide_counter(*counter, Operation::new(verb, asked.units(), now));
         }
-        let wanted: SmallVec<[Wanted<'_>; 4]> = request
+        let limits: SmallVec<[CounterCost<'_>; 4]> = request
             .asked()
             .iter()
             .zip(counters)
-            .map(|(asked, &counter)| Wanted {
+            .map(|(asked, &counter)| CounterCost {
                 counter,
                 cost: asked.units(),
             })
             .collect();
-        self.together(&wanted, verb, now.min(MAX_TIME_US))
+        self.decide_locked(&limits, verb, now.min(MAX_TIME_US))
     }
 
     /// Checks many keys against one limit, at one time.
@@ -70,7 +74,7 @@ impl<C: Clock> MemoryStore<C> {
         if limit.quota().algorithm().is_log() {
             self.check_each_in(self.logs(), keys, limit)
         } else {
-            self.check_each_in(self.flat(), keys, limit)
+            self.check_each_in(self.packed(), keys, limit)
         }
     }
 
@@ -83,15 +87,15 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Vec<Decision> {
         let now = self.clock.now_us();
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        let mut batch = [(table.home(Id::new(0)), Id::new(0), 0); BATCH];
+        let mut batch = [(table.home(Id::new(0)), Id::new(0), 0); BATCH_LEN];
         loop {
             let mut len = 0;
-            while len < BATCH
+            while len < BATCH_LEN
                 && let Some(key) = keys.next()
             {
                 let Counter { id, .. } = self.counter(&key, limit);
                 let home = table.home(id);
-                home.touch_tags();
+                home.prefetch_tags();
                 batch[len] = (home, id, 0);
                 len += 1;
             }
@@ -110,9 +114,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Checks one of many, given where it should be and seems to be there.
-    // Apart from the loop that calls it, whose registers it would use up, and writing its answer
-    // where it stays.
+    // Not inlined: the loop that calls it would run out of registers.
     #[inline(never)]
     fn check_guessed<B: Bucket>(
         &self,
@@ -122,26 +124,19 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
         decisions: &mut Vec<Decision>,
     ) {
-        // Said before there is an answer, which is then written where it stays.
-        let room = decisions.len() < decisions.capacity();
-        assert!(room, "it was made for the whole batch");
-        let ask = Ask::new(Verb::Check, 1, now);
-        match home.decide_at_once(Some(guess), counter, ask) {
-            Ok(answer) => decisions.push(answer.decision()),
-            Err(home) => {
-                let Ask { verb, cost, now } = ask;
-                decisions.push(self.otherwise(table, home, counter, verb, cost, now));
-            }
-        }
+        // Checked first so that `push` cannot reallocate and the decision is built in place.
+        let has_room = decisions.len() < decisions.capacity();
+        assert!(has_room, "the capacity was reserved for the whole batch");
+        let operation = Operation::new(Verb::Check, 1, now);
+        decisions.push(self.decide_at_home(table, home, Some(guess), counter, operation));
     }
 
-    /// Starts to bring a counter's memory near, where it should be.
     #[inline]
-    fn touch(&self, counter: Counter<'_>) {
-        if counter.logs() {
-            self.logs().home(counter.id).touch();
+    fn prefetch(&self, counter: Counter<'_>) {
+        if counter.is_log() {
+            self.logs().home(counter.id).prefetch();
         } else {
-            self.flat().home(counter.id).touch();
+            self.packed().home(counter.id).prefetch();
         }
     }
 }

@@ -1,53 +1,41 @@
-//! What a table is made of: a few counters under one lock. Knows nothing of where they belong.
+//! The buckets of a table: a few slots under one lock.
 
 use std::hint::select_unpredictable;
 
 use tallygate_core::{Quota, State, evaluate};
 
-use super::{Answer, Ask, Counter};
+use super::{Operation, TimedVerdict};
 
-/// Later than any counter may be forgotten: the slot is claimed.
+/// The expiry of a claimed slot: later than that of any counter.
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
 
-/// A few places for counters; all vacant at first.
+/// A few slots, vacant at first.
 pub(super) trait Bucket: Default + Send + Sync {
-    /// What it is under lock.
+    /// The slots under lock.
     type Slots<'a>: Slots
     where
         Self: 'a;
 
-    /// Waits for the lock.
     fn lock(&self) -> Self::Slots<'_>;
 
-    /// Takes the lock if nobody has it.
     fn try_lock(&self) -> Option<Self::Slots<'_>>;
 
-    /// Starts to bring its memory near.
-    fn touch(&self);
+    /// Prefetches the bucket.
+    fn prefetch(&self);
 
-    /// The same for what [`guess`](Bucket::guess) looks at first.
-    fn touch_tags(&self) {
-        self.touch();
+    /// Prefetches what [`guess`](Bucket::guess) reads.
+    fn prefetch_tags(&self) {
+        self.prefetch();
     }
 
-    /// Where a counter seems to be: a guess without the lock, for the sake of memory to come, which
-    /// is asked for.
+    /// The slot that a counter seems to be in, read without the lock. Prefetches the slot.
     fn guess(&self, tag: u64) -> Option<usize>;
-
-    /// Decides at once if the counter is here and that is simple, as it nearly always is; gives what
-    /// was locked if not, with nothing changed.
-    fn decide_at_once(
-        &self,
-        guess: Option<usize>,
-        counter: Counter<'_>,
-        ask: Ask,
-    ) -> Result<Answer, Self::Slots<'_>>;
 }
 
-/// Which of a few places passes a test that one of them passes at most.
+/// The only position that passes a test.
 #[inline]
 pub(super) fn find<const LEN: usize>(passes: impl Fn(usize) -> bool) -> Option<usize> {
-    // All are looked at: a branch on where it is would be guessed wrong half the time.
+    // Without a branch on the position, which would be mispredicted half the time.
     let mut found = LEN;
     for at in 0..LEN {
         found = select_unpredictable(passes(at), at, found);
@@ -55,63 +43,78 @@ pub(super) fn find<const LEN: usize>(passes: impl Fn(usize) -> bool) -> Option<u
     (found < LEN).then_some(found)
 }
 
-/// Places for counters under lock, by number.
+/// The slots of a locked bucket.
 pub(super) trait Slots: Sized {
-    /// How many there are.
     const LEN: usize;
 
-    /// Whose counter it is; 0 when vacant.
+    /// The tag of a slot's counter; 0 if vacant.
     fn tag(&self, at: usize) -> u64;
 
-    /// From this time on the slot may be used for another.
-    fn forget_at(&self, at: usize) -> u64;
+    /// The slot may be reused from this time on.
+    fn expires_at(&self, at: usize) -> u64;
 
-    /// Decides on the counter that is there.
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer;
-
-    /// Decides on a counter that is not there yet, from a state it starts with.
-    fn decide_new(
+    /// Evaluates an operation on the counter of a slot.
+    fn evaluate(
         &mut self,
         at: usize,
         tag: u64,
         quota: &Quota,
-        ask: Ask,
+        operation: Operation,
+    ) -> TimedVerdict;
+
+    /// Evaluates an operation on a new counter, which starts from a state.
+    fn evaluate_new(
+        &mut self,
+        at: usize,
+        tag: u64,
+        quota: &Quota,
+        operation: Operation,
         mut state: State,
-    ) -> Answer {
-        let effective_time_us = state.effective_time_us(quota, ask.now);
-        let verdict = evaluate(quota, &mut state, ask.verb, ask.cost, ask.now);
+    ) -> TimedVerdict {
+        let Operation { verb, cost, now } = operation;
+        let effective_time_us = state.effective_time_us(quota, now);
+        let verdict = evaluate(quota, &mut state, verb, cost, now);
         self.store(at, tag, quota, state);
-        Answer {
+        TimedVerdict {
             verdict,
             effective_time_us,
         }
     }
 
-    /// Takes the state out and keeps the slot from being used for another until one is stored.
+    /// Takes the state out of a slot and reserves the slot until [`store`](Slots::store).
     fn claim(&mut self, at: usize, tag: u64, quota: &Quota) -> State;
 
-    /// Puts a state in; a new one vacates the slot.
+    /// Stores a state; a new one vacates the slot.
     fn store(&mut self, at: usize, tag: u64, quota: &Quota, state: State);
 
-    /// Moves a counter over.
-    fn move_to(&mut self, at: usize, there: &mut Self, to: usize);
+    /// Moves a counter to a slot of another bucket.
+    fn move_to(&mut self, at: usize, target: &mut Self, to: usize);
 
-    /// Until then, a counter whose home this is may live in its other bucket.
-    fn strays_until(&self) -> u64;
+    /// Until this time, a counter whose home this is may be in its alternate bucket.
+    fn displaced_until(&self) -> u64;
 
-    /// Notes that such a counter lives until then.
-    fn stray(&mut self, until: u64);
+    /// Records that such a counter lives until this time.
+    fn set_displaced(&mut self, until: u64);
 
     #[inline]
     fn is_claimed(&self, at: usize) -> bool {
-        self.forget_at(at) == CLAIMED
+        self.expires_at(at) == CLAIMED
     }
 
-    /// Where a counter is.
+    /// The slot of a counter.
     fn find(&self, tag: u64) -> Option<usize>;
 
+    /// The slot of a counter, tried first at a guess.
     #[inline]
-    fn vacancy(&self, now: u64) -> Option<usize> {
-        (0..Self::LEN).find(|&at| self.forget_at(at) <= now)
+    fn find_from(&self, guess: Option<usize>, tag: u64) -> Option<usize> {
+        match guess {
+            Some(at) if self.tag(at) == tag => Some(at),
+            Some(_) | None => self.find(tag),
+        }
+    }
+
+    #[inline]
+    fn vacant_slot(&self, now: u64) -> Option<usize> {
+        (0..Self::LEN).find(|&at| self.expires_at(at) <= now)
     }
 }

@@ -1,121 +1,84 @@
-//! Logs: five of them to a bucket, more than a few entries elsewhere.
+//! Buckets of sliding window logs: five slots, with longer logs on the heap.
 
 use std::mem;
 
 use parking_lot::{Mutex, MutexGuard};
-use tallygate_core::{Log, Quota, State, Verb, apply_log, check_log};
+use tallygate_core::{Log, Quota, State, evaluate};
 
 use super::bucket::{Bucket, CLAIMED, Slots, find};
 use super::prefetch::prefetch;
-use super::{Answer, Ask, Counter};
+use super::{Operation, TimedVerdict};
 
 const LEN: usize = 5;
 
-/// How many words of a log's entries are brought near: three cache lines.
-const NEAR: usize = 48;
+/// Words of a log's heap memory to prefetch: three cache lines.
+const MAX_PREFETCH_WORDS: usize = 48;
 
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct LogBucket {
-    row: Mutex<Row>,
+    slots: Mutex<LogSlots>,
 }
 
 #[derive(Default)]
-pub(super) struct Row {
-    strays_until: u64,
-    slots: [Slot; LEN],
+pub(super) struct LogSlots {
+    displaced_until: u64,
+    slots: [LogSlot; LEN],
 }
 
 #[derive(Default)]
-struct Slot {
+struct LogSlot {
     tag: u64,
     log: Log,
 }
 
-impl Slot {
-    fn load(&mut self, tag: u64) -> State {
-        let log = mem::take(&mut self.log);
-        if self.tag == tag {
-            State::Log(log)
-        } else {
-            State::New
-        }
+impl LogSlot {
+    fn set(&mut self, tag: u64, state: State) {
+        *self = match state {
+            State::Log(log) => LogSlot { tag, log },
+            _ => LogSlot::default(),
+        };
     }
 
-    /// Whether it holds what may be forgotten.
     #[inline]
-    fn is_stale(&self, now: u64) -> bool {
+    fn is_expired(&self, now: u64) -> bool {
         (1..=now).contains(&self.log.expires_at_us())
     }
 
-    /// Starts to bring its entries near, all of a short log at once rather than its head and then
-    /// where that points to.
+    /// Prefetches the entries: all of a short log, not only the header that leads to the rest.
     #[inline]
-    fn touch(&self) {
-        let entries = self.log.elsewhere();
-        let near = &entries[..entries.len().min(NEAR)];
-        prefetch(near, |near| near.first().copied());
-    }
-}
-
-impl Row {
-    /// Admits a check of a log that is there if that is simple, as it nearly always is.
-    #[inline(always)]
-    fn check(&mut self, at: usize, quota: &Quota, cost: u32, now: u64) -> Option<Answer> {
-        self.slots[at].touch();
-        if self.slots.iter().any(|slot| slot.is_stale(now)) {
-            return None;
-        }
-        let slot = &mut self.slots[at];
-        let verdict = check_log(quota, &mut slot.log, cost, now)?;
-        Some(Answer {
-            verdict,
-            effective_time_us: now,
-        })
+    fn prefetch(&self) {
+        let heap = self.log.heap();
+        let start = &heap[..heap.len().min(MAX_PREFETCH_WORDS)];
+        prefetch(start, |start| start.first().copied());
     }
 }
 
 impl Bucket for LogBucket {
-    type Slots<'a> = MutexGuard<'a, Row>;
+    type Slots<'a> = MutexGuard<'a, LogSlots>;
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Row> {
-        self.row.lock()
+    fn lock(&self) -> MutexGuard<'_, LogSlots> {
+        self.slots.lock()
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Row>> {
-        self.row.try_lock()
+    fn try_lock(&self) -> Option<MutexGuard<'_, LogSlots>> {
+        self.slots.try_lock()
     }
 
     #[inline]
-    fn touch(&self) {
-        prefetch(self, |bucket| bucket.row.is_locked());
+    fn prefetch(&self) {
+        prefetch(self, |bucket| bucket.slots.is_locked());
     }
 
+    // The tags cannot be read without the lock.
     #[inline]
     fn guess(&self, _: u64) -> Option<usize> {
         Some(0)
     }
-
-    #[inline(always)]
-    fn decide_at_once(
-        &self,
-        _: Option<usize>,
-        counter: Counter<'_>,
-        ask: Ask,
-    ) -> Result<Answer, MutexGuard<'_, Row>> {
-        let mut slots = self.lock();
-        let found = match ask.verb {
-            Verb::Check => slots.find(counter.id.tag()),
-            Verb::Peek | Verb::Take | Verb::Charge | Verb::Refund | Verb::Reset => None,
-        };
-        let quota = counter.limit.quota();
-        let answer = found.and_then(|at| slots.check(at, quota, ask.cost, ask.now));
-        answer.ok_or(slots)
-    }
 }
 
-impl Slots for MutexGuard<'_, Row> {
+impl Slots for MutexGuard<'_, LogSlots> {
     const LEN: usize = LEN;
 
     #[inline]
@@ -124,7 +87,7 @@ impl Slots for MutexGuard<'_, Row> {
     }
 
     #[inline]
-    fn forget_at(&self, at: usize) -> u64 {
+    fn expires_at(&self, at: usize) -> u64 {
         self.slots[at].log.expires_at_us()
     }
 
@@ -133,56 +96,62 @@ impl Slots for MutexGuard<'_, Row> {
         find::<LEN>(|at| self.slots[at].tag == tag)
     }
 
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
-        self.slots[at].touch();
-        // Entries of forgotten neighbours are given back on the way.
+    #[inline]
+    fn evaluate(
+        &mut self,
+        at: usize,
+        tag: u64,
+        quota: &Quota,
+        operation: Operation,
+    ) -> TimedVerdict {
+        let Operation { verb, cost, now } = operation;
+        self.slots[at].prefetch();
+        // Frees the heap memory of expired neighbours.
         for slot in &mut self.slots {
-            if slot.is_stale(ask.now) && slot.tag != tag {
-                *slot = Slot::default();
+            if slot.is_expired(now) && slot.tag != tag {
+                *slot = LogSlot::default();
             }
         }
         let slot = &mut self.slots[at];
-        let verdict = apply_log(quota, &mut slot.log, ask.verb, ask.cost, ask.now);
-        let forget_at = slot.log.expires_at_us();
-        // No entry, no counter.
-        if forget_at == 0 {
-            *slot = Slot::default();
-        }
-        // If anything was taken, that is the newest entry.
-        let effective_time_us = forget_at.saturating_sub(quota.period_us());
-        Answer {
+        let mut state = State::Log(mem::take(&mut slot.log));
+        let verdict = evaluate(quota, &mut state, verb, cost, now);
+        slot.set(tag, state);
+        // If units were taken, that is the newest entry.
+        let effective_time_us = slot.log.expires_at_us().saturating_sub(quota.period_us());
+        TimedVerdict {
             verdict,
             effective_time_us,
         }
     }
 
     fn claim(&mut self, at: usize, tag: u64, _: &Quota) -> State {
-        let state = self.slots[at].load(tag);
-        self.slots[at] = Slot {
+        let placeholder = LogSlot {
             tag,
-            log: Log::awaited(CLAIMED),
+            log: Log::placeholder(CLAIMED),
         };
-        state
+        let slot = mem::replace(&mut self.slots[at], placeholder);
+        if slot.tag == tag {
+            State::Log(slot.log)
+        } else {
+            State::New
+        }
     }
 
     #[inline]
     fn store(&mut self, at: usize, tag: u64, _: &Quota, state: State) {
-        self.slots[at] = match state {
-            State::Log(log) => Slot { tag, log },
-            _ => Slot::default(),
-        };
+        self.slots[at].set(tag, state);
     }
 
-    fn move_to(&mut self, at: usize, there: &mut Self, to: usize) {
-        there.slots[to] = mem::take(&mut self.slots[at]);
+    fn move_to(&mut self, at: usize, target: &mut Self, to: usize) {
+        target.slots[to] = mem::take(&mut self.slots[at]);
     }
 
-    fn strays_until(&self) -> u64 {
-        self.strays_until
+    fn displaced_until(&self) -> u64 {
+        self.displaced_until
     }
 
-    fn stray(&mut self, until: u64) {
-        self.strays_until = self.strays_until.max(until);
+    fn set_displaced(&mut self, until: u64) {
+        self.displaced_until = self.displaced_until.max(until);
     }
 }
 
@@ -191,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_three_cache_lines() {
+    fn a_bucket_takes_three_cache_lines() {
         assert_eq!(size_of::<LogBucket>(), 192);
     }
 }

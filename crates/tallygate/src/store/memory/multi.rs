@@ -1,66 +1,65 @@
-//! The general way to decide: any number of counters, wherever they are, with everything they
-//! touch under lock. Buckets are locked before stripes, each in order, so that nobody waits in a
-//! circle.
+//! The general path: any number of counters, with all their buckets and budgets locked. Buckets are
+//! locked before stripes, each in ascending order, to avoid deadlocks.
 
 use smallvec::SmallVec;
 use tallygate_core::{Outcome, Retry, State, Verb, Verdict, evaluate, evaluate_all};
 
-use super::overflow::{HeldStripes, Offer};
+use super::overflow::{BudgetState, LockedStripes};
 use super::table::Claim;
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::{Decision, Taken};
 
-/// A counter, and how many units are asked of it.
-pub(super) struct Wanted<'a> {
+/// A counter and the cost of a request.
+pub(super) struct CounterCost<'a> {
     pub(super) counter: Counter<'a>,
     pub(super) cost: u32,
 }
 
-/// Where a counter's state came from and goes back to.
+/// Where a counter's state is stored.
 #[derive(Clone, Copy)]
-enum Place {
-    Flat(Claim),
+enum Location {
+    Packed(Claim),
     Log(Claim),
-    /// A budget shared with others.
-    Shared,
-    /// Nowhere: not even a shared budget is to be had before that time.
+    /// A shared budget.
+    Budget,
+    /// Nowhere: all budgets are in use until this time.
     Full {
         until: u64,
     },
 }
 
-/// A counter with its state in hand.
-struct Held<'a> {
+/// A counter with its state loaded.
+struct LoadedCounter<'a> {
     counter: Counter<'a>,
     cost: u32,
-    place: Place,
+    location: Location,
     state: State,
-    /// What it would start from once forgotten: new, or a budget that it may have taken from.
-    inherited: State,
-    /// Whether it was decided on a shared budget.
-    shares: bool,
+    /// The state it would start from after a reset: new, or a budget that it may have taken from.
+    initial: State,
+    /// Whether it is decided on a shared budget.
+    is_shared: bool,
 }
 
-impl Held<'_> {
-    fn is_own(&self) -> bool {
-        match self.place {
-            Place::Flat(_) | Place::Log(_) => true,
-            Place::Shared | Place::Full { .. } => false,
+impl LoadedCounter<'_> {
+    fn has_slot(&self) -> bool {
+        match self.location {
+            Location::Packed(_) | Location::Log(_) => true,
+            Location::Budget | Location::Full { .. } => false,
         }
     }
 
-    /// Gives back or forgets, unless that would have it start from a budget that others took from
-    /// too: then it changes nothing, and says so.
-    fn give_back(&mut self, verb: Verb, now: u64) -> Verdict {
-        if self.is_own() && self.inherited == State::New {
+    /// Refunds or resets. Changes nothing if the counter uses a shared budget, or would start from
+    /// one afterwards: others took from it too.
+    fn refund(&mut self, verb: Verb, now: u64) -> Verdict {
+        if self.has_slot() && self.initial == State::New {
             return self.evaluate(verb, self.cost, now);
         }
         let mut state = self.state.clone();
         let quota = self.counter.limit.quota();
         let verdict = evaluate(quota, &mut state, verb, self.cost, now);
-        self.shares = !self.is_own() || state == State::New;
-        if self.shares {
+        self.is_shared = !self.has_slot() || state == State::New;
+        if self.is_shared {
             return self.evaluate(Verb::Peek, 0, now);
         }
         self.state = state;
@@ -73,107 +72,112 @@ impl Held<'_> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides over any counters anywhere.
-    pub(super) fn together(&self, wanted: &[Wanted<'_>], verb: Verb, now: u64) -> Decision {
-        let counters = || wanted.iter().map(|wanted| wanted.counter);
+    /// Decides over any number of counters, with everything locked.
+    pub(super) fn decide_locked(
+        &self,
+        limits: &[CounterCost<'_>],
+        verb: Verb,
+        now: u64,
+    ) -> Decision {
+        let counters = || limits.iter().map(|limit| limit.counter);
         let ids = |logs: bool| {
-            let of = move |counter: &Counter<'_>| counter.logs() == logs;
-            counters().filter(of).map(|counter| counter.id)
+            let in_table = move |counter: &Counter<'_>| counter.is_log() == logs;
+            counters().filter(in_table).map(|counter| counter.id)
         };
-        // Only where there are any: asking for a table makes it.
-        let mut flat = ids(false).next().map(|_| self.flat().hold(ids(false)));
-        let mut logs = ids(true).next().map(|_| self.logs().hold(ids(true)));
+        // Only if needed: the first access allocates the table.
+        let mut packed = ids(false).next().map(|_| self.packed().lock(ids(false)));
+        let mut logs = ids(true).next().map(|_| self.logs().lock(ids(true)));
 
-        // Those that are there first: making room for one that is not must not move them.
-        let mut found: SmallVec<[Option<(Place, State)>; 4]> = SmallVec::new();
+        // Existing counters first: freeing a slot for a new one must not move them.
+        let mut found: SmallVec<[Option<(Location, State)>; 4]> = SmallVec::new();
         for counter in counters() {
             let (id, quota) = (counter.id, counter.limit.quota());
-            let (flat, logs) = (flat.as_mut(), logs.as_mut());
-            found.push(if counter.logs() {
+            let (packed, logs) = (packed.as_mut(), logs.as_mut());
+            found.push(if counter.is_log() {
                 let found = logs.and_then(|logs| logs.find(id, quota));
-                found.map(|(claim, state)| (Place::Log(claim), state))
+                found.map(|(claim, state)| (Location::Log(claim), state))
             } else {
-                let found = flat.and_then(|flat| flat.find(id, quota));
-                found.map(|(claim, state)| (Place::Flat(claim), state))
+                let found = packed.and_then(|packed| packed.find(id, quota));
+                found.map(|(claim, state)| (Location::Packed(claim), state))
             });
         }
         for (found, counter) in found.iter_mut().zip(counters()) {
             if found.is_none() {
                 let (id, quota) = (counter.id, counter.limit.quota());
-                let (flat, logs) = (flat.as_mut(), logs.as_mut());
-                let place = if counter.logs() {
-                    let claim = logs.and_then(|logs| logs.place(id, quota, now));
-                    claim.map(Place::Log)
+                let (packed, logs) = (packed.as_mut(), logs.as_mut());
+                let location = if counter.is_log() {
+                    let claim = logs.and_then(|logs| logs.claim_vacant(id, quota, now));
+                    claim.map(Location::Log)
                 } else {
-                    let claim = flat.and_then(|flat| flat.place(id, quota, now));
-                    claim.map(Place::Flat)
+                    let claim = packed.and_then(|packed| packed.claim_vacant(id, quota, now));
+                    claim.map(Location::Packed)
                 };
-                *found = place.map(|place| {
-                    let inherited = self.shared.inherited(id, counter.limit, now);
-                    (place, inherited)
+                *found = location.map(|location| {
+                    let initial = self.overflow.initial_state(id, counter.limit, now);
+                    (location, initial)
                 });
             }
         }
 
-        let gives_back = matches!(verb, Verb::Refund | Verb::Reset);
-        let inherited: SmallVec<[State; 4]> = counters()
+        let refunds = matches!(verb, Verb::Refund | Verb::Reset);
+        let initial: SmallVec<[State; 4]> = counters()
             .map(|counter| {
-                if gives_back {
-                    self.shared.inherited(counter.id, counter.limit, now)
+                if refunds {
+                    self.overflow.initial_state(counter.id, counter.limit, now)
                 } else {
                     State::New
                 }
             })
             .collect();
-        let homeless = found
+        let without_slot = found
             .iter()
             .zip(counters())
             .filter(|(found, _)| found.is_none());
-        let stripes = homeless.map(|(_, counter)| self.shared.stripe(counter.id));
-        let mut budgets = self.shared.hold(stripes.collect());
-        let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
-        for ((found, wanted), inherited) in found.into_iter().zip(wanted).zip(inherited) {
-            let &Wanted { counter, cost } = wanted;
-            let shares = found.is_none();
-            let (place, state) =
-                found.unwrap_or_else(|| match budgets.offer(counter.id, counter.limit, now) {
-                    Offer::State(state) => (Place::Shared, state),
-                    Offer::FullUntil(until) => (Place::Full { until }, State::New),
+        let stripes = without_slot.map(|(_, counter)| self.overflow.stripe(counter.id));
+        let mut budgets = self.overflow.lock(stripes.collect());
+        let mut loaded: SmallVec<[LoadedCounter<'_>; 4]> = SmallVec::new();
+        for ((found, limit), initial) in found.into_iter().zip(limits).zip(initial) {
+            let &CounterCost { counter, cost } = limit;
+            let is_shared = found.is_none();
+            let (location, state) =
+                found.unwrap_or_else(|| match budgets.budget(counter.id, counter.limit, now) {
+                    BudgetState::State(state) => (Location::Budget, state),
+                    BudgetState::FullUntil(until) => (Location::Full { until }, State::New),
                 });
-            held.push(Held {
+            loaded.push(LoadedCounter {
                 counter,
                 cost,
-                place,
+                location,
                 state,
-                inherited,
-                shares,
+                initial,
+                is_shared,
             });
         }
 
-        let moments: SmallVec<[u64; 4]> = held
+        let times: SmallVec<[u64; 4]> = loaded
             .iter()
-            .map(|held| {
-                held.state
-                    .effective_time_us(held.counter.limit.quota(), now)
+            .map(|loaded| {
+                let quota = loaded.counter.limit.quota();
+                loaded.state.effective_time_us(quota, now)
             })
             .collect();
-        let taken = Taken::of(&moments, |i| held[i].counter.id.tag());
-        let decision = decide(&mut held, verb, now);
+        let taken = Taken::of(&times, |i| loaded[i].counter.id.tag());
+        let decision = decide(&mut loaded, verb, now);
 
-        let shared = held.iter().any(|held| held.shares);
-        for (held, verdict) in held.into_iter().zip(decision.verdicts()) {
-            let quota = held.counter.limit.quota();
-            match held.place {
-                Place::Flat(claim) => {
-                    let flat = flat.as_mut().expect("a counter is held where it was found");
-                    flat.store(claim, quota, held.state);
+        let shared = loaded.iter().any(|loaded| loaded.is_shared);
+        for (loaded, verdict) in loaded.into_iter().zip(decision.verdicts()) {
+            let quota = loaded.counter.limit.quota();
+            match loaded.location {
+                Location::Packed(claim) => {
+                    let packed = packed.as_mut().expect("its table is locked");
+                    packed.store(claim, quota, loaded.state);
                 }
-                Place::Log(claim) => {
-                    let logs = logs.as_mut().expect("a log is held where it was found");
-                    logs.store(claim, quota, held.state);
+                Location::Log(claim) => {
+                    let logs = logs.as_mut().expect("its table is locked");
+                    logs.store(claim, quota, loaded.state);
                 }
-                Place::Shared => take_from_budget(&mut budgets, held.counter, verdict, now),
-                Place::Full { .. } => {}
+                Location::Budget => charge_budget(&mut budgets, loaded.counter, verdict, now),
+                Location::Full { .. } => {}
             }
         }
         if shared {
@@ -184,39 +188,40 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Decides over states, wherever they are from.
-fn decide(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decision {
-    let full = |held: &Held<'_>| held.cost > 0 && matches!(held.place, Place::Full { .. });
+fn decide(loaded: &mut [LoadedCounter<'_>], verb: Verb, now: u64) -> tallygate_core::Decision {
+    let full = |loaded: &LoadedCounter<'_>| {
+        loaded.cost > 0 && matches!(loaded.location, Location::Full { .. })
+    };
     match verb {
         Verb::Refund | Verb::Reset => {
-            let each = held.iter_mut().map(|held| held.give_back(verb, now));
+            let each = loaded.iter_mut().map(|loaded| loaded.refund(verb, now));
             return tallygate_core::Decision::from_verdicts(each.collect());
         }
-        Verb::Check | Verb::Peek | Verb::Take if held.iter().any(full) => {
-            return refuse(held, verb, now);
+        Verb::Check | Verb::Peek | Verb::Take if loaded.iter().any(full) => {
+            return refuse(loaded, verb, now);
         }
         Verb::Check | Verb::Peek | Verb::Take | Verb::Charge => {}
     }
-    let mut limits: SmallVec<[_; 4]> = held
+    let mut limits: SmallVec<[_; 4]> = loaded
         .iter_mut()
-        .map(|held| (held.counter.limit.quota(), &mut held.state, held.cost))
+        .map(|loaded| (loaded.counter.limit.quota(), &mut loaded.state, loaded.cost))
         .collect();
     evaluate_all(&mut limits, verb, now)
 }
 
-/// Refuses because some counter cannot be had at all for now.
-fn refuse(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decision {
-    let each = held.iter_mut().map(|held| {
-        let wanted = match verb {
-            Verb::Take => held.cost.min(1),
-            Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => held.cost,
+/// Refuses because a counter has neither a slot nor a budget.
+fn refuse(loaded: &mut [LoadedCounter<'_>], verb: Verb, now: u64) -> tallygate_core::Decision {
+    let each = loaded.iter_mut().map(|loaded| {
+        let required = match verb {
+            Verb::Take => loaded.cost.min(1),
+            Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => loaded.cost,
         };
-        let mut verdict = held.evaluate(Verb::Peek, wanted, now);
-        if let Place::Full { until } = held.place {
+        let mut verdict = loaded.evaluate(Verb::Peek, required, now);
+        if let Location::Full { until } = loaded.location {
             let wait = until.saturating_sub(now);
             verdict.remaining = 0;
             verdict.reset_after_us = wait;
-            if wanted > 0 && verdict.allowed() {
+            if required > 0 && verdict.allowed() {
                 verdict.outcome = Outcome::Refused {
                     retry: Retry::after_us(wait),
                 };
@@ -227,10 +232,10 @@ fn refuse(held: &mut [Held<'_>], verb: Verb, now: u64) -> tallygate_core::Decisi
     tallygate_core::Decision::from_verdicts(each.collect())
 }
 
-/// Takes from a shared budget what a limit granted.
-// From the budget as it is now, not as it was read: two limits of one request may share it.
-fn take_from_budget(
-    budgets: &mut HeldStripes<'_>,
+/// Charges a shared budget with what a limit granted.
+// Loads the budget again: two limits of one request may share it.
+fn charge_budget(
+    budgets: &mut LockedStripes<'_>,
     counter: Counter<'_>,
     verdict: &Verdict,
     now: u64,
@@ -239,9 +244,9 @@ fn take_from_budget(
     if granted == 0 {
         return;
     }
-    let mut state = match budgets.offer(counter.id, counter.limit, now) {
-        Offer::State(state) => state,
-        Offer::FullUntil(_) => State::New,
+    let mut state = match budgets.budget(counter.id, counter.limit, now) {
+        BudgetState::State(state) => state,
+        BudgetState::FullUntil(_) => State::New,
     };
     let charged = evaluate(
         counter.limit.quota(),
@@ -250,6 +255,6 @@ fn take_from_budget(
         granted,
         now,
     );
-    let forget_at = now.saturating_add(charged.reset_after_us);
-    budgets.store(counter.id, counter.limit, state, forget_at, now);
+    let expires_at = now.saturating_add(charged.reset_after_us);
+    budgets.store(counter.id, counter.limit, state, expires_at, now);
 }

@@ -1,5 +1,5 @@
-//! Budgets for those who found no room of their own. Limits of equal quota share one: what all
-//! of them take together stays within what each may take alone, so nobody is above their limit.
+//! Overflow budgets for counters that find no slot. Limits of equal quota share one: together they
+//! take at most what each may take alone, so no counter exceeds its limit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,14 +10,13 @@ use tallygate_core::{Quota, State};
 use super::table::Id;
 use crate::limit::Limit;
 
-/// Counters a stripe serves; more stripes are fairer and take more memory.
-const COUNTERS_A_STRIPE: usize = 256;
-const STRIPES: std::ops::RangeInclusive<usize> = 16..=4_096;
-/// Quotas with a live budget in one stripe. Beyond that there is no way to count, so that nothing
-/// is admitted until one of them is forgotten.
-const BUDGETS_A_STRIPE: usize = 32;
+/// Counters per stripe; more stripes are fairer and take more memory.
+const COUNTERS_PER_STRIPE: usize = 256;
+const STRIPE_COUNTS: std::ops::RangeInclusive<usize> = 16..=4_096;
+/// Live budgets per stripe. When all are in use, further quotas are refused until one expires.
+const MAX_BUDGETS_PER_STRIPE: usize = 32;
 
-pub(super) struct Shared {
+pub(super) struct Overflow {
     stripes: Box<[Mutex<Stripe>]>,
     /// No budget is live from this time on.
     live_until: AtomicU64,
@@ -33,33 +32,32 @@ struct Budget {
     fingerprint: u64,
     quota: Quota,
     state: State,
-    forget_at: u64,
+    expires_at: u64,
 }
 
-/// What a stripe can offer a limit.
-pub(super) enum Offer {
-    /// This state.
+/// The budget of a limit.
+pub(super) enum BudgetState {
     State(State),
-    /// Nothing before this time.
+    /// The stripe is full until this time.
     FullUntil(u64),
 }
 
-impl Shared {
+impl Overflow {
     pub(super) fn new(capacity: usize) -> Self {
-        let stripes = (capacity / COUNTERS_A_STRIPE).clamp(*STRIPES.start(), *STRIPES.end());
-        Shared {
+        let stripes =
+            (capacity / COUNTERS_PER_STRIPE).clamp(*STRIPE_COUNTS.start(), *STRIPE_COUNTS.end());
+        Overflow {
             stripes: (0..stripes).map(|_| Mutex::default()).collect(),
             live_until: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
         }
     }
 
-    /// How many decisions were made on a shared budget.
     pub(super) fn decisions(&self) -> u64 {
         self.decisions.load(Relaxed)
     }
 
-    /// Whether anybody shares, or did so lately enough to matter.
+    /// Whether any budget is live.
     #[inline]
     pub(super) fn any_live(&self, now: u64) -> bool {
         self.live_until.load(Relaxed) > now
@@ -67,84 +65,84 @@ impl Shared {
 
     #[inline]
     pub(super) fn stripe(&self, id: Id) -> usize {
-        // A counter always shares with the same others: its tag decides, of which the last bit says
-        // nothing.
+        // By tag, so that a counter always uses the same budget. The lowest bit of a tag is constant.
         ((id.tag() >> 1) % self.stripes.len() as u64) as usize
     }
 
-    /// The state a counter starts from when it gets room of its own: what it may have taken while
-    /// it shared is in that budget.
+    /// The state that a counter starts from in its own slot: that of the budget, which contains what
+    /// the counter took without a slot.
     #[inline]
-    pub(super) fn inherited(&self, id: Id, limit: &Limit, now: u64) -> State {
+    pub(super) fn initial_state(&self, id: Id, limit: &Limit, now: u64) -> State {
         if !self.any_live(now) {
             return State::New;
         }
         let stripe = self.stripes[self.stripe(id)].lock();
         match stripe.find(limit) {
-            Some(budget) if budget.forget_at > now => budget.state.clone(),
+            Some(budget) if budget.expires_at > now => budget.state.clone(),
             Some(_) | None => State::New,
         }
     }
 
-    /// Locks stripes, in the order that all callers follow.
-    pub(super) fn hold(&self, mut stripes: SmallVec<[usize; 2]>) -> HeldStripes<'_> {
+    /// Locks stripes, in ascending order to avoid deadlocks.
+    pub(super) fn lock(&self, mut stripes: SmallVec<[usize; 2]>) -> LockedStripes<'_> {
         if !stripes.is_empty() {
             self.decisions.fetch_add(1, Relaxed);
         }
         stripes.sort_unstable();
         stripes.dedup();
         let lock = |at: usize| (at, self.stripes[at].lock());
-        HeldStripes {
-            shared: self,
+        LockedStripes {
+            overflow: self,
             stripes: stripes.into_iter().map(lock).collect(),
         }
     }
 }
 
-/// Stripes under lock.
-pub(super) struct HeldStripes<'s> {
-    shared: &'s Shared,
+/// Locked stripes.
+pub(super) struct LockedStripes<'s> {
+    overflow: &'s Overflow,
     stripes: SmallVec<[(usize, MutexGuard<'s, Stripe>); 2]>,
 }
 
-impl HeldStripes<'_> {
+impl LockedStripes<'_> {
     fn stripe(&mut self, id: Id) -> &mut Stripe {
-        let at = self.shared.stripe(id);
-        let held = self.stripes.iter_mut().find(|(stripe, _)| *stripe == at);
-        &mut held.expect("the stripe of every sharing limit is held").1
+        let at = self.overflow.stripe(id);
+        let locked = self.stripes.iter_mut().find(|(stripe, _)| *stripe == at);
+        &mut locked
+            .expect("the stripe of every limit without a slot is locked")
+            .1
     }
 
-    /// The budget of a limit.
-    pub(super) fn offer(&mut self, id: Id, limit: &Limit, now: u64) -> Offer {
+    pub(super) fn budget(&mut self, id: Id, limit: &Limit, now: u64) -> BudgetState {
         let stripe = self.stripe(id);
         if let Some(budget) = stripe.find(limit) {
-            return Offer::State(budget.state.clone());
+            return BudgetState::State(budget.state.clone());
         }
-        let soonest = stripe.budgets.iter().map(|budget| budget.forget_at).min();
-        match soonest {
-            Some(soonest) if stripe.budgets.len() >= BUDGETS_A_STRIPE && soonest > now => {
-                Offer::FullUntil(soonest)
+        let first_expiry = stripe.budgets.iter().map(|budget| budget.expires_at).min();
+        match first_expiry {
+            Some(expiry) if stripe.budgets.len() >= MAX_BUDGETS_PER_STRIPE && expiry > now => {
+                BudgetState::FullUntil(expiry)
             }
-            Some(_) | None => Offer::State(State::New),
+            Some(_) | None => BudgetState::State(State::New),
         }
     }
 
-    /// Writes a budget down.
-    pub(super) fn store(&mut self, id: Id, limit: &Limit, state: State, forget_at: u64, now: u64) {
-        self.shared.live_until.fetch_max(forget_at, Relaxed);
+    /// Stores a budget.
+    pub(super) fn store(&mut self, id: Id, limit: &Limit, state: State, expires_at: u64, now: u64) {
+        self.overflow.live_until.fetch_max(expires_at, Relaxed);
         let stripe = self.stripe(id);
         let budget = Budget {
             fingerprint: limit.fingerprint(),
             quota: *limit.quota(),
             state,
-            forget_at,
+            expires_at,
         };
-        let same = |other: &Budget| other.is_of(limit);
-        let place = stripe.budgets.iter().position(same).or_else(|| {
-            let stale = |other: &Budget| other.forget_at <= now;
-            stripe.budgets.iter().position(stale)
+        let same = |other: &Budget| other.is_for(limit);
+        let slot = stripe.budgets.iter().position(same).or_else(|| {
+            let expired = |other: &Budget| other.expires_at <= now;
+            stripe.budgets.iter().position(expired)
         });
-        match place {
+        match slot {
             Some(at) => stripe.budgets[at] = budget,
             None => stripe.budgets.push(budget),
         }
@@ -153,12 +151,12 @@ impl HeldStripes<'_> {
 
 impl Stripe {
     fn find(&self, limit: &Limit) -> Option<&Budget> {
-        self.budgets.iter().find(|budget| budget.is_of(limit))
+        self.budgets.iter().find(|budget| budget.is_for(limit))
     }
 }
 
 impl Budget {
-    fn is_of(&self, limit: &Limit) -> bool {
+    fn is_for(&self, limit: &Limit) -> bool {
         self.fingerprint == limit.fingerprint() && self.quota == *limit.quota()
     }
 }
@@ -168,11 +166,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stripe_has_its_counters() {
-        let shared = Shared::new(0);
-        let mut used = vec![false; shared.stripes.len()];
+    fn every_stripe_is_used() {
+        let overflow = Overflow::new(0);
+        let mut used = vec![false; overflow.stripes.len()];
         for hash in 0..1_000 {
-            used[shared.stripe(Id::new(hash))] = true;
+            used[overflow.stripe(Id::new(hash))] = true;
         }
         assert!(used.iter().all(|&used| used), "{used:?}");
     }

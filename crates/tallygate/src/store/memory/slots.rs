@@ -1,127 +1,96 @@
-//! Counters of fixed size: four of them, their lock and their bookkeeping in two cache lines.
+//! Buckets of packed counters: four slots, their lock and their bookkeeping in two cache lines.
 //!
-//! A counter takes 29 bytes: 64 bits of tag, 54 of time, 53 and 60 of state, fitted together, and one
-//! bit that tells at a glance whether half of those 60 are nothing. All of it is atomic, so that
-//! whoever does not hold the lock may touch it to bring it near; what they read means nothing.
+//! A counter takes 29 bytes: 64 bits of tag, 54 of expiry, 53 and 60 of state, packed together. All
+//! fields are atomic, so that they may be read without the lock; such a read is only a guess.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::thread::yield_now;
 
-use tallygate_core::{
-    Change, Packed, Quota, State, Whole, WholeBucket, apply_whole, evaluate_packed,
-};
+use tallygate_core::{Change, Packed, Quota, State, evaluate_packed};
 
 use super::bucket::{Bucket, CLAIMED, Slots, find};
 use super::prefetch::prefetch;
-use super::{Answer, Ask, Counter};
+use super::{Operation, TimedVerdict};
 
-/// How often to look for a lock to be free before letting another thread run: a decision under
-/// lock takes some 20 ns, unless its thread was put to sleep.
-const SPINS: usize = 100;
+/// Spins before yielding to another thread. A decision under lock takes about 20 ns, unless its
+/// thread is descheduled.
+const MAX_SPINS: usize = 100;
 
 const LEN: usize = 4;
 
-/// That `b` has more than its low 30 bits.
-const MORE: u32 = 1 << 30;
-
-// The first line tells whose the counters are, the second one holds what changes with them.
+// The first cache line identifies the counters, the second holds what changes with every decision.
 #[derive(Default)]
 #[repr(C, align(128))]
-pub(super) struct FlatBucket {
+pub(super) struct PackedBucket {
     locked: AtomicBool,
-    /// 8 bits of `b`.
-    middles: [AtomicU8; LEN],
-    strays_until: AtomicU64,
+    /// Bits 32 to 40 of `b`.
+    b_middle: [AtomicU8; LEN],
+    displaced_until: AtomicU64,
     tags: [AtomicU64; LEN],
-    /// The low 30 bits of `b`, whether there are [more](MORE), and the topmost one.
-    lows: [AtomicU32; LEN],
-    /// When to forget, and 10 bits of `b`.
-    times: [AtomicU64; LEN],
-    /// `a`, and 11 bits of `b`.
-    firsts: [AtomicU64; LEN],
+    /// The low 32 bits of `b`.
+    b_low: [AtomicU32; LEN],
+    /// The expiry, and bits 40 to 50 of `b`.
+    expiry_b: [AtomicU64; LEN],
+    /// `a`, and bits 50 to 61 of `b`.
+    a_b: [AtomicU64; LEN],
 }
 
-impl Bucket for FlatBucket {
-    type Slots<'a> = Flat<'a>;
+impl Bucket for PackedBucket {
+    type Slots<'a> = LockedSlots<'a>;
 
     #[inline]
-    fn lock(&self) -> Flat<'_> {
+    fn lock(&self) -> LockedSlots<'_> {
         match self.try_lock() {
-            Some(flat) => flat,
+            Some(slots) => slots,
             None => self.wait(),
         }
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<Flat<'_>> {
-        let locked = self.locked.swap(true, Ordering::Acquire);
-        // Not `then_some`: a guard made in vain would unlock what somebody else has locked.
-        (!locked).then(|| Flat { bucket: self })
+    fn try_lock(&self) -> Option<LockedSlots<'_>> {
+        let locked = self.locked.swap(true, Acquire);
+        // Not `then_some`: a guard that is built and dropped would unlock the bucket.
+        (!locked).then(|| LockedSlots { bucket: self })
     }
 
     #[inline]
-    fn touch(&self) {
-        // A look at each line.
+    fn prefetch(&self) {
         prefetch(self, |bucket| {
-            bucket.strays_until.load(ORDER) ^ bucket.times[0].load(ORDER)
+            bucket.displaced_until.load(Relaxed) ^ bucket.expiry_b[0].load(Relaxed)
         });
     }
 
-    // A processor has room for a dozen lines on their way, and brings the next one half way by
-    // itself.
+    // One line only: a processor tracks about a dozen outstanding lines, and fetches the adjacent
+    // line by itself.
     #[inline]
-    fn touch_tags(&self) {
-        prefetch(&self.tags, |tags| tags[0].load(ORDER));
+    fn prefetch_tags(&self) {
+        prefetch(&self.tags, |tags| tags[0].load(Relaxed));
     }
 
     #[inline]
     fn guess(&self, tag: u64) -> Option<usize> {
-        prefetch(&self.times, |times| times[0].load(ORDER));
+        prefetch(&self.expiry_b, |expiry_b| expiry_b[0].load(Relaxed));
         self.find(tag)
-    }
-
-    #[inline(always)]
-    fn decide_at_once(
-        &self,
-        guess: Option<usize>,
-        counter: Counter<'_>,
-        ask: Ask,
-    ) -> Result<Answer, Flat<'_>> {
-        let tag = counter.id.tag();
-        let Some(quota) = counter.limit.quota().whole() else {
-            return Err(self.lock());
-        };
-        let mut slots = self.lock();
-        let found = match guess {
-            Some(guess) => slots.find_at(guess, tag),
-            None => slots.find(tag),
-        };
-        let answer = found.and_then(|at| slots.decide_whole(at, quota, ask));
-        answer.ok_or(slots)
     }
 }
 
-impl FlatBucket {
+impl PackedBucket {
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        find::<LEN>(|at| self.holds(at, tag))
-    }
-
-    #[inline]
-    fn holds(&self, at: usize, tag: u64) -> bool {
-        self.tags[at].load(ORDER) == tag
+        find::<LEN>(|at| self.tags[at].load(Relaxed) == tag)
     }
 
     #[cold]
-    fn wait(&self) -> Flat<'_> {
+    fn wait(&self) -> LockedSlots<'_> {
         loop {
-            for _ in 0..SPINS {
+            for _ in 0..MAX_SPINS {
                 spin_loop();
-                if !self.locked.load(Ordering::Relaxed)
-                    && let Some(flat) = self.try_lock()
+                if !self.locked.load(Relaxed)
+                    && let Some(slots) = self.try_lock()
                 {
-                    return flat;
+                    return slots;
                 }
             }
             yield_now();
@@ -129,117 +98,76 @@ impl FlatBucket {
     }
 }
 
-/// A bucket under lock, until dropped.
-pub(super) struct Flat<'a> {
-    bucket: &'a FlatBucket,
+/// A locked bucket. Unlocked when dropped.
+// Accesses are `Relaxed`: the lock orders them.
+pub(super) struct LockedSlots<'a> {
+    bucket: &'a PackedBucket,
 }
 
-impl Drop for Flat<'_> {
+impl Drop for LockedSlots<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.bucket.locked.store(false, Ordering::Release);
+        self.bucket.locked.store(false, Release);
     }
 }
 
-// The lock orders what it guards, so that each access needs no order of its own.
-const ORDER: Ordering = Ordering::Relaxed;
-
-impl Flat<'_> {
-    /// Finds a counter that was guessed to be there.
-    #[inline]
-    pub(super) fn find_at(&self, guess: usize, tag: u64) -> Option<usize> {
-        let at = guess % LEN;
-        if self.bucket.holds(at, tag) {
-            Some(at)
-        } else {
-            self.find(tag)
-        }
-    }
-
+impl LockedSlots<'_> {
     #[inline(always)]
     fn packed(&self, at: usize) -> Packed {
         let at = at % LEN;
-        let low = self.bucket.lows[at].load(ORDER);
-        let middle = u64::from(self.bucket.middles[at].load(ORDER));
-        let time = self.bucket.times[at].load(ORDER);
-        let first = self.bucket.firsts[at].load(ORDER);
-        let high =
-            middle | (time & 0x3ff) << 8 | (first & 0x7ff) << 18 | u64::from(low >> 31) << 29;
+        let b_low = u64::from(self.bucket.b_low[at].load(Relaxed));
+        let b_middle = u64::from(self.bucket.b_middle[at].load(Relaxed));
+        let expiry_b = self.bucket.expiry_b[at].load(Relaxed);
+        let a_b = self.bucket.a_b[at].load(Relaxed);
         Packed {
-            expires_at_us: time >> 10,
-            a: first >> 11,
-            b: u64::from(low % MORE) | high << 30,
+            expires_at_us: expiry_b >> 10,
+            a: a_b >> 11,
+            b: b_low | b_middle << 32 | (expiry_b & 0x3ff) << 40 | (a_b & 0x7ff) << 50,
         }
     }
 
     #[inline(always)]
     fn set(&mut self, at: usize, tag: u64, packed: Packed) {
         let at = at % LEN;
-        self.bucket.tags[at].store(tag, ORDER);
-        let high = packed.b >> 30;
-        let more = if high == 0 { 0 } else { MORE };
-        let low = (packed.b as u32 % MORE) | more | (high >> 29 << 31) as u32;
-        self.bucket.lows[at].store(low, ORDER);
-        self.bucket.middles[at].store(high as u8, ORDER);
-        self.set_rest(at, packed);
+        self.bucket.tags[at].store(tag, Relaxed);
+        self.set_state(at, packed);
     }
 
-    /// Sets a counter that has the tag and the `b` it had before.
     #[inline(always)]
-    fn set_rest(&mut self, at: usize, packed: Packed) {
+    fn set_state(&mut self, at: usize, packed: Packed) {
         let at = at % LEN;
-        let high = packed.b >> 30;
-        let time = packed.expires_at_us << 10 | (high >> 8 & 0x3ff);
-        let first = packed.a << 11 | (high >> 18 & 0x7ff);
-        self.bucket.times[at].store(time, ORDER);
-        self.bucket.firsts[at].store(first, ORDER);
+        self.bucket.b_low[at].store(packed.b as u32, Relaxed);
+        self.bucket.b_middle[at].store((packed.b >> 32) as u8, Relaxed);
+        self.set_state_but_low_b(at, packed);
     }
 
-    /// Decides on a counter that is there if it is a whole bucket, as nearly all are.
-    // While memory is waited for, a processor goes on with what comes next for some 350
-    // instructions, or half as many when another thread has the rest of its core. What is asked
-    // for next is on its way in time if this is short.
+    /// Stores a state whose `b` is unchanged: writes the second cache line only.
     #[inline(always)]
-    pub(super) fn decide_whole(&mut self, at: usize, quota: Whole<'_>, ask: Ask) -> Option<Answer> {
+    fn set_state_but_low_b(&mut self, at: usize, packed: Packed) {
         let at = at % LEN;
-        if self.bucket.lows[at].load(ORDER) != quota.quota().limit() {
-            return None;
-        }
-        let bucket = WholeBucket {
-            changed_us: self.bucket.firsts[at].load(ORDER) >> 11,
-            drained_us: self.bucket.times[at].load(ORDER) >> 10,
-        };
-        let (verdict, change) = apply_whole(quota, bucket, ask.verb, ask.cost, ask.now)?;
-        match change {
-            Change::Nothing => {}
-            Change::Keep(next) => {
-                self.bucket.times[at].store(next.drained_us << 10, ORDER);
-                self.bucket.firsts[at].store(next.changed_us << 11, ORDER);
-            }
-            Change::Forget => self.vacate(at),
-        }
-        Some(Answer {
-            verdict,
-            effective_time_us: ask.now,
-        })
+        let expiry_b = packed.expires_at_us << 10 | (packed.b >> 40 & 0x3ff);
+        let a_b = packed.a << 11 | packed.b >> 50;
+        self.bucket.expiry_b[at].store(expiry_b, Relaxed);
+        self.bucket.a_b[at].store(a_b, Relaxed);
     }
 
+    #[inline(never)]
     fn vacate(&mut self, at: usize) {
         self.set(at, 0, Packed::default());
     }
 }
 
-impl Slots for Flat<'_> {
+impl Slots for LockedSlots<'_> {
     const LEN: usize = LEN;
 
     #[inline]
     fn tag(&self, at: usize) -> u64 {
-        self.bucket.tags[at].load(ORDER)
+        self.bucket.tags[at % LEN].load(Relaxed)
     }
 
     #[inline]
-    fn forget_at(&self, at: usize) -> u64 {
-        self.bucket.times[at].load(ORDER) >> 10
+    fn expires_at(&self, at: usize) -> u64 {
+        self.bucket.expiry_b[at].load(Relaxed) >> 10
     }
 
     #[inline]
@@ -248,19 +176,20 @@ impl Slots for Flat<'_> {
     }
 
     #[inline(always)]
-    fn decide(&mut self, at: usize, tag: u64, quota: &Quota, ask: Ask) -> Answer {
+    fn evaluate(&mut self, at: usize, _: u64, quota: &Quota, operation: Operation) -> TimedVerdict {
+        let Operation { verb, cost, now } = operation;
         let packed = self.packed(at);
-        let decided = evaluate_packed(quota, packed, ask.verb, ask.cost, ask.now);
-        let decided = decided.expect("logs have buckets of their own");
-        match decided.change {
-            Change::Nothing => {}
-            Change::Keep(next) if next.b == packed.b => self.set_rest(at, next),
-            Change::Keep(next) => self.set(at, tag, next),
-            Change::Forget => self.vacate(at),
+        let evaluation = evaluate_packed(quota, packed, verb, cost, now);
+        let evaluation = evaluation.expect("logs have their own table");
+        match evaluation.change {
+            Change::None => {}
+            Change::Write(next) if next.b == packed.b => self.set_state_but_low_b(at, next),
+            Change::Write(next) => self.set_state(at, next),
+            Change::Delete => self.vacate(at),
         }
-        Answer {
-            verdict: decided.verdict,
-            effective_time_us: decided.effective_time_us,
+        TimedVerdict {
+            verdict: evaluation.verdict,
+            effective_time_us: evaluation.effective_time_us,
         }
     }
 
@@ -285,19 +214,19 @@ impl Slots for Flat<'_> {
         }
     }
 
-    fn move_to(&mut self, at: usize, there: &mut Self, to: usize) {
-        there.set(to, self.tag(at), self.packed(at));
+    fn move_to(&mut self, at: usize, target: &mut Self, to: usize) {
+        target.set(to, self.tag(at), self.packed(at));
         self.vacate(at);
     }
 
     #[inline]
-    fn strays_until(&self) -> u64 {
-        self.bucket.strays_until.load(ORDER)
+    fn displaced_until(&self) -> u64 {
+        self.bucket.displaced_until.load(Relaxed)
     }
 
-    fn stray(&mut self, until: u64) {
-        let until = until.max(self.strays_until());
-        self.bucket.strays_until.store(until, ORDER);
+    fn set_displaced(&mut self, until: u64) {
+        let until = until.max(self.displaced_until());
+        self.bucket.displaced_until.store(until, Relaxed);
     }
 }
 
@@ -306,37 +235,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_two_cache_lines() {
-        assert_eq!(size_of::<FlatBucket>(), 128);
+    fn a_bucket_takes_two_cache_lines() {
+        assert_eq!(size_of::<PackedBucket>(), 128);
     }
 
     #[test]
-    fn every_bit_of_a_packed_state_comes_back() {
-        let bucket = FlatBucket::default();
+    fn a_slot_stores_every_bit_of_a_packed_state() {
+        let bucket = PackedBucket::default();
         let mut slots = bucket.lock();
         for bit in 0..54 {
-            let packed = Packed {
-                expires_at_us: 1 << bit,
-                a: 1 << (bit % 53),
-                b: 1 << (bit + 6),
-            };
-            slots.set(3, 1 << (bit + 3), packed);
-            assert_eq!(slots.packed(3), packed);
-            assert_eq!(slots.tag(3), 1 << (bit + 3));
-            assert_eq!(slots.forget_at(3), 1 << bit);
+            for b_bit in [bit, bit + 6] {
+                let packed = Packed {
+                    expires_at_us: 1 << bit,
+                    a: 1 << (bit % 53),
+                    b: 1 << b_bit,
+                };
+                slots.set(3, 1 << (bit + 3), packed);
+                assert_eq!(slots.packed(3), packed);
+                assert_eq!(slots.tag(3), 1 << (bit + 3));
+                assert_eq!(slots.expires_at(3), 1 << bit);
+            }
         }
     }
 
     #[test]
-    fn a_lock_is_held_by_one_at_a_time() {
-        let bucket = FlatBucket::default();
-        let held = bucket.lock();
+    fn a_lock_has_one_owner_at_a_time() {
+        let bucket = PackedBucket::default();
+        let slots = bucket.lock();
         assert!(bucket.try_lock().is_none());
         assert!(
             bucket.try_lock().is_none(),
             "failing to lock must not unlock"
         );
-        drop(held);
+        drop(slots);
         assert!(bucket.try_lock().is_some());
     }
 }

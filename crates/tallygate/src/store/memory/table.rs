@@ -1,10 +1,9 @@
-//! A hash table of counters that never grows, never sweeps and never pauses. Knows where counters
-//! belong and how long they live; knows nothing of keys or verbs.
+//! A fixed-size cuckoo hash table of counters, without sweeps or pauses.
 //!
-//! A counter lives in one of two buckets, its home or its other one; a bucket has its own lock,
-//! and a decision about a counter at home touches that bucket alone. A slot whose counter may be
-//! forgotten is overwritten in place. When both buckets are full of live counters, one of them
-//! moves over to its own other bucket.
+//! A counter is in one of two buckets: its home or its alternate. Each bucket has its own lock, and
+//! a decision about a counter at home locks that bucket alone. The slot of an expired counter is
+//! overwritten in place. When both buckets are full of live counters, one of those moves to its own
+//! alternate bucket.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,28 +11,27 @@ use smallvec::SmallVec;
 use tallygate_core::{Quota, State};
 
 use super::bucket::{Bucket, Slots};
-use super::overflow::Shared;
-use super::prefetch::large_pages;
-use super::{Answer, Ask, Counter};
+use super::overflow::Overflow;
+use super::prefetch::request_huge_pages;
+use super::{Counter, Operation, TimedVerdict};
 
-/// Of 100 slots, how many hold the capacity: the rest are what makes two buckets enough.
-const FULL_PERCENT: usize = 82;
-/// Small tables have some more: luck varies more there, and a request with many limits holds so
-/// many of their buckets that nothing could move.
+/// The load factor at capacity. Higher loads would need more than two buckets per counter.
+const MAX_LOAD_PERCENT: usize = 82;
+/// Extra slots for small tables, where the load varies more between buckets, and where a request
+/// with many limits locks so many buckets that no counter could move.
 const SPARE_SLOTS: usize = 256;
-/// How many counters may move to make room for one.
-const MOST_MOVES: usize = 3;
-/// After a thorough search for room found none, only a short one is made for this long, or until
-/// one of those in the way may be forgotten.
-const CROWDED_US: u64 = 1_000;
+/// The maximum number of counters that move to free a slot.
+const MAX_MOVES: usize = 3;
+/// After a full search for a slot failed, searches are limited to one move for this long, or until
+/// one of the counters in the way expires.
+const CROWDED_INTERVAL_US: u64 = 1_000;
 
-/// Which counter: a hash that says where it belongs and how it is told apart there.
-// One number, so that it stays in a register from call to call.
+/// The hash of a counter: determines its buckets and is its tag there.
 #[derive(Clone, Copy)]
 pub(super) struct Id(u64);
 
 impl Id {
-    /// No counter has a tag of 0, which is what a vacant slot has.
+    /// Sets the lowest bit: the tag 0 means vacant.
     #[inline]
     pub(super) fn new(hash: u64) -> Self {
         Id(hash | 1)
@@ -48,25 +46,25 @@ impl Id {
 pub(super) struct Table<B> {
     buckets: Box<[B]>,
     crowded_until: AtomicU64,
-    /// Whether any counter has ever been put elsewhere than at home.
-    strayed: AtomicBool,
+    /// Whether any counter was ever put in its alternate bucket.
+    any_displaced: AtomicBool,
 }
 
 impl<B: Bucket> Table<B> {
     /// Makes a table that holds `capacity` live counters.
     pub(super) fn new(capacity: usize) -> Self {
-        let slots = (capacity / FULL_PERCENT)
+        let slots = (capacity / MAX_LOAD_PERCENT)
             .saturating_mul(100)
-            .saturating_add(capacity % FULL_PERCENT * 100 / FULL_PERCENT)
+            .saturating_add(capacity % MAX_LOAD_PERCENT * 100 / MAX_LOAD_PERCENT)
             .saturating_add(SPARE_SLOTS);
         let count = slots.div_ceil(B::Slots::LEN);
         let mut buckets = Vec::with_capacity(count);
-        large_pages(buckets.spare_capacity_mut());
+        request_huge_pages(buckets.spare_capacity_mut());
         buckets.resize_with(count, B::default);
         Table {
             buckets: buckets.into(),
             crowded_until: AtomicU64::new(0),
-            strayed: AtomicBool::new(false),
+            any_displaced: AtomicBool::new(false),
         }
     }
 
@@ -75,57 +73,54 @@ impl<B: Bucket> Table<B> {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
 
-    /// Where a counter should be.
+    /// The first bucket to look in.
     #[inline]
     pub(super) fn home(&self, id: Id) -> &B {
-        &self.buckets[self.home_number(id)]
+        &self.buckets[self.home_index(id)]
     }
 
-    /// Starts to bring the buckets near where a counter may be; gives the one where it should be.
+    /// Prefetches the buckets that a counter may be in. Returns its home.
     #[inline]
-    pub(super) fn touch(&self, id: Id) -> &B {
+    pub(super) fn prefetch(&self, id: Id) -> &B {
         let home = self.home(id);
-        home.touch();
-        // With room for all, nobody is ever elsewhere.
-        if self.strayed.load(Relaxed) {
-            self.other(id).touch();
+        home.prefetch();
+        if self.any_displaced.load(Relaxed) {
+            self.alternate(id).prefetch();
         }
         home
     }
 
-    /// Where else it may be.
     #[inline]
-    fn other(&self, id: Id) -> &B {
-        &self.buckets[self.other_number(self.home_number(id), id.tag())]
+    fn alternate(&self, id: Id) -> &B {
+        &self.buckets[self.alternate_index(self.home_index(id), id.tag())]
     }
 
-    /// Notes at a counter's home that it is elsewhere until then.
-    fn stray(&self, home: &mut B::Slots<'_>, until: u64) {
-        // Written once: whoever reads it would wait for its memory otherwise.
-        if !self.strayed.load(Relaxed) {
-            self.strayed.store(true, Relaxed);
+    /// Records at a counter's home that it is in its alternate bucket until it expires.
+    fn set_displaced(&self, home: &mut B::Slots<'_>, until: u64) {
+        // Written once, so that the cache line stays shared.
+        if !self.any_displaced.load(Relaxed) {
+            self.any_displaced.store(true, Relaxed);
         }
-        home.stray(until);
+        home.set_displaced(until);
     }
 
-    /// Guesses where at home a counter is, which should be near by now. Starts to bring its other
-    /// bucket near if it is not.
+    /// Guesses the slot of a counter at home. Prefetches its alternate bucket if it is not there.
     #[inline]
     pub(super) fn guess(&self, home: &B, id: Id) -> usize {
         home.guess(id.tag()).unwrap_or_else(|| {
-            self.other(id).touch();
+            self.alternate(id).prefetch();
             0
         })
     }
 
     #[inline]
-    fn home_number(&self, id: Id) -> usize {
+    fn home_index(&self, id: Id) -> usize {
         self.scale(id.0)
     }
 
-    /// The other bucket of a counter that is in `bucket`; the other of the other is the one.
+    /// The other bucket of a counter that is in `bucket`. An involution for each tag.
     #[inline]
-    fn other_number(&self, bucket: usize, tag: u64) -> usize {
+    fn alternate_index(&self, bucket: usize, tag: u64) -> usize {
         let sum = self.scale(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if sum >= bucket {
             sum - bucket
@@ -134,137 +129,121 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Decides on a lone counter whose home is locked; none when others stand in its way. A new one
-    /// starts from what it may have taken of a shared budget.
-    #[inline]
-    pub(super) fn decide<'t>(
+    /// Evaluates an operation on a single counter that is not at home. Returns `None` if the alternate
+    /// bucket is contended or both are full. A new counter starts from its shared budget.
+    pub(super) fn evaluate_away<'t>(
         &'t self,
-        mut slots: B::Slots<'t>,
+        mut home_slots: B::Slots<'t>,
         counter: Counter<'_>,
-        ask: Ask,
-        shared: &Shared,
-    ) -> Option<Answer> {
+        operation: Operation,
+        overflow: &Overflow,
+    ) -> Option<TimedVerdict> {
         let Counter { id, limit } = counter;
-        match slots.find(id.tag()) {
-            Some(at) => Some(slots.decide(at, id.tag(), limit.quota(), ask)),
-            None => self.decide_elsewhere(slots, counter, ask, shared),
+        let (tag, quota, now) = (id.tag(), limit.quota(), operation.now);
+        let home = self.home_index(id);
+        let initial = || overflow.initial_state(id, limit, now);
+        let may_be_displaced = home_slots.displaced_until() > now;
+        if !may_be_displaced && let Some(at) = home_slots.vacant_slot(now) {
+            return Some(home_slots.evaluate_new(at, tag, quota, operation, initial()));
         }
+        let alternate = self.alternate_index(home, tag);
+        // Out-of-order locks use `try_lock` to avoid deadlocks.
+        let mut slots = if alternate > home {
+            self.buckets[alternate].lock()
+        } else {
+            self.buckets[alternate].try_lock()?
+        };
+        let (at, verdict) = if let Some(at) = slots.find(tag) {
+            (at, slots.evaluate(at, tag, quota, operation))
+        } else if let Some(at) = home_slots.vacant_slot(now) {
+            return Some(home_slots.evaluate_new(at, tag, quota, operation, initial()));
+        } else {
+            let at = slots.vacant_slot(now)?;
+            let verdict = slots.evaluate_new(at, tag, quota, operation, initial());
+            (at, verdict)
+        };
+        self.set_displaced(&mut home_slots, slots.expires_at(at));
+        Some(verdict)
     }
 
-    /// Decides on a lone counter that is not at home.
-    fn decide_elsewhere<'t>(
-        &'t self,
-        mut slots: B::Slots<'t>,
-        counter: Counter<'_>,
-        ask: Ask,
-        shared: &Shared,
-    ) -> Option<Answer> {
-        let Counter { id, limit } = counter;
-        let home = self.home_number(id);
-        let quota = limit.quota();
-        let start = || shared.inherited(id, limit, ask.now);
-        let may_be_away = slots.strays_until() > ask.now;
-        if !may_be_away && let Some(at) = slots.vacancy(ask.now) {
-            return Some(slots.decide_new(at, id.tag(), quota, ask, start()));
-        }
-        let other = self.other_number(home, id.tag());
-        // Waited for only in the order that all callers follow.
-        let mut there = if other > home {
-            self.buckets[other].lock()
-        } else {
-            self.buckets[other].try_lock()?
-        };
-        let (at, answer) = if let Some(at) = there.find(id.tag()) {
-            (at, there.decide(at, id.tag(), quota, ask))
-        } else if let Some(at) = slots.vacancy(ask.now) {
-            return Some(slots.decide_new(at, id.tag(), quota, ask, start()));
-        } else {
-            let at = there.vacancy(ask.now)?;
-            (at, there.decide_new(at, id.tag(), quota, ask, start()))
-        };
-        self.stray(&mut slots, there.forget_at(at));
-        Some(answer)
-    }
-
-    /// Locks both buckets of each counter, in the order that all callers follow.
-    pub(super) fn hold(&self, ids: impl Iterator<Item = Id>) -> Held<'_, B> {
-        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
+    /// Locks both buckets of each counter, in ascending order to avoid deadlocks.
+    pub(super) fn lock(&self, ids: impl Iterator<Item = Id>) -> LockedBuckets<'_, B> {
+        let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
         for id in ids {
-            let home = self.home_number(id);
-            wanted.extend([home, self.other_number(home, id.tag())]);
+            let home = self.home_index(id);
+            indices.extend([home, self.alternate_index(home, id.tag())]);
         }
-        wanted.sort_unstable();
-        wanted.dedup();
+        indices.sort_unstable();
+        indices.dedup();
         let lock = |at: usize| (at, self.buckets[at].lock());
-        Held {
+        LockedBuckets {
             table: self,
-            held: wanted.into_iter().map(lock).collect(),
+            buckets: indices.into_iter().map(lock).collect(),
         }
     }
 
-    /// Clears a slot of a full bucket in at most that many moves, each counter to its other bucket.
-    fn clear_slot<'t>(
+    /// Frees a slot of a full bucket in at most `moves` moves of counters to their alternate buckets.
+    fn free_slot<'t>(
         &'t self,
         bucket: usize,
         slots: &mut B::Slots<'t>,
         search: &mut Search,
         moves: usize,
     ) -> Option<usize> {
-        // What may be forgotten is overwritten, never moved.
-        if let Some(at) = slots.vacancy(search.now) {
+        if let Some(at) = slots.vacant_slot(search.now) {
             return Some(at);
         }
         for at in 0..B::Slots::LEN {
             if slots.is_claimed(at) {
                 continue;
             }
-            search.soonest = search.soonest.min(slots.forget_at(at));
-            let to = self.other_number(bucket, slots.tag(at));
-            // Not waited for: whoever holds it may be waiting for one of ours, or be ourselves.
-            let Some(mut there) = self.buckets[to].try_lock() else {
+            search.first_expiry = search.first_expiry.min(slots.expires_at(at));
+            let to = self.alternate_index(bucket, slots.tag(at));
+            // Not `lock`: its owner may be waiting for one of ours, or be this thread.
+            let Some(mut target) = self.buckets[to].try_lock() else {
                 continue;
             };
-            // A copy of it that was forgotten there would be found before it.
-            let stale = there.find(slots.tag(at));
-            let vacancy = match moves {
-                0 | 1 => stale.or_else(|| there.vacancy(search.now)),
-                2.. => stale.or_else(|| self.clear_slot(to, &mut there, search, moves - 1)),
+            // Reuses the slot of an expired copy: it would be found instead of this one.
+            let expired = target.find(slots.tag(at));
+            let vacant = match moves {
+                0 | 1 => expired.or_else(|| target.vacant_slot(search.now)),
+                2.. => expired.or_else(|| self.free_slot(to, &mut target, search, moves - 1)),
             };
-            if let Some(vacancy) = vacancy {
-                let until = slots.forget_at(at);
-                self.stray(slots, until);
-                slots.move_to(at, &mut there, vacancy);
+            if let Some(vacant) = vacant {
+                let until = slots.expires_at(at);
+                self.set_displaced(slots, until);
+                slots.move_to(at, &mut target, vacant);
                 return Some(at);
             }
         }
         None
     }
 
-    /// Counts the live counters; looks at every bucket.
+    /// Counts the live counters. Locks every bucket in turn.
     pub(super) fn live(&self, now: u64) -> usize {
-        let of = |bucket: &B| {
+        let live_in = |bucket: &B| {
             let slots = bucket.lock();
-            let live = |&at: &usize| slots.forget_at(at) > now;
-            (0..B::Slots::LEN).filter(live).count()
+            let is_live = |&at: &usize| slots.expires_at(at) > now;
+            (0..B::Slots::LEN).filter(is_live).count()
         };
-        self.buckets.iter().map(of).sum()
+        self.buckets.iter().map(live_in).sum()
     }
 }
 
-/// A search for room.
+/// A search for a slot.
 struct Search {
     now: u64,
-    /// When the first of those in the way may be forgotten.
-    soonest: u64,
+    /// When the first of the counters in the way expires.
+    first_expiry: u64,
 }
 
-/// Buckets under lock, and what may be done with them.
-pub(super) struct Held<'t, B: Bucket> {
+/// Locked buckets.
+pub(super) struct LockedBuckets<'t, B: Bucket> {
     table: &'t Table<B>,
-    held: SmallVec<[(usize, B::Slots<'t>); 4]>,
+    buckets: SmallVec<[(usize, B::Slots<'t>); 4]>,
 }
 
-/// A slot that is claimed until its state is stored.
+/// A slot that is reserved until its state is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
     bucket: usize,
@@ -272,20 +251,20 @@ pub(super) struct Claim {
     id: Id,
 }
 
-impl<'t, B: Bucket> Held<'t, B> {
+impl<'t, B: Bucket> LockedBuckets<'t, B> {
     fn slots(&mut self, bucket: usize) -> &mut B::Slots<'t> {
-        let held = self.held.iter_mut().find(|(at, _)| *at == bucket);
-        &mut held.expect("both buckets of every counter are held").1
+        let locked = self.buckets.iter_mut().find(|(at, _)| *at == bucket);
+        &mut locked.expect("both buckets of every counter are locked").1
     }
 
-    fn buckets(&self, id: Id) -> [usize; 2] {
-        let home = self.table.home_number(id);
-        [home, self.table.other_number(home, id.tag())]
+    fn indices(&self, id: Id) -> [usize; 2] {
+        let home = self.table.home_index(id);
+        [home, self.table.alternate_index(home, id.tag())]
     }
 
-    /// Claims the slot of a counter that is there.
+    /// Claims the slot of an existing counter.
     pub(super) fn find(&mut self, id: Id, quota: &Quota) -> Option<(Claim, State)> {
-        for bucket in self.buckets(id) {
+        for bucket in self.indices(id) {
             let slots = self.slots(bucket);
             if let Some(at) = slots.find(id.tag()) {
                 let state = slots.claim(at, id.tag(), quota);
@@ -295,53 +274,52 @@ impl<'t, B: Bucket> Held<'t, B> {
         None
     }
 
-    /// Claims a slot for a counter that is not there, moving another over if need be; none when
-    /// there is no room.
-    pub(super) fn place(&mut self, id: Id, quota: &Quota, now: u64) -> Option<Claim> {
-        let buckets = self.buckets(id);
-        let vacant = buckets.into_iter().find_map(|bucket| {
-            let at = self.slots(bucket).vacancy(now)?;
+    /// Claims a slot for a new counter, moving others if needed; `None` when the table is full.
+    pub(super) fn claim_vacant(&mut self, id: Id, quota: &Quota, now: u64) -> Option<Claim> {
+        let indices = self.indices(id);
+        let vacant = indices.into_iter().find_map(|bucket| {
+            let at = self.slots(bucket).vacant_slot(now)?;
             Some((bucket, at))
         });
-        let (bucket, at) = vacant.or_else(|| self.make_room(buckets, now))?;
+        let (bucket, at) = vacant.or_else(|| self.free_slot(indices, now))?;
         self.slots(bucket).claim(at, id.tag(), quota);
         Some(Claim { bucket, at, id })
     }
 
-    /// Puts a claimed slot's state back.
+    /// Stores the state of a claimed slot.
     pub(super) fn store(&mut self, claim: Claim, quota: &Quota, state: State) {
         let Claim { bucket, at, id } = claim;
         let slots = self.slots(bucket);
         slots.store(at, id.tag(), quota, state);
-        let forget_at = slots.forget_at(at);
-        let home = self.table.home_number(id);
+        let expires_at = slots.expires_at(at);
+        let home = self.table.home_index(id);
         if bucket != home {
             let table = self.table;
-            table.stray(self.slots(home), forget_at);
+            table.set_displaced(self.slots(home), expires_at);
         }
     }
 
-    /// Moves some counter of these buckets over to its other bucket and gives its slot.
-    fn make_room(&mut self, buckets: [usize; 2], now: u64) -> Option<(usize, usize)> {
+    /// Frees a slot of one of these buckets by moving counters.
+    fn free_slot(&mut self, indices: [usize; 2], now: u64) -> Option<(usize, usize)> {
         let table = self.table;
         let crowded = now < table.crowded_until.load(Relaxed);
-        let most_moves = if crowded { 1 } else { MOST_MOVES };
+        let max_moves = if crowded { 1 } else { MAX_MOVES };
         let mut search = Search {
             now,
-            soonest: u64::MAX,
+            first_expiry: u64::MAX,
         };
-        for moves in 1..=most_moves {
-            for bucket in buckets {
+        for moves in 1..=max_moves {
+            for bucket in indices {
                 let slots = self.slots(bucket);
-                if let Some(at) = table.clear_slot(bucket, slots, &mut search, moves) {
+                if let Some(at) = table.free_slot(bucket, slots, &mut search, moves) {
                     return Some((bucket, at));
                 }
             }
         }
         if !crowded {
-            // Hundreds of buckets, and not a slot to be had: there are more live counters than
-            // the capacity, and looking as hard for each one more would be slow.
-            let until = search.soonest.min(now + CROWDED_US);
+            // Hundreds of buckets without a vacant slot: there are more live counters than the
+            // capacity, and a full search for each new one would be slow.
+            let until = search.first_expiry.min(now + CROWDED_INTERVAL_US);
             table.crowded_until.store(until, Relaxed);
         }
         None
@@ -350,17 +328,17 @@ impl<'t, B: Bucket> Held<'t, B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::FlatBucket;
+    use super::super::slots::PackedBucket;
     use super::*;
 
     #[test]
-    fn the_other_of_the_other_bucket_is_the_first() {
-        let table: Table<FlatBucket> = Table::new(1_000);
+    fn the_alternate_of_the_alternate_bucket_is_the_first() {
+        let table: Table<PackedBucket> = Table::new(1_000);
         for tag in 1..1_000 {
             for bucket in [0, 7, table.buckets.len() - 1] {
-                let other = table.other_number(bucket, tag);
-                assert!(other < table.buckets.len());
-                assert_eq!(table.other_number(other, tag), bucket);
+                let alternate = table.alternate_index(bucket, tag);
+                assert!(alternate < table.buckets.len());
+                assert_eq!(table.alternate_index(alternate, tag), bucket);
             }
         }
     }

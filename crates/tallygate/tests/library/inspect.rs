@@ -59,20 +59,24 @@ fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
         let limit = Limit::from(text.parse::<Quota>().unwrap());
         clock.set(100 * SECOND);
         let keys = store.live_keys();
-        let before = store.look(&key, &limit);
+        let before = store.inspect(&key, &limit);
         assert_eq!(store.live_keys(), keys, "none is made");
         assert_eq!(before.now_us, 100 * SECOND);
         let _ = store.decide(&Request::new(&key, &limit).cost(4));
-        assert_eq!(store.look(&key, &limit).view, now, "{text}");
-        assert_eq!(store.look(&key, &limit).view, now, "a look changes nothing");
+        assert_eq!(store.inspect(&key, &limit).view, now, "{text}");
+        assert_eq!(
+            store.inspect(&key, &limit).view,
+            now,
+            "a look changes nothing"
+        );
         clock.advance(Duration::from_secs(10));
-        let look = store.look(&key, &limit);
+        let look = store.inspect(&key, &limit);
         assert_eq!((look.now_us, look.view), (110 * SECOND, later), "{text}");
     }
     let log = Limit::from("sliding-window-log 9/20s".parse::<Quota>().unwrap());
     let entries = Vec::new();
     assert_eq!(
-        store.look(&"b".into(), &log).view,
+        store.inspect(&"b".into(), &log).view,
         CounterState::Log { entries }
     );
 }
