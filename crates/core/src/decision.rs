@@ -1,5 +1,4 @@
-//! What comes out: one limit's verdict, and the decision over all limits of a request.
-//! Knows nothing of how they were reached.
+//! The verdict of one limit, and the decision over all limits of a request.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,7 +7,7 @@ use core::num::NonZeroU64;
 /// When the same request would be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
-    /// After this many microseconds, and not one earlier.
+    /// After this many microseconds, and not earlier.
     After(NonZeroU64),
     /// Never: the cost is above the capacity.
     Never,
@@ -21,7 +20,7 @@ impl Retry {
         Retry::After(NonZeroU64::new(wait).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// Orders retries by length; never is longest.
+    /// Orders retries by length; `Never` is the longest.
     fn rank(self) -> (bool, u64) {
         match self {
             Retry::After(us) => (false, us.get()),
@@ -37,7 +36,7 @@ pub enum Outcome {
     Admitted {
         /// Units taken; 0 for a peek, a refund, a reset, a cost of 0, or when another limit refused.
         granted: u32,
-        /// How long the request has to wait in a shaping queue, in microseconds.
+        /// The delay in a shaping queue, in microseconds.
         delay_us: u64,
     },
     /// It does not fit; nothing was charged.
@@ -47,16 +46,16 @@ pub enum Outcome {
     },
 }
 
-/// One limit's answer.
+/// The verdict of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// Admitted or refused.
     pub outcome: Outcome,
     /// The capacity: the limit of a window or log, the burst or queue of a bucket.
     pub limit: u32,
-    /// What could be taken right now, after this answer.
+    /// The units available after this request.
     pub remaining: u32,
-    /// Microseconds of silence after which the key is as if never seen.
+    /// Microseconds without requests after which the key is as if never seen.
     pub reset_after_us: u64,
 }
 
@@ -94,7 +93,7 @@ impl Verdict {
         }
     }
 
-    /// The wait before the same request fits; none when admitted or when it never can.
+    /// The wait before the same request fits; `None` if admitted or if it never can.
     #[inline]
     pub fn retry_after_us(&self) -> Option<u64> {
         match self.outcome {
@@ -109,26 +108,24 @@ impl Verdict {
     }
 }
 
-/// The answer to one request over all its limits: admitted by all or charged to none.
+/// The decision on one request over all its limits: admitted by all or charged to none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The binding limit's figures, with the largest delay and the least grant of all when
-    /// admitted.
+    /// That of the binding limit; if admitted, with the largest delay and the least grant of all.
     verdict: Verdict,
-    /// None when there is only one limit: nearly every decision, which stays small that way.
+    /// `None` for a single limit, which keeps nearly every decision small.
     several: Option<Box<Several>>,
 }
 
-/// What there is to say of several limits.
+/// The verdicts of several limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Several {
     binding: usize,
-    /// Every limit's own verdict.
     verdicts: Vec<Verdict>,
 }
 
 impl Decision {
-    /// Decides over one limit.
+    /// Builds the decision over one limit.
     #[inline]
     pub fn from_verdict(verdict: Verdict) -> Self {
         Decision {
@@ -137,10 +134,9 @@ impl Decision {
         }
     }
 
-    /// Combines the verdicts of several limits, in their order, and finds the binding one: when
-    /// refused, the refusing one with the longest retry; when admitted, the one with the smallest
-    /// remaining; ties go to the first. Granted is what the least of those granted that were
-    /// charged at all. No verdicts at all admit.
+    /// Combines the verdicts of several limits, in order. If refused, the binding limit is the
+    /// refusing one with the longest retry; if admitted, the one with the smallest remaining; ties
+    /// go to the first. The grant is the least of all limits that were charged. No verdicts admit.
     pub fn from_verdicts(verdicts: Vec<Verdict>) -> Self {
         let mut binding = 0;
         let mut delay = 0;
@@ -183,8 +179,8 @@ impl Decision {
         Decision { verdict, several }
     }
 
-    /// The figures a client is told: the binding limit's, with the largest delay and, of the
-    /// limits that were charged, the least grant.
+    /// The verdict to report: that of the binding limit, with the largest delay and, of the limits
+    /// that were charged, the least grant.
     #[inline]
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
@@ -196,7 +192,7 @@ impl Decision {
         self.several.as_ref().map_or(0, |several| several.binding)
     }
 
-    /// Every limit's own verdict, in the request's order.
+    /// The verdict of every limit, in the request's order.
     #[inline]
     pub fn verdicts(&self) -> &[Verdict] {
         match &self.several {

@@ -1,22 +1,20 @@
--- The verbs over any number of independent requests, each of one or several limits, all or
--- nothing. The twin of verb.rs: it advances, tests and takes, and answers the states it decided
--- on; everything else about a decision follows from those. A line that begins with `--@` stands
--- for that part of the algorithms in use.
+-- Evaluates any number of independent requests, each with one or several limits, all or nothing.
+-- The twin of evaluate.rs. Returns the states it found; Rust derives the decisions from those.
+-- A line that starts with `--@` is replaced by that part of each algorithm in use.
 --
 -- KEYS[i]    the counter of limit i
--- ARGV[1]    what is asked of the limits, one after the other: how many requests of one limit each
---            ask just this in a row, kind, verb, whether the next limit belongs to the same
---            request, cost, limit, period, what its algorithm adds, and for an undo when it was
---            taken
--- ARGV[2, 3] seconds and microseconds to decide at, if not at the server's own time
--- Answers    seconds, microseconds, and each limit's state as it was found: \0 if there is none
+-- ARGV[1]    the arguments of the limits: the number of consecutive single-limit requests with the
+--            same argument, kind, verb, whether the next limit belongs to the same request, cost,
+--            limit, period, the algorithm's own fields, and for an undo the time of the take
+-- ARGV[2, 3] seconds and microseconds to use instead of the server's time
+-- Returns    seconds, microseconds, and the state found for each limit: \0 if there is none
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local PEEK, CHECK, TAKE, CHARGE, REFUND, RESET, UNDO = 0, 1, 2, 3, 4, 5, 6
-local MAX = 4503599627370496 -- 2^52: the last moment, and the most units in debt
-local WIDE = 9007199254740992 -- 2^53: a product beyond it is multiplied and divided in parts
+local MAX = 4503599627370496 -- 2^52: the latest time and the maximum count
+local WIDE = 9007199254740992 -- 2^53: larger products are computed in parts
 
 local ARGV = ARGV
-local asks, seconds, micros = ARGV[1], ARGV[2], ARGV[3]
+local arguments, seconds, micros = ARGV[1], ARGV[2], ARGV[3]
 local supplied = seconds
 if not supplied then
   local time = call('TIME')
@@ -26,31 +24,31 @@ local t = seconds * 1000000 + micros
 
 local KEYS = KEYS
 local last = #KEYS
--- Each limit's state, if there are several. Tables with some room from the start are cheaper.
+-- The state of each limit, if there are several. Preallocated tables are cheaper.
 local found = last > 1 and { nil, nil, nil, nil }
-local several -- what was found out about each limit of a request but its last
--- A limit: its counter's name, what is stored, and the moment it is decided as at.
+local several -- the variables of each limit of a request but its last
+-- The counter's key, its stored value, and the effective time.
 local key, raw, now
 local kind, verb, more, cost, limit, period, taken
-local place, holds = 1, 0 -- where the next thing asked is, and how many more requests ask the last
-local values, written -- what was stored under several names, and which of them have changed since
+local offset, repeats = 1, 0 -- of the next argument; of the current argument
+local values, written -- the values of several keys, and which of those were written since
 --@values
 --@prelude
 local i = 1
 while i <= last do
-  -- Whether every limit fits, and the least that any of them would grant.
+  -- Whether every limit fits, and the least that any grants.
   local fit, grant = true, 4294967295
   local first = i
   repeat
     key = KEYS[i]
-    if holds == 0 then
-      holds, kind, verb, more, cost, limit, period, place = unpack('>I2BBBI4I4I7', asks, place)
+    if repeats == 0 then
+      repeats, kind, verb, more, cost, limit, period, offset = unpack('>I2BBBI4I4I7', arguments, offset)
       --@argument
       if verb == UNDO then
-        taken, place = unpack('>I7', asks, place)
+        taken, offset = unpack('>I7', arguments, offset)
       end
     end
-    holds = holds - 1
+    repeats = repeats - 1
     if verb == RESET then
       raw = '\0'
     else
@@ -81,7 +79,7 @@ while i <= last do
   until more == 0
 
   if fit then
-    -- From the last, about which all is still known.
+    -- From the last, whose variables are still set.
     for j = i - 1, first, -1 do
       if j < i - 1 then
         key = KEYS[j]
@@ -92,8 +90,8 @@ while i <= last do
           --@recall
         end
       end
-      -- What to store, from which byte on, whether its length differs from what is there, and until
-      -- which millisecond if that changes; nothing if it is as new.
+      -- What to store (nil if as new), from which byte on, whether the length changes, and the new
+      -- expiry in milliseconds if it changes.
       local value, from, whole, expires
       if verb == RESET or verb == PEEK then
         value = nil
@@ -104,20 +102,20 @@ while i <= last do
         --@take
         --@pack
       else
-        -- An undo gives back only what the units taken then still weigh.
+        -- An undo returns only units that still count.
         local new
-        --@give_back
+        --@refund
         if not new then
           --@pack
         end
       end
       expires = expires and not supplied and string.format('%d', expires)
       if verb == PEEK then
-        -- A cost of 0 beside others: stays as it is.
+        -- A cost of 0: unchanged.
       elseif not value then
         call('DEL', key)
       elseif not whole and raw ~= '\0' then
-        -- In place: half the price.
+        -- In place: half the cost of SET.
         call('SETRANGE', key, from or '0', value)
         if expires then
           call('PEXPIREAT', key, expires)

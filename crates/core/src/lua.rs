@@ -1,9 +1,8 @@
-//! The algorithms' twins in Lua, and the few bytes that go to a script and come back. Knows the
-//! texts and their formats; knows nothing of who runs them.
+//! The Lua twins of the algorithms, and the binary format of their arguments and results.
 //!
-//! A script decides any number of requests in one atomic step and answers the states it decided
-//! on; [`evaluate_found`](crate::evaluate_found) derives the decision from those with the arithmetic
-//! of this crate. Both compute the same function, so nothing else has to come back.
+//! A script decides any number of requests in one atomic step and returns the states it found;
+//! [`evaluate_found`](crate::evaluate_found) derives the decisions from those. Both compute the same
+//! function, so the states are enough.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,7 +14,7 @@ use crate::math::narrow;
 use crate::quota::Quota;
 use crate::verb::Verb;
 
-/// The arithmetic that a script is written in; the buckets share theirs.
+/// The Lua source of an algorithm; the buckets share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Twin {
     Window = 1,
@@ -24,7 +23,7 @@ pub(crate) enum Twin {
     Log = 4,
 }
 
-/// The kind of a log that tells when room is made.
+/// The kind of a returned log that does not fit the request.
 const LOG_FULL: u8 = 5;
 
 const TWINS: [Twin; 4] = [Twin::Window, Twin::Counter, Twin::Bucket, Twin::Log];
@@ -39,7 +38,7 @@ impl Twin {
         }
     }
 
-    /// Whether it multiplies and divides in parts.
+    /// Whether it uses `mul_div`.
     fn divides(self) -> bool {
         match self {
             Twin::Window | Twin::Log => false,
@@ -47,8 +46,8 @@ impl Twin {
         }
     }
 
-    /// The bytes of a state that a script answers, by its first; none if that is of another.
-    fn found_len(self, kind: u8) -> Option<usize> {
+    /// The length of a returned state by its first byte; `None` if that is of another algorithm.
+    fn result_len(self, kind: u8) -> Option<usize> {
         match self {
             Twin::Log if kind == LOG_FULL => Some(22),
             _ if kind != self as u8 => None,
@@ -59,12 +58,12 @@ impl Twin {
     }
 }
 
-/// Which algorithms a script can decide: a script for fewer is faster.
+/// The algorithms that a script supports: a script for fewer is faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// How many different ones there are, [index](Kinds::index) 0 to that.
+    /// The number of different values; the [index](Kinds::index) is below it.
     pub const COUNT: usize = 1 << TWINS.len();
 
     /// The kind of a quota.
@@ -72,13 +71,13 @@ impl Kinds {
         Kinds(1 << (quota.algorithm().twin() as u8 - 1))
     }
 
-    /// These and those.
+    /// The kinds of both.
     #[must_use]
     pub fn union(self, more: Kinds) -> Self {
         Kinds(self.0 | more.0)
     }
 
-    /// A number below [`COUNT`](Kinds::COUNT), different for each.
+    /// A unique number below [`COUNT`](Kinds::COUNT).
     pub fn index(self) -> usize {
         self.0.into()
     }
@@ -89,12 +88,11 @@ impl Kinds {
     }
 }
 
-/// The script that decides requests whose limits are of these kinds.
+/// Builds the script that decides requests whose limits are of these kinds.
 ///
-/// Its keys are the counters' names. Its arguments are what is asked of each key, as
-/// [`join_arguments`] puts it together, and the seconds and microseconds to decide at, or neither
-/// for the server's own clock. It answers the seconds and microseconds it decided at, each with a
-/// space after it, and a [state](read_state) for each key.
+/// Its keys are those of the counters. Its arguments are the result of [`join_arguments`], and
+/// optionally seconds and microseconds to use instead of the server's clock. It returns the seconds
+/// and microseconds it used, each followed by a space, and a [state](read_state) for each key.
 pub fn script(kinds: Kinds) -> String {
     let mut script = String::new();
     for line in include_str!("evaluate.lua").lines() {
@@ -107,7 +105,7 @@ pub fn script(kinds: Kinds) -> String {
                     .twins()
                     .for_each(|twin| part(&mut script, twin, "prelude"));
             }
-            // Of a log no more is read than is needed.
+            // A log is read in part only.
             Some("values") if kinds.twins().any(|twin| twin == Twin::Log) => {}
             Some("values") => script.push_str(include_str!("values.lua")),
             Some(name) => parts(&mut script, kinds, name),
@@ -120,7 +118,7 @@ pub fn script(kinds: Kinds) -> String {
     uncommented(&script)
 }
 
-/// Appends one part of each algorithm's text, for the kind of limit that it is.
+/// Appends one part of each algorithm's source, selected by kind.
 fn parts(script: &mut String, kinds: Kinds, name: &str) {
     if kinds.twins().count() == 1 {
         kinds.twins().for_each(|twin| part(script, twin, name));
@@ -137,7 +135,7 @@ fn parts(script: &mut String, kinds: Kinds, name: &str) {
     script.push_str("end\n");
 }
 
-/// Appends one part of an algorithm's text, and in it the parts that it names.
+/// Appends one part of an algorithm's source, and the parts that it includes.
 fn part(script: &mut String, twin: Twin, name: &str) {
     let parts = twin.text().split("\n--@").skip(1);
     for text in parts.filter_map(|part| part.strip_prefix(name)) {
@@ -167,20 +165,20 @@ fn uncommented(text: &str) -> String {
     script
 }
 
-/// What a script is asked to do.
+/// What a script does to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A verb.
     Verb(Verb),
-    /// Takes back what a check or take took at that time, as far as it still weighs: never more,
-    /// so that a refund that comes late admits nobody above the limit.
+    /// Returns units taken at an earlier time, as far as they still count. See
+    /// [`undo`](crate::undo).
     Undo {
-        /// When it was taken, as the decision [says](crate::FoundState::effective_time_us).
+        /// The [effective time](crate::FoundState::effective_time_us) of the decision.
         taken_us: u64,
     },
 }
 
-/// Appends one limit's argument; `more` says that the next one belongs to the same request.
+/// Appends the argument of one limit; `more` if the next one belongs to the same request.
 pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Operation, cost: u32, more: bool) {
     let verb: u8 = match ask {
         Operation::Verb(Verb::Reset) => 5,
@@ -202,11 +200,11 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Operation, cost: u3
     if twin == Twin::Bucket {
         let drains = match ask {
             Operation::Verb(_) => quota.drain(cost),
-            // No more was taken.
+            // A take saturates too.
             Operation::Undo { .. } => saturated(quota.drain(cost)),
         };
         for drain in [quota.full(), drains] {
-            // Nothing takes longer: what would never fits, or saturates.
+            // Longer drains never fit, or saturate.
             write_seven(out, drain.us.min(MAX_TIME_US + 1));
             out.extend_from_slice(&drain.part.to_be_bytes());
         }
@@ -216,28 +214,28 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Operation, cost: u3
     }
 }
 
-/// Where in an argument it says for how many requests it is, and whether there is more.
-const TIMES: core::ops::Range<usize> = 0..2;
+/// Positions in an argument: the number of requests, and whether the next limit belongs to the same.
+const REPEATS: core::ops::Range<usize> = 0..2;
 const MORE: usize = 4;
 
-/// Puts the arguments of a script's keys into the one that it takes: once for all requests in a
-/// row that have one limit each and ask the same.
+/// Joins the arguments of a script's keys. Consecutive single-limit requests with equal arguments
+/// share one.
 pub fn join_arguments<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
-    // The last one, where it begins, for how many requests it is, and whether it may be for more.
-    let (mut last, mut begins, mut times): (&[u8], usize, u16) = (&[], 0, 0);
-    let (mut ended, mut alone) = (true, false);
+    // The last argument, its start, its number of requests, and whether it can be shared.
+    let (mut last, mut start, mut repeats): (&[u8], usize, u16) = (&[], 0, 0);
+    let (mut ended, mut is_single) = (true, false);
     for argument in arguments {
         let ends = argument.get(MORE) == Some(&0);
-        let was_alone = mem::replace(&mut alone, ended && ends);
+        let was_single = mem::replace(&mut is_single, ended && ends);
         ended = ends;
-        if was_alone && alone && argument == last && times < u16::MAX {
-            times += 1;
-            joined[begins..][TIMES].copy_from_slice(&times.to_be_bytes());
+        if was_single && is_single && argument == last && repeats < u16::MAX {
+            repeats += 1;
+            joined[start..][REPEATS].copy_from_slice(&repeats.to_be_bytes());
         } else {
-            begins = joined.len();
+            start = joined.len();
             joined.extend_from_slice(argument);
-            (last, times) = (argument, 1);
+            (last, repeats) = (argument, 1);
         }
     }
     joined
@@ -247,16 +245,16 @@ fn write_seven(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_be_bytes()[1..]);
 }
 
-/// Reads the state of one limit off the front of a script's answer; none if that is no state.
-pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
+/// Reads the state of one limit from the start of a script's result; `None` if it is malformed.
+pub fn read_state(quota: &Quota, result: &mut &[u8]) -> Option<State> {
     let twin = quota.algorithm().twin();
-    let kind = *answer.first()?;
+    let kind = *result.first()?;
     if kind == 0 {
-        *answer = &answer[1..];
+        *result = &result[1..];
         return Some(State::New);
     }
-    let (state, rest) = answer.split_at_checked(twin.found_len(kind)?)?;
-    *answer = rest;
+    let (state, rest) = result.split_at_checked(twin.result_len(kind)?)?;
+    *result = rest;
     let seven = |i: usize| number(&state[1 + 7 * i..8 + 7 * i]);
     Some(match twin {
         Twin::Window => State::Window(Window::found(seven(0), seven(1))),
@@ -275,8 +273,7 @@ pub fn read_state(quota: &Quota, answer: &mut &[u8]) -> Option<State> {
     })
 }
 
-/// Reads a log as scripts store it, for those who look at its entries: a script's answer leaves
-/// them out. None if that is no log.
+/// Reads a stored log with its entries, which a script's result omits. `None` if it is malformed.
 pub fn read_log(quota: &Quota, stored: &[u8]) -> Option<Log> {
     let shape = *stored.first()?;
     if shape & 15 != Twin::Log as u8 || stored.len() <= LOG_LATEST {
@@ -296,42 +293,41 @@ pub fn read_log(quota: &Quota, stored: &[u8]) -> Option<Log> {
         return None;
     }
     let width = time_bytes + sum_bytes;
-    // What was never written reads as zeros.
+    // Missing bytes read as zeros.
     let byte = |i: usize| u64::from(stored.get(i).copied().unwrap_or(0));
     let read = |from: usize, bytes| (from..from + bytes).fold(0, |n, i| n << 8 | byte(i));
-    // Both are cut to their lowest bytes: what is missing follows from the newest time, and from
-    // the sum before the oldest.
-    let cut = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(WIDE_BITS)) - 1);
+    // Both are truncated to their lowest bytes: the rest follows from the newest time, and from the
+    // sum before the oldest.
+    let truncate = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(LUA_INTEGER_BITS)) - 1);
     let before = read(oldest + gone * width - sum_bytes, sum_bytes);
-    let time = |said: u64| newest.checked_sub(cut(newest.wrapping_sub(said), time_bytes));
-    let sum = |said: u64| cut(said.wrapping_sub(before), sum_bytes);
+    let time = |stored: u64| newest.checked_sub(truncate(newest.wrapping_sub(stored), time_bytes));
+    let sum = |stored: u64| truncate(stored.wrapping_sub(before), sum_bytes);
     let entry = |from: usize| {
-        let (cut_time, cut_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
-        Some((time(cut_time)?, sum(cut_sum)))
+        let (stored_time, stored_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
+        Some((time(stored_time)?, sum(stored_sum)))
     };
-    let mut places: Vec<usize> = (gone..ends).map(|i| oldest + i * width).collect();
+    let mut offsets: Vec<usize> = (gone..ends).map(|i| oldest + i * width).collect();
     if fronts > 0 {
-        let ring = |i: usize| usize::try_from(read(LOG_RING_TOLD + 3 * i, 3)).ok();
+        let ring = |i: usize| usize::try_from(read(LOG_RING_HEADER + 3 * i, 3)).ok();
         let (room, head, count) = (ring(0)?, ring(1)?, ring(2)?);
         if count > room {
             return None;
         }
-        places.extend((0..count).map(|i| LOG_RING + (head + i) % room * width));
-        places.extend((0..latest).map(|i| LOG_LATEST + i * width));
+        offsets.extend((0..count).map(|i| LOG_RING + (head + i) % room * width));
+        offsets.extend((0..latest).map(|i| LOG_LATEST + i * width));
     }
-    let older: Option<Vec<(u64, u64)>> = places.into_iter().map(entry).collect();
+    let older: Option<Vec<(u64, u64)>> = offsets.into_iter().map(entry).collect();
     let last = (newest, sum(total));
     Some(Log::from_entries(quota, older?.into_iter().chain([last])))
 }
 
-/// Where in a stored log its latest entries are, what is told of its ring, its oldest entries, and
-/// the ring.
+/// Offsets in a stored log: the latest entries, the ring's header, the oldest entries, the ring.
 const LOG_LATEST: usize = 24;
-const LOG_RING_TOLD: usize = 84;
+const LOG_RING_HEADER: usize = 84;
 const LOG_OLDEST: usize = 93;
 const LOG_RING: usize = 153;
-/// The bits that a number of Lua's has, which is all that a sum is ever cut to.
-const WIDE_BITS: usize = 53;
+/// The bits of an integer in Lua: sums are not truncated further.
+const LUA_INTEGER_BITS: usize = 53;
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))
@@ -356,34 +352,34 @@ mod tests {
         argument
     }
 
-    /// For how many requests each of the arguments is that are left.
-    fn shared(arguments: &[Vec<u8>]) -> Vec<u64> {
+    /// The number of requests of each joined argument.
+    fn repeats(arguments: &[Vec<u8>]) -> Vec<u64> {
         let joined = join_arguments(arguments.iter().map(Vec::as_slice));
         let len = argument(1, false).len();
         joined
             .chunks(len)
-            .map(|argument| number(&argument[TIMES]))
+            .map(|argument| number(&argument[REPEATS]))
             .collect()
     }
 
     #[test]
-    fn requests_in_a_row_that_ask_the_same_share_an_argument() {
+    fn consecutive_equal_requests_share_an_argument() {
         let (one, two) = (argument(1, false), argument(2, false));
-        assert_eq!(shared(&[]), []);
-        assert_eq!(shared(&[one.clone(), one.clone(), one.clone()]), [3]);
-        assert_eq!(shared(&[one.clone(), two.clone(), two, one]), [1, 2, 1]);
+        assert_eq!(repeats(&[]), []);
+        assert_eq!(repeats(&[one.clone(), one.clone(), one.clone()]), [3]);
+        assert_eq!(repeats(&[one.clone(), two.clone(), two, one]), [1, 2, 1]);
     }
 
     #[test]
-    fn a_limit_of_a_request_with_several_shares_its_argument_with_nobody() {
+    fn a_request_with_several_limits_shares_no_argument() {
         let (one, more) = (argument(1, false), argument(1, true));
         let limits = [&one, &more, &more, &one, &one, &one].map(Clone::clone);
-        assert_eq!(shared(&limits), [1, 1, 1, 1, 2]);
+        assert_eq!(repeats(&limits), [1, 1, 1, 1, 2]);
     }
 
     #[test]
-    fn no_argument_is_for_more_requests_than_it_can_say() {
+    fn an_argument_is_shared_by_at_most_65535_requests() {
         let many = vec![argument(1, false); 65_537];
-        assert_eq!(shared(&many), [65_535, 2]);
+        assert_eq!(repeats(&many), [65_535, 2]);
     }
 }

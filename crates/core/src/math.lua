@@ -1,4 +1,4 @@
--- Divides a * b by c, giving quotient and remainder; the twin of math.rs. b and c are below 2^45.
+-- Divides a * b by c. Returns quotient and remainder. The twin of math.rs. b and c are below 2^45.
 local floor = math.floor
 local function mul_div(a, b, c)
   local product = a * b
@@ -6,11 +6,11 @@ local function mul_div(a, b, c)
     local quotient = floor(product / c)
     return quotient, product - quotient * c
   end
-  -- By the bytes of a, highest first, so that nothing on the way passes 2^53.
-  local quotient, rest, place = 0, 0, 281474976710656
-  while place >= 1 do
-    local byte = floor(a / place)
-    a = a - byte * place
+  -- By the bytes of a, highest first, so that no intermediate exceeds 2^53.
+  local quotient, rest, scale = 0, 0, 281474976710656
+  while scale >= 1 do
+    local byte = floor(a / scale)
+    a = a - byte * scale
     local above, part = rest * 256, b * byte
     local from_above, from_part = floor(above / c), floor(part / c)
     rest = above - from_above * c + part - from_part * c
@@ -18,7 +18,7 @@ local function mul_div(a, b, c)
     if rest >= c then
       rest, quotient = rest - c, quotient + 1
     end
-    place = place / 256
+    scale = scale / 256
   end
   return quotient, rest
 end

@@ -1,6 +1,6 @@
-//! Products and quotients that stay whole and never overflow. Knows nothing of quotas.
+//! Integer products and quotients without overflow.
 
-/// Divides `a * b` by `c`, giving quotient and remainder. The quotient must fit in 64 bits.
+/// Divides `a * b` by `c`. Returns quotient and remainder. The quotient must fit in 64 bits.
 #[inline]
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> (u64, u64) {
     // 64-bit division is several times cheaper, and nearly every real quota fits.
@@ -10,7 +10,7 @@ pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> (u64, u64) {
     div(u128::from(a) * u128::from(b), c)
 }
 
-/// Divides a wide number, giving quotient and remainder; a quotient past 64 bits saturates.
+/// Divides a wide number. Returns quotient and remainder; a quotient above 64 bits saturates.
 #[inline]
 pub(crate) fn div(n: u128, d: u64) -> (u64, u64) {
     if let Ok(n) = u64::try_from(n) {
@@ -27,19 +27,17 @@ fn div_wide(n: u128, d: u64) -> (u64, u64) {
     (quotient, remainder)
 }
 
-/// What [`div_by`] wants to know of a number that is often divided by: how often it goes into
-/// `u64::MAX`.
+/// The reciprocal of a divisor, for [`div_by`].
 #[inline]
 pub(crate) fn reciprocal(d: u64) -> u64 {
     u64::MAX / d
 }
 
-/// Divides by a number whose reciprocal is known, without a division, which many processors take
-/// long for.
+/// Divides by a number whose reciprocal is known, without a division instruction.
 #[inline]
 pub(crate) fn div_by(n: u64, d: u64, reciprocal: u64) -> u64 {
-    // The reciprocal is short of 2^64/d by at most 1, so this is short by less than n/2^64 and at
-    // most one too small once rounded down.
+    // The reciprocal is less than 2^64/d by at most 1, so the product is less by at most n/2^64 < 1,
+    // and the quotient is at most one too small.
     let quotient = ((u128::from(n) * u128::from(reciprocal)) >> 64) as u64;
     quotient + u64::from(n - quotient * d >= d)
 }

@@ -1,4 +1,4 @@
--- What is stored of one counter: as it was read with the others, unless it has changed since.
+-- The stored value of one counter: as read with the others, unless written since.
 if values and not (written and written[key]) then
   raw = values[i]
 else

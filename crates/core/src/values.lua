@@ -1,5 +1,5 @@
--- Reads several counters in one call: a call costs more than what it reads. A few hundred at a
--- time, as Lua's stack has an end. False is read for what is not there.
+-- Reads several counters in one call, which is cheaper. 256 at a time: Lua's stack is limited. A
+-- missing value is false.
 if last > 1 then
   values = call('MGET', _G.unpack(KEYS, 1, last < 256 and last or 256))
   for from = 257, last, 256 do

@@ -1,4 +1,4 @@
-//! Rules of the house that no compiler keeps: read off the sources of the whole workspace.
+//! Invariants of the workspace that the compiler does not check, tested on the sources.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -40,22 +40,22 @@ fn everything() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_file_opens_by_saying_what_it_is() {
+fn every_file_starts_with_a_module_comment() {
     for (path, text) in everything() {
         assert!(text.starts_with("//!"), "{path} does not open with //!");
     }
 }
 
 #[test]
-fn modules_are_never_called_mod() {
+fn no_file_is_named_mod_rs() {
     for (path, _) in everything() {
         assert!(!path.ends_with("/mod.rs"), "{path}: name.rs beside name/");
     }
 }
 
 #[test]
-fn only_the_algorithms_file_tells_algorithms_apart() {
-    // Words for people differ too; they have one file of their own.
+fn only_algorithm_rs_matches_on_algorithm() {
+    // Descriptions differ by algorithm too.
     let allowed = [
         "crates/core/src/algorithm.rs",
         "crates/server/src/describe.rs",
@@ -72,7 +72,7 @@ fn only_the_algorithms_file_tells_algorithms_apart() {
 }
 
 #[test]
-fn the_core_depends_on_nothing_and_asks_nobody() {
+fn the_core_has_no_dependencies_and_reads_no_clock() {
     let manifest = fs::read_to_string(root().join("crates/core/Cargo.toml")).unwrap();
     assert!(
         !manifest.contains("\n[dependencies]"),
@@ -95,13 +95,13 @@ fn the_core_depends_on_nothing_and_asks_nobody() {
 }
 
 #[test]
-fn only_hints_about_memory_are_unsafe() {
+fn only_memory_hints_are_unsafe() {
     let uses = |line: &str| line.contains("unsafe ") || line.contains("allow(unsafe_code)");
     for (path, text) in sources("crates") {
         let found = code(&text).lines().filter(|line| uses(line)).count();
         let due = match path.as_str() {
             "crates/tallygate/src/store/memory/prefetch.rs" => 4,
-            // It names the word.
+            // Contains the search term.
             "crates/core/tests/workspace_invariants.rs" => found,
             _ => 0,
         };
@@ -124,7 +124,7 @@ fn only_the_schema_of_the_rules_file_derives_deserialize() {
 }
 
 #[test]
-fn stores_and_limiters_know_no_wire() {
+fn stores_and_limiters_use_no_http_types() {
     // The doors may: they turn HTTP into decisions and back. None knows a server.
     let door = |path: &str| {
         ["config", "http", "rules", "tower", "outbound"]

@@ -1,4 +1,4 @@
-//! Where a store in this process gets its time from. Knows nothing of what it is used for.
+//! Clocks of stores in this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time in whole microseconds since the Unix epoch.
 ///
-/// It should not step back; where it does, decisions follow the rules for a clock that was
-/// corrected, and never panic.
+/// It should not step back. If it does, decisions follow the rules for a corrected clock and never
+/// panic.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// The current time.
     fn now_us(&self) -> u64;
 }
 
@@ -20,84 +20,68 @@ impl<C: Clock> Clock for Arc<C> {
     }
 }
 
-/// The machine's clock, anchored to wall time when it was made.
+/// The system's monotonic clock, set to wall time when created.
 ///
-/// A wall clock that is set later is not followed. The processor's counter is read where there
-/// is one, and held to the system's monotonic clock once a second, so that it does not drift; a
-/// counter that ran ahead by more than a microsecond is put back by as many as it was ahead.
+/// Later changes of the wall clock are not followed. Reads the processor's time stamp counter where
+/// there is one, and synchronizes it with the monotonic clock once a second.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
     start_count: u64,
     start: Instant,
     start_us: i64,
-    /// How many microseconds a count is, in parts of 2^64.
-    rate: u64,
-    /// What to add to the counter's microseconds to get the time.
+    /// Added to the counter's microseconds to get the time.
     offset_us: AtomicI64,
-    /// The count from which on it is to be compared with the system's clock again.
-    compare_at: AtomicU64,
-    compare_every: u64,
+    /// The counter's microseconds of the next synchronization.
+    next_sync_us: AtomicU64,
 }
 
-const COMPARE_EVERY_NS: u64 = 1_000_000_000;
-const LONGEST_LOOK_US: u64 = 10;
-/// So many counts, a power of two, tell how long one is: weeks of them, so that nothing is lost by
-/// rounding.
-const COUNTS: u32 = 53;
+const SYNC_INTERVAL_US: u64 = 1_000_000;
+/// A reading of both clocks that takes longer was interrupted, and is discarded.
+const MAX_SYNC_US: u64 = 10;
 
 impl SystemClock {
-    /// Anchors a clock to wall time now.
+    /// Creates a clock that starts at wall time.
     pub fn new() -> Self {
         let counter = quanta::Clock::new();
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let start_us = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
-        let ns = u128::from(counter.delta_as_nanos(0, 1 << COUNTS)).max(1);
-        let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-        let compare_every = fits((u128::from(COMPARE_EVERY_NS) << COUNTS) / ns);
         SystemClock {
             start_count: counter.raw(),
             start: Instant::now(),
             start_us,
             counter,
-            // No counter in use is as slow as one a microsecond.
-            rate: fits((ns << (64 - COUNTS)) / 1_000),
             offset_us: AtomicI64::new(start_us),
-            compare_at: AtomicU64::new(compare_every),
-            compare_every,
+            next_sync_us: AtomicU64::new(SYNC_INTERVAL_US),
         }
     }
 
+    /// The counter's microseconds since the start.
     #[inline]
-    fn count(&self) -> u64 {
-        self.counter.raw().saturating_sub(self.start_count)
-    }
-
-    /// How long so many counts are.
-    // One multiplication; by way of nanoseconds it would be two, and shifts.
-    #[inline]
-    fn us(&self, count: u64) -> u64 {
-        ((u128::from(count) * u128::from(self.rate)) >> 64) as u64
+    fn elapsed_us(&self) -> u64 {
+        let nanos = self
+            .counter
+            .delta_as_nanos(self.start_count, self.counter.raw());
+        nanos / 1_000
     }
 
     #[cold]
-    fn compare(&self) {
-        let before = self.count();
+    fn sync(&self) {
+        let before_us = self.elapsed_us();
         let elapsed = self.start.elapsed();
-        let after = self.count();
-        // A thread that was put to sleep in between knows nothing.
-        if self.us(after.saturating_sub(before)) < LONGEST_LOOK_US {
-            let elapsed = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
-            let correction = elapsed.saturating_sub_unsigned(self.us(before));
+        let after_us = self.elapsed_us();
+        if after_us.saturating_sub(before_us) < MAX_SYNC_US {
+            let elapsed_us = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
+            let correction = elapsed_us.saturating_sub_unsigned(before_us);
             let offset = self.start_us.saturating_add(correction);
-            // One more or less comes of rounding.
+            // A difference of one is due to rounding.
             if offset.abs_diff(self.offset_us.load(Relaxed)) > 1 {
                 self.offset_us.store(offset, Relaxed);
             }
-            let next = before.saturating_add(self.compare_every);
-            self.compare_at.store(next, Relaxed);
+            let next = before_us.saturating_add(SYNC_INTERVAL_US);
+            self.next_sync_us.store(next, Relaxed);
         }
     }
 }
@@ -111,16 +95,15 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now_us(&self) -> u64 {
-        let count = self.count();
-        if count > self.compare_at.load(Relaxed) {
-            self.compare();
+        let elapsed_us = self.elapsed_us();
+        if elapsed_us > self.next_sync_us.load(Relaxed) {
+            self.sync();
         }
-        self.us(count)
-            .saturating_add_signed(self.offset_us.load(Relaxed))
+        elapsed_us.saturating_add_signed(self.offset_us.load(Relaxed))
     }
 }
 
-/// A clock that stands still until it is moved: for tests and simulations.
+/// A clock that moves only when set, for tests and simulations.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -142,14 +125,14 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows this many microseconds since the Unix epoch.
+    /// Creates a clock at this many microseconds since the Unix epoch.
     pub fn at(now_us: u64) -> Self {
         ManualClock {
             now_us: now_us.into(),
         }
     }
 
-    /// Moves the clock, backwards too.
+    /// Sets the time, also backwards.
     pub fn set(&self, now_us: u64) {
         self.now_us.store(now_us, Relaxed);
     }
@@ -158,7 +141,7 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         let forward = |now: u64| Some(now.saturating_add(by_us));
-        // The closure never declines, so there is always a value.
+        // The closure always returns a value.
         let _ = self.now_us.fetch_update(Relaxed, Relaxed, forward);
     }
 }
@@ -175,38 +158,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_clock_shows_wall_time_and_moves_on() {
+    fn the_system_clock_starts_at_wall_time_and_advances() {
         let clock = SystemClock::new();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let apart = u128::from(clock.now_us()).abs_diff(wall.as_micros());
-        assert!(apart < 60_000_000, "{apart} us from wall time");
+        let difference = u128::from(clock.now_us()).abs_diff(wall.as_micros());
+        assert!(difference < 60_000_000, "{difference} us from wall time");
         let before = clock.now_us();
         while clock.now_us() == before {}
         assert!(clock.now_us() > before);
     }
 
     #[test]
-    fn a_counter_that_runs_wrong_is_held_to_the_system() {
+    fn a_wrong_counter_is_corrected() {
         let clock = SystemClock::new();
-        // As if the counter had run an hour ahead at the last comparison.
+        // As if the counter had been an hour ahead at the last synchronization.
         let ahead_us = clock.start_us + 3_600_000_000;
         clock.offset_us.store(ahead_us, Relaxed);
         let wrong = clock.now_us();
         while clock.offset_us.load(Relaxed) == ahead_us {
-            clock.compare();
+            clock.sync();
         }
         assert!(clock.now_us() < wrong);
-    }
-
-    #[test]
-    fn counts_are_as_long_as_the_counter_says() {
-        let clock = SystemClock::new();
-        for count in [0, 1, 999, 12_345_678, 1 << 40, (1 << 50) + 7] {
-            let us = clock.counter.delta_as_nanos(0, count) / 1_000;
-            let apart = us.abs_diff(clock.us(count));
-            assert!(apart <= 1, "{count} counts: {us} us, {apart} apart");
-        }
-        let second = clock.us(clock.compare_every);
-        assert!(second.abs_diff(1_000_000) <= 1, "{second} us");
     }
 }

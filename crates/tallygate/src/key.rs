@@ -1,4 +1,4 @@
-//! Who is limited. Keys are secrets: they compare and hash, and never print.
+//! Keys: whom a limit applies to. They compare and hash, and never print.
 
 mod bytes;
 
@@ -8,13 +8,12 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 #[cfg(feature = "rules")]
-pub(crate) use bytes::IN_PLACE;
+pub(crate) use bytes::MAX_INLINE_BYTES;
 
-/// Who is limited: one part, such as a user name, or several in order.
+/// Whom a limit applies to: one part, such as a user name, or several in order.
 ///
-/// Any bytes will do, an empty text and a megabyte too. Composition is injective: no two
-/// different lists of parts make the same key, whatever is in them. Text turns into a key by
-/// itself and without a copy:
+/// A part is any bytes, empty or large. Composition is injective: different lists of parts are
+/// different keys. Text converts without a copy:
 ///
 /// ```
 /// use tallygate::Key;
@@ -27,23 +26,23 @@ pub(crate) use bytes::IN_PLACE;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
-    /// The lone part as it is, or each of several behind its length.
+    /// A single part as it is; several, each after its length.
     bytes: Bytes<'a>,
     parts: u32,
-    /// Which parts are secrets, a bit each; the last bit stands for all parts from there on.
+    /// A bit for each secret part; the last bit stands for all further parts.
     secrets: u32,
 }
 
-/// One part of a key, in clear: for whoever shows keys to those who may see them.
+/// One part of a key in plain text.
 pub struct KeyPart<'k> {
-    /// What it is.
+    /// The bytes.
     pub bytes: &'k [u8],
-    /// Whether nobody may see it; see [`Key::secret`].
+    /// Whether it must not be shown; see [`Key::secret`].
     pub secret: bool,
 }
 
 impl<'a> Key<'a> {
-    /// Composes a key of parts.
+    /// Builds a key from parts.
     pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
         let mut parts = parts.into_iter().peekable();
         let Some(first) = parts.next() else {
@@ -59,18 +58,18 @@ impl<'a> Key<'a> {
 
     /// A key of one part, a copy of these bytes.
     fn copied(part: &[u8]) -> Key<'static> {
-        Key::lone(Bytes::copied(part))
+        Key::single(Bytes::copied(part))
     }
 
     /// A key of one part, the first of these bytes.
     #[cfg(feature = "rules")]
     #[inline]
-    pub(crate) fn short(bytes: [u8; IN_PLACE], len: usize) -> Key<'static> {
-        Key::lone(Bytes::short(bytes, len))
+    pub(crate) fn short(bytes: [u8; MAX_INLINE_BYTES], len: usize) -> Key<'static> {
+        Key::single(Bytes::short(bytes, len))
     }
 
     #[inline]
-    fn lone(bytes: Bytes<'a>) -> Self {
+    fn single(bytes: Bytes<'a>) -> Self {
         Key {
             bytes,
             parts: 1,
@@ -78,8 +77,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// A key of one part that no store may keep in clear, such as an API key or a cookie: stores
-    /// outside this process keep a hash of it.
+    /// Builds a key of one secret part, such as an API key or a cookie: stores outside this process
+    /// only see its hash.
     ///
     /// ```
     /// use tallygate::Key;
@@ -95,7 +94,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Appends a part that no store may keep in clear; see [`secret`](Key::secret).
+    /// Appends a secret part; see [`secret`](Key::secret).
     #[must_use]
     pub fn and_secret(self, part: impl AsRef<[u8]>) -> Key<'static> {
         let bit = secret_bit(self.parts);
@@ -148,7 +147,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The same key, independent of what it was borrowed from.
+    /// Converts to a key that owns its bytes.
     pub fn into_owned(self) -> Key<'static> {
         Key {
             bytes: self.bytes.into_owned(),
@@ -157,8 +156,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The bytes, and a number that stands for how many parts they are and which are secret:
-    /// together they tell every key apart.
+    /// The bytes, and a number that encodes the count of parts and which are secret. Different keys
+    /// differ in one of them.
     #[inline]
     pub(crate) fn identity(&self) -> (&[u8], u64) {
         (
@@ -167,7 +166,7 @@ impl<'a> Key<'a> {
         )
     }
 
-    /// Its bytes as two numbers, if they are few.
+    /// The bytes as two numbers, if at most 16.
     #[inline]
     pub(crate) fn words(&self) -> Option<[u64; 2]> {
         self.bytes.words()
@@ -182,7 +181,7 @@ impl<'a> Key<'a> {
             } else {
                 let (len, after) = rest
                     .split_first_chunk()
-                    .expect("every part of several is behind its length");
+                    .expect("each of several parts follows its length");
                 let (part, after) = after.split_at(u64::from_le_bytes(*len) as usize);
                 rest = after;
                 part
@@ -207,7 +206,7 @@ fn frame(bytes: &mut Vec<u8>, part: &[u8]) {
 impl<'a> From<&'a [u8]> for Key<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
-        Key::lone(Bytes::Borrowed(bytes))
+        Key::single(Bytes::Borrowed(bytes))
     }
 }
 
@@ -252,7 +251,7 @@ impl<'a> From<&'a Key<'_>> for Key<'a> {
 
 impl From<Vec<u8>> for Key<'_> {
     fn from(bytes: Vec<u8>) -> Self {
-        Key::lone(bytes.into())
+        Key::single(bytes.into())
     }
 }
 

@@ -1,15 +1,15 @@
 -- The buckets: a level that drains at limit/period. The twin of bucket.rs.
--- Stored: the kind, when the level was last changed, the whole microseconds it takes to drain,
--- the fraction of one in parts of 1/limit, that limit, the millisecond it expires at.
--- The argument adds how long the whole capacity and the cost take to drain.
+-- Stored: the kind, the time of the last change, the microseconds that the level takes to drain, the
+-- fraction of one in parts of 1/limit, that limit, the expiry in milliseconds.
+-- Own fields of the argument: the drain times of the capacity and of the cost.
 
 --@prelude
 local us, part -- the level
 local full_us, full_part, cost_us, cost_part
-local lives -- the millisecond it expires at
+local lives -- the expiry in milliseconds
 
 --@argument
-full_us, full_part, cost_us, cost_part, place = unpack('>I7I4I7I4', asks, place)
+full_us, full_part, cost_us, cost_part, offset = unpack('>I7I4I7I4', arguments, offset)
 
 --@advance
   --@stored
@@ -28,7 +28,7 @@ if t < changed then
   end
 end
 if under ~= limit then
-  -- The same used units, rounded up, under another limit: what a whole unit lacks is added.
+  -- Converts the used units, rounded up, to another limit: adds what a whole unit lacks.
   local _, over = mul_div(us, under, period)
   local lacks = (period - (over + part) % period) % period
   local whole, rest = mul_div(us, under, limit)
@@ -87,10 +87,10 @@ if us >= MAX then
   us, part = MAX, 0
 end
 
---@give_back
+--@refund
 local back_us = cost_us
 if verb == UNDO then
-  -- Some of it has drained since; the rest of it is still in the level, unless that is older.
+  -- A part has drained since; the rest is still in the level.
   back_us = now < taken and -1 or cost_us - (now - taken)
 end
 if back_us >= 0 then

@@ -1,9 +1,9 @@
 -- Fixed window: one count, in windows aligned to the Unix epoch. The twin of fixed_window.rs.
--- Stored: the kind, when the window started, its count.
+-- Stored: the kind, the start of the window, its count.
 
 --@prelude
 local start, count
-local stays -- whether the stored window is still the one
+local stays -- whether the stored window is still current
 
 --@advance
   --@stored
@@ -46,7 +46,7 @@ if count > MAX then
   count = MAX
 end
 
---@give_back
+--@refund
 if verb == REFUND or start <= taken and taken < start + period then
   count = count - cost
 end

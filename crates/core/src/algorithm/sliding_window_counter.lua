@@ -1,11 +1,11 @@
 -- Sliding window counter: two aligned windows, the previous one weighted by its overlap. The twin
 -- of sliding_window_counter.rs.
--- Stored: the kind, when the current window started, the previous count, the current one.
+-- Stored: the kind, the start of the current window, the previous count, the current count.
 
 --@prelude
 local start, previous, current
-local share -- what the previous window still counts for
-local stays -- whether the stored window is still the current one and will matter as long
+local share -- the weighted count of the previous window
+local stays -- whether the stored window is still current and its expiry unchanged
 
 --@advance
   --@stored
@@ -20,7 +20,7 @@ stays = current > 0
 if start <= t then
   local next = start + period
   if t < next then
-    -- As it was found.
+    -- Unchanged.
   elseif t < next + period then
     start, previous, current, stays = next, current, 0, false
   else
@@ -58,7 +58,7 @@ if current > MAX then
   current = MAX
 end
 
---@give_back
+--@refund
 if verb == REFUND or start <= taken and taken < start + period then
   current = current - cost
   if current <= 0 then

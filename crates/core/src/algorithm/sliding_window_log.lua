@@ -1,35 +1,35 @@
 -- Sliding window log: every instant of the last period with its units. The twin of
 -- sliding_window_log.rs and ring.rs.
--- An entry is a time and the running sum up to it, each cut to its lowest bytes, as `pack` does
--- with whatever is too large. Stored: a header of 24 bytes; 60 for the latest entries; and once
--- those are too few, 9 that tell of a ring, 60 for the oldest entries, and the ring with all
--- between them. The newest entry is in the header, and first of the oldest stands one that is
--- gone, for its sum. So most decisions read and write one short text, whatever the limit; and it
--- is to be short, as Lua looks at each byte of it.
--- The header: the kind and how entries are written, how many stand among the oldest (0: there is
--- no ring, and the latest are all), the millisecond it expires at, how many of the oldest are
--- gone, how many stand among the latest, the newest time, the sum up to it.
--- The ring: how many entries it could hold, where its oldest is, how many it has.
--- Answered: the kind, the newest time, the units that count. If they are too many, the kind is 5
--- and the time of the entry whose end makes room follows. After a refund or an undo, what is then.
+-- An entry is a time and the running sum up to it, each truncated to its lowest bytes. Stored: a
+-- 24-byte header; 60 bytes for the latest entries; and once those are full, 9 bytes that describe a
+-- ring, 60 bytes for the oldest entries, and the ring with all entries between them. The newest entry
+-- is in the header. The first of the oldest entries has expired: it holds the sum before the second.
+-- So most decisions read and write one short string, whatever the limit. Lua interns every string it
+-- reads, so shorter is faster.
+-- Header: the kind and entry format, the number of oldest entries (0: no ring, the latest are all),
+-- the expiry in milliseconds, the expired among the oldest, the number of latest entries, the newest
+-- time, the sum up to it.
+-- Ring: its capacity, its head, its length.
+-- Returned: the kind, the newest time, the live units. If the request does not fit, the kind is 5 and
+-- the time of the entry whose expiry makes room follows. After a refund or an undo, the new state.
 
 --@prelude
 local sub = string.sub
-local used -- the units that count
--- How entries are written: nearly always like this, and numbers are slow to become text.
+local used -- the live units
+-- The entry format. These are the usual values: formatting numbers is slow.
 local shaped, form, onward, header, width = 4, '>I4I2', '>I2I4I2', '>BBI7I7c0I4I2', 6
 local times, sums, sum_bytes, slots = 4294967296, 65536, 2, 10
-local fresh -- how those of a new log are written
-local lives -- the millisecond it expires at
-local fronts, skip -- how many stand among the oldest, and are gone of them
-local size -- how many stand among the latest
-local newest, total -- its time, and the running sum of all
-local before -- the running sum up to what is gone
-local text, older, base -- the text with the latest, that with the oldest, and where they begin
-local room, head, count -- of the ring, if it was looked at
-local pushed -- when the newest entry so far was, if another comes after it
-local moved -- all entries but the newest, if not only those at the ends have changed
-local read, search -- made when they are needed, which is seldom
+local fresh -- the entry format of a new log
+local lives -- the expiry in milliseconds
+local fronts, skip -- the number of oldest entries, and how many of those have expired
+local size -- the number of latest entries
+local newest, total -- the newest time, and the running sum of all
+local before -- the running sum of the expired entries
+local text, older, base -- the strings with the latest and the oldest entries, and where the oldest start
+local room, head, count -- of the ring, if it was read
+local pushed -- the time of the previous newest entry, if one was appended
+local moved -- all entries but the newest, if they are to be rewritten
+local read, search -- created when first needed
 
 --@argument
 fresh = period < 4294967296 and 4 or period < 1099511627776 and 20 or 36
@@ -53,7 +53,7 @@ if not count then
     end
   end
 end
--- Entries from a place in it on, round its end if need be; missing bytes read as zeros.
+-- Reads entries of the ring, wrapping around its end; missing bytes read as zeros.
 read = read or function(from, entries)
   if from + entries > room then
     return read(from, room - from) .. read(0, from + entries - room)
@@ -100,9 +100,9 @@ then
   text = raw
   older = raw
   count = nil
-  local age = newest - edge -- relative to the newest; what is as old as that is gone
+  local age = newest - edge -- entries of this age, relative to the newest, have expired
   repeat
-    -- Drops what no longer counts: usually one entry.
+    -- Drops expired entries: usually one.
     local at = base + skip * width
     if skip < stop then
       local cut, sum
@@ -121,14 +121,14 @@ then
     end
     local again = fronts > 0 and skip == stop
     if again then
-      -- The ring's oldest come next, and after them the latest.
+      -- Continues with the oldest of the ring, then with the latest.
       --@ring
       local some = count < slots and count or slots - 1
       local entries = read(head, some)
       if count > some then
         local cut, sum = unpack(form, entries, (some - 1) * width + 1)
         if (newest - cut) % times >= age then
-          -- Those are gone as well. By halves: the first of the others that is not.
+          -- Those have expired as well. Binary search for the first live one.
           local low, high = some, count
           before = sum
           while low < high do
@@ -162,8 +162,8 @@ then
   local frees
   if used + cost > limit or verb > CHARGE then
     --@ring
-    -- The first entry from `low` on that is later than a time, or whose sum, counted from the
-    -- oldest on, reaches an amount; its time; and the sum before it.
+    -- Binary search from `low` for the first entry that is later than a time, or whose sum reaches
+    -- an amount. Returns its position, its time, and the sum before it.
     search = search or function(low, later, reaches)
       local near, high = size - skip, size - skip
       if fronts > 0 then
@@ -229,11 +229,11 @@ room, head, count = seen[21], seen[22], seen[23]
 moved = nil
 pushed = nil
 if used == 0 then
-  -- Nothing is left of it, or there was nothing.
+  -- New, or all expired.
   moved, newest, before, lives = '', now, 0, 0
 elseif newest ~= now then
   if used >= limit + 1000 and fronts - skip + count + size + 1 >= limit + 1000 then
-    -- The two oldest merge into the later.
+    -- Merges the two oldest into the later.
     older = string.rep('\0', skip * width) .. pack(form, 0, before)
       .. sub(older, base + (skip + 1) * width, base + fronts * width - 1)
     skip, base = skip + 1, 1
@@ -246,11 +246,11 @@ if used > MAX then
   used = MAX
 end
 
---@give_back
+--@refund
 moved = nil
 pushed = nil
 if used > 0 and verb == REFUND then
-  -- The newest units go first.
+  -- Returns the newest units first.
   used = used - cost
   if used > 0 then
     local at
@@ -267,7 +267,7 @@ if used > 0 and verb == REFUND then
     end
   end
 elseif used > 0 then
-  -- Those of that very instant, if it still counts; the sums after it fall by as much.
+  -- Only the entry of exactly that time; lowers the sums after it.
   local at, time, lower = search(0, taken - 1, WIDE)
   if time == taken then
     local all = sub(text, 25 + skip * width, 24 + size * width)
@@ -305,13 +305,13 @@ end
 --@pack
 local last = total
 total = (before + used) % sums
-local longer = lives * 1000 - newest - period -- than it has to
+local longer = lives * 1000 - newest - period -- than it must live
 if longer < 0 or longer > period then
   lives = math.floor((newest + period + period) / 1000)
   expires = lives
 end
 if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
-  -- There is no place for one more, or the sums need more bytes.
+  -- No room for one more, or the sums need more bytes.
   --@ring
   local gone = fronts > 0 and 0 or skip
   local rest = sub(text, 25 + gone * width, 24 + size * width)
@@ -323,15 +323,15 @@ if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
   if used >= sums then
     moved = rest
   elseif fronts == 0 and coming + 1 < slots then
-    -- Only what is gone has to go.
+    -- Dropping the expired is enough.
     text, skip, size = sub(text, 1, 24) .. pack(form, 0, before) .. rest, 1, 1 + coming
   elseif fronts == 0 or count + coming > room or room > all * 4 + 16 then
     moved = rest
   else
-    -- Into the ring, round its end if need be.
-    local place = (head + count) % room
-    local fitting = (room - place) * width
-    call('SETRANGE', key, 153 + place * width, sub(rest, 1, fitting))
+    -- Into the ring, wrapping around its end.
+    local offset = (head + count) % room
+    local fitting = (room - offset) * width
+    call('SETRANGE', key, 153 + offset * width, sub(rest, 1, fitting))
     if fitting < #rest then
       call('SETRANGE', key, '153', sub(rest, fitting + 1))
     end
@@ -342,10 +342,10 @@ if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
   end
 end
 if moved then
-  -- Written anew, with room for more.
+  -- Rewritten, with room for more.
   whole = true
   if used >= sums then
-    -- The sums need more bytes; they begin again.
+    -- The sums need more bytes; they restart at 0.
     local old, wide, left, from = form, sums, {}, 1
     shaped = shaped % 64 + (used < 16777216 and 64 or 128)
     --@shape

@@ -1,4 +1,4 @@
-//! Why a quota is refused, and where. Carries a short copy of the offending part only.
+//! The error of an invalid quota, with a short excerpt of the text.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -6,11 +6,11 @@ use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
 
-/// The longest piece of the caller's text that an error repeats.
-const LONGEST_QUOTE: usize = 40;
+/// The maximum length of the excerpt.
+const MAX_EXCERPT_CHARS: usize = 40;
 
-/// A quota that cannot be: says what is wrong, names the value and its bound, and points at the
-/// place in the text.
+/// The error of an invalid quota: names the value and its bound, and points at its position in the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaError {
     problem: String,
@@ -20,11 +20,11 @@ pub struct QuotaError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// The text around the place, cut short and made printable.
+    /// The text around the position, truncated and printable.
     shown: String,
     /// The span within the caller's text, in bytes.
     span: Range<usize>,
-    /// Where the marks go below `shown`, in characters.
+    /// The position of the marks below `shown`, in characters.
     marks: Range<usize>,
 }
 
@@ -48,7 +48,7 @@ impl QuotaError {
         }
     }
 
-    /// Shows another correct example than `100/min`.
+    /// Replaces the example `100/min`.
     pub(super) fn example(mut self, example: &'static str) -> Self {
         self.example = example;
         self
@@ -59,7 +59,7 @@ impl QuotaError {
         let before: String = printable(&text[..span.start]);
         let offending = printable(&text[span.clone()]);
         let offending = quote(&offending);
-        let skipped = before.chars().count().saturating_sub(LONGEST_QUOTE);
+        let skipped = before.chars().count().saturating_sub(MAX_EXCERPT_CHARS);
         let mut shown: String = before.chars().skip(skipped).collect();
         if skipped > 0 {
             shown.insert(0, '…');
@@ -72,22 +72,22 @@ impl QuotaError {
         self
     }
 
-    /// What is wrong, without the place.
+    /// The problem, without the position.
     pub fn problem(&self) -> &str {
         &self.problem
     }
 
-    /// A quota of the kind that was probably meant.
+    /// A valid quota of the kind that was probably meant.
     pub fn example_text(&self) -> &'static str {
         self.example
     }
 
-    /// The offending part, as bytes of the text that was read.
+    /// The byte range of the invalid part.
     pub fn span(&self) -> Option<Range<usize>> {
         self.place.as_ref().map(|place| place.span.clone())
     }
 
-    /// Two lines for a terminal: the text, and marks below the offending part.
+    /// Two lines for a terminal: the text, and marks below the invalid part.
     pub fn picture(&self) -> Option<String> {
         let place = self.place.as_ref()?;
         let mut picture = place.shown.clone();
@@ -98,7 +98,7 @@ impl QuotaError {
     }
 }
 
-/// A copy for people: what would move the cursor or turn the text around is replaced.
+/// A printable copy: replaces control characters and those that change the text direction.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
@@ -108,9 +108,9 @@ fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The beginning of a text, with a sign that it was cut.
+/// The start of a text, with an ellipsis if truncated.
 pub(super) fn quote(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_QUOTE) {
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

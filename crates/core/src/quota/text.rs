@@ -1,4 +1,4 @@
-//! The text form of a quota: reads what people write, writes it back in one way.
+//! The text form of a quota: a lenient parser and one canonical form.
 
 use alloc::format;
 use core::fmt;
@@ -9,7 +9,7 @@ use super::Quota;
 use super::error::{QuotaError, quote};
 use crate::algorithm::Algorithm;
 
-/// Units from the largest: the name written, every name read, the microseconds.
+/// Units, largest first: the canonical name, all accepted names, the microseconds.
 const UNITS: [(&str, &[&str], u64); 5] = [
     ("d", &["d", "day", "days"], 86_400_000_000),
     ("h", &["h", "hour", "hours"], 3_600_000_000),
@@ -22,8 +22,7 @@ const UNITS: [(&str, &[&str], u64); 5] = [
     ("ms", &["ms"], 1_000),
 ];
 
-/// No correct quota is nearly as long; a megabyte of text is refused unread.
-const LONGEST: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 impl FromStr for Quota {
     type Err = QuotaError;
@@ -31,9 +30,9 @@ impl FromStr for Quota {
     /// Reads `[algorithm] limit/period [burst N | queue N]`, for example `100/min` or
     /// `token-bucket 10/s burst 50`.
     fn from_str(text: &str) -> Result<Self, QuotaError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_TEXT_BYTES {
             let problem = format!(
-                "{} bytes are above {LONGEST}, too long for a quota",
+                "{} bytes are above {MAX_TEXT_BYTES}, too long for a quota",
                 text.len()
             );
             return Err(QuotaError::new(problem));
@@ -42,7 +41,7 @@ impl FromStr for Quota {
     }
 }
 
-/// A word of the text and where it stands.
+/// A word of the text and its span.
 #[derive(Clone)]
 struct Word<'a> {
     word: &'a str,
@@ -115,7 +114,7 @@ impl<'a> Reader<'a> {
         self.error(0..0, "the quota is empty".into())
     }
 
-    /// Everything is lower-case ASCII; say so rather than call a word unknown.
+    /// Only lower-case ASCII is valid: reports that instead of an unknown word.
     fn characters(&self) -> Result<(), QuotaError> {
         for (at, c) in self.text.char_indices() {
             let problem = match c {
@@ -161,7 +160,7 @@ impl<'a> Reader<'a> {
         Err(self.error(name.span.clone(), problem))
     }
 
-    /// `limit/period`, each with its place.
+    /// Parses `limit/period`.
     fn rate(&self, rate: &Word<'_>) -> Result<(Placed, Placed), QuotaError> {
         let Some(slash) = rate.word.find('/') else {
             let problem = format!(
@@ -186,12 +185,11 @@ impl<'a> Reader<'a> {
             let problem = format!("{what} `{}` is not a whole number", quote(word.word));
             return Err(self.error(wrong.span, problem));
         }
-        // Digits only, so the one thing that can go wrong is their number; the end of the range is
-        // beyond every bound.
+        // Digits only: the only error is overflow, and `u64::MAX` is above every bound.
         Ok(word.word.parse().unwrap_or(u64::MAX))
     }
 
-    /// One or more count and unit, the largest first, each once; a lone unit counts 1.
+    /// Parses one or more counts with units, largest first, each once; the default count is 1.
     fn period(&self, period: &Word<'_>) -> Result<u64, QuotaError> {
         if period.word.is_empty() {
             let problem = "the period is missing: a count and a unit of d, h, min, s or ms";
@@ -287,7 +285,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The algorithm that the opening word and the burst or queue mean together.
+    /// Derives the algorithm from the first word and the burst or queue.
     fn algorithm(
         &self,
         name: Option<&Word<'_>>,
@@ -319,7 +317,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number and where it stands.
+/// A number and its span.
 struct Placed(u64, Range<usize>);
 
 /// `burst N` or `queue N`.
@@ -334,8 +332,8 @@ fn starts_with_digit(word: &str) -> bool {
 }
 
 impl fmt::Display for Quota {
-    /// Writes the one canonical text: the algorithm always, the period in `d h min s ms`, the
-    /// burst or queue of buckets always.
+    /// Writes the canonical form: always with the algorithm, the period in `d h min s ms`, and the
+    /// burst or queue of a bucket.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -371,13 +369,13 @@ impl fmt::Display for Period {
 }
 
 impl Quota {
-    /// The period as it stands in the text form: `min`, `1h30min`.
+    /// The period in the text form: `min`, `1h30min`.
     pub fn period_text(&self) -> alloc::string::String {
         format!("{}", Period(self.period_us))
     }
 
-    /// The name a limit has unless it is given one: the behaviour and the period, so that a
-    /// changed limit or burst keeps its count.
+    /// The default name of a limit: the behaviour and the period, so that a changed limit or burst
+    /// keeps its count.
     pub fn default_name(&self) -> alloc::string::String {
         format!("{}/{}", self.algorithm.behaviour(), Period(self.period_us))
     }

@@ -1,4 +1,4 @@
-//! Limits and bursts that change while counters live: what was used stays used.
+//! Limits and bursts that change while counters live: used units stay used.
 
 use std::time::Duration;
 

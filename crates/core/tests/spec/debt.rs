@@ -1,4 +1,4 @@
-//! Debt: how deep it goes, and that a log in debt stays small and never admits early.
+//! Debt: its maximum, and that a log in debt stays bounded and never admits early.
 
 use tallygate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, evaluate};
 

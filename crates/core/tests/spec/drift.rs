@@ -1,4 +1,4 @@
-//! Years of traffic add up to the formula: no rate is ever rounded.
+//! Years of traffic match the formula: no rate is rounded.
 
 use tallygate_core::{Quota, State, Verb, evaluate};
 

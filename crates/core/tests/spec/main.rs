@@ -1,5 +1,5 @@
-//! The core against its specification: a slow model of it, every short history, long random
-//! traces, the promised properties and the text form. Knows only the crate's public names.
+//! The core against its specification: a slow model, every short history, long random traces,
+//! properties and the text form. Uses the public API only.
 // Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

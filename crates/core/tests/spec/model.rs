@@ -1,5 +1,4 @@
-//! A second opinion: the specification read aloud, plain and slow. Knows the six verbs and
-//! sections 2 and 3; shares no arithmetic with the crate, only its names.
+//! A slow model of the specification (verbs, sections 2 and 3). Shares no arithmetic with the crate.
 
 mod memory;
 

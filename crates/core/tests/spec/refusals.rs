@@ -1,4 +1,4 @@
-//! What must leave no trace: a refusal, a peek, a cost of 0.
+//! A refusal, a peek and a cost of 0 change nothing.
 
 use tallygate_core::{Quota, Retry, State, Verb, evaluate};
 

@@ -147,7 +147,7 @@ fn each_limit_is_charged_its_own_cost() {
 }
 
 #[test]
-fn a_limit_of_cost_0_is_unchanged_and_grants_nothing_away() {
+fn a_limit_of_cost_0_is_unchanged() {
     let (remaining, granted, [_, narrow]) = two(Verb::Check, [4, 0]);
     assert_eq!((remaining, granted), (vec![1, 3], 4));
     assert_eq!(narrow, State::New);
@@ -165,7 +165,7 @@ fn a_take_grants_the_same_to_every_limit() {
 }
 
 #[test]
-fn a_limit_that_cannot_bear_its_own_cost_refuses_for_all() {
+fn a_limit_that_does_not_fit_its_own_cost_refuses_for_all() {
     let (remaining, granted, states) = two(Verb::Check, [1, 4]);
     assert_eq!((remaining, granted), (vec![5, 3], 0));
     assert_eq!(states, [State::New, State::New]);

@@ -37,7 +37,7 @@ fn below_one_the_period_grows() {
 }
 
 #[test]
-fn together_they_keep_the_rate() {
+fn all_shares_together_keep_the_rate() {
     with_each_seed(|rng| {
         for _ in 0..3_000 {
             let quota = any_quota(rng);

@@ -1,4 +1,4 @@
-//! The core and the model answering the same requests, compared figure by figure.
+//! Compares every field of the decisions of the core and of the model.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The text form of quotas: what is read, what is written back, and that one gives the other.
+//! The text form of quotas: parsing, formatting, and round trips.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn a_period_is_written_in_days_hours_minutes_seconds_and_milliseconds() {
 }
 
 #[test]
-fn the_ends_of_every_range_are_good_quotas() {
+fn the_bounds_of_every_range_are_valid() {
     for text in [
         "1/ms",
         "1000000000/ms",
@@ -121,7 +121,7 @@ fn a_full_drain_may_take_two_to_the_fifty_two_microseconds_and_not_a_fraction_mo
 }
 
 #[test]
-fn any_quota_is_read_back_from_what_it_writes() {
+fn any_quota_parses_from_its_own_text() {
     with_each_seed(|rng| {
         for _ in 0..2_000 {
             let quota = any_quota(rng);
@@ -147,7 +147,7 @@ fn the_default_name_is_the_behaviour_and_the_period() {
 }
 
 #[test]
-fn built_and_read_quotas_are_the_same() {
+fn built_and_parsed_quotas_are_equal() {
     assert_eq!(Ok(Quota::per_second(3)), "3/s".parse());
     assert_eq!(Ok(Quota::per_minute(3)), "3/min".parse());
     assert_eq!(Ok(Quota::per_hour(3)), "3/h".parse());
@@ -198,7 +198,7 @@ const SCRAPS: [&str; 30] = [
 ];
 
 #[test]
-fn any_text_is_read_or_refused_and_never_a_panic() {
+fn any_text_is_parsed_or_rejected_without_a_panic() {
     with_each_seed(|rng| {
         for _ in 0..20_000 {
             let n = rng.usize(..9);
@@ -218,7 +218,7 @@ fn any_text_is_read_or_refused_and_never_a_panic() {
 }
 
 #[test]
-fn every_cut_and_every_changed_byte_of_a_good_quota_is_read_or_refused() {
+fn every_truncated_or_changed_quota_is_parsed_or_rejected() {
     let good = "leaky-bucket 1000003/1d2h30min4s5ms queue 20";
     for at in 0..good.len() {
         let _ = good[..at].parse::<Quota>();

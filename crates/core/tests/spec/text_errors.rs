@@ -1,4 +1,4 @@
-//! Bad quota text: one golden message and picture for every kind of mistake, and hostile text.
+//! Invalid quota text: one golden message and marker line for every kind of error, and hostile text.
 
 use tallygate_core::{Quota, QuotaError};
 
@@ -97,7 +97,7 @@ fn periods_and_drains_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_number_of_twenty_digits_is_told_the_bound_that_it_breaks() {
+fn a_number_of_twenty_digits_is_reported_with_its_bound() {
     let log = refusal("sliding-window-log 99999999999999999999/s");
     assert_eq!(log.problem(), "limit 2^64 or more is above 100000");
     // 2000000000ms is a good period, so 1000000000 cannot be the bound of a count.
@@ -107,7 +107,7 @@ fn a_number_of_twenty_digits_is_told_the_bound_that_it_breaks() {
 }
 
 #[test]
-fn characters_and_spaces_out_of_place_are_pointed_at() {
+fn misplaced_characters_and_spaces_are_marked() {
     let spaces = "words are separated by single spaces, with none at either end";
     let upper = |c| format!("`{c}` is upper case: a quota is all lower case");
     let strange = |c| format!("`{c}` has no place in a quota");
@@ -131,7 +131,7 @@ fn characters_and_spaces_out_of_place_are_pointed_at() {
 }
 
 #[test]
-fn rates_that_are_none_are_pointed_at() {
+fn invalid_rates_are_marked() {
     let no_rate = |word| format!("`{word}` is no rate: a limit, `/` and a period");
     let no_period = "the period is missing: a count and a unit of d, h, min, s or ms";
     for (text, marks, problem) in [
@@ -170,7 +170,7 @@ fn rates_that_are_none_are_pointed_at() {
 }
 
 #[test]
-fn periods_that_are_none_are_pointed_at() {
+fn invalid_periods_are_marked() {
     let no_unit = |word| format!("`{word}` is no unit: d, h, min, s or ms");
     let unitless = |count| format!("`{count}` in the period has no unit: d, h, min, s or ms");
     let order = |unit| format!("`{unit}` is out of order: the largest unit first, each once");
@@ -192,7 +192,7 @@ fn periods_that_are_none_are_pointed_at() {
 }
 
 #[test]
-fn bursts_and_queues_in_the_wrong_place_are_pointed_at() {
+fn misplaced_bursts_and_queues_are_marked() {
     for (text, marks, problem, example) in [
         (
             "10/s burst 5",
@@ -254,7 +254,7 @@ fn characters_that_cannot_be_shown_are_replaced() {
 }
 
 #[test]
-fn a_megabyte_of_anything_is_refused_in_a_few_words() {
+fn a_megabyte_of_text_is_rejected_with_a_short_message() {
     for scrap in [
         "a", "0", "1", " ", "/", "\0", "é", "1h", "burst ", "100/min ",
     ] {
@@ -269,7 +269,7 @@ fn a_megabyte_of_anything_is_refused_in_a_few_words() {
 }
 
 #[test]
-fn long_words_are_repeated_only_in_part() {
+fn long_words_are_truncated_in_messages() {
     let error = refusal(&format!("{} 1/s", "x".repeat(200)));
     assert!(error.problem().contains(&format!("`{}…`", "x".repeat(40))));
     assert!(error.to_string().len() < 400);

@@ -1,5 +1,5 @@
-//! The Lua twins on a real server, beside the Rust: after every call the same decisions and the
-//! same stored state.
+//! The Lua twins on a real server against Rust: after every call the same decisions and the same
+//! stored state.
 
 mod corrupted;
 mod expiry;

@@ -1,4 +1,4 @@
-//! An undone request against one that was never made: two counters, of which one saw it.
+//! An undone request against one that was never made.
 
 use fastrand::Rng;
 use tallygate_core::{Quota, State, Verb, Verdict, evaluate, undo};
@@ -145,7 +145,7 @@ fn an_undone_request_never_admits_more_than_none() {
 }
 
 #[test]
-fn nor_does_it_when_the_clock_steps_back() {
+fn an_undone_request_admits_no_more_when_the_clock_steps_back() {
     with_each_seed(|rng| {
         for quota in quotas(rng) {
             for _ in 0..30 {
@@ -164,7 +164,7 @@ fn nor_does_it_when_the_clock_steps_back() {
 }
 
 #[test]
-fn nor_when_the_clock_steps_back_so_far_that_all_is_new() {
+fn an_undone_request_admits_no_more_when_the_clock_steps_back_beyond_a_span() {
     with_each_seed(|rng| {
         for quota in quotas(rng) {
             for _ in 0..10 {
@@ -206,7 +206,7 @@ fn an_undone_request_leaves_windows_and_logs_as_if_never_made() {
 }
 
 #[test]
-fn a_request_undone_at_once_is_as_if_never_made() {
+fn a_request_undone_immediately_is_as_if_never_made() {
     with_each_seed(|rng| {
         for quota in quotas(rng) {
             for _ in 0..30 {
@@ -235,7 +235,7 @@ fn a_request_undone_at_once_is_as_if_never_made() {
 }
 
 #[test]
-fn a_late_undo_of_a_bucket_gives_back_what_has_not_drained() {
+fn a_late_undo_of_a_bucket_returns_what_has_not_drained() {
     for text in [
         "token-bucket 10/s burst 20",
         "leaky-bucket 10/s burst 20",
@@ -279,7 +279,7 @@ fn undoing_nothing_changes_nothing() {
 
 /// Units beyond what is there, moments beyond the end of time: a counter goes down to new.
 #[test]
-fn absurd_undos_do_no_harm() {
+fn extreme_undos_are_harmless() {
     for text in AWKWARD {
         let quota: Quota = text.parse().unwrap();
         for t in [0, 1, BEGIN, u64::MAX] {

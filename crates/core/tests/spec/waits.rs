@@ -1,5 +1,5 @@
-//! The promised waits: `retry_after` is enough and least, `reset_after` is exact, and a key
-//! forgotten then is not missed.
+//! `retry_after` is sufficient and minimal, `reset_after` is exact, and deleting the key then changes
+//! nothing.
 
 use fastrand::Rng;
 use tallygate_core::{MAX_TIME_US, Quota, Retry, State, Verb, evaluate};
@@ -88,7 +88,7 @@ fn reset_after_is_when_the_key_is_as_new_and_not_one_microsecond_earlier() {
 }
 
 #[test]
-fn a_key_forgotten_at_its_reset_is_not_missed() {
+fn deleting_a_key_at_its_reset_changes_nothing() {
     for_many_states(|rng, quota, state, t| {
         let d = ask(quota, state, Verb::Peek, 1, t).reset_after_us;
         // A clock more than a span behind sees a new key, and the old one again as it catches up.

@@ -1,4 +1,4 @@
-//! Nobody gets more than the worst case that each algorithm admits to, over any span.
+//! No client gets more than the stated worst case, over any span.
 
 use fastrand::Rng;
 use tallygate_core::{Algorithm, Quota, State, Verb, evaluate};
@@ -156,7 +156,7 @@ fn random_request(
 /// What shaping lets out, rather than in: one unit's time passes between units, give or take the
 /// rounding up of a delay.
 #[test]
-fn a_shaping_bucket_lets_requests_out_at_its_rate() {
+fn a_shaping_bucket_releases_requests_at_its_rate() {
     with_each_seed(|rng| {
         for text in ["leaky-bucket 7/ms queue 4", "leaky-bucket 7/min queue 9"] {
             let quota: Quota = text.parse().unwrap();

@@ -95,16 +95,15 @@ fn entries(quota: &Quota, facts: &Facts) -> Vec<(&'static str, String)> {
         let text = format!("at most {max} for a request of cost 1");
         entries.push(("Queue delay", text));
     }
-    let memory = if quota.algorithm().is_log() {
+    let least = facts.memory.bytes_a_key;
+    let memory = if facts.memory.most_bytes_a_key > least {
         format!(
-            "about {} bytes, plus 8 to {} per stored timestamp:\nup to {} in total",
-            facts.memory.bytes_a_key,
-            facts::BYTES_PER_TIMESTAMP,
-            bytes(facts.memory.most_bytes_a_key)
+            "about {least} bytes while the log is short,\nup to {} with {} entries",
+            bytes(facts.memory.most_bytes_a_key),
+            count(limit)
         )
     } else {
-        let bytes = facts.memory.bytes_a_key;
-        format!("about {bytes} bytes in the memory store")
+        format!("about {least} bytes in the memory store")
     };
     entries.push(("Memory per key", memory));
     let expiry = duration(facts.forgotten_after_us);

@@ -1,30 +1,28 @@
-//! A key's bytes: borrowed, or its own; short ones in place. Knows nothing of parts.
+//! The bytes of a key: borrowed, inline, or on the heap.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// How many bytes are kept in place: an IPv4 address, or an IPv6 network of 64 bits, as text.
-pub(crate) const IN_PLACE: usize = 22;
+/// Long enough for an IPv4 address, or an IPv6 network of 64 bits, as text.
+pub(crate) const MAX_INLINE_BYTES: usize = 22;
 
-/// Bytes, wherever they are; equal if they are the same.
 #[derive(Clone)]
 pub(super) enum Bytes<'a> {
     Borrowed(&'a [u8]),
-    // Asking for memory and giving it back would be half of what a short key costs.
-    Short { len: u8, bytes: [u8; IN_PLACE] },
+    // An allocation would double the cost of a short key.
+    Short { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
     Long(Box<[u8]>),
 }
 
 impl Bytes<'_> {
-    /// The first of these bytes.
     #[inline]
-    pub(super) fn short(bytes: [u8; IN_PLACE], len: usize) -> Bytes<'static> {
-        let len = len.min(IN_PLACE) as u8;
+    pub(super) fn short(bytes: [u8; MAX_INLINE_BYTES], len: usize) -> Bytes<'static> {
+        let len = len.min(MAX_INLINE_BYTES) as u8;
         Bytes::Short { len, bytes }
     }
 
     pub(super) fn copied(bytes: &[u8]) -> Bytes<'static> {
-        let mut short = [0; IN_PLACE];
+        let mut short = [0; MAX_INLINE_BYTES];
         match short.get_mut(..bytes.len()) {
             Some(start) => {
                 start.copy_from_slice(bytes);
@@ -44,11 +42,11 @@ impl Bytes<'_> {
 }
 
 impl Bytes<'_> {
-    /// Up to sixteen bytes as two numbers, filled up with zeros; none of more.
+    /// Up to 16 bytes as two numbers, padded with zeros; `None` if longer.
     #[inline]
     pub(super) fn words(&self) -> Option<[u64; 2]> {
         match self {
-            // Read as they were written just now: a processor waits for any other pieces.
+            // Loads of the same width as the preceding stores: others stall store forwarding.
             Bytes::Short { len, bytes } => {
                 let bits = 8 * u32::from(*len);
                 let word = |at: usize| {
@@ -70,7 +68,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The same of bytes anywhere, read from both ends.
+/// Reads from both ends.
 #[inline]
 fn words(bytes: &[u8]) -> Option<[u64; 2]> {
     let len = bytes.len();
@@ -79,7 +77,7 @@ fn words(bytes: &[u8]) -> Option<[u64; 2]> {
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-        // Twice: all of it may have to go.
+        // Twice: the shift may be 64 bits.
         return Some([first, last >> (4 * (16 - len)) >> (4 * (16 - len))]);
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
@@ -93,7 +91,7 @@ fn words(bytes: &[u8]) -> Option<[u64; 2]> {
 impl From<Vec<u8>> for Bytes<'_> {
     fn from(bytes: Vec<u8>) -> Self {
         match bytes.len() {
-            0..=IN_PLACE => Bytes::copied(&bytes),
+            0..=MAX_INLINE_BYTES => Bytes::copied(&bytes),
             _ => Bytes::Long(bytes.into()),
         }
     }
@@ -131,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_any_length_are_the_same_wherever_they_are() {
-        for len in 0..2 * IN_PLACE {
+    fn bytes_are_equal_in_every_representation() {
+        for len in 0..2 * MAX_INLINE_BYTES {
             let text: Vec<u8> = (0..len as u8).collect();
             let borrowed = Bytes::Borrowed(&text);
             for own in [
@@ -144,29 +142,29 @@ mod tests {
                 assert!(own.clone().into_owned() == borrowed, "{len} bytes");
             }
         }
-        // What lies behind the end plays no part.
-        assert!(Bytes::short([b'x'; IN_PLACE], 1) == Bytes::Borrowed(b"x"));
+        // Bytes after the end are ignored.
+        assert!(Bytes::short([b'x'; MAX_INLINE_BYTES], 1) == Bytes::Borrowed(b"x"));
         assert_eq!(size_of::<Bytes<'_>>(), 24);
     }
 
     #[test]
-    fn up_to_sixteen_bytes_are_two_numbers_wherever_they_are() {
-        for len in 0..2 * IN_PLACE {
+    fn up_to_16_bytes_are_two_numbers_in_every_representation() {
+        for len in 0..2 * MAX_INLINE_BYTES {
             let text: Vec<u8> = (1..).take(len).collect();
             let mut filled = [0; 16];
-            let due = (len <= 16).then(|| {
+            let expected = (len <= 16).then(|| {
                 filled[..len].copy_from_slice(&text);
                 let number = u128::from_le_bytes(filled);
                 [number as u64, (number >> 64) as u64]
             });
-            assert_eq!(Bytes::Borrowed(&text).words(), due, "{len} bytes");
-            assert_eq!(Bytes::copied(&text).words(), due, "{len} bytes");
-            assert_eq!(Bytes::Long(text.clone().into()).words(), due, "{len} bytes");
-            // What lies behind the end plays no part.
-            let mut short = [b'x'; IN_PLACE];
+            assert_eq!(Bytes::Borrowed(&text).words(), expected, "{len} bytes");
+            assert_eq!(Bytes::copied(&text).words(), expected, "{len} bytes");
+            assert_eq!(Bytes::Long(text.clone().into()).words(), expected, "{len} bytes");
+            // Bytes after the end are ignored.
+            let mut short = [b'x'; MAX_INLINE_BYTES];
             if let Some(start) = short.get_mut(..len) {
                 start.copy_from_slice(&text);
-                assert_eq!(Bytes::short(short, len).words(), due, "{len} bytes");
+                assert_eq!(Bytes::short(short, len).words(), expected, "{len} bytes");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Batches answer exactly what one by one does, in order.
+//! A batch gives the same decisions as single requests, in order.
 
 use tallygate::{Decision, Key, Limit, Limiter, Quota, Request, Verb};
 

@@ -1,5 +1,4 @@
-//! A capacity of N holds N live keys, each its own, and places are used again once their keys are
-//! as if never seen.
+//! A capacity of N holds N live keys, and slots are reused once their keys have expired.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ fn keys(capacity: usize, generation: usize) -> Vec<String> {
 }
 
 /// Asks every key for one more than its limit, twice around so that all are live together.
-fn each_has_its_own(limiter: &Limiter<crate::behaviours::Store>, keys: &[String]) {
+fn assert_no_key_is_shared(limiter: &Limiter<crate::behaviours::Store>, keys: &[String]) {
     let shared = limiter.store().shared_decisions();
     let quota = limiter.limits()[0].quota();
     for round in 0..=EACH {
@@ -35,39 +34,39 @@ fn each_has_its_own(limiter: &Limiter<crate::behaviours::Store>, keys: &[String]
 }
 
 #[test]
-fn a_small_store_holds_as_many_keys_as_it_says() {
+fn a_small_store_holds_its_capacity_in_keys() {
     for capacity in [1, 2, 3, 8, 10, 100] {
         for quota in each_minute(EACH) {
             // Where keys come to lie is random for each store.
             for _ in 0..20 {
                 let limiter = Limiter::over(store(capacity).1, quota);
-                each_has_its_own(&limiter, &keys(capacity, 0));
+                assert_no_key_is_shared(&limiter, &keys(capacity, 0));
             }
         }
     }
 }
 
 #[test]
-fn a_store_of_thousands_holds_as_many_keys_as_it_says() {
+fn a_store_of_thousands_holds_its_capacity_in_keys() {
     for (capacity, stores) in [(1_000, 8), (10_000, 2)] {
         for quota in each_minute(EACH) {
             for _ in 0..stores {
                 let limiter = Limiter::over(store(capacity).1, quota);
-                each_has_its_own(&limiter, &keys(capacity, 0));
+                assert_no_key_is_shared(&limiter, &keys(capacity, 0));
             }
         }
     }
 }
 
 #[test]
-fn a_store_of_a_hundred_thousand_holds_as_many_keys_as_it_says() {
+fn a_store_of_a_hundred_thousand_holds_its_capacity_in_keys() {
     for quota in [
         each_minute(EACH)[1],
         each_minute(EACH)[3],
         each_minute(EACH)[3],
     ] {
         let limiter = Limiter::over(store(100_000).1, quota);
-        each_has_its_own(&limiter, &keys(100_000, 0));
+        assert_no_key_is_shared(&limiter, &keys(100_000, 0));
     }
 }
 
@@ -90,13 +89,13 @@ fn a_key_with_several_limits_counts_once_for_each() {
 }
 
 #[test]
-fn places_of_expired_keys_are_used_again_for_ever() {
+fn slots_of_expired_keys_are_reused() {
     const CAPACITY: usize = 300;
     for quota in each_minute(EACH) {
         let (clock, store) = store(CAPACITY);
         let limiter = Limiter::over(store, quota);
         for generation in 0..15 {
-            each_has_its_own(&limiter, &keys(CAPACITY, generation));
+            assert_no_key_is_shared(&limiter, &keys(CAPACITY, generation));
             clock.advance(2 * quota.period());
             assert_eq!(limiter.store().live_keys(), 0, "{quota}");
         }
@@ -122,13 +121,13 @@ fn keys_that_come_and_go_one_by_one_never_share() {
 }
 
 #[test]
-fn reset_and_refunded_keys_leave_their_places() {
+fn reset_and_refunded_keys_free_their_slots() {
     const CAPACITY: usize = 400;
     for quota in each_minute(EACH) {
         let limiter = Limiter::over(store(CAPACITY).1, quota);
         for generation in 0..10 {
             let keys = keys(CAPACITY, generation);
-            each_has_its_own(&limiter, &keys);
+            assert_no_key_is_shared(&limiter, &keys);
             for (n, key) in keys.iter().enumerate() {
                 let left = if n % 2 == 0 {
                     limiter.reset(key)
@@ -143,7 +142,7 @@ fn reset_and_refunded_keys_leave_their_places() {
 }
 
 #[test]
-fn refused_and_peeking_strangers_take_no_place() {
+fn refused_and_peeking_new_keys_take_no_slot() {
     const CAPACITY: usize = 100;
     for quota in each_minute(EACH) {
         let limiter = Limiter::over(store(CAPACITY).1, quota);
@@ -155,12 +154,12 @@ fn refused_and_peeking_strangers_take_no_place() {
             let _ = limiter.reset(&key);
         }
         assert_eq!(limiter.store().live_keys(), 0, "{quota}");
-        each_has_its_own(&limiter, &keys(CAPACITY, 1));
+        assert_no_key_is_shared(&limiter, &keys(CAPACITY, 1));
     }
 }
 
 #[test]
-fn threads_that_fill_a_store_together_find_room_for_every_key() {
+fn threads_that_fill_a_store_concurrently_find_a_slot_for_every_key() {
     const CAPACITY: usize = 8_000;
     const THREADS: usize = 4;
     for quota in [each_minute(EACH)[1], each_minute(EACH)[3]] {
@@ -180,7 +179,7 @@ fn threads_that_fill_a_store_together_find_room_for_every_key() {
 }
 
 #[test]
-fn once_a_crowd_has_expired_everybody_has_their_own_again() {
+fn once_many_keys_have_expired_every_key_has_its_own_slot_again() {
     const CAPACITY: usize = 1_000;
     for quota in each_minute(EACH) {
         let (clock, store) = store(CAPACITY);
@@ -190,7 +189,7 @@ fn once_a_crowd_has_expired_everybody_has_their_own_again() {
                 let _ = limiter.check(&key);
             }
             clock.advance(2 * quota.period());
-            each_has_its_own(&limiter, &keys(CAPACITY, 10 + generation));
+            assert_no_key_is_shared(&limiter, &keys(CAPACITY, 10 + generation));
             clock.advance(2 * quota.period());
         }
         assert!(limiter.store().shared_decisions() > 0);
@@ -200,7 +199,7 @@ fn once_a_crowd_has_expired_everybody_has_their_own_again() {
 /// The crowd is gone with the window, a microsecond after it came: what it taught the store about
 /// being full is out of date too.
 #[test]
-fn a_crowd_that_expired_a_moment_ago_leaves_room_for_everybody() {
+fn keys_that_have_just_expired_free_their_slots() {
     const CAPACITY: usize = 3_000;
     let quota: Quota = "fixed-window 2/ms".parse().unwrap();
     for _ in 0..3 {
@@ -212,7 +211,7 @@ fn a_crowd_that_expired_a_moment_ago_leaves_room_for_everybody() {
         }
         clock.set(T0 + 1_000);
         assert_eq!(limiter.store().live_keys(), 0);
-        each_has_its_own(&limiter, &keys(CAPACITY, 1));
+        assert_no_key_is_shared(&limiter, &keys(CAPACITY, 1));
     }
 }
 

@@ -71,7 +71,7 @@ fn used_units_of_a_bucket_are_rounded_up() {
 }
 
 #[test]
-fn a_changed_limit_answers_exactly_when_to_come_back() {
+fn a_changed_limit_has_an_exact_retry_after() {
     for old in each_minute(10) {
         for new in each_minute(4) {
             if new.algorithm() != old.algorithm() {
@@ -94,7 +94,7 @@ fn a_changed_limit_answers_exactly_when_to_come_back() {
 /// A slower quota keeps used units for longer than the quota they were taken under; a busy store
 /// must not give the place away in between.
 #[test]
-fn a_count_that_a_slower_quota_was_asked_about_outlives_the_faster_one() {
+fn a_count_read_under_a_slower_quota_outlives_the_faster_one() {
     let (clock, store) = store(10);
     let fast = Limiter::over(store, quota("token-bucket 10/s burst 10"));
     let slow = fast.with(quota("token-bucket 1/s burst 10"));

@@ -1,5 +1,4 @@
-//! Many threads on few keys, on a clock that stands still: exactly the limit is admitted, neither
-//! more nor less, whichever way it is asked for.
+//! Many threads on few keys, on a stopped clock: exactly the limit is admitted.
 
 mod racing;
 mod several;
@@ -109,7 +108,7 @@ fn takes_by_many_threads_grant_exactly_the_limit() {
 }
 
 #[test]
-fn whoever_gives_back_makes_room_for_exactly_one_more() {
+fn a_refund_makes_room_for_exactly_one_more() {
     for quota in each_minute(THREADS as u32) {
         let (_, limiter) = limiter(quota);
         let held = AtomicU32::new(0);
@@ -130,7 +129,7 @@ fn whoever_gives_back_makes_room_for_exactly_one_more() {
 }
 
 #[test]
-fn with_fewer_places_than_threads_no_more_hold_one_than_there_are() {
+fn with_a_limit_below_the_number_of_threads_no_more_are_admitted_at_a_time() {
     const PLACES: u32 = 3;
     for quota in each_minute(PLACES) {
         let (_, limiter) = limiter(quota);
@@ -186,7 +185,7 @@ fn batches_by_many_threads_admit_exactly_the_limit() {
 /// The table is filled to its capacity while it is in use, so that counters have to make room for
 /// one another under everybody's hands.
 #[test]
-fn counters_that_make_room_for_others_in_use_lose_nothing() {
+fn moved_counters_in_use_lose_nothing() {
     const KEYS: usize = 3_000;
     const EACH: u32 = 3;
     for quota in each_minute(EACH) {
@@ -211,7 +210,7 @@ fn counters_that_make_room_for_others_in_use_lose_nothing() {
 }
 
 #[test]
-fn a_crowd_of_threads_and_keys_in_a_tiny_store_admits_nobody_above_their_limit() {
+fn many_threads_and_keys_in_a_tiny_store_exceed_no_limit() {
     const EACH: u32 = 3;
     for capacity in [1, 2, 7, 64] {
         for quota in each_minute(EACH) {

@@ -1,4 +1,4 @@
-//! A look at counters in this process: it shows all, and changes and makes nothing.
+//! `MemoryStore::inspect` shows every state, and changes and creates nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tallygate::{CounterState, Key, Limit, ManualClock, MemoryStore, Quota, Reque
 const SECOND: u64 = 1_000_000;
 
 #[test]
-fn a_look_shows_a_counter_at_the_moment_and_makes_none() {
+fn inspect_shows_the_current_state_and_creates_no_counter() {
     let clock = Arc::new(ManualClock::at(100 * SECOND));
     let store = MemoryStore::builder().clock(Arc::clone(&clock)).build();
     let key = Key::from("a");

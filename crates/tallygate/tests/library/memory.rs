@@ -1,4 +1,4 @@
-//! The memory store answers as every store must.
+//! The conformance suite on the memory store.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::conformance;
 
 /// The store itself, on supplied time.
 fn at_supplied_time() -> impl FnMut(&Request<'_>, u64) -> Decision {
-    of_capacity(1_000)
+    with_capacity(1_000)
 }
 
 /// A store that the traces fill to the last place.
-fn filled_up() -> impl FnMut(&Request<'_>, u64) -> Decision {
-    of_capacity(360)
+fn without_spare_slots() -> impl FnMut(&Request<'_>, u64) -> Decision {
+    with_capacity(360)
 }
 
-fn of_capacity(capacity: usize) -> impl FnMut(&Request<'_>, u64) -> Decision {
+fn with_capacity(capacity: usize) -> impl FnMut(&Request<'_>, u64) -> Decision {
     let (_, store) = store(capacity);
     move |request, now| store.decide_at(request, now)
 }
 
 /// A limiter on a clock that is set before each question.
-fn on_a_set_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
+fn on_manual_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
     let (clock, store) = store(1_000);
     move |request, now| {
         clock.set(now);
-        ask_by_name(&store, request)
+        decide_by_verb(&store, request)
     }
 }
 
 /// Asks with the limiter's own methods where the request has one key and one cost for all its
 /// limits.
-fn ask_by_name(store: &Arc<Store>, request: &Request<'_>) -> Decision {
+fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
     let (first, rest) = request.asked().split_first().unwrap();
     let mut limiter = Limiter::over(Arc::clone(store), first.limit.clone());
     for asked in rest {
@@ -60,8 +60,8 @@ fn the_store_answers_the_golden_traces_exactly() {
 }
 
 #[test]
-fn a_limiter_on_a_set_clock_answers_the_golden_traces_exactly() {
-    conformance::golden_traces_are_answered_exactly(on_a_set_clock);
+fn a_limiter_on_a_manual_clock_answers_the_golden_traces_exactly() {
+    conformance::golden_traces_are_answered_exactly(on_manual_clock);
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn the_store_answers_random_traces_exactly() {
 }
 
 #[test]
-fn a_limiter_on_a_set_clock_answers_random_traces_exactly() {
-    conformance::random_traces_are_answered_exactly(on_a_set_clock);
+fn a_limiter_on_a_manual_clock_answers_random_traces_exactly() {
+    conformance::random_traces_are_answered_exactly(on_manual_clock);
 }
 
 #[test]
-fn a_store_with_no_place_to_spare_answers_random_traces_exactly() {
-    conformance::random_traces_are_answered_exactly(filled_up);
-    conformance::steps_back_are_answered_exactly(filled_up);
+fn a_store_without_spare_slots_answers_random_traces_exactly() {
+    conformance::random_traces_are_answered_exactly(without_spare_slots);
+    conformance::steps_back_are_answered_exactly(without_spare_slots);
 }
 
 #[test]
@@ -86,6 +86,6 @@ fn the_store_answers_exactly_when_the_clock_steps_back() {
 }
 
 #[test]
-fn the_store_answers_exactly_at_the_ends_of_time() {
+fn the_store_answers_exactly_at_the_earliest_and_latest_times() {
     conformance::the_ends_of_time_are_answered_exactly(at_supplied_time);
 }

@@ -1,5 +1,4 @@
-//! More live keys than the capacity: nobody is admitted above their limit, in whatever order they
-//! come, and what is shared says so.
+//! More live keys than the capacity: no key exceeds its limit, and sharing is reported.
 
 mod budgets;
 
@@ -51,7 +50,7 @@ fn pause(rng: &mut fastrand::Rng, longest: u64) -> u64 {
 /// places, and time moving on, no request is admitted that would not be there, and no delay is
 /// shorter.
 #[test]
-fn with_ten_times_more_keys_than_places_nobody_is_admitted_above_their_limit() {
+fn with_ten_times_more_keys_than_slots_no_key_exceeds_its_limit() {
     with_each_seed(|rng| {
         for capacity in [1, 10, 100] {
             for quota in each_minute(4) {
@@ -93,7 +92,7 @@ fn with_ten_times_more_keys_than_places_nobody_is_admitted_above_their_limit() {
 /// The same with keys that are given back to and forgotten, and residents that leave, so that
 /// those who shared move into places of their own.
 #[test]
-fn whoever_shared_and_gets_a_place_is_still_not_admitted_above_their_limit() {
+fn a_key_that_shared_and_gets_a_slot_does_not_exceed_its_limit() {
     with_each_seed(|rng| {
         for quota in each_minute(4) {
             let (_, store) = store(5);
@@ -146,7 +145,7 @@ fn whoever_shared_and_gets_a_place_is_still_not_admitted_above_their_limit() {
 }
 
 #[test]
-fn what_a_key_took_while_it_shared_counts_when_it_gets_a_place() {
+fn what_a_key_took_while_it_shared_counts_in_its_own_slot() {
     for quota in each_minute(6) {
         let (_, store) = store(3);
         let residents = fill(&store, T0);
@@ -164,7 +163,7 @@ fn what_a_key_took_while_it_shared_counts_when_it_gets_a_place() {
 }
 
 #[test]
-fn a_refund_or_a_reset_of_a_shared_budget_changes_nothing_and_says_so() {
+fn a_refund_or_a_reset_of_a_shared_budget_changes_nothing_and_reports_it() {
     for quota in each_minute(6) {
         let (_, limiter) = full_limiter(quota);
         let taken = limiter.check_cost("k", 4);
@@ -182,7 +181,7 @@ fn a_refund_or_a_reset_of_a_shared_budget_changes_nothing_and_says_so() {
 }
 
 #[test]
-fn a_refund_over_several_limits_gives_back_to_those_that_are_their_own() {
+fn a_refund_over_several_limits_returns_to_those_with_their_own_slots() {
     for quota in each_minute(6) {
         let (_, store) = store(3);
         let own = Limit::named("own", quota);
@@ -203,7 +202,7 @@ fn a_refund_over_several_limits_gives_back_to_those_that_are_their_own() {
 }
 
 #[test]
-fn sharing_is_told_and_counted() {
+fn sharing_is_reported_and_counted() {
     for quota in each_minute(2) {
         let (_, limiter) = full_limiter(quota);
         let before = limiter.store().shared_decisions();
@@ -215,7 +214,7 @@ fn sharing_is_told_and_counted() {
 }
 
 #[test]
-fn a_shared_refusal_tells_exactly_when_to_come_back() {
+fn a_shared_refusal_has_an_exact_retry_after() {
     for quota in each_minute(5) {
         let (clock, limiter) = full_limiter(quota);
         while limiter.check("k").allowed() {

@@ -1,4 +1,4 @@
-//! Requests that did not count after all: what is taken back, and what is not.
+//! Undo: what is returned, and what is not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -54,12 +54,12 @@ fn the_store_undoes_exactly() {
 }
 
 #[test]
-fn a_store_with_no_place_to_spare_undoes_exactly() {
+fn a_store_without_spare_slots_undoes_exactly() {
     conformance::undone_decisions_leave_what_they_should(|| Supplied(store(360).1));
 }
 
 #[test]
-fn a_limiter_on_a_set_clock_undoes_exactly() {
+fn a_limiter_on_a_manual_clock_undoes_exactly() {
     conformance::undone_decisions_leave_what_they_should(|| {
         let (clock, limiter) = limiter(Quota::per_second(1));
         Set { clock, limiter }
@@ -91,7 +91,7 @@ fn every_plain_call_can_be_undone() {
 }
 
 #[test]
-fn a_take_gives_back_what_it_was_granted() {
+fn undoing_a_take_returns_what_it_was_granted() {
     for quota in each_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 7).allowed());
@@ -105,7 +105,7 @@ fn a_take_gives_back_what_it_was_granted() {
 
 /// What a refund would do: give the window that is there now what an earlier one took.
 #[test]
-fn what_a_later_window_never_took_is_not_given_back_to_it() {
+fn units_are_not_returned_to_a_later_window() {
     for text in ["fixed-window 10/min", "sliding-window-log 10/min", "10/min"] {
         let (clock, limiter) = limiter(text.parse().unwrap());
         let request = limiter.request("a").cost(4);
@@ -132,7 +132,7 @@ fn some_limits_of_a_request_are_undone_and_the_others_count() {
 }
 
 #[test]
-fn limits_with_costs_of_their_own_get_those_back() {
+fn limits_with_their_own_costs_get_those_back() {
     let requests = Limit::named("requests", Quota::per_minute(60));
     let tokens = Limit::named("tokens", Quota::per_minute(10_000));
     let (_, store) = store(100);
@@ -150,7 +150,7 @@ fn limits_with_costs_of_their_own_get_those_back() {
 }
 
 #[test]
-fn no_more_is_given_back_than_was_taken() {
+fn no_more_is_returned_than_was_taken() {
     for quota in each_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 5).allowed());
@@ -161,7 +161,7 @@ fn no_more_is_given_back_than_was_taken() {
 }
 
 #[test]
-fn what_took_nothing_gives_nothing_back() {
+fn a_decision_that_took_nothing_returns_nothing() {
     for quota in each_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 8).allowed());
@@ -250,7 +250,7 @@ impl AnyStore for Failing {
 }
 
 #[tokio::test]
-async fn what_the_store_did_not_decide_is_not_undone() {
+async fn a_decision_of_another_store_is_not_undone() {
     use tallygate::{OnFailure, Replicas};
     let fixed = Replicas::Fixed(1.try_into().unwrap());
     for policy in [OnFailure::Open, OnFailure::Closed, OnFailure::Local(fixed)] {
@@ -266,7 +266,7 @@ async fn what_the_store_did_not_decide_is_not_undone() {
 
 /// Thirty-two bits of cost, keys that are nobody's, decisions of another store: no harm done.
 #[test]
-fn strange_undos_do_no_harm() {
+fn invalid_undos_are_harmless() {
     for quota in each_minute(10) {
         let (_, limiter) = limiter(quota);
         let (_, other) = behaviours::limiter(quota);

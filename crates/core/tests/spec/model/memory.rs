@@ -1,4 +1,4 @@
-//! What the model remembers of one counter: section 4 word by word, in units times the period
+//! The state of one counter of the model: section 4 of the specification, in units times the period
 //! where there are fractions.
 
 use tallygate_core::Algorithm;

@@ -1,4 +1,4 @@
-//! Values that no script has written: never an error, never a key that stays.
+//! Corrupted values: never an error, and the key still expires.
 
 use fastrand::Rng;
 use tallygate_core::lua::Operation;
@@ -88,7 +88,7 @@ fn a_value_of_another_length_or_kind_is_as_new() {
 
 /// A value that was right once, with some of its bytes changed, added or cut off.
 #[test]
-fn a_damaged_value_does_no_harm() {
+fn a_corrupted_value_is_harmless() {
     with_each_seed(|rng| {
         let mut scripts = Scripts::connect();
         for round in 0..400 {
@@ -128,7 +128,7 @@ fn a_damaged_value_does_no_harm() {
 
 /// The right length and kind, and anything at all in it.
 #[test]
-fn random_bytes_do_no_harm() {
+fn random_bytes_are_harmless() {
     with_each_seed(|rng| {
         let mut scripts = Scripts::connect();
         for _ in 0..400 {

@@ -1,4 +1,4 @@
-//! On the server's own clock: how long a key lives.
+//! The expiry of keys on the server's own clock.
 
 use tallygate_core::lua::Operation;
 use tallygate_core::{Quota, Verb};
@@ -98,7 +98,7 @@ fn a_key_in_constant_use_lives_until_it_is_as_new() {
 
 /// Spans of milliseconds: keys go while they are looked at, and none of them stays.
 #[test]
-fn no_key_lives_for_ever() {
+fn every_key_expires() {
     with_each_seed(|rng| {
         let mut scripts = Scripts::connect();
         for _ in 0..60 {

@@ -113,7 +113,7 @@ fn twins_agree_over_batches() {
 /// Requests in a row that ask the same share what is sent; one before and one after them ask
 /// something else, or have several limits.
 #[test]
-fn twins_agree_over_batches_that_often_ask_the_same() {
+fn twins_agree_over_batches_of_equal_requests() {
     with_each_seed(|rng| {
         for _ in 0..40 {
             let quotas = [any_quota(rng), any_quota(rng)];

@@ -1,4 +1,4 @@
-//! What a script has stored, written down as its Rust twin writes itself down.
+//! Formats a stored value as the `Debug` output of its Rust twin.
 
 use std::fmt;
 

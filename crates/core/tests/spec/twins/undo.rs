@@ -1,4 +1,4 @@
-//! Taking back what was taken when another slot refused: never more than still weighs.
+//! Undoing a take when another cluster slot refused: never more than still counts.
 
 use fastrand::Rng;
 use tallygate_core::lua::Operation;

@@ -1,5 +1,5 @@
-//! Undoing in Lua against undoing in Rust: after every step the same answer and the same stored
-//! state, whatever was taken, given back, reset or undone before, wherever the clock has gone.
+//! Undo in Lua against undo in Rust: after every step the same decision and the same stored state,
+//! also after refunds, resets, undos and clock steps.
 
 use fastrand::Rng;
 use tallygate_core::lua::Operation;

@@ -4,14 +4,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use tallygate_core::{Algorithm, Quota, QuotaError, State, Verb, Verdict, evaluate};
+use tallygate_core::{Algorithm, Log, Quota, QuotaError, State, Verb, Verdict, evaluate};
 
 /// The approximate size of a key in the memory store.
 const BYTES_PER_KEY: u64 = 40;
-/// The approximate size of a nearly empty log.
-const BYTES_PER_LOG: u64 = 95;
-/// The maximum size of each timestamp in a log.
-pub(super) const BYTES_PER_TIMESTAMP: u64 = 15;
+/// The approximate size of a log whose entries fit inline.
+const BYTES_PER_LOG: u64 = 47;
 
 #[derive(Serialize)]
 pub(super) struct Facts {
@@ -62,8 +60,8 @@ impl Facts {
             one_fits_after_us: wait(1),
             capacity_fits_after_us: wait(quota.capacity()),
         };
-        let (bytes_a_key, timestamps) = if quota.algorithm().is_log() {
-            (BYTES_PER_LOG, u64::from(quota.limit()))
+        let (bytes_a_key, max_heap_bytes) = if quota.algorithm().is_log() {
+            (BYTES_PER_LOG, Log::max_heap_bytes(quota) as u64)
         } else {
             (BYTES_PER_KEY, 0)
         };
@@ -82,7 +80,7 @@ impl Facts {
             forgotten_after_us: emptied.reset_after_us,
             memory: Memory {
                 bytes_a_key,
-                most_bytes_a_key: bytes_a_key + BYTES_PER_TIMESTAMP * timestamps,
+                most_bytes_a_key: bytes_a_key + max_heap_bytes,
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::key::{IN_PLACE, Key};
+use crate::key::{MAX_INLINE_BYTES, Key};
 
 /// A key of one part: an address as text.
 pub(crate) fn address_key(ip: IpAddr) -> Key<'static> {
@@ -11,7 +11,7 @@ pub(crate) fn address_key(ip: IpAddr) -> Key<'static> {
         IpAddr::V6(ip) => return Key::from(ip.to_string()),
     };
     // `Ipv4Addr::to_string` would take longer than the decision.
-    let mut text = [0; IN_PLACE];
+    let mut text = [0; MAX_INLINE_BYTES];
     let mut end = 0;
     for octet in ip.octets() {
         let mut buffer = itoa::Buffer::new();

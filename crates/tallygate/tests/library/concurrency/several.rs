@@ -1,5 +1,5 @@
-//! Requests over several keys and limits by many threads: all or nothing, and nobody is refused
-//! because of a request that was itself refused.
+//! Requests over several keys and limits by many threads: all or nothing, and refused requests take
+//! nothing, not even temporarily.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -16,7 +16,7 @@ fn used(store: &Arc<Store>, key: &str, limit: &Limit) -> u32 {
 }
 
 #[test]
-fn what_is_left_used_is_what_admitted_requests_took() {
+fn the_used_units_are_those_of_admitted_requests() {
     const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
     for capacity in [1, 4, 64] {
         let (_, store) = store(capacity);
@@ -71,7 +71,7 @@ fn what_is_left_used_is_what_admitted_requests_took() {
 /// refused; the others ask for exactly what the open key has. A store that took first and gave
 /// back later would refuse some of them.
 #[test]
-fn nobody_is_refused_because_of_a_request_that_was_itself_refused() {
+fn no_request_is_refused_because_of_a_refused_request() {
     const LIMIT: u32 = 600;
     for open_quota in each_minute(LIMIT) {
         for closed_quota in each_minute(1) {
@@ -104,7 +104,7 @@ fn nobody_is_refused_because_of_a_request_that_was_itself_refused() {
 /// The same the hard way: the open key has one unit only, which is taken and given back by turns,
 /// and everybody else's requests want it together with the closed key.
 #[test]
-fn a_refused_request_never_holds_the_last_unit_for_a_moment() {
+fn a_refused_request_never_takes_the_last_unit_temporarily() {
     for open_quota in each_minute(1) {
         let (_, store) = store(1);
         let open = Limit::named("open", open_quota);
@@ -136,7 +136,7 @@ fn a_refused_request_never_holds_the_last_unit_for_a_moment() {
 
 /// Every thread wants all keys of a ring, each beginning elsewhere and half of them backwards.
 #[test]
-fn the_order_of_the_limits_locks_nobody_out() {
+fn any_order_of_limits_avoids_deadlocks() {
     const KEYS: usize = 40;
     const LIMIT: u32 = 400;
     let keys: Vec<String> = (0..KEYS).map(|n| n.to_string()).collect();

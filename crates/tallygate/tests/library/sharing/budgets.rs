@@ -1,4 +1,4 @@
-//! Who shares with whom: equal quotas and nobody else, whatever changes in between.
+//! Only equal quotas share a budget.
 
 use tallygate::{Limit, Limiter, Quota, Request, RetryAfter, Verb};
 
@@ -44,7 +44,7 @@ fn a_changed_quota_is_another_budget() {
 
 /// A reset that does not say it was shared has forgotten the key.
 #[test]
-fn a_reset_of_a_place_of_its_own_forgets_what_was_taken_while_sharing() {
+fn a_reset_of_a_slot_drops_what_was_taken_while_sharing() {
     for quota in each_minute(6) {
         let (_, store) = store(1);
         let residents = fill(&store, T0);
@@ -115,7 +115,7 @@ fn more_quotas_than_there_are_budgets_refuse_rather_than_admit() {
 }
 
 #[test]
-fn a_cost_of_nothing_is_admitted_even_where_there_is_no_budget() {
+fn a_cost_of_0_is_admitted_even_without_a_budget() {
     let (_, store) = store(1);
     fill(&store, T0);
     for n in 0..1_500 {
