@@ -14,6 +14,7 @@ mod log_summary;
 mod ring;
 mod sliding_window_counter;
 mod sliding_window_log;
+mod whole_bucket;
 
 pub(crate) use bucket::Bucket;
 #[cfg(feature = "lua")]
@@ -25,6 +26,7 @@ pub(crate) use log_summary::LogSummary;
 pub(crate) use sliding_window_counter::Counter;
 use sliding_window_log::AdvancedLog;
 pub use sliding_window_log::Log;
+use whole_bucket::WholeBucket;
 
 use crate::MAX_TIME_US;
 #[cfg(feature = "lua")]
@@ -434,6 +436,9 @@ pub(crate) fn with_packed<W: WithPackable>(
             Some(function.call(advance::<Counter>(quota, packed, now)))
         }
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
+            if WholeBucket::fits(quota, packed) {
+                return Some(function.call(advance::<WholeBucket>(quota, packed, now)));
+            }
             Some(function.call(advance::<Bucket>(quota, packed, now)))
         }
         Algorithm::SlidingWindowLog => None,

@@ -298,12 +298,14 @@ pub fn read_log(quota: &Quota, stored: &[u8]) -> Option<Log> {
     let read = |from: usize, bytes| (from..from + bytes).fold(0, |n, i| n << 8 | byte(i));
     // Both are truncated to their lowest bytes: the rest follows from the newest time, and from the
     // sum before the oldest.
-    let truncate = |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(LUA_INTEGER_BITS)) - 1);
+    let truncate =
+        |number: u64, bytes: usize| number & ((1 << (8 * bytes).min(LUA_INTEGER_BITS)) - 1);
     let before = read(oldest + gone * width - sum_bytes, sum_bytes);
     let time = |stored: u64| newest.checked_sub(truncate(newest.wrapping_sub(stored), time_bytes));
     let sum = |stored: u64| truncate(stored.wrapping_sub(before), sum_bytes);
     let entry = |from: usize| {
-        let (stored_time, stored_sum) = (read(from, time_bytes), read(from + time_bytes, sum_bytes));
+        let (stored_time, stored_sum) =
+            (read(from, time_bytes), read(from + time_bytes, sum_bytes));
         Some((time(stored_time)?, sum(stored_sum)))
     };
     let mut offsets: Vec<usize> = (gone..ends).map(|i| oldest + i * width).collect();

@@ -11,7 +11,7 @@ use text::Period;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
-use crate::math::{div, div_by, mul_div, narrow, reciprocal};
+use crate::math::{div_by, mul_div, narrow, reciprocal};
 
 /// The largest limit, burst or queue.
 pub const MAX_CAPACITY: u32 = 1_000_000_000;
@@ -294,17 +294,20 @@ impl Quota {
         }
     }
 
-    /// How many whole units drain in that time, which is at most a full drain.
+    /// Whether the units of a bucket drain in whole microseconds, as those of nearly all do.
     #[inline]
-    pub(crate) fn drained_units(&self, drain: Drain) -> u32 {
-        // Nearly every quota drains a unit in whole microseconds, which needs no division.
-        let units = if self.unit_reciprocal != 0 {
-            div_by(drain.us, self.unit.us, self.unit_reciprocal)
-        } else {
-            let parts = u128::from(drain.us) * u128::from(self.limit) + u128::from(drain.part);
-            div(parts, self.period_us).0
-        };
-        narrow(units)
+    pub(crate) fn has_whole_units(&self) -> bool {
+        self.unit_reciprocal != 0
+    }
+
+    /// How many units drain in that time, which is at most a full drain; for whole units only.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a full drain is at most the capacity"
+    )]
+    pub(crate) fn whole_units(&self, us: u64) -> u32 {
+        div_by(us, self.unit.us, self.unit_reciprocal) as u32
     }
 
     /// How long the whole capacity takes to drain.

@@ -114,7 +114,9 @@ impl Level for Bucket {
         if self.level >= quota.full() {
             return 0;
         }
-        quota.drained_units(minus(quota.full(), self.level, quota.limit()))
+        let free = minus(quota.full(), self.level, quota.limit());
+        let parts = u128::from(free.us) * u128::from(quota.limit()) + u128::from(free.part);
+        narrow(div(parts, quota.period_us()).0)
     }
 
     #[inline]

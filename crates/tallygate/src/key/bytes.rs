@@ -10,7 +10,10 @@ pub(crate) const MAX_INLINE_BYTES: usize = 22;
 pub(super) enum Bytes<'a> {
     Borrowed(&'a [u8]),
     // An allocation would double the cost of a short key.
-    Short { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
+    Short {
+        len: u8,
+        bytes: [u8; MAX_INLINE_BYTES],
+    },
     Long(Box<[u8]>),
 }
 
@@ -159,7 +162,11 @@ mod tests {
             });
             assert_eq!(Bytes::Borrowed(&text).words(), expected, "{len} bytes");
             assert_eq!(Bytes::copied(&text).words(), expected, "{len} bytes");
-            assert_eq!(Bytes::Long(text.clone().into()).words(), expected, "{len} bytes");
+            assert_eq!(
+                Bytes::Long(text.clone().into()).words(),
+                expected,
+                "{len} bytes"
+            );
             // Bytes after the end are ignored.
             let mut short = [b'x'; MAX_INLINE_BYTES];
             if let Some(start) = short.get_mut(..len) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::key::{MAX_INLINE_BYTES, Key};
+use crate::key::{Key, MAX_INLINE_BYTES};
 
 /// A key of one part: an address as text.
 pub(crate) fn address_key(ip: IpAddr) -> Key<'static> {
