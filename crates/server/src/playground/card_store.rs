@@ -74,7 +74,7 @@ impl CardStore {
     /// Reads a counter, or returns `None` if the store fails.
     pub(super) async fn look(&self, key: &Key<'_>, limits: &Limits) -> Option<Look> {
         match self {
-            CardStore::Memory(limiter) => Some(limiter.store().look(key, &limits[0])),
+            CardStore::Memory(limiter) => Some(limiter.store().inspect(key, &limits[0])),
             CardStore::Shared(serving) => {
                 let look = serving.limiter.store().look(key, &limits[0]);
                 timeout(STORE_TIMEOUT, look).await.ok()?.ok()
