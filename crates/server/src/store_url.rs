@@ -1,4 +1,4 @@
-//! Where counters are kept, as `--store` and its certificates say. Knows no command.
+//! The store that `--store` and its certificate options select.
 
 use std::fs;
 use std::path::Path;
@@ -9,38 +9,38 @@ use tallygate::{RedisStore, RedisStoreBuilder};
 use crate::cli::StoreArgs;
 use crate::error::Failure;
 
-/// Nobody waits behind a command line: a slow server is given its time.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Longer than the defaults: a command can wait for a slow server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What `--store` names.
-pub(crate) enum Place {
-    /// This process.
+/// The value of `--store`.
+pub(crate) enum StoreUrl {
+    /// The counters are in this process.
     Memory,
-    /// Servers, yet to be connected to.
+    /// Redis, not yet connected.
     Redis(RedisStoreBuilder),
 }
 
-impl Place {
-    /// Reads the files that are named; the URL is looked at when the store is opened.
-    pub(crate) fn of(args: &StoreArgs) -> Result<Self, Failure> {
+impl StoreUrl {
+    /// Reads the certificate files; the URL is checked when the store is opened.
+    pub(crate) fn from_args(args: &StoreArgs) -> Result<Self, Failure> {
         if args.url == "memory" {
             if args.ca_cert.is_some() || args.client_cert.is_some() {
-                let text = "certificates are given, but --store memory has no use for them";
+                let text = "certificates are given, but --store memory does not use them";
                 return Err(Failure::Input(text.to_owned()));
             }
-            return Ok(Place::Memory);
+            return Ok(StoreUrl::Memory);
         }
         let mut builder = RedisStore::builder(&args.url)
-            .connect_timeout(CONNECT_WITHIN)
-            .response_timeout(ANSWER_WITHIN);
+            .connect_timeout(CONNECT_TIMEOUT)
+            .response_timeout(RESPONSE_TIMEOUT);
         if let Some(path) = &args.ca_cert {
             builder = builder.root_certificate(read(path)?);
         }
         if let (Some(certificate), Some(key)) = (&args.client_cert, &args.client_key) {
             builder = builder.client_certificate(read(certificate)?, read(key)?);
         }
-        Ok(Place::Redis(builder))
+        Ok(StoreUrl::Redis(builder))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A Redis store for one run: its counters have a namespace of their own and are deleted at the
-//! end, also when a signal ends it. Knows no command.
+//! A Redis store for one run of a command. Its counters have their own namespace and are deleted
+//! at the end, also after a signal.
 
 use std::future::{Future, pending};
 use std::process;
@@ -13,20 +13,19 @@ use tokio::time::timeout;
 
 use crate::error::Failure;
 
-/// How long a run that was told to end goes on deleting.
-const DELETE_WITHIN: Duration = Duration::from_secs(5);
+/// The time limit for deleting counters after a signal.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store and what runs it.
-pub(crate) struct Scratch {
+/// A temporary store and the runtime it runs on.
+pub(crate) struct TempStore {
     runtime: Runtime,
     store: Arc<RedisStore>,
     namespace: String,
-    /// Whether a signal has come.
-    told_to_end: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 }
 
-impl Scratch {
-    /// Opens a store without waiting for a connection. The inner error is the URL's.
+impl TempStore {
+    /// Opens a store without waiting for a connection. The inner error is about the URL.
     pub(crate) fn open(
         builder: RedisStoreBuilder,
         purpose: &str,
@@ -45,22 +44,22 @@ impl Scratch {
             Ok(store) => Arc::new(store),
             Err(error) => return Ok(Err(error)),
         };
-        let (sender, told_to_end) = watch::channel(false);
-        runtime.spawn(end_when_told(Arc::clone(&store), sender));
-        Ok(Ok(Scratch {
+        let (sender, shutdown) = watch::channel(false);
+        runtime.spawn(exit_on_signal(Arc::clone(&store), sender));
+        Ok(Ok(TempStore {
             runtime,
             store,
             namespace,
-            told_to_end,
+            shutdown,
         }))
     }
 
-    /// Opens a store and makes sure that it can be used.
+    /// Opens a store and checks that it can be used.
     pub(crate) fn connect(builder: RedisStoreBuilder, purpose: &str) -> Result<Self, Failure> {
-        let scratch = Self::open(builder, purpose)?
+        let store = Self::open(builder, purpose)?
             .map_err(|error| Failure::Input(format!("--store: {error}")))?;
-        scratch.run(scratch.store.check())?;
-        Ok(scratch)
+        store.run(store.store.check())?;
+        Ok(store)
     }
 
     pub(crate) fn store(&self) -> &Arc<RedisStore> {
@@ -71,23 +70,23 @@ impl Scratch {
         &self.namespace
     }
 
-    /// Works until done; once told to end, the process ends and this does not come back.
-    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut told = self.told_to_end.clone();
+    /// Runs a future to completion. After a signal the process exits, and this does not return.
+    pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut shutdown = self.shutdown.clone();
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                _ = told.wait_for(|told| *told) => pending().await,
-                done = work => done,
+                _ = shutdown.wait_for(|shutdown| *shutdown) => pending().await,
+                output = future => output,
             }
         })
     }
 
-    /// Deletes what was counted.
+    /// Deletes the counters.
     pub(crate) fn clear(&self) -> Result<(), Failure> {
         self.run(self.store.clear()).map_err(|error| {
             Failure::Outside(format!(
-                "cannot delete the counters of this run, tallygate:1:{}:*, which expire within a \
+                "cannot delete the counters of this run, tallygate:1:{}:*; they expire within a \
                  day: {error}",
                 self.namespace
             ))
@@ -95,18 +94,18 @@ impl Scratch {
     }
 }
 
-async fn end_when_told(store: Arc<RedisStore>, tell: watch::Sender<bool>) {
-    let code = signal().await;
-    // What is under way goes first over the same connection; nothing follows.
-    tell.send_replace(true);
-    // There is nobody left to tell; what remains expires by itself.
-    let _ = timeout(DELETE_WITHIN, store.clear()).await;
+async fn exit_on_signal(store: Arc<RedisStore>, shutdown: watch::Sender<bool>) {
+    let code = wait_for_signal().await;
+    // Commands in flight run first, on the same connection; none follow.
+    shutdown.send_replace(true);
+    // Counters that cannot be deleted expire.
+    let _ = timeout(CLEANUP_TIMEOUT, store.clear()).await;
     process::exit(code);
 }
 
-/// Waits to be told to end, and says with which exit code.
+/// Waits for SIGINT or SIGTERM and returns the exit code.
 #[cfg(unix)]
-async fn signal() -> i32 {
+async fn wait_for_signal() -> i32 {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
@@ -121,7 +120,7 @@ async fn signal() -> i32 {
 }
 
 #[cfg(not(unix))]
-async fn signal() -> i32 {
+async fn wait_for_signal() -> i32 {
     match tokio::signal::ctrl_c().await {
         Ok(()) => 130,
         Err(_) => pending().await,

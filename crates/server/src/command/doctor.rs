@@ -1,5 +1,4 @@
-//! `tallygate doctor`: what is wrong with a store and what to do. Puts the findings on the page;
-//! knows nothing of how they are found.
+//! `tallygate doctor`: checks a store and prints findings with advice.
 
 mod decisions;
 mod diagnose;
@@ -17,21 +16,21 @@ use self::finding::{Finding, Level};
 use crate::cli::DoctorArgs;
 use crate::error::Failure;
 use crate::format::wrap;
-use crate::store_url::Place;
-use crate::temp_store::Scratch;
+use crate::store_url::StoreUrl;
+use crate::temp_store::TempStore;
 
-/// How wide the page is.
+/// The width of the output, in columns.
 const WIDTH: usize = 80;
-/// Where the text of a finding begins.
+/// The column where the text of a finding starts.
 const INDENT: usize = 22;
 
 pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let report = match Place::of(&args.store)? {
-        Place::Memory => Report {
+    let report = match StoreUrl::from_args(&args.store)? {
+        StoreUrl::Memory => Report {
             store: "memory",
             findings: diagnose::memory(),
         },
-        Place::Redis(builder) => match Scratch::open(builder, "doctor")? {
+        StoreUrl::Redis(builder) => match TempStore::open(builder, "doctor")? {
             Err(error) => Report {
                 store: "unknown",
                 findings: vec![diagnose::bad_url(&error)],
@@ -42,7 +41,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     let written = if args.json {
         report.write_json(out)
     } else {
-        report.page(out)
+        report.write_text(out)
     };
     written
         .and_then(|()| out.flush())
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     }
 }
 
-fn examine(scratch: &Scratch) -> Report {
+fn examine(scratch: &TempStore) -> Report {
     let store = scratch.store();
     let findings = scratch.run(diagnose::examine(store, scratch.namespace()));
     Report {
@@ -68,7 +67,6 @@ fn examine(scratch: &Scratch) -> Report {
     }
 }
 
-/// Everything that was found.
 struct Report {
     store: &'static str,
     findings: Vec<Finding>,
@@ -76,17 +74,20 @@ struct Report {
 
 impl Report {
     fn count(&self, level: Level) -> usize {
-        let found = self.findings.iter().filter(|found| found.level == level);
-        found.count()
+        let matching = self
+            .findings
+            .iter()
+            .filter(|finding| finding.level == level);
+        matching.count()
     }
 
     fn is_healthy(&self) -> bool {
         self.count(Level::Fail) == 0
     }
 
-    fn page(&self, out: &mut impl Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         for finding in &self.findings {
-            let mut head = format!("{:<4}  {:<14}", finding.level.word(), finding.check);
+            let mut head = format!("{:<4}  {:<14}", finding.level.name(), finding.check);
             let text = match &finding.server {
                 Some(server) => format!("{server}: {}", finding.text),
                 None => finding.text.clone(),
@@ -113,17 +114,17 @@ impl Report {
 
     fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         #[derive(Serialize)]
-        struct Shown<'a> {
+        struct Output<'a> {
             healthy: bool,
             store: &'a str,
             findings: &'a [Finding],
         }
-        let shown = Shown {
+        let output = Output {
             healthy: self.is_healthy(),
             store: self.store,
             findings: &self.findings,
         };
-        serde_json::to_writer_pretty(&mut *out, &shown)?;
+        serde_json::to_writer_pretty(&mut *out, &output)?;
         writeln!(out)
     }
 }

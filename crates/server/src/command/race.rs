@@ -1,5 +1,4 @@
-//! `tallygate race`: what happens when many are counted at once by reading, checking and writing,
-//! against one atomic step. Knows how the race is told; knows nothing of how it is run.
+//! `tallygate race`: compares read-check-write with one atomic step under concurrency.
 
 mod redis;
 mod threads;
@@ -14,79 +13,78 @@ use crate::cli::RaceArgs;
 use crate::error::Failure;
 use crate::format::wrap;
 use crate::store::Counters;
-use crate::store_url::Place;
+use crate::store_url::StoreUrl;
 
-/// How wide a paragraph runs; the page is 80 columns.
+/// The width of a paragraph; the output has 80 columns.
 const WIDTH: usize = 76;
 
 pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let field = Field {
+    let race = Race {
         clients: args.clients,
         limit: args.limit,
         rounds: args.rounds,
     };
-    let (store, rounds) = match Place::of(&args.store)? {
-        Place::Memory => ("memory", threads::race(&field)),
-        Place::Redis(builder) => ("redis", redis::race(&field, builder)?),
+    let (store, rounds) = match StoreUrl::from_args(&args.store)? {
+        StoreUrl::Memory => ("memory", threads::race(&race)),
+        StoreUrl::Redis(builder) => ("redis", redis::race(&race, builder)?),
     };
     let written = if args.json {
-        write_json(&field, store, &rounds, out)
+        write_json(&race, store, &rounds, out)
     } else {
-        page(&field, store, &rounds, out)
+        write_text(&race, store, &rounds, out)
     };
     written.and_then(|()| out.flush()).map_err(Failure::writing)
 }
 
-/// The race where a server counts: its own servers, or the threads of this process.
-pub(crate) async fn over(counters: &Counters, field: Field) -> Result<Vec<Round>, Failure> {
+/// Runs the race on the store of a running server.
+pub(crate) async fn over(counters: &Counters, race: Race) -> Result<Vec<Round>, Failure> {
     match counters.redis_store() {
-        Some(store) => redis::among(&field, store).await,
+        Some(store) => redis::race_on(&race, store).await,
         None => {
-            let race = tokio::task::spawn_blocking(move || threads::race(&field));
+            let race = tokio::task::spawn_blocking(move || threads::race(&race));
             let ended = |_| Failure::Outside("the race did not end".to_owned());
             race.await.map_err(ended)
         }
     }
 }
 
-/// Who races for what.
+/// The parameters of a race.
 #[derive(Clone, Copy)]
-pub(crate) struct Field {
+pub(crate) struct Race {
     pub(crate) clients: u32,
     pub(crate) limit: u32,
     pub(crate) rounds: u32,
 }
 
-impl Field {
-    /// The limit as a quota of which nothing comes back while the race lasts, and that remembers
-    /// exactly.
+impl Race {
+    /// An exact quota of which nothing expires during the race.
     fn quota(&self) -> Quota {
         let hour = std::time::Duration::from_secs(3_600);
         Quota::new(Algorithm::SlidingWindowLog, self.limit, hour)
-            .expect("the command line keeps to a log's bounds")
+            .expect("the command line bounds the limit")
     }
 
-    /// How many may be let in.
+    /// How many clients the limit admits.
     fn allowed(&self) -> u32 {
         self.limit.min(self.clients)
     }
 }
 
-/// How many each way let in.
+/// How many clients each method admitted.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Round {
     pub(crate) read_check_write: u32,
     pub(crate) atomic: u32,
 }
 
-fn page(field: &Field, store: &str, rounds: &[Round], out: &mut impl Write) -> io::Result<()> {
+fn write_text(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) -> io::Result<()> {
     let each = match store {
         "memory" => "each a thread of this process",
         _ => "each over a connection of its own",
     };
-    let Field { clients, limit, .. } = field;
+    let Race { clients, limit, .. } = race;
     let intro = format!(
-        "{clients} clients ask at the same moment, {each}. The limit is {limit}. How many got in:"
+        "{clients} clients send a request at the same time, {each}. The limit is {limit}. Admitted:"
     );
     for line in wrap(&intro, WIDTH) {
         writeln!(out, "{line}")?;
@@ -101,62 +99,56 @@ fn page(field: &Field, store: &str, rounds: &[Round], out: &mut impl Write) -> i
             out,
             "  {:>5}   {:>7}   {:>18}   {:>15}",
             i + 1,
-            field.allowed(),
+            race.allowed(),
             round.read_check_write,
             round.atomic
         )?;
     }
     writeln!(out)?;
-    for line in wrap(&moral(field, rounds), WIDTH) {
+    for line in wrap(&explain(race, rounds), WIDTH) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-/// What went wrong, in words.
-fn moral(field: &Field, rounds: &[Round]) -> String {
-    let allowed = field.allowed();
-    let most = rounds.iter().map(|round| round.read_check_write).max();
-    let most = most.unwrap_or_default();
-    if allowed == field.clients {
-        return "There is room for every client, so that nothing can go wrong: give more \
-                --clients or a lower --limit."
+/// Explains the result.
+fn explain(race: &Race, rounds: &[Round]) -> String {
+    let allowed = race.allowed();
+    let max = rounds.iter().map(|round| round.read_check_write).max();
+    let max = max.unwrap_or_default();
+    if allowed == race.clients {
+        return "The limit admits every client, so there is no race: use more --clients or a \
+                lower --limit."
             .to_owned();
     }
-    if most <= allowed {
-        return "This time reading, checking and writing got away with it: no client happened to \
-                read between another's read and write. Nothing makes sure of that; try again, \
-                or with more --clients."
+    if max <= allowed {
+        return "This time read-check-write was correct: no client read between another's read \
+                and write. Nothing guarantees that; try again, or with more --clients."
             .to_owned();
     }
     format!(
-        "Reading, checking and writing are three steps. Whoever reads before the others have \
-         written sees room that is no longer there: up to {most} got in where {allowed} were \
-         allowed. Tallygate reads, decides and writes in one step that nothing can come between."
+        "Read, check and write are three steps. A client that reads before the others have \
+         written sees capacity that is already taken: up to {max} were admitted where {allowed} \
+         were allowed. Tallygate reads, decides and writes in one atomic step."
     )
 }
 
-fn write_json(
-    field: &Field,
-    store: &str,
-    rounds: &[Round],
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn write_json(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct Output<'a> {
         store: &'a str,
         clients: u32,
         limit: u32,
         allowed: u32,
         rounds: &'a [Round],
     }
-    let shown = Shown {
+    let output = Output {
         store,
-        clients: field.clients,
-        limit: field.limit,
-        allowed: field.allowed(),
+        clients: race.clients,
+        limit: race.limit,
+        allowed: race.allowed(),
         rounds,
     };
-    serde_json::to_writer_pretty(&mut *out, &shown)?;
+    serde_json::to_writer_pretty(&mut *out, &output)?;
     writeln!(out)
 }

@@ -19,7 +19,7 @@ use self::redis::RedisCounters;
 use self::request::ReplayRequest;
 use crate::cli::ReplayArgs;
 use crate::error::Failure;
-use crate::store_url::Place;
+use crate::store_url::StoreUrl;
 
 pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure> {
     let quotas = args
@@ -27,15 +27,15 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure
         .iter()
         .map(|text| text.parse::<Quota>())
         .collect::<Result<Vec<_>, _>>()?;
-    let store = Place::of(&args.store)?;
+    let store = StoreUrl::from_args(&args.store)?;
     let input: Box<dyn Read> = match args.file.as_deref() {
         Some(path) if path != Path::new("-") => Box::new(open(path)?),
         Some(_) | None => Box::new(io::stdin().lock()),
     };
     let mut output = OutputWriter::new(&quotas, out);
     let mut counters = match store {
-        Place::Memory => Counters::Memory(MemoryCounters::new(&quotas)),
-        Place::Redis(builder) => Counters::Redis(RedisCounters::connect(builder, &quotas)?),
+        StoreUrl::Memory => Counters::Memory(MemoryCounters::new(&quotas)),
+        StoreUrl::Redis(builder) => Counters::Redis(RedisCounters::connect(builder, &quotas)?),
     };
     let replayed = replay(LineReader::new(input), &mut counters, &mut output);
     // Decisions already made are written even if the rest failed.

@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::otlp::{self, Otlp};
 use crate::state::Serving;
 use crate::store::Counters;
-use crate::store_url::Place;
+use crate::store_url::StoreUrl;
 use crate::{admin, api};
 
 /// The rules that apply without a rules file.
@@ -76,7 +76,7 @@ struct Inputs {
 async fn serve(
     args: &ServeArgs,
     inputs: Inputs,
-    store: Place,
+    store: StoreUrl,
     gateway: Option<(SocketAddr, Settings)>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -95,13 +95,13 @@ async fn serve(
         None => None,
     };
     let kind = match store {
-        Place::Memory => "memory",
-        Place::Redis(_) => "redis",
+        StoreUrl::Memory => "memory",
+        StoreUrl::Redis(_) => "redis",
     };
     let metrics = Arc::new(Metrics::new(kind));
     let counters = match store {
-        Place::Memory => Counters::memory(MemoryStore::new(), metrics.store()),
-        Place::Redis(builder) => {
+        StoreUrl::Memory => Counters::memory(MemoryStore::new(), metrics.store()),
+        StoreUrl::Redis(builder) => {
             // Does not connect: until a server answers, the failure policies apply.
             let store = builder
                 .open()
@@ -258,7 +258,7 @@ fn read_token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
 }
 
 /// The store that the arguments name, or else the rules file.
-fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<Place, Failure> {
+fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<StoreUrl, Failure> {
     let mut store = StoreArgs {
         url: file.url.clone(),
         ca_cert: args.ca_cert.clone(),
@@ -273,7 +273,7 @@ fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<Place, Failure> {
             store.client_key = store.client_key.or_else(|| file.client_key.clone());
         }
     }
-    Place::of(&store)
+    StoreUrl::from_args(&store)
 }
 
 /// The client of the OTLP endpoint, from the arguments and the environment.

@@ -1,24 +1,24 @@
-//! One thing that was found, and how bad it is. Knows nothing of stores.
+//! One finding of the doctor.
 
 use serde::Serialize;
 use tallygate::RedisError;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// Passed.
     Ok,
-    /// Good to know.
+    /// For information.
     Info,
-    /// Limits are kept for now.
+    /// Limits are enforced for now.
     Warn,
-    /// Limits cannot be kept.
+    /// Limits cannot be enforced.
     Fail,
 }
 
 impl Level {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Level::Ok => "ok",
             Level::Info => "info",
@@ -28,12 +28,11 @@ impl Level {
     }
 }
 
-/// What was found, and what to do about it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) level: Level,
-    /// Which of several servers.
+    /// The server, if there are several and they differ.
     pub(super) server: Option<String>,
     pub(super) text: String,
     pub(super) advice: Option<String>,
@@ -64,16 +63,16 @@ impl Finding {
         Self::new(check, Level::Fail, text.into(), Some(advice.into()))
     }
 
-    /// A check that an error ended.
+    /// A check that failed with an error.
     pub(super) fn failed(check: &'static str, error: &RedisError) -> Self {
         Self::fail(check, error.problem(), error.advice())
     }
 
-    /// A check that the user's rights do not allow.
-    pub(super) fn unseen(check: &'static str, command: &str) -> Self {
+    /// A check that needs a permission the user lacks.
+    pub(super) fn not_permitted(check: &'static str, command: &str) -> Self {
         Self::info(
             check,
-            format!("not allowed to look: the user may not call {command}"),
+            format!("not checked: the user may not call {command}"),
         )
     }
 
@@ -88,8 +87,8 @@ impl Finding {
     }
 }
 
-/// What was found on several servers, check by check: said once where all are alike.
-pub(super) fn together(servers: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+/// Merges the findings of several servers, check by check: one finding where all are equal.
+pub(super) fn merge(servers: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     if let [(_, _)] = &*servers {
         return servers.into_iter().flat_map(|(_, found)| found).collect();
     }
@@ -101,13 +100,13 @@ pub(super) fn together(servers: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     }
     let mut all = Vec::new();
     for check in checks {
-        let of = |found: &[Finding]| -> Vec<Finding> {
+        let select = |found: &[Finding]| -> Vec<Finding> {
             let found = found.iter().filter(|finding| finding.check == check);
             found.cloned().collect()
         };
         let each = servers
             .iter()
-            .map(|(server, found)| (server, of(found)))
+            .map(|(server, found)| (server, select(found)))
             .collect::<Vec<_>>();
         let same = |a: &[Finding], b: &[Finding]| {
             let key = |finding: &Finding| (finding.level, finding.text.clone());
@@ -132,13 +131,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_that_are_alike_are_told_once() {
+    fn equal_findings_are_merged() {
         let version = |text: &str| vec![Finding::ok("version", text)];
-        let alike = together(vec![("a".into(), version("7")), ("b".into(), version("7"))]);
-        assert_eq!(alike.len(), 1);
-        assert_eq!(alike[0].server, None);
-        let apart = together(vec![("a".into(), version("7")), ("b".into(), version("6"))]);
-        let names: Vec<_> = apart.iter().map(|found| found.server.as_deref()).collect();
+        let equal = merge(vec![("a".into(), version("7")), ("b".into(), version("7"))]);
+        assert_eq!(equal.len(), 1);
+        assert_eq!(equal[0].server, None);
+        let different = merge(vec![("a".into(), version("7")), ("b".into(), version("6"))]);
+        let names: Vec<_> = different
+            .iter()
+            .map(|found| found.server.as_deref())
+            .collect();
         assert_eq!(names, [Some("a"), Some("b")]);
     }
 }

@@ -1,20 +1,20 @@
-//! Whether the user may do what limits need: every command is tried, on a key that is then deleted.
+//! Checks the permissions of the user by trying every command, on a key that is then deleted.
 
 use tallygate::{RedisServer, RedisStore, Topology};
 
 use super::finding::Finding;
-use super::server_info::is_right_missing;
+use super::server_info::is_permission_error;
 
-/// A script that nobody has.
+/// The hash of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// Tries everything and names what is missing. A refusal of another kind is not about rights.
+/// Tries every command and lists those that are not permitted. Other errors are ignored.
 pub(super) async fn examine(
     server: &RedisServer,
     store: &RedisStore,
     namespace: &str,
 ) -> Vec<Finding> {
-    // As scripts run, on a key of the form that counters have.
+    // In the format of a counter key.
     let key = &*format!("tallygate:1:{namespace}:{{rights}}");
     let mut needed = vec![
         ("eval", vec!["EVAL", "return 1", "0"]),
@@ -51,8 +51,8 @@ pub(super) async fn examine(
     let missing = self::missing(server, &useful).await;
     if !missing.is_empty() {
         let text = format!(
-            "without {} limits are kept, but replay and race cannot clean up (scan, unlink) and \
-             doctor sees less (info, config|get); {} grants it",
+            "limits work without {}, but replay and race cannot clean up (scan, unlink) and \
+             doctor checks less (info, config|get); grant with: {}",
             missing.join(", "),
             grant(user, &missing)
         );
@@ -63,17 +63,17 @@ pub(super) async fn examine(
 
 async fn missing(server: &RedisServer, tries: &[(&'static str, Vec<&str>)]) -> Vec<&'static str> {
     let mut missing = Vec::new();
-    for (right, words) in tries {
-        if let Err(error) = server.command(words).await
-            && is_right_missing(&error)
+    for (permission, command) in tries {
+        if let Err(error) = server.command(command).await
+            && is_permission_error(&error)
         {
-            missing.push(*right);
+            missing.push(*permission);
         }
     }
     missing
 }
 
 fn grant(user: &str, missing: &[&str]) -> String {
-    let rights: Vec<String> = missing.iter().map(|right| format!("+{right}")).collect();
-    format!("ACL SETUSER {user} ~tallygate:* {}", rights.join(" "))
+    let added: Vec<String> = missing.iter().map(|name| format!("+{name}")).collect();
+    format!("ACL SETUSER {user} ~tallygate:* {}", added.join(" "))
 }

@@ -1,68 +1,66 @@
-//! What a server is and how it is set up, judged for limits.
+//! Checks one server: version, topology, role, eviction, persistence, replication, clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tallygate::{RedisReply, RedisServer, Topology};
 
 use super::finding::Finding;
-use super::server_info::{Look, fields, is_right_missing};
+use super::server_info::{ServerInfo, fields, is_permission_error};
 use crate::format::{bytes, duration};
 
-/// The oldest version that can be used.
-const OLDEST: (u32, u32) = (6, 2);
-/// How far the server's clock may be off before it is worth a warning.
-const MOST_APART_US: u64 = 1_000_000;
-/// How many steps a search for keys takes at most, how many keys a step passes, and how many of
-/// those found are looked at.
-const MOST_STEPS: usize = 10;
-const STEP: &str = "1000";
-const MOST_KEYS: usize = 100;
+const MIN_VERSION: (u32, u32) = (6, 2);
+/// A larger difference between the clocks is a warning.
+const MAX_CLOCK_DIFFERENCE_US: u64 = 1_000_000;
+/// The bounds of the search for keys: SCAN steps, keys per step, keys examined.
+const MAX_SCAN_STEPS: usize = 10;
+const SCAN_COUNT: &str = "1000";
+const MAX_KEYS: usize = 100;
 const SLOTS: u64 = 16_384;
 
-/// Whether it is the right kind of server.
-pub(super) async fn basics(look: &Look<'_>, wanted: Topology) -> Vec<Finding> {
-    vec![version(look), arrangement(look, wanted), role(look).await]
+/// Checks that a server can hold counters.
+pub(super) async fn check_required(info: &ServerInfo<'_>, expected: Topology) -> Vec<Finding> {
+    vec![version(info), topology(info, expected), role(info).await]
 }
 
-/// What may surprise later.
-pub(super) async fn surroundings(look: &Look<'_>, namespace: &str) -> Vec<Finding> {
+/// Checks settings that may cause surprises later.
+pub(super) async fn check_settings(info: &ServerInfo<'_>, keyspace: &str) -> Vec<Finding> {
     let mut found = vec![
-        eviction(look),
-        persistence(look).await,
-        replication(look),
-        clock(look.server).await,
-        expiry(look.server, namespace).await,
+        eviction(info),
+        persistence(info).await,
+        replication(info),
+        clock(info.server).await,
+        expiry(info.server, keyspace).await,
     ];
-    found.extend(sharing(look.server).await);
+    found.extend(sharing(info.server).await);
     found
 }
 
-fn version(look: &Look<'_>) -> Finding {
-    let Some(version) = look.field("redis_version") else {
-        return Finding::unseen("version", "INFO");
+fn version(info: &ServerInfo<'_>) -> Finding {
+    let Some(version) = info.field("redis_version") else {
+        return Finding::not_permitted("version", "INFO");
     };
-    let shown = match look.field("valkey_version") {
+    let name = match info.field("valkey_version") {
         Some(valkey) => format!("Valkey {valkey}, compatible with Redis {version}"),
         None => format!("Redis {version}"),
     };
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
-    let is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if is < OLDEST {
+    let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if parsed < MIN_VERSION {
         return Finding::fail(
             "version",
-            format!("{shown} is older than 6.2"),
+            format!("{name} is older than 6.2"),
             "upgrade it to Redis 6.2 or Valkey 7.2 or later",
         );
     }
-    Finding::ok("version", shown)
+    Finding::ok("version", name)
 }
 
-fn arrangement(look: &Look<'_>, wanted: Topology) -> Finding {
-    let Some(mode) = look.field("redis_mode") else {
-        return Finding::unseen("arrangement", "INFO");
+fn topology(info: &ServerInfo<'_>, expected: Topology) -> Finding {
+    let Some(mode) = info.field("redis_mode") else {
+        return Finding::not_permitted("arrangement", "INFO");
     };
-    match (mode, wanted) {
-        ("cluster", Topology::Cluster) => Finding::ok("arrangement", "a cluster, as the URL says"),
+    match (mode, expected) {
+        ("cluster", Topology::Cluster) => Finding::ok("arrangement", "a cluster, as in the URL"),
         ("cluster", Topology::Single | Topology::Socket | Topology::Sentinel) => Finding::fail(
             "arrangement",
             "this server is part of a cluster",
@@ -80,115 +78,115 @@ fn arrangement(look: &Look<'_>, wanted: Topology) -> Finding {
         ),
         (_, Topology::Sentinel) => Finding::ok("arrangement", "named by the sentinels"),
         (_, Topology::Single | Topology::Socket) => {
-            Finding::ok("arrangement", "a single server, as the URL says")
+            Finding::ok("arrangement", "a single server, as in the URL")
         }
     }
 }
 
-async fn role(look: &Look<'_>) -> Finding {
-    let role = match look.field("role") {
+async fn role(info: &ServerInfo<'_>) -> Finding {
+    let role = match info.field("role") {
         Some(role) => role.to_owned(),
-        None => match look.server.command(&["ROLE"]).await {
+        None => match info.server.command(&["ROLE"]).await {
             Ok(RedisReply::List(parts)) => match parts.into_iter().next() {
                 Some(RedisReply::Text(role)) => role,
-                Some(_) | None => return Finding::unseen("role", "INFO or ROLE"),
+                Some(_) | None => return Finding::not_permitted("role", "INFO or ROLE"),
             },
-            Ok(_) | Err(_) => return Finding::unseen("role", "INFO or ROLE"),
+            Ok(_) | Err(_) => return Finding::not_permitted("role", "INFO or ROLE"),
         },
     };
     if role == "master" {
-        return Finding::ok("role", "a master: it takes writes");
+        return Finding::ok("role", "a master: it accepts writes");
     }
     Finding::fail(
         "role",
-        "a replica: it takes no writes, and limits are writes",
-        "name the master, or use redis-sentinel:// or redis-cluster:// to follow it",
+        "a replica: it accepts no writes, and every check writes",
+        "use the master, or redis-sentinel:// or redis-cluster:// to follow it",
     )
 }
 
-fn eviction(look: &Look<'_>) -> Finding {
-    let (Some(most), Some(policy)) = (look.number("maxmemory"), look.field("maxmemory_policy"))
+fn eviction(info: &ServerInfo<'_>) -> Finding {
+    let (Some(max), Some(policy)) = (info.number("maxmemory"), info.field("maxmemory_policy"))
     else {
-        return Finding::unseen("eviction", "INFO");
+        return Finding::not_permitted("eviction", "INFO");
     };
-    let used = look.number("used_memory").unwrap_or_default();
-    if most == 0 {
+    let used = info.number("used_memory").unwrap_or_default();
+    if max == 0 {
         let text = format!(
-            "nothing is evicted: there is no maxmemory; {} in use",
+            "nothing is evicted: maxmemory is not set; {} in use",
             bytes(used)
         );
         return Finding::ok("eviction", text);
     }
-    let memory = format!("{} of {} in use", bytes(used), bytes(most));
+    let memory = format!("{} of {} in use", bytes(used), bytes(max));
     if policy != "noeviction" {
         let whose = if policy.starts_with("allkeys") {
             "any key"
         } else {
-            "keys that expire, as all counters do"
+            "keys with an expiry, as all counters have"
         };
         return Finding::warn(
             "eviction",
             format!(
-                "{policy}: when memory is short the server throws away {whose}; whoever loses a \
-                 counter has the whole limit again; {memory}"
+                "{policy}: when memory is short the server evicts {whose}; a client whose counter is \
+                 evicted has its whole limit again; {memory}"
             ),
-            "CONFIG SET maxmemory-policy noeviction: it refuses writes instead, and the failure \
-             policy decides; or give limits a server of their own",
+            "CONFIG SET maxmemory-policy noeviction: the server then refuses writes, and the \
+             failure policy applies; or use a separate server for limits",
         );
     }
-    if used > most / 10 * 9 {
+    if used > max / 10 * 9 {
         return Finding::warn(
             "eviction",
             format!("nearly full, {memory}: it will refuse writes (OOM)"),
-            "raise maxmemory, or find who fills it",
+            "raise maxmemory, or find what fills it",
         );
     }
     Finding::ok("eviction", format!("noeviction; {memory}"))
 }
 
-async fn persistence(look: &Look<'_>) -> Finding {
-    let Some(append_only) = look.field("aof_enabled") else {
-        return Finding::unseen("persistence", "INFO");
+async fn persistence(info: &ServerInfo<'_>) -> Finding {
+    let Some(append_only) = info.field("aof_enabled") else {
+        return Finding::not_permitted("persistence", "INFO");
     };
-    if look.field("rdb_last_bgsave_status") == Some("err") {
+    if info.field("rdb_last_bgsave_status") == Some("err") {
         return Finding::warn(
             "persistence",
             "the last snapshot failed; the server may refuse all writes (MISCONF)",
-            "look at its log and its disk",
+            "check its log and its disk",
         );
     }
     if append_only == "1" {
-        let text = "append-only file: a restart forgets about the last second of counts";
+        let text = "append-only file: a restart loses about the last second of counts";
         return Finding::info("persistence", text);
     }
-    match look.setting("save").await.as_deref() {
+    match info.setting("save").await.as_deref() {
         Some("") => Finding::info(
             "persistence",
-            "none: a restart forgets every count, and everybody has the whole limit again",
+            "none: a restart loses all counters, and every client has its whole limit again",
         ),
         Some(_) => Finding::info(
             "persistence",
-            "snapshots: a restart forgets the counts since the last one",
+            "snapshots: a restart loses the counts since the last one",
         ),
         None => Finding::info(
             "persistence",
-            "no append-only file: a restart forgets the counts since the last snapshot, if any \
-             are made",
+            "no append-only file: a restart loses the counts since the last snapshot, if there \
+             are any",
         ),
     }
 }
 
-fn replication(look: &Look<'_>) -> Finding {
-    match look.number("connected_slaves") {
-        None => Finding::unseen("replication", "INFO"),
+fn replication(info: &ServerInfo<'_>) -> Finding {
+    match info.number("connected_slaves") {
+        None => Finding::not_permitted("replication", "INFO"),
         Some(0) => Finding::info(
             "replication",
-            "no replica: while the server is down, the failure policy decides",
+            "no replica: while the server is down, the failure policy applies",
         ),
         Some(n) => Finding::info(
             "replication",
             format!(
-                "{n} replica{}: a fail-over may forget the counts of its last moments",
+                "{n} replica{}: a failover may lose the most recent counts",
                 if n == 1 { "" } else { "s" }
             ),
         ),
@@ -205,32 +203,32 @@ async fn clock(server: &RedisServer) -> Finding {
         _ => None,
     };
     let Ok(RedisReply::List(parts)) = reply else {
-        return Finding::unseen("clock", "TIME");
+        return Finding::not_permitted("clock", "TIME");
     };
     let [seconds, micros] = &*parts else {
-        return Finding::unseen("clock", "TIME");
+        return Finding::not_permitted("clock", "TIME");
     };
     let (Some(seconds), Some(micros)) = (number(seconds), number(micros)) else {
-        return Finding::unseen("clock", "TIME");
+        return Finding::not_permitted("clock", "TIME");
     };
-    let theirs = seconds.saturating_mul(1_000_000).saturating_add(micros);
-    // The answer was made some time between.
-    let apart = if theirs < before {
-        before - theirs
+    let server_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    // The reply was made between the two readings.
+    let difference = if server_us < before {
+        before - server_us
     } else {
-        theirs.saturating_sub(after)
+        server_us.saturating_sub(after)
     };
-    if apart > MOST_APART_US {
+    if difference > MAX_CLOCK_DIFFERENCE_US {
         let text = format!(
-            "this machine's and the server's differ by {}; limits go by the server's and are \
-             kept, but logs of the two do not match",
-            duration(apart)
+            "the server's clock and the local clock differ by {}; limits use the server's and \
+             are not affected, but timestamps in logs differ",
+            duration(difference)
         );
-        return Finding::warn("clock", text, "let both keep time (NTP)");
+        return Finding::warn("clock", text, "synchronise both with NTP");
     }
     Finding::ok(
         "clock",
-        "this machine's and the server's agree within a second; limits go by the server's",
+        "the server's clock and the local clock agree within a second",
     )
 }
 
@@ -241,97 +239,100 @@ fn now_us() -> u64 {
     })
 }
 
-/// Looks for keys of ours that nobody will ever delete.
-async fn expiry(server: &RedisServer, namespace: &str) -> Finding {
-    let our_own = format!("tallygate:1:{namespace}:");
+/// Searches for Tallygate keys without an expiry.
+async fn expiry(server: &RedisServer, keyspace: &str) -> Finding {
+    let own_prefix = format!("tallygate:1:{keyspace}:");
     let mut cursor = "0".to_owned();
-    let mut names = Vec::new();
-    let mut everywhere = false;
-    for _ in 0..MOST_STEPS {
-        let scan = ["SCAN", &cursor, "MATCH", "tallygate:*", "COUNT", STEP];
+    let mut keys = Vec::new();
+    let mut complete = false;
+    for _ in 0..MAX_SCAN_STEPS {
+        let scan = ["SCAN", &cursor, "MATCH", "tallygate:*", "COUNT", SCAN_COUNT];
         let Ok(RedisReply::List(parts)) = server.command(&scan).await else {
-            return Finding::unseen("expiry", "SCAN");
+            return Finding::not_permitted("expiry", "SCAN");
         };
         let [RedisReply::Text(next), RedisReply::List(found)] = &*parts else {
-            return Finding::unseen("expiry", "SCAN");
+            return Finding::not_permitted("expiry", "SCAN");
         };
-        names.extend(found.iter().filter_map(|name| match name {
-            RedisReply::Text(name) if !name.starts_with(&our_own) => Some(name.clone()),
+        keys.extend(found.iter().filter_map(|key| match key {
+            RedisReply::Text(key) if !key.starts_with(&own_prefix) => Some(key.clone()),
             _ => None,
         }));
         next.clone_into(&mut cursor);
-        everywhere = cursor == "0";
-        if everywhere || names.len() >= MOST_KEYS {
+        complete = cursor == "0";
+        if complete || keys.len() >= MAX_KEYS {
             break;
         }
     }
-    let partly = !everywhere || names.len() > MOST_KEYS;
-    names.truncate(MOST_KEYS);
-    let mut lasting = 0;
-    for name in &names {
-        match server.command(&["PTTL", name]).await {
-            Ok(RedisReply::Number(-1)) => lasting += 1,
+    let partial = !complete || keys.len() > MAX_KEYS;
+    keys.truncate(MAX_KEYS);
+    let mut persistent = 0;
+    for key in &keys {
+        match server.command(&["PTTL", key]).await {
+            Ok(RedisReply::Number(-1)) => persistent += 1,
             Ok(_) => {}
-            Err(error) if is_right_missing(&error) => return Finding::unseen("expiry", "PTTL"),
+            Err(error) if is_permission_error(&error) => {
+                return Finding::not_permitted("expiry", "PTTL");
+            }
             Err(_) => break,
         }
     }
-    let looked = match (names.len(), partly) {
-        (0, false) => "no counter is stored".to_owned(),
-        (0, true) => "no counter among the first keys".to_owned(),
-        (n, false) => format!("all {n} keys tallygate:* looked at"),
-        (n, true) => format!("{n} keys tallygate:* looked at, of more"),
+    let examined = match (keys.len(), partial) {
+        (0, false) => "no counters are stored".to_owned(),
+        (0, true) => "no counters among the first keys".to_owned(),
+        (n, false) => format!("all {n} keys tallygate:* checked"),
+        (n, true) => format!("{n} of the keys tallygate:* checked"),
     };
-    if lasting > 0 {
+    if persistent > 0 {
         return Finding::warn(
             "expiry",
-            format!("{lasting} without an end; {looked}"),
-            "Tallygate writes none such: find who does, or who calls PERSIST, and delete them",
+            format!("{persistent} without expiry; {examined}"),
+            "Tallygate sets an expiry on every key: find what writes them or calls PERSIST, and delete them",
         );
     }
-    if names.is_empty() {
-        return Finding::ok("expiry", looked);
+    if keys.is_empty() {
+        return Finding::ok("expiry", examined);
     }
-    Finding::ok("expiry", format!("every key expires; {looked}"))
+    Finding::ok("expiry", format!("every key expires; {examined}"))
 }
 
-/// Whether every slot has a server, as the cluster sees itself.
+/// Checks that every slot is covered.
 pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
-    let said = match server.command(&["CLUSTER", "INFO"]).await {
+    let info = match server.command(&["CLUSTER", "INFO"]).await {
         Ok(RedisReply::Text(text)) => fields(&text),
-        Err(error) if is_right_missing(&error) => {
-            return Finding::unseen("cluster", "CLUSTER INFO");
+        Err(error) if is_permission_error(&error) => {
+            return Finding::not_permitted("cluster", "CLUSTER INFO");
         }
-        Ok(_) => return Finding::unseen("cluster", "CLUSTER INFO"),
+        Ok(_) => return Finding::not_permitted("cluster", "CLUSTER INFO"),
         Err(error) => return Finding::failed("cluster", &error),
     };
-    let number = |name: &str| said.get(name).and_then(|n| n.parse::<u64>().ok());
+    let number = |name: &str| info.get(name).and_then(|n| n.parse::<u64>().ok());
     let assigned = number("cluster_slots_assigned").unwrap_or_default();
     let healthy = number("cluster_slots_ok").unwrap_or_default();
     let masters = number("cluster_size").unwrap_or_default();
-    let check = "`redis-cli --cluster check host:port` tells which; `--cluster fix` mends it";
-    if said.get("cluster_state").map(String::as_str) != Some("ok") || assigned < SLOTS {
-        let text = format!("{assigned} of {SLOTS} slots have a server, {healthy} a healthy one");
-        return Finding::fail("cluster", text, check);
+    let advice = "run `redis-cli --cluster check host:port`; `--cluster fix` repairs it";
+    if info.get("cluster_state").map(String::as_str) != Some("ok") || assigned < SLOTS {
+        let text =
+            format!("{assigned} of {SLOTS} slots are assigned, {healthy} to a healthy master");
+        return Finding::fail("cluster", text, advice);
     }
     if healthy < SLOTS || (reached as u64) < masters {
         let text = format!(
-            "{healthy} of {SLOTS} slots have a healthy server; {reached} of {masters} masters \
-             answer here"
+            "{healthy} of {SLOTS} slots have a healthy master; {reached} of {masters} masters \
+             are reachable"
         );
-        return Finding::warn("cluster", text, check);
+        return Finding::warn("cluster", text, advice);
     }
     Finding::ok(
         "cluster",
-        format!("all {SLOTS} slots are served, by {masters} masters"),
+        format!("all {SLOTS} slots are covered, by {masters} masters"),
     )
 }
 
-/// How many processes say that they share these counters, where they are counted.
+/// Reports how many processes share the counters, if they are counted.
 async fn sharing(server: &RedisServer) -> Option<Finding> {
     match server.command(&["ZCARD", "tallygate:1:replicas"]).await {
         Ok(RedisReply::Number(n)) if n > 0 => {
-            let text = format!("{n} processes say that they share these counters");
+            let text = format!("{n} processes share these counters");
             Some(Finding::info("sharing", text))
         }
         Ok(_) | Err(_) => None,

@@ -1,26 +1,26 @@
-//! What one server says of itself. Knows the forms of its answers; judges nothing.
+//! The INFO and CONFIG of one server.
 
 use std::collections::HashMap;
 
 use tallygate::{RedisError, RedisReply, RedisServer};
 
 /// A server and its INFO.
-pub(super) struct Look<'a> {
+pub(super) struct ServerInfo<'a> {
     pub(super) server: &'a RedisServer,
-    /// None when the user may not look.
+    /// `None` if the user may not call INFO.
     info: Option<HashMap<String, String>>,
 }
 
-impl<'a> Look<'a> {
-    /// Asks for INFO. Being refused that is no error.
-    pub(super) async fn at(server: &'a RedisServer) -> Result<Self, RedisError> {
+impl<'a> ServerInfo<'a> {
+    /// Fetches INFO. A missing permission is not an error.
+    pub(super) async fn fetch(server: &'a RedisServer) -> Result<Self, RedisError> {
         let info = match server.command(&["INFO"]).await {
             Ok(RedisReply::Text(text)) => Some(fields(&text)),
             Ok(_) => None,
-            Err(error) if is_right_missing(&error) => None,
+            Err(error) if is_permission_error(&error) => None,
             Err(error) => return Err(error),
         };
-        Ok(Look { server, info })
+        Ok(ServerInfo { server, info })
     }
 
     /// A field of INFO.
@@ -28,12 +28,12 @@ impl<'a> Look<'a> {
         self.info.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// A number of INFO.
+    /// A numeric field of INFO.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.parse().ok()
     }
 
-    /// A setting, if the user may see it.
+    /// A configuration parameter, if the user may read it.
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let reply = self.server.command(&["CONFIG", "GET", name]).await;
         match reply.ok()? {
@@ -46,7 +46,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Lines of `name:value`.
+/// Parses lines of `name:value`.
 pub(super) fn fields(text: &str) -> HashMap<String, String> {
     let pairs = text
         .lines()
@@ -56,7 +56,7 @@ pub(super) fn fields(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// Whether the user lacks a right.
-pub(super) fn is_right_missing(error: &RedisError) -> bool {
+/// Whether the user lacks a permission.
+pub(super) fn is_permission_error(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }

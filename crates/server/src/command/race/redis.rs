@@ -1,4 +1,4 @@
-//! The race on real servers: every client has a connection of its own. Cleans up behind it.
+//! The race on Redis: every client has its own connection.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,68 +9,68 @@ use tallygate::{
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::{Field, Round};
+use super::{Race, Round};
 use crate::error::Failure;
-use crate::temp_store::Scratch;
+use crate::temp_store::TempStore;
 
-/// How long a count lives at most, should nobody delete it.
-const LIVES_MS: &str = "60000";
+/// The expiry of the read-check-write counter, should it not be deleted.
+const EXPIRY_MS: &str = "60000";
 
-pub(super) fn race(field: &Field, builder: RedisStoreBuilder) -> Result<Vec<Round>, Failure> {
-    let scratch = Scratch::connect(builder.clone(), "race")?;
-    let naive = format!("tallygate:{}", scratch.namespace());
-    let raced = scratch.run(async {
+pub(super) fn race(race: &Race, builder: RedisStoreBuilder) -> Result<Vec<Round>, Failure> {
+    let temp = TempStore::connect(builder.clone(), "race")?;
+    let naive = format!("tallygate:{}", temp.namespace());
+    let raced = temp.run(async {
         let mut clients = Vec::new();
-        for _ in 0..field.clients {
-            let builder = builder.clone().namespace(scratch.namespace());
+        for _ in 0..race.clients {
+            let builder = builder.clone().namespace(temp.namespace());
             let store = Arc::new(builder.open()?);
-            clients.push(Client::over(store, &naive).await?);
+            clients.push(Client::new(store, &naive).await?);
         }
         let clients: Arc<[Client]> = clients.into();
         let mut rounds = Vec::new();
-        for round in 0..field.rounds {
-            rounds.push(one_round(field, &clients, &naive, round).await?);
+        for round in 0..race.rounds {
+            rounds.push(run_round(race, &clients, &naive, round).await?);
         }
         Ok(rounds)
     });
-    let cleared = scratch.clear();
+    let cleared = temp.clear();
     raced.and_then(|rounds| cleared.map(|()| rounds))
 }
 
-/// The race on a store that is open already: its clients share what connections it has. Leaves
-/// nothing behind that does not expire within the hour.
-pub(super) async fn among(field: &Field, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
+/// Runs the race on an open store, over its connections. Counters that are left expire within an
+/// hour.
+pub(super) async fn race_on(race: &Race, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
     let naive = format!("tallygate:race-{:016x}", fastrand::u64(..));
     let mut clients = Vec::new();
-    for _ in 0..field.clients {
-        clients.push(Client::over(Arc::clone(store), &naive).await?);
+    for _ in 0..race.clients {
+        clients.push(Client::new(Arc::clone(store), &naive).await?);
     }
     let clients: Arc<[Client]> = clients.into();
     let mut rounds = Vec::new();
-    for round in 0..field.rounds {
-        rounds.push(one_round(field, &clients, &naive, round).await?);
-        let limit = Limit::from(field.quota());
-        let key = counter(&naive, round);
-        let forget = Request::new(key.as_str(), &limit).verb(Verb::Reset);
-        store.decide(&forget).await?;
+    for round in 0..race.rounds {
+        rounds.push(run_round(race, &clients, &naive, round).await?);
+        let limit = Limit::from(race.quota());
+        let key = atomic_key(&naive, round);
+        let reset = Request::new(key.as_str(), &limit).verb(Verb::Reset);
+        store.decide(&reset).await?;
     }
     Ok(rounds)
 }
 
-/// What the atomic step counts under.
-fn counter(naive: &str, round: u32) -> String {
+/// The key of the atomic counter.
+fn atomic_key(naive: &str, round: u32) -> String {
     format!("{naive} round {round}")
 }
 
-async fn one_round(
-    field: &Field,
+async fn run_round(
+    race: &Race,
     clients: &Arc<[Client]>,
     naive: &str,
     round: u32,
 ) -> Result<Round, Failure> {
-    let limit = field.limit;
+    let limit = race.limit;
     let name = naive.to_owned();
-    let read_check_write = all_at_once(clients, move |clients, i| {
+    let read_check_write = run_clients(clients, move |clients, i| {
         let name = name.clone();
         async move { Ok(read_check_write(&clients[i].server, &name, limit).await?) }
     });
@@ -79,9 +79,9 @@ async fn one_round(
         client.server.command(&["UNLINK", naive]).await?;
     }
     let read_check_write = read_check_write?;
-    let limit = Limit::from(field.quota());
-    let key = counter(naive, round);
-    let atomic = all_at_once(clients, move |clients, i| {
+    let limit = Limit::from(race.quota());
+    let key = atomic_key(naive, round);
+    let atomic = run_clients(clients, move |clients, i| {
         let (key, limit) = (key.clone(), limit.clone());
         async move {
             let request = Request::new(key.as_str(), &limit);
@@ -94,53 +94,52 @@ async fn one_round(
     })
 }
 
-/// One who asks.
 struct Client {
     store: Arc<RedisStore>,
-    /// Where the count by read, check and write is.
+    /// The server with the read-check-write counter.
     server: RedisServer,
 }
 
 impl Client {
-    async fn over(store: Arc<RedisStore>, naive: &str) -> Result<Self, RedisError> {
-        let mut trouble = None;
+    async fn new(store: Arc<RedisStore>, naive: &str) -> Result<Self, RedisError> {
+        let mut last_error = None;
         for server in store.servers().await? {
             match server.command(&["GET", naive]).await {
                 Ok(_) => return Ok(Client { store, server }),
-                // Another server of the cluster has it.
-                Err(error) => trouble = Some(error),
+                // Another server of the cluster owns the key.
+                Err(error) => last_error = Some(error),
             }
         }
-        Err(trouble.expect("there is at least one server"))
+        Err(last_error.expect("there is at least one server"))
     }
 }
 
-/// Lets every client ask at the same moment and counts those that got in.
-async fn all_at_once<F>(
+/// Starts all clients at the same time and counts those admitted.
+async fn run_clients<F>(
     clients: &Arc<[Client]>,
-    ask: impl Fn(Arc<[Client]>, usize) -> F,
+    request: impl Fn(Arc<[Client]>, usize) -> F,
 ) -> Result<u32, Failure>
 where
     F: Future<Output = Result<bool, Failure>> + Send + 'static,
 {
     let start = Arc::new(Barrier::new(clients.len()));
-    let mut asking = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for i in 0..clients.len() {
         let start = Arc::clone(&start);
-        let ask = ask(Arc::clone(clients), i);
-        asking.spawn(async move {
+        let request = request(Arc::clone(clients), i);
+        tasks.spawn(async move {
             start.wait().await;
-            ask.await
+            request.await
         });
     }
-    let mut got_in = 0;
-    for asked in asking.join_all().await {
-        got_in += u32::from(asked?);
+    let mut admitted = 0;
+    for result in tasks.join_all().await {
+        admitted += u32::from(result?);
     }
-    Ok(got_in)
+    Ok(admitted)
 }
 
-/// What most limiters in articles do.
+/// A common but racy rate limiter.
 async fn read_check_write(
     server: &RedisServer,
     name: &str,
@@ -154,6 +153,6 @@ async fn read_check_write(
         return Ok(false);
     }
     server.command(&["INCR", name]).await?;
-    server.command(&["PEXPIRE", name, LIVES_MS]).await?;
+    server.command(&["PEXPIRE", name, EXPIRY_MS]).await?;
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! The race in this process: threads, a map behind a lock, and the memory store.
+//! The race in this process: threads, a map behind a mutex, and the memory store.
 
 use std::collections::HashMap;
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -6,38 +6,38 @@ use std::thread;
 
 use tallygate::Limiter;
 
-use super::{Field, Round};
+use super::{Race, Round};
 
-pub(super) fn race(field: &Field) -> Vec<Round> {
+pub(super) fn race(race: &Race) -> Vec<Round> {
     let round = |_| {
         let counts = Counts::default();
-        let limiter = Limiter::new(field.quota());
+        let limiter = Limiter::new(race.quota());
         Round {
-            read_check_write: all_at_once(field, || read_check_write(&counts, field.limit)),
-            atomic: all_at_once(field, || limiter.check("everybody").allowed()),
+            read_check_write: run_clients(race, || read_check_write(&counts, race.limit)),
+            atomic: run_clients(race, || limiter.check("all").allowed()),
         }
     };
-    (0..field.rounds).map(round).collect()
+    (0..race.rounds).map(round).collect()
 }
 
-/// Lets every client ask at the same moment and counts those that got in.
-fn all_at_once(field: &Field, ask: impl Fn() -> bool + Sync) -> u32 {
-    let start = Barrier::new(field.clients as usize);
+/// Starts all clients at the same time and counts those admitted.
+fn run_clients(race: &Race, request: impl Fn() -> bool + Sync) -> u32 {
+    let start = Barrier::new(race.clients as usize);
     thread::scope(|scope| {
         let client = || {
             start.wait();
-            ask()
+            request()
         };
-        let clients: Vec<_> = (0..field.clients).map(|_| scope.spawn(client)).collect();
-        let got_in = clients.into_iter().map(|client| {
-            let asked = client.join().expect("a client only asks");
-            u32::from(asked)
+        let clients: Vec<_> = (0..race.clients).map(|_| scope.spawn(client)).collect();
+        let admitted = clients.into_iter().map(|client| {
+            let admitted = client.join().expect("a client does not panic");
+            u32::from(admitted)
         });
-        got_in.sum()
+        admitted.sum()
     })
 }
 
-/// Each access is safe by itself; two of them together are not.
+/// Each access is atomic; two in sequence are not.
 #[derive(Default)]
 struct Counts(Mutex<HashMap<&'static str, u32>>);
 
@@ -54,12 +54,12 @@ impl Counts {
 }
 
 fn read_check_write(counts: &Counts, limit: u32) -> bool {
-    let count = counts.get("everybody");
+    let count = counts.get("all");
     if count >= limit {
         return false;
     }
-    // Whatever else a handler does in between.
+    // Stands for the other work of a handler.
     thread::yield_now();
-    counts.set("everybody", count + 1);
+    counts.set("all", count + 1);
     true
 }

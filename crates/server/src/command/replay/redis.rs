@@ -11,7 +11,7 @@ use tallygate_core::Quota;
 use super::output::OutputWriter;
 use super::request::ReplayRequest;
 use crate::error::Failure;
-use crate::temp_store::Scratch;
+use crate::temp_store::TempStore;
 
 const MAX_BATCH_REQUESTS: usize = 1_000;
 const MAX_BATCH_KEY_BYTES: usize = 1 << 20;
@@ -21,7 +21,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// A connection, and the batch of requests still to be decided.
 pub(super) struct RedisCounters {
-    store: Scratch,
+    store: TempStore,
     limits: Vec<Limit>,
     batch: Vec<ReplayRequest<'static>>,
     key_bytes: usize,
@@ -36,7 +36,7 @@ impl RedisCounters {
         }
         let named = |(i, quota): (usize, &Quota)| Limit::named(i.to_string(), *quota);
         Ok(RedisCounters {
-            store: Scratch::connect(builder.response_timeout(RESPONSE_TIMEOUT), "replay")?,
+            store: TempStore::connect(builder.response_timeout(RESPONSE_TIMEOUT), "replay")?,
             limits: quotas.iter().enumerate().map(named).collect(),
             batch: Vec::new(),
             key_bytes: 0,

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{LabResult, failed};
-use crate::command::race::{Field, Round, over};
+use crate::command::race::{Race, Round, over};
 use crate::store::Counters;
 
 /// The result depends on scheduling; the worst round is reported.
@@ -17,12 +17,12 @@ settings! {
 pub(super) async fn run(settings: Settings, counters: &Counters) -> LabResult {
     let Settings { clients, limit } = settings;
     settings.check()?;
-    let field = Field {
+    let race = Race {
         clients,
         limit,
         rounds: ROUNDS,
     };
-    let rounds = over(counters, field).await;
+    let rounds = over(counters, race).await;
     let rounds = rounds.map_err(|failure| failed(failure.text().unwrap_or_default()))?;
     let worst = |count: fn(&Round) -> u32| {
         let admitted = rounds.iter().map(count).max().unwrap_or_default();
