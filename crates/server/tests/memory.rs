@@ -10,18 +10,18 @@ use std::ops::Range;
 use std::process::Command;
 
 use serde_json::Value;
-use tallygate_testkit::Served;
+use tallygate_testkit::ServerProcess;
 
 const KEYS_PER_BATCH: usize = 1_000;
 
 struct Server {
-    served: Served,
+    served: ServerProcess,
     api: BufReader<TcpStream>,
 }
 
 impl Server {
     fn start() -> Self {
-        let served = Served::start(Command::new(env!("CARGO_BIN_EXE_tallygate")).args([
+        let served = ServerProcess::start(Command::new(env!("CARGO_BIN_EXE_tallygate")).args([
             "serve",
             "--listen",
             "127.0.0.1:0",

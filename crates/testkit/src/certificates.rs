@@ -1,4 +1,4 @@
-//! Certificates for one test: an authority and whom it vouches for. Knows nothing of servers.
+//! A CA and the certificates it signed, for one test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ pub struct Pair {
     pub key: PathBuf,
 }
 
-/// What an authority has signed, in a folder that goes with this value.
+/// The certificates of a CA, in a folder that is deleted on drop.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// Makes an authority, and certificates for `127.0.0.1` and `localhost`.
+    /// Creates a CA, and certificates for `127.0.0.1` and `localhost`.
     ///
     /// # Panics
     ///
@@ -50,13 +50,13 @@ impl Certificates {
         made
     }
 
-    /// The authority's certificate, to be trusted.
+    /// The CA's certificate.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// The certificate of an authority that signed none of these.
+    /// The certificate of another CA.
     #[must_use]
     pub fn stranger(&self) -> PathBuf {
         self.folder.path().join("stranger.pem")
@@ -100,14 +100,14 @@ fn authority(certificate: &Path, name: &str) -> Issuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let signed = params.self_signed(&key).expect("the parameters are sound");
+    let signed = params.self_signed(&key).expect("the parameters are valid");
     write(certificate, &signed.pem());
     Issuer::new(params, key)
 }
 
 fn subject(name: &str, purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
-    let mut params = CertificateParams::new(names).expect("both are names of hosts");
+    let mut params = CertificateParams::new(names).expect("both are host names");
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![purpose];
     params
@@ -117,7 +117,7 @@ fn sign(subject: CertificateParams, issuer: &Issuer<'_, KeyPair>, into: &Pair) {
     let key = new_key();
     let signed = subject
         .signed_by(&key, issuer)
-        .expect("the parameters are sound");
+        .expect("the parameters are valid");
     write(&into.certificate, &signed.pem());
     write(&into.key, &key.serialize_pem());
 }

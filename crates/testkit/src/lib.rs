@@ -1,8 +1,8 @@
-//! What the tests of several crates share. Knows nothing of what is tested.
+//! Test support shared by several crates.
 //!
-//! With the feature `servers`: real Redis and Valkey servers on free ports (`redis`), and a TCP
-//! proxy that breaks what passes through it (`proxy`), and programs of others (`program`). Linux only. Whatever is started here ends
-//! with its value, and with the test's process, however that dies.
+//! With the feature `servers`: real Redis and Valkey servers (`redis`), a faulty TCP proxy (`proxy`)
+//! and third-party programs (`program`). Linux only. Everything started here ends when it is
+//! dropped, and with the test process, however that ends.
 #![allow(
     clippy::print_stderr,
     reason = "a test that fails says how to run it again"
@@ -26,4 +26,4 @@ mod seeds;
 mod server_process;
 
 pub use seeds::{any, with_each_seed};
-pub use server_process::Served;
+pub use server_process::ServerProcess;

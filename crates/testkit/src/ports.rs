@@ -1,4 +1,4 @@
-//! Ports that nobody listens on. Knows nothing of who will.
+//! Free ports.
 //!
 //! They are taken from below the range the system gives to outgoing connections. From inside it,
 //! some client's connection may sit on the port of a server that is down for a moment, and a client
@@ -7,13 +7,13 @@
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// How far a cluster node's second port is from its first.
+/// The offset of a cluster node's bus port.
 pub const BUS_OFFSET: u16 = 10_000;
 
 const LOWEST: u16 = 10_000;
 const ATTEMPTS: usize = 1000;
 
-/// Finds a free port of the loopback address. Another process may be quicker to use it.
+/// Finds a free port of the loopback address. Another process may take it first.
 ///
 /// # Panics
 ///
@@ -37,7 +37,7 @@ pub fn free_with_bus() -> u16 {
 
 fn find(room_above: u16, good: impl Fn(u16) -> bool) -> u16 {
     let highest = first_outgoing().saturating_sub(room_above);
-    // A system that gives away nearly all ports leaves no range of our own.
+    // With an ephemeral range of nearly all ports, no range is left.
     let highest = if highest < LOWEST + 1000 {
         u16::MAX - room_above
     } else {
@@ -53,7 +53,7 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Where the range of outgoing connections begins.
+/// The start of the ephemeral port range.
 fn first_outgoing() -> u16 {
     fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -72,7 +72,7 @@ mod tests {
         poll_twice(|| listens(free_with_bus() + BUS_OFFSET));
     }
 
-    /// Another process may take the port in between, though hardly twice.
+    /// Another process may take the port in between, but hardly twice.
     fn poll_twice(condition: impl Fn() -> bool) {
         assert!(condition() || condition());
     }

@@ -1,4 +1,4 @@
-//! A child process that does not outlive the test. Knows nothing of what it runs.
+//! A child process that does not outlive the test.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,11 +12,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::poll;
 
-/// Ends the child and clears its folder once the test's process is gone: then, whatever ended it,
-/// this end of the pipe reads its end.
+/// Kills the child and removes its folder once the test process is gone: the pipe then reads EOF,
+/// whatever ended the process.
 const WATCHDOG: &str = r#"read -r _; kill -9 "$1"; rm -rf "$2""#;
 
-/// A child in a folder of its own, ended by SIGKILL on drop or when the test's process dies.
+/// A child in its own folder, ended by SIGKILL on drop or when the test process ends.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -24,7 +24,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Runs a program in a folder; all it prints is appended to a log.
+    /// Runs a program in a folder; its output is appended to a log.
     pub(crate) fn spawn(
         program: &Path,
         args: &[String],
@@ -64,7 +64,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Freezes the child; it has stopped when this returns.
+    /// Freezes the child and waits until it has stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         poll::until(Duration::from_secs(5), "a process stops", || {
@@ -76,12 +76,12 @@ impl Process {
         self.state() == Some('T')
     }
 
-    /// Lets a frozen child go on.
+    /// Resumes a frozen child.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Keeps the child's first thread on one processor.
+    /// Pins the child's main thread to one processor.
     pub(crate) fn pin(&self, processor: usize) {
         let mut only = CpuSet::new();
         only.set(processor);
@@ -96,24 +96,24 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// The letter the kernel gives for what the child is doing.
+    /// The child's state letter in `/proc`.
     fn state(&self) -> Option<char> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
-        // The name before it is in parentheses and may hold anything.
+        // The name before it is in parentheses and may hold any character.
         stat.rsplit_once(") ")?.1.chars().next()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The child is reaped last: until then nobody else gets the pid the watchdog knows.
+        // The child is reaped last: until then its PID, which the watchdog knows, is not reused.
         let _ = self.child.kill();
         end(&mut self.watchdog);
         let _ = self.child.wait();
     }
 }
 
-/// A Ctrl-C meant for the tests would end a watchdog too early.
+/// In its own process group: a Ctrl-C for the tests must not end the watchdog.
 fn in_own_group(mut command: Command) -> Command {
     command.process_group(0);
     command
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_ends_when_its_watchdog_hears_no_more() {
+    fn a_child_ends_with_the_pipe_of_its_watchdog() {
         let folder = tempfile::tempdir().unwrap();
         let args = ["600".to_owned()];
         let log = folder.path().join("log");

@@ -1,5 +1,4 @@
-//! Programs of others, run as children: nginx, Envoy, schemathesis. Knows where `./test` puts them;
-//! knows nothing of what they are told.
+//! Third-party programs, run as children: nginx, Envoy, schemathesis.
 
 use std::env;
 use std::fs;
@@ -9,17 +8,17 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 
-/// Where `./test` puts what comes as a Python package.
+/// Where `./test` installs Python packages.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testkit");
 
-/// nginx: `TALLYGATE_NGINX`, or the one of the system.
+/// nginx: `TALLYGATE_NGINX`, or the one on the system.
 ///
 /// # Panics
 ///
 /// Panics if there is none.
 #[must_use]
 pub fn nginx() -> PathBuf {
-    // Not everybody has the folder for servers on the path.
+    // /usr/sbin may not be on the path.
     let usual = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
     find("TALLYGATE_NGINX", usual.map(PathBuf::from).to_vec())
 }
@@ -56,16 +55,16 @@ fn find(variable: &str, usual: Vec<PathBuf>) -> PathBuf {
     found.unwrap_or_else(|| panic!("no program for {variable}; ./test installs it"))
 }
 
-/// A program in a folder of its own, ended with this value or with the test's process.
+/// A program in its own folder, killed on drop or when the test process ends.
 #[derive(Debug)]
 pub struct Program {
-    // Before its folder: it may write there until it ends.
+    // Dropped before its folder: it may write there until it ends.
     process: Process,
     folder: TempDir,
 }
 
 impl Program {
-    /// Runs a program. A function gets the folder, to write files, and gives the arguments.
+    /// Runs a program. `arguments` may write files into the folder.
     ///
     /// # Panics
     ///
@@ -83,12 +82,12 @@ impl Program {
         Self { process, folder }
     }
 
-    /// Whether it has not ended.
+    /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
 
-    /// What it has said.
+    /// Its output.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

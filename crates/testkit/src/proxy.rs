@@ -1,5 +1,5 @@
-//! A TCP proxy in front of one server that breaks what passes through it. Knows no protocol: a
-//! request is what arrives from the client, a reply what then arrives from the server.
+//! A TCP proxy with fault injection in front of one server. A request is what arrives from the
+//! client, a reply what then arrives from the server, whatever the protocol.
 
 mod connection;
 mod mode;
@@ -19,19 +19,18 @@ use rustix::net::{Shutdown, shutdown};
 use self::connection::Connection;
 use crate::{poll, ports};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A proxy on a port of its own; it passes everything on until told otherwise. Its connections end
-/// when it is dropped.
+/// A proxy; it forwards everything by default. Its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
-    /// None while connections are refused.
+    /// `None` while connections are refused.
     listening: Mutex<Option<Listening>>,
 }
 
-/// What the proxy and its connections both know.
+/// Shared by the proxy and its connections.
 #[derive(Debug)]
 struct Shared {
     target: u16,
@@ -46,11 +45,11 @@ struct State {
     /// Counts the changes of mode.
     change: u64,
     once: Option<Once>,
-    /// A byte into one of these makes a connection look at the mode.
+    /// A byte written to one of these wakes a connection to check the mode.
     bells: Vec<(u64, UnixStream)>,
 }
 
-/// A mode for the first request that contains a word.
+/// A one-shot mode for the first request that contains a word.
 #[derive(Debug)]
 struct Once {
     word: Vec<u8>,
@@ -71,8 +70,8 @@ impl Proxy {
     /// Panics if no port can be listened on.
     #[must_use]
     pub fn to(target: u16) -> Self {
-        let (port, listener) = poll::first(PATIENCE, || {
-            // Not the system's choice: the port must still be free after a refusal.
+        let (port, listener) = poll::first(TIMEOUT, || {
+            // Not chosen by the system: the port must still be free after a refusal.
             let port = ports::free();
             Some((port, TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?))
         })
@@ -96,7 +95,7 @@ impl Proxy {
         }
     }
 
-    /// Where a client finds it: `redis://127.0.0.1:<port>`.
+    /// Its URL: `redis://127.0.0.1:<port>`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
@@ -108,13 +107,12 @@ impl Proxy {
         self.port
     }
 
-    /// Changes the mode, for open connections too: whatever arrives from now on meets it. Comes
-    /// back from [`Mode::Refuse`] when nothing is open any more. Forgets what [`once`](Self::once)
-    /// was to do.
+    /// Sets the mode, for open connections too, and clears a mode of [`once`](Self::once). For
+    /// [`Mode::Refuse`], returns when all connections are closed.
     ///
     /// # Panics
     ///
-    /// Panics if the port cannot be listened on again after a refusal.
+    /// Panics if the port cannot be bound again after a refusal.
     pub fn set(&self, mode: Mode) {
         let mut listening = lock(&self.listening);
         let refuses = mode == Mode::Refuse;
@@ -123,22 +121,22 @@ impl Proxy {
         }
         self.shared.set(mode);
         if refuses {
-            poll::until(PATIENCE, "connections end", || self.open() == 0);
+            poll::until(TIMEOUT, "connections end", || self.open() == 0);
         } else if listening.is_none() {
             let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok();
-            let listener = poll::first(PATIENCE, bind).expect("the port is still free");
+            let listener = poll::first(TIMEOUT, bind).expect("the port is still free");
             *listening = Some(Listening::start(listener, &self.shared));
         }
     }
 
     /// Applies a mode to the first request that contains a word, such as `EVALSHA`, and to its
-    /// reply; everything else passes as before. With an empty word it is the next request.
+    /// reply; everything else is not affected. With an empty word it is the next request.
     pub fn once(&self, word: &str, mode: Mode) {
         let word = word.as_bytes().to_vec();
         self.shared.state().once = Some(Once { word, mode });
     }
 
-    /// Whether the request that [`once`](Self::once) waits for has not come yet.
+    /// Whether the mode of [`once`](Self::once) has not been used yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.shared.state().once.is_some()
@@ -150,8 +148,8 @@ impl Proxy {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many requests and replies vanished in a [`Mode::BlackHole`] since the start; what arrives
-    /// together counts once.
+    /// How many requests and replies a [`Mode::BlackHole`] has dropped; bytes read together count
+    /// once.
     #[must_use]
     pub fn swallowed(&self) -> u64 {
         self.shared.swallowed.load(Ordering::Relaxed)
@@ -187,14 +185,14 @@ impl Listening {
     }
 
     fn end(self) {
-        // Wakes the thread out of accept, with an error.
+        // Makes `accept` return an error.
         let _ = shutdown(&self.listener, Shutdown::Read);
         let _ = self.thread.join();
     }
 }
 
 impl Shared {
-    /// Runs a connection on a thread of its own.
+    /// Runs a connection on its own thread.
     fn serve(shared: &Arc<Self>, number: u64, client: TcpStream) {
         let Ok((bell, rung)) = UnixStream::pair() else {
             return;
@@ -202,7 +200,7 @@ impl Shared {
         shared.state().bells.push((number, bell));
         let shared = Arc::clone(shared);
         thread::spawn(move || {
-            // A client whose server is not there is hung up on.
+            // Without a server, the client is disconnected.
             if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.target)) {
                 Connection::new(client, server, rung, &shared).run();
             }
@@ -226,7 +224,7 @@ impl Shared {
     }
 }
 
-/// A test that panicked meanwhile is no reason to hang the others.
+/// Ignores poisoning: a panicked test must not block the others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,15 @@
-//! Real Redis and Valkey servers, started on free ports and broken at will. Knows nothing of the
-//! client or the store under test.
+//! Real Redis and Valkey servers on free ports, with fault injection.
 //!
 //! | value | what runs |
 //! |---|---|
 //! | [`Server`] | one server |
-//! | [`Secured`] | one server that speaks TLS only and knows [`User`]s |
+//! | [`TlsServer`] | one server with TLS and [`User`]s only |
 //! | [`Sentinel`] | a master, two replicas, three sentinels |
 //! | [`Cluster`] | three masters, three replicas |
 //!
-//! Every one ends with its value. A server lives in a temporary folder of its own; commands sent
-//! with [`Server::command`] go through the Unix socket there, so that they reach this server and no
-//! other, whatever its port speaks. A wait that fails panics with the tail of the server's log.
+//! Each is killed on drop and has its own temporary folder. [`Server::command`] uses the Unix socket
+//! there, so that it reaches this server whatever its port serves. A timeout panics with the end of
+//! the server's log.
 
 mod cluster;
 mod config;
@@ -20,25 +19,25 @@ mod server;
 mod tls_server;
 mod user;
 
-pub use cluster::{Cluster, Move};
+pub use cluster::{Cluster, Migration};
 pub use flavour::{Flavour, Version};
 pub use sentinel::Sentinel;
 pub use server::Server;
-pub use tls_server::{ClientCertificate, Secured};
+pub use tls_server::{ClientCertificate, TlsServer};
 pub use user::User;
 
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use self::config::Plan;
+use self::config::ServerConfig;
 
-/// How long anything may take before a test is given up: for a busy machine, not for this code.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Generous, for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts several servers at once, in order.
-fn start_all<const N: usize>(plans: [&Plan; N]) -> Vec<Server> {
+/// Starts several servers in parallel.
+fn start_all<const N: usize>(configs: [&ServerConfig; N]) -> Vec<Server> {
     thread::scope(|scope| {
-        let started = plans.map(|plan| scope.spawn(|| Server::start_plan(plan)));
+        let started = configs.map(|config| scope.spawn(|| Server::start_config(config)));
         let join = |started: ScopedJoinHandle<'_, _>| started.join().expect("the server starts");
         started.into_iter().map(join).collect()
     })

@@ -1,5 +1,4 @@
-//! A few lines of the Redis protocol over a blocking socket, to look into a server without the
-//! client under test. Knows no command.
+//! A minimal RESP client over a blocking socket, independent of the client under test.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,28 +6,27 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a reply may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing there.
+    /// Null.
     Nil,
-    /// A short word such as `OK`.
+    /// A simple string such as `OK`.
     Status(String),
-    /// An error, its code first.
+    /// An error, starting with its code.
     Error(String),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A string of bytes.
+    /// A bulk string.
     Bulk(Vec<u8>),
-    /// Several replies in one.
+    /// An array.
     Array(Vec<Reply>),
 }
 
 impl Reply {
-    /// The text of a status or of a string.
+    /// The text of a simple or bulk string.
     ///
     /// # Panics
     ///
@@ -40,23 +38,23 @@ impl Reply {
             Self::Status(text) => text,
             Self::Bulk(bytes) => std::str::from_utf8(bytes).expect("the reply is UTF-8"),
             Self::Nil | Self::Error(_) | Self::Integer(_) | Self::Array(_) => {
-                panic!("no text: {self:?}")
+                panic!("not a text: {self:?}")
             }
         }
     }
 
-    /// The number of an integer, or of a text that is one.
+    /// The value of an integer, or of a text that is one.
     ///
     /// # Panics
     ///
-    /// Panics if the reply is no number.
+    /// Panics if the reply is not a number.
     #[must_use]
     #[track_caller]
     pub fn integer(&self) -> i64 {
         match self {
             Self::Integer(number) => *number,
             Self::Status(_) | Self::Bulk(_) => self.text().parse().expect("the text is a number"),
-            Self::Nil | Self::Error(_) | Self::Array(_) => panic!("no number: {self:?}"),
+            Self::Nil | Self::Error(_) | Self::Array(_) => panic!("not a number: {self:?}"),
         }
     }
 
@@ -64,14 +62,14 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// Panics if the reply is no array.
+    /// Panics if the reply is not an array.
     #[must_use]
     #[track_caller]
     pub fn array(&self) -> &[Reply] {
         match self {
             Self::Array(replies) => replies,
             Self::Nil | Self::Status(_) | Self::Error(_) | Self::Integer(_) | Self::Bulk(_) => {
-                panic!("no array: {self:?}")
+                panic!("not an array: {self:?}")
             }
         }
     }
@@ -103,11 +101,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Whatever the system says.
+    /// On an I/O error.
     pub fn to_port(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self(BufReader::new(Box::new(stream))))
     }
 
@@ -115,10 +113,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Whatever the system says.
+    /// On an I/O error.
     pub fn to_socket(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self(BufReader::new(Box::new(stream))))
     }
 
@@ -126,8 +124,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Whatever the system says; [`ErrorKind::InvalidData`] for what is not the protocol. An error
-    /// from the server is a [`Reply`].
+    /// On an I/O error; [`ErrorKind::InvalidData`] for invalid RESP. A server error is a [`Reply`].
     pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.send(args)?;
         self.receive()
@@ -137,7 +134,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Whatever the system says.
+    /// On an I/O error.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {

@@ -1,10 +1,10 @@
-//! Where randomness comes from: a fixed list, or `TALLYGATE_SEED` to run one seed again.
+//! Seeds of random tests: a fixed list, or `TALLYGATE_SEED` to repeat one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const SEEDS: [u64; 4] = [1, 7, 1_700_000_000, 0x7011_9a7e];
 
-/// Runs a test once for every seed and names the seed that fails.
+/// Runs a test once per seed and prints the seed that fails.
 pub fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
     let seeds = match std::env::var("TALLYGATE_SEED") {
         Ok(seed) => vec![seed.parse().expect("TALLYGATE_SEED is a whole number")],
@@ -19,7 +19,7 @@ pub fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
     }
 }
 
-/// Any one of a list.
+/// A random element of a list.
 pub fn any<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
     list[rng.usize(..list.len())]
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::{
-    ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
+    ClientCertificate, Cluster, Flavour, Sentinel, Server, TlsServer, User,
 };
 use tallygate_testkit::resp::{Connection, Reply};
 
@@ -155,8 +155,8 @@ fn users_have_the_rights_they_should() {
 }
 
 /// Asks through the system's own client, which checks certificates.
-fn ask_securely(secured: &Secured, more: &[&str]) -> String {
-    let port = secured.server().port().to_string();
+fn ask_securely(tls: &TlsServer, more: &[&str]) -> String {
+    let port = tls.server().port().to_string();
     let user = User::Limited;
     let output = Command::new("redis-cli")
         .args(["-h", "127.0.0.1", "-p", &port, "--tls", "--no-auth-warning"])
@@ -171,9 +171,9 @@ fn ask_securely(secured: &Secured, more: &[&str]) -> String {
 
 #[test]
 fn a_secured_server_wants_trust_both_ways() {
-    let secured = Secured::start(ClientCertificate::Required);
-    assert_eq!(secured.server().command(&["PING"]).text(), "PONG");
-    let certificates = secured.certificates();
+    let tls = TlsServer::start(ClientCertificate::Required);
+    assert_eq!(tls.server().command(&["PING"]).text(), "PONG");
+    let certificates = tls.certificates();
     let [ca, stranger, certificate, key] = [
         certificates.authority(),
         certificates.stranger(),
@@ -183,22 +183,22 @@ fn a_secured_server_wants_trust_both_ways() {
     .map(|path| path.display().to_string());
     let shown = ["--cert", &certificate, "--key", &key];
     let with = |ca| [&["--cacert", ca], &shown[..]].concat();
-    assert_eq!(ask_securely(&secured, &with(&ca)), "PONG\n");
-    let said = ask_securely(&secured, &with(&stranger));
+    assert_eq!(ask_securely(&tls, &with(&ca)), "PONG\n");
+    let said = ask_securely(&tls, &with(&stranger));
     assert!(said.contains("certificate verify failed"), "{said}");
-    let said = ask_securely(&secured, &["--cacert", &ca]);
+    let said = ask_securely(&tls, &["--cacert", &ca]);
     assert!(!said.contains("PONG"), "{said}");
 
-    let secured = Secured::start(ClientCertificate::Optional);
-    let ca = secured.certificates().authority().display().to_string();
-    assert_eq!(ask_securely(&secured, &["--cacert", &ca]), "PONG\n");
+    let tls = TlsServer::start(ClientCertificate::Optional);
+    let ca = tls.certificates().authority().display().to_string();
+    assert_eq!(ask_securely(&tls, &["--cacert", &ca]), "PONG\n");
 }
 
 #[test]
 fn an_expired_certificate_is_shown_as_such() {
-    let secured = Secured::start_expired();
-    let ca = secured.certificates().authority().display().to_string();
-    let said = ask_securely(&secured, &["--cacert", &ca]);
+    let tls = TlsServer::start_expired();
+    let ca = tls.certificates().authority().display().to_string();
+    let said = ask_securely(&tls, &["--cacert", &ca]);
     assert!(said.contains("certificate verify failed"), "{said}");
 }
 
@@ -238,7 +238,7 @@ fn a_cluster_moves_a_slot_and_replaces_a_master() {
         let said = cluster.node(to).command(&["GET", "{tag}1"]);
         assert!(said.error().unwrap().starts_with("MOVED"), "{said:?}");
 
-        let moving = cluster.begin_move(slot, to);
+        let moving = cluster.start_migration(slot, to);
         assert!(moving.move_key("{tag}1"));
         assert!(!moving.move_key("{tag}1"));
         let said = cluster.node(from).command(&["GET", "{tag}1"]);

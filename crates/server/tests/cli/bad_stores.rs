@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 
-use tallygate_testkit::redis::{ClientCertificate, Cluster, Secured, Sentinel, Server, User};
+use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, TlsServer, User};
 
 use crate::run;
 
@@ -166,7 +166,7 @@ fn the_wrong_arrangement() {
 
 #[test]
 fn tls_that_does_not_come_about() {
-    let expired = Secured::start_expired();
+    let expired = TlsServer::start_expired();
     let authority = expired.certificates().authority();
     let trust = ["--ca-cert", authority.to_str().unwrap()];
     refused(
@@ -175,9 +175,9 @@ fn tls_that_does_not_come_about() {
         "tls",
         &["has expired", "renew it"],
     );
-    let secured = Secured::start(ClientCertificate::Required);
-    let url = secured.url(User::Admin);
-    let certificates = secured.certificates();
+    let tls = TlsServer::start(ClientCertificate::Required);
+    let url = tls.url(User::Admin);
+    let certificates = tls.certificates();
     let authority = certificates.authority();
     let trust = ["--ca-cert", authority.to_str().unwrap()];
     refused(

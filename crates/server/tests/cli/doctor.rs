@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tallygate_testkit::redis::{
-    ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
+    ClientCertificate, Cluster, Flavour, Sentinel, Server, TlsServer, User,
 };
 
 use crate::golden::golden;
@@ -147,8 +147,8 @@ fn a_cluster_is_found_healthy_until_slots_are_lost() {
 
 #[test]
 fn tls_and_a_user_with_just_the_rights_are_enough() {
-    let secured = Secured::start(ClientCertificate::Required);
-    let certificates = secured.certificates();
+    let tls = TlsServer::start(ClientCertificate::Required);
+    let certificates = tls.certificates();
     let (authority, client) = (certificates.authority(), certificates.client());
     let certificates = [
         "--ca-cert",
@@ -158,7 +158,7 @@ fn tls_and_a_user_with_just_the_rights_are_enough() {
         "--client-key",
         client.key.to_str().unwrap(),
     ];
-    let ran = doctor(&secured.url(User::Admin), &certificates);
+    let ran = doctor(&tls.url(User::Admin), &certificates);
     healthy(&ran);
     assert!(
         ran.out.contains("ok    tls             encrypted"),
@@ -168,13 +168,13 @@ fn tls_and_a_user_with_just_the_rights_are_enough() {
     let user = "ACL SETUSER narrow on >narrow-secret ~tallygate:* +@connection +eval +evalsha +time \
                 +set +get +mget +getrange +setrange +pexpireat +del";
     let words: Vec<&str> = user.split_whitespace().collect();
-    assert_eq!(secured.server().command(&words).error(), None);
-    let url = secured.url(User::Admin);
+    assert_eq!(tls.server().command(&words).error(), None);
+    let url = tls.url(User::Admin);
     let url = url.replace("admin:admin-secret", "narrow:narrow-secret");
     let ran = doctor(&url, &certificates);
     healthy(&ran);
     golden("doctor-narrow-user.txt", &masked(&ran.out));
-    assert_eq!(secured.server().command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(tls.server().command(&["DBSIZE"]).integer(), 0);
 }
 
 #[test]

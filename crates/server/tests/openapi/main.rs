@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tallygate_testkit::Served;
+use tallygate_testkit::ServerProcess;
 use tallygate_testkit::program::schemathesis;
 
 const RULES: &str = "\
@@ -25,7 +25,7 @@ fn responses_match_the_openapi_file() {
     let folder = std::env::temp_dir().join(format!("tallygate-openapi-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("rules.yaml"), RULES).unwrap();
-    let server = Served::start(
+    let server = ServerProcess::start(
         Command::new(env!("CARGO_BIN_EXE_tallygate"))
             .args(["serve", "--config", "rules.yaml"])
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use tallygate_testkit::Served;
+use tallygate_testkit::ServerProcess;
 
 /// How long a test waits for anything.
 const SOON: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ rules:
 
 /// A server, stopped on drop.
 struct Tallygate {
-    served: Served,
+    served: ServerProcess,
     api: SocketAddr,
     admin: SocketAddr,
     folder: std::path::PathBuf,
@@ -57,7 +57,7 @@ impl Tallygate {
         fs::create_dir_all(&folder).unwrap();
         let rules = folder.join("rules.yaml");
         fs::write(&rules, RULES).unwrap();
-        let served = Served::start(
+        let served = ServerProcess::start(
             Command::new(env!("CARGO_BIN_EXE_tallygate"))
                 .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
                 .arg("--config")

@@ -4,7 +4,7 @@
 use tallygate::{RedisError, RedisStore, RedisStoreBuilder, StoreErrorKind};
 use tallygate_testkit::ports;
 use tallygate_testkit::proxy::{Mode, Proxy};
-use tallygate_testkit::redis::{ClientCertificate, Cluster, Secured, Sentinel, Server, User};
+use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, TlsServer, User};
 
 use crate::fixtures::{UNHARMED, wait};
 
@@ -91,8 +91,8 @@ fn a_server_that_says_nothing_is_said() {
 fn the_wrong_scheme_is_said() {
     let tls = UNHARMED.url().replace("redis://", "rediss://");
     says(at(&tls), Unreachable, &["TLS", "redis://"]);
-    let secured = Secured::start(ClientCertificate::Unasked);
-    let plain = secured.url(User::Limited).replace("rediss://", "redis://");
+    let tls = TlsServer::start(ClientCertificate::NotRequested);
+    let plain = tls.url(User::Limited).replace("rediss://", "redis://");
     says(at(&plain), Unreachable, &["TLS", "rediss://"]);
     let http = at("http://127.0.0.1");
     says(
@@ -106,8 +106,8 @@ fn the_wrong_scheme_is_said() {
 
 #[test]
 fn certificates_that_are_wrong_are_said() {
-    let expired = Secured::start_expired();
-    let ca = |secured: &Secured| std::fs::read(secured.certificates().authority()).unwrap();
+    let expired = TlsServer::start_expired();
+    let ca = |tls: &TlsServer| std::fs::read(tls.certificates().authority()).unwrap();
     let url = expired.url(User::Limited);
     says(
         at(&url).root_certificate(ca(&expired)),
@@ -115,19 +115,19 @@ fn certificates_that_are_wrong_are_said() {
         &["expired"],
     );
 
-    let secured = Secured::start(ClientCertificate::Required);
-    let url = secured.url(User::Limited);
-    let stranger = std::fs::read(secured.certificates().stranger()).unwrap();
+    let tls = TlsServer::start(ClientCertificate::Required);
+    let url = tls.url(User::Limited);
+    let stranger = std::fs::read(tls.certificates().stranger()).unwrap();
     says(at(&url).root_certificate(stranger), Unreachable, &["CA"]);
     says(at(&url), Unreachable, &["CA"]);
     says(
-        at(&url).root_certificate(ca(&secured)),
+        at(&url).root_certificate(ca(&tls)),
         Unreachable,
         &["client certificate"],
     );
     says(at(&url).root_certificate("no PEM"), Misconfigured, &["PEM"]);
     let garbled = at(&url)
-        .root_certificate(ca(&secured))
+        .root_certificate(ca(&tls))
         .client_certificate("no", "PEM");
     says(garbled, Misconfigured, &["PEM"]);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tallygate::{Decision, Key, Limit, RedisStore, RedisStoreBuilder, Request, Verb};
 use tallygate_testkit::redis::{
-    ClientCertificate, Cluster, Flavour, Secured, Sentinel, Server, User,
+    ClientCertificate, Cluster, Flavour, Sentinel, Server, TlsServer, User,
 };
 
 use crate::conformance::oracle::{Oracle, difference};
@@ -171,19 +171,19 @@ fn a_cluster_conforms_also_across_its_slots() {
 
 #[test]
 fn tls_with_a_limited_user_conforms() {
-    let secured = Secured::start(ClientCertificate::Unasked);
-    let ca = std::fs::read(secured.certificates().authority()).unwrap();
-    conforms(|| builder(&secured.url(User::Limited)).root_certificate(ca.clone()));
+    let tls = TlsServer::start(ClientCertificate::NotRequested);
+    let ca = std::fs::read(tls.certificates().authority()).unwrap();
+    conforms(|| builder(&tls.url(User::Limited)).root_certificate(ca.clone()));
 }
 
 #[test]
 fn tls_with_a_client_certificate_is_enough_for_a_limited_user() {
-    let secured = Secured::start(ClientCertificate::Required);
-    let certificates = secured.certificates();
+    let tls = TlsServer::start(ClientCertificate::Required);
+    let certificates = tls.certificates();
     let read = |path| std::fs::read(path).unwrap();
     let (ca, client) = (read(certificates.authority()), certificates.client());
     let store = connected(
-        builder(&secured.url(User::Limited))
+        builder(&tls.url(User::Limited))
             .root_certificate(ca)
             .client_certificate(read(client.certificate), read(client.key)),
     );

@@ -1,4 +1,4 @@
-//! One connection through the proxy, on a thread of its own. Knows no protocol.
+//! One connection through the proxy, on its own thread.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,8 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 use super::mode::{GARBAGE, Mode};
 use super::{Once, Shared};
 
-/// How long a peer may take to read what it is sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Connection<'a> {
     client: TcpStream,
@@ -23,11 +22,11 @@ pub(super) struct Connection<'a> {
     shared: &'a Shared,
     /// The last change of mode it has seen.
     change: u64,
-    /// Its own mode, if it carried the request that one was waiting for.
+    /// Its own mode, if it carried the request of a one-shot mode.
     own: Option<Mode>,
-    /// A request that came in before it turned out to be held.
+    /// A request that was read before it was held.
     held: Vec<u8>,
-    /// Replies on their way, and when they arrive.
+    /// Delayed replies and their due times.
     replies: VecDeque<(Instant, Vec<u8>)>,
     has_lost: bool,
 }
@@ -68,24 +67,24 @@ impl<'a> Connection<'a> {
         let Err(end) = self.pass_on() else { return };
         match end {
             End::Closed => {}
-            // Closed with nothing to linger for, TCP says reset.
+            // Closing with a zero linger time sends a reset.
             End::Reset => {
                 let _ = set_socket_linger(&self.client, Some(Duration::ZERO));
             }
         }
     }
 
-    /// Never ends well.
+    /// Runs until the connection ends.
     fn pass_on(&mut self) -> Result<(), End> {
         for stream in [&self.client, &self.server] {
             stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         }
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let mode = self.mode()?;
             let [from_client, from_server] = self.wait(&mode)?;
-            // It may have changed during the wait.
+            // The mode may have changed during the wait.
             let mode = self.mode()?;
             if mode == Mode::Hold {
                 continue;
@@ -110,7 +109,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The mode now. A change ends what lost bytes, or is refused.
+    /// The current mode. After a change, connections that lost bytes end.
     fn mode(&mut self) -> Result<Mode, End> {
         let state = self.shared.state();
         if state.change != self.change {
@@ -127,7 +126,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The mode that waits for this request, if one does.
+    /// Takes the one-shot mode for this request, if there is one.
     fn own_mode(&mut self, request: &[u8]) -> Option<Mode> {
         let waits = |once: &mut Once| contains(request, &once.word);
         let once = self.shared.state().once.take_if(waits)?;
@@ -135,8 +134,8 @@ impl<'a> Connection<'a> {
         self.own.clone()
     }
 
-    /// Waits for the client, the server, the bell, or the next reply's time; says which of the first
-    /// two has something.
+    /// Waits for the client, the server, a wake-up, or the next due reply; returns which of the first
+    /// two is readable.
     fn wait(&mut self, mode: &Mode) -> Result<[bool; 2], End> {
         let holds = *mode == Mode::Hold;
         let wanted = if holds {
@@ -159,7 +158,7 @@ impl<'a> Connection<'a> {
         if bell {
             self.bell.read_exact(&mut [0])?;
         }
-        // Nothing was asked of them, so they can only have gone.
+        // No other events were requested, so the peer has closed.
         if holds && (client || server) {
             return Err(End::Closed);
         }
@@ -186,7 +185,7 @@ impl<'a> Connection<'a> {
     fn reply(&mut self, reply: &[u8], mode: Mode) -> Result<(), End> {
         let mut late = Duration::ZERO;
         let reply = match mode {
-            // A reply to what came before the mode did.
+            // A reply to a request from before the mode.
             Mode::Pass | Mode::ResetBefore | Mode::Hold => reply.to_vec(),
             Mode::Garbage => GARBAGE.to_vec(),
             Mode::Answer(answer) => answer,
@@ -206,7 +205,7 @@ impl<'a> Connection<'a> {
             Mode::Refuse => return Err(End::Closed),
             Mode::ResetAfter => return Err(End::Reset),
         };
-        // What was to happen once has happened.
+        // The one-shot mode is used up.
         self.own = None;
         let after = self.replies.back().map(|(due, _)| *due);
         let due = after.max(Some(Instant::now() + late));
@@ -219,7 +218,7 @@ impl<'a> Connection<'a> {
         self.shared.swallowed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends the client what is due.
+    /// Sends the client the replies that are due.
     fn deliver(&mut self) -> io::Result<()> {
         let now = Instant::now();
         while let Some((due, reply)) = self.replies.front()

@@ -1,34 +1,34 @@
-//! The ways in which a network or a server fails.
+//! The faults of the proxy.
 
 use std::time::Duration;
 
-/// What happens to what passes through the proxy.
+/// What the proxy does with requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It passes.
+    /// Forwards everything.
     Pass,
-    /// Connections open, requests and replies vanish. A connection that lost something is reset
-    /// when the mode changes, since TCP never skips a byte.
+    /// Accepts connections, drops requests and replies. A connection that lost bytes is reset when
+    /// the mode changes, since TCP cannot skip a byte.
     BlackHole,
-    /// Connections open, nothing moves; when the mode changes, all of it arrives.
+    /// Accepts connections, holds everything; it is forwarded when the mode changes.
     Hold,
-    /// Nobody listens, and what was open is closed.
+    /// Refuses connections, and closes open ones.
     Refuse,
-    /// A request resets its connection; the server never gets it.
+    /// Resets the connection on a request; the server does not receive it.
     ResetBefore,
-    /// A reply resets its connection; the server ran the call, the client never knows.
+    /// Resets the connection on a reply; the server ran the call.
     ResetAfter,
-    /// A request is passed on; bytes that are no protocol come instead of the reply.
+    /// Forwards the request; replies with bytes that are not RESP.
     Garbage,
-    /// A request is passed on; these bytes come instead of the reply.
+    /// Forwards the request; replies with these bytes.
     Answer(Vec<u8>),
-    /// In replies the first bytes are replaced by the second, as many: an older server's version.
+    /// Replaces bytes in replies by others of the same length, such as the version.
     Replace(&'static [u8], &'static [u8]),
-    /// Replies arrive so much later; how many a second is unchanged.
+    /// Delays replies without reducing the throughput.
     Delay(Duration),
-    /// Half a reply arrives, then the connection is closed.
+    /// Sends half a reply, then closes the connection.
     Cut,
 }
 
-/// No reply begins like this, and no line ends.
+/// Not the start of any reply, and without a line end.
 pub(super) const GARBAGE: &[u8] = b"\x00\xff\xfe<garbage>\x01\r\n\x7f\r\n";

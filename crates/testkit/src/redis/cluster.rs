@@ -1,16 +1,15 @@
-//! A cluster of three masters and three replicas, whose slots move. Knows nothing of the client
-//! under test.
+//! A cluster of three masters and three replicas.
 
 mod migration;
 mod nodes;
 
-pub use migration::Move;
+pub use migration::Migration;
 
 use std::ops::RangeInclusive;
 
 use self::nodes::{Member, is_ok, knows, view};
-use super::config::{Plan, Role};
-use super::{Flavour, PATIENCE, Server, start_all};
+use super::config::{Role, ServerConfig};
+use super::{Flavour, Server, TIMEOUT, start_all};
 use crate::poll;
 use crate::ports::BUS_OFFSET;
 use crate::resp::Reply;
@@ -19,7 +18,7 @@ const SLOTS: u16 = 16_384;
 const MASTERS: usize = 3;
 const NODES: usize = 6;
 
-/// Six servers; node `i + 3` begins as the replica of node `i`. All are killed when dropped.
+/// Six servers; node `i + 3` starts as the replica of node `i`. All are killed on drop.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
@@ -27,28 +26,28 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// How long a node may be silent before the others replace it, in milliseconds.
+    /// `cluster-node-timeout`.
     pub const NODE_TIMEOUT_MS: u64 = 1000;
 
-    /// Starts Redis and waits until every node agrees on every slot and replicas are in step.
+    /// Starts Redis and waits until all nodes agree on all slots and the replicas are in sync.
     #[must_use]
     pub fn start() -> Self {
         Self::start_as(Flavour::Redis, &[])
     }
 
-    /// Starts Redis or Valkey, every node with further arguments.
+    /// Starts Redis or Valkey with further arguments for every node.
     ///
     /// # Panics
     ///
-    /// Panics with the logs if they do not find together.
+    /// Panics with the logs if the cluster does not form.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
-        let mut plan = Plan::new(flavour, args);
+        let mut plan = ServerConfig::new(flavour, args);
         plan.role = Role::ClusterNode;
         plan.config = vec![
             "cluster-enabled yes".to_owned(),
             format!("cluster-node-timeout {}", Self::NODE_TIMEOUT_MS),
-            // A replica may take over however old its data are.
+            // A replica may take over with data of any age.
             "cluster-replica-validity-factor 0".to_owned(),
             "repl-ping-replica-period 1".to_owned(),
         ];
@@ -63,8 +62,8 @@ impl Cluster {
         cluster
     }
 
-    /// Where a client finds it: `redis-cluster://127.0.0.1:P1,127.0.0.1:P2,…`, every node, with
-    /// the password before them if they ask for one.
+    /// Its URL: `redis-cluster://127.0.0.1:P1,127.0.0.1:P2,…`, every node, with
+    /// the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         let host = |node: &Server| format!("127.0.0.1:{}", node.port());
@@ -76,7 +75,7 @@ impl Cluster {
         format!("redis-cluster://{login}{}", hosts.join(","))
     }
 
-    /// Every node; a node is named by its place here.
+    /// All nodes; a node is identified by its index.
     #[must_use]
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
@@ -86,35 +85,35 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Panics if there are not so many.
+    /// Panics if there is no such node.
     #[must_use]
     pub fn node(&self, node: usize) -> &Server {
         &self.nodes[node]
     }
 
-    /// The slot of a key, hash tag and all.
+    /// The slot of a key.
     #[must_use]
     pub fn slot_of(&self, key: &str) -> u16 {
         let node = self.awake().next();
-        let node = node.expect("a node is awake");
+        let node = node.expect("a node is running");
         let slot = node.command(&["CLUSTER", "KEYSLOT", key]).integer();
         u16::try_from(slot).expect("a slot is below 16384")
     }
 
-    /// The node that owns a slot, as the nodes that are awake agree.
+    /// The owner of a slot, once all running nodes agree.
     ///
     /// # Panics
     ///
     /// Panics with the logs if they do not agree in time.
     #[must_use]
     pub fn node_for_slot(&self, slot: u16) -> usize {
-        let agreed = poll::first(PATIENCE, || {
+        let agreed = poll::first(TIMEOUT, || {
             let views = self.views();
             let mut owners = views.iter().map(|view| self.owner(view, slot));
             let first = owners.next()??;
             owners.all(|owner| owner == Some(first)).then_some(first)
         });
-        agreed.unwrap_or_else(|| panic!("nobody owns slot {slot}\n{}", self.logs()))
+        agreed.unwrap_or_else(|| panic!("no node owns slot {slot}\n{}", self.logs()))
     }
 
     /// The nodes that own slots now.
@@ -128,39 +127,39 @@ impl Cluster {
         owners.filter_map(|member| self.place(&member.id)).collect()
     }
 
-    /// Begins to move a slot to another master: from now until the end a key that is not there any
-    /// more is answered with ASK, and a call with some keys here and some there with TRYAGAIN.
+    /// Starts migrating a slot to another master. Until the end, a migrated key is answered with ASK,
+    /// and a call whose keys are on both nodes with TRYAGAIN.
     #[must_use]
-    pub fn begin_move(&self, slot: u16, to: usize) -> Move<'_> {
+    pub fn start_migration(&self, slot: u16, to: usize) -> Migration<'_> {
         let from = self.node_for_slot(slot);
         assert_ne!(from, to, "slot {slot} is there already");
-        let moving = Move {
+        let moving = Migration {
             cluster: self,
             slot,
             from,
             to,
         };
-        // The target first: it has to know before anybody is sent there.
+        // The target first: it must know before a client is redirected there.
         moving.set(to, &["IMPORTING", &self.ids[from]]);
         moving.set(from, &["MIGRATING", &self.ids[to]]);
         moving
     }
 
-    /// Moves a slot with all its keys.
-    pub fn move_slot(&self, slot: u16, to: usize) {
-        let moving = self.begin_move(slot, to);
+    /// Migrates a slot with all its keys.
+    pub fn migrate_slot(&self, slot: u16, to: usize) {
+        let moving = self.start_migration(slot, to);
         moving.move_keys();
         moving.end();
     }
 
-    /// Kills the node that owns a slot, at once, and says which it was.
+    /// Kills the owner of a slot and returns its index.
     pub fn kill_master(&self, slot: u16) -> usize {
         let master = self.node_for_slot(slot);
         self.nodes[master].kill();
         master
     }
 
-    /// Waits until the nodes that are awake agree on who owns every slot, and serve it.
+    /// Waits until all running nodes agree on the owners of all slots and serve them.
     ///
     /// # Panics
     ///
@@ -172,7 +171,7 @@ impl Cluster {
         });
     }
 
-    /// Starts what was killed, as replicas if they were replaced, and waits until all are in step.
+    /// Restarts killed nodes, as replicas if they were replaced, and waits until all are in sync.
     ///
     /// # Panics
     ///
@@ -183,7 +182,7 @@ impl Cluster {
         self.wait("rejoin", Self::is_whole);
     }
 
-    /// Waits until every node knows a slot's owner, by its latest epoch.
+    /// Waits until every node knows the owner of a slot.
     fn wait_for_owner(&self, slot: u16, owner: usize) {
         let epoch = |view: &[Member]| {
             let mut members = view.iter();
@@ -200,9 +199,9 @@ impl Cluster {
         });
     }
 
-    /// Told by hand: the usual tool pauses a second between steps.
+    /// By hand: redis-cli pauses a second between steps.
     fn assemble(&self) {
-        // All of them first: a node that has been met takes no epoch any more.
+        // All epochs first: after MEET a node accepts none.
         for (place, node) in self.nodes.iter().enumerate() {
             let epoch = (place + 1).to_string();
             good(&node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
@@ -245,7 +244,7 @@ impl Cluster {
             && self.nodes.iter().filter(linked).count() == NODES - MASTERS
     }
 
-    /// Whether every view names the same owner of every slot, one that is awake.
+    /// Whether all nodes name the same running owner of every slot.
     fn agree(&self, views: &[Vec<Member>]) -> bool {
         let owners = |view: &Vec<Member>| -> Option<Vec<usize>> {
             (0..SLOTS).map(|slot| self.owner(view, slot)).collect()
@@ -273,13 +272,13 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_awake())
     }
 
-    /// What every node that is awake thinks the cluster is.
+    /// The view of every running node.
     fn views(&self) -> Vec<Vec<Member>> {
         self.awake().filter_map(view).collect()
     }
 
     fn wait(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let done = poll::within(PATIENCE, || condition(self));
+        let done = poll::within(TIMEOUT, || condition(self));
         assert!(done, "nodes do not {what}\n{}", self.logs());
     }
 
@@ -293,7 +292,7 @@ impl Cluster {
     }
 }
 
-/// Even shares for the masters.
+/// Equal slot ranges for the masters.
 fn ranges() -> [RangeInclusive<u16>; MASTERS] {
     [0..=5460, 5461..=10_922, 10_923..=SLOTS - 1]
 }

@@ -1,4 +1,4 @@
-//! What to start, before it has a port and a folder. Knows the programs' configuration files.
+//! The configuration of a server to start.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,16 +6,15 @@ use std::path::Path;
 use super::Flavour;
 use crate::ports;
 
-/// A server to be.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ServerConfig {
     pub(super) flavour: Flavour,
     pub(super) role: Role,
     /// Lines of the configuration file.
     pub(super) config: Vec<String>,
-    /// Arguments of the program; they win over the file.
+    /// Program arguments; they override the file.
     pub(super) args: Vec<String>,
-    /// Who sends the commands of tests: user and password.
+    /// User and password for the commands of tests.
     pub(super) login: Option<(String, String)>,
 }
 
@@ -28,7 +27,7 @@ pub(super) enum Role {
     Sentinel,
 }
 
-impl Plan {
+impl ServerConfig {
     pub(super) fn new(flavour: Flavour, args: &[&str]) -> Self {
         let password = args
             .windows(2)
@@ -58,7 +57,8 @@ impl Plan {
             Role::Single | Role::ClusterNode | Role::Sentinel => format!("port {port}\n"),
             Role::Tls => format!("port 0\ntls-port {port}\n"),
         };
-        let mut line = |line: &str| writeln!(text, "{line}").expect("a string takes all");
+        let mut line =
+            |line: &str| writeln!(text, "{line}").expect("writing to a string cannot fail");
         line("bind 127.0.0.1");
         line("protected-mode no");
         line("loglevel warning");
@@ -67,9 +67,9 @@ impl Plan {
         if self.role != Role::Sentinel {
             line("save \"\"");
             line("appendonly no");
-            // A replica does not wait for others to synchronise with.
+            // Start the synchronisation of a replica without delay.
             line("repl-diskless-sync-delay 0");
-            // Before version 7 it was always allowed.
+            // Before version 7, DEBUG is always allowed.
             if self.flavour.version().0 >= 7 {
                 line("enable-debug-command yes");
             }

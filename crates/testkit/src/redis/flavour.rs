@@ -1,20 +1,20 @@
-//! Where the servers' programs are. Knows nothing of how they are run.
+//! Redis and Valkey: where their programs are.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where `./test` puts Valkey: a Python environment, since its server comes as a Python package.
+/// Where `./test` installs Valkey, which comes as a Python package.
 const VALKEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/testkit/valkey");
 
-/// Which program serves.
+/// Redis or Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// Redis: `TALLYGATE_REDIS_SERVER`, or `redis-server` from the path.
     Redis,
     /// Valkey: `TALLYGATE_VALKEY_SERVER`, or what `./test` installed, or `valkey-server` from the
-    /// path. The one that `./test` installs knows no TLS.
+    /// path. The one that `./test` installs has no TLS.
     Valkey,
 }
 
@@ -42,7 +42,7 @@ impl Flavour {
         }
     }
 
-    /// The program's version, as it says itself.
+    /// The program's version.
     ///
     /// # Panics
     ///
@@ -53,11 +53,12 @@ impl Flavour {
         let Ok(output) = Command::new(&program).arg("--version").output() else {
             panic!("cannot run {}; ./test installs it", program.display());
         };
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
         // "Redis server v=7.0.15 sha=…"
-        said.split_once("v=")
+        output
+            .split_once("v=")
             .and_then(|(_, rest)| version(rest.split_whitespace().next()?))
-            .unwrap_or_else(|| panic!("{} says no version: {said:?}", program.display()))
+            .unwrap_or_else(|| panic!("{} prints no version: {output:?}", program.display()))
     }
 }
 

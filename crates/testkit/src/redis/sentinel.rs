@@ -1,15 +1,14 @@
-//! A master and two replicas, watched by three sentinels. Knows nothing of the client under test.
+//! A master and two replicas, monitored by three sentinels.
 
 use std::collections::HashMap;
 
-use super::config::{Plan, Role};
-use super::{Flavour, PATIENCE, Server, start_all};
+use super::config::{Role, ServerConfig};
+use super::{Flavour, Server, TIMEOUT, start_all};
 use crate::poll;
 use crate::resp::Reply;
 
-/// Periods of a sentinel in milliseconds: told to hurry, it differs from a real one only in how
-/// often it asks. It finds the others at once and sees a promotion when it happens.
-const HURRY: [&str; 8] = [
+/// Short periods, in milliseconds, so that a sentinel discovers the others and a promotion quickly.
+const SHORT_PERIODS: [&str; 8] = [
     "INFO-PERIOD",
     "200",
     "PING-PERIOD",
@@ -20,7 +19,7 @@ const HURRY: [&str; 8] = [
     "200",
 ];
 
-/// A group that survives its master. All of it is killed when dropped.
+/// A Sentinel deployment; all of it is killed on drop.
 #[derive(Debug)]
 pub struct Sentinel {
     nodes: Vec<Server>,
@@ -29,11 +28,11 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// What the sentinels call the master.
+    /// The name of the master.
     pub const NAME: &'static str = "mymaster";
 
     /// Starts Redis and waits until every sentinel knows the others and both replicas. A master
-    /// silent for a second is taken to be down.
+    /// that does not reply for a second is considered down.
     #[must_use]
     pub fn start() -> Self {
         Self::start_as(Flavour::Redis, &[])
@@ -44,25 +43,25 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// Panics with the logs if they do not find together.
+    /// Panics with the logs if they do not discover each other.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
-        let mut plan = Plan::new(flavour, args);
+        let mut plan = ServerConfig::new(flavour, args);
         plan.config.push("repl-ping-replica-period 1".to_owned());
         let password = plan.login.as_ref().map(|(_, password)| password.clone());
         if let Some(password) = &password {
             plan.config.push(format!("masterauth {password}"));
         }
-        let master = Server::start_plan(&plan);
+        let master = Server::start_config(&plan);
         let port = master.port();
         plan.config.push(format!("replicaof 127.0.0.1 {port}"));
-        let watcher = watcher(flavour, port, password.as_deref());
+        let watcher = sentinel_config(flavour, port, password.as_deref());
         let mut started = start_all([&plan, &plan, &watcher, &watcher, &watcher]);
         let sentinels = started.split_off(2);
         let mut nodes = vec![master];
         nodes.append(&mut started);
         for sentinel in &sentinels {
-            let command = [&["SENTINEL", "DEBUG"][..], &HURRY].concat();
+            let command = [&["SENTINEL", "DEBUG"][..], &SHORT_PERIODS].concat();
             let reply = sentinel.command(&command);
             assert_eq!(reply.error(), None, "a sentinel hurries");
         }
@@ -75,7 +74,7 @@ impl Sentinel {
         group
     }
 
-    /// Where a client finds it: `redis-sentinel://127.0.0.1:P1,127.0.0.1:P2,127.0.0.1:P3/mymaster`.
+    /// Its URL: `redis-sentinel://127.0.0.1:P1,127.0.0.1:P2,127.0.0.1:P3/mymaster`.
     /// The hosts are the sentinels, the first segment of the path is the master's name, the second,
     /// if there is one, the database. User and password, if there are any, are the master's.
     #[must_use]
@@ -92,14 +91,14 @@ impl Sentinel {
         format!("redis-sentinel://{login}{}/{}", hosts.join(","), Self::NAME)
     }
 
-    /// The server that most sentinels call master; one that is down until they agree on another.
+    /// The master that most sentinels name; it may be down until they agree on another.
     ///
     /// # Panics
     ///
     /// Panics with the logs if they do not agree in time.
     #[must_use]
     pub fn master(&self) -> &Server {
-        let agreed = poll::first(PATIENCE, || {
+        let agreed = poll::first(TIMEOUT, || {
             let named: Vec<u16> = self.sentinels.iter().filter_map(named_master).collect();
             self.nodes.iter().find(|node| {
                 let votes = named.iter().filter(|&&port| port == node.port()).count();
@@ -129,7 +128,7 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// Kills the master and waits until every sentinel names another that is one. Gives the new.
+    /// Kills the master and waits until every sentinel names a new one; returns it.
     ///
     /// # Panics
     ///
@@ -149,7 +148,7 @@ impl Sentinel {
         new
     }
 
-    /// Starts what was killed and waits until every server follows the master.
+    /// Restarts killed servers and waits until all follow the master.
     ///
     /// # Panics
     ///
@@ -166,7 +165,7 @@ impl Sentinel {
     }
 
     fn wait(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let done = poll::within(PATIENCE, || condition(self));
+        let done = poll::within(TIMEOUT, || condition(self));
         assert!(done, "servers do not {what}\n{}", self.logs());
     }
 
@@ -176,9 +175,9 @@ impl Sentinel {
     }
 }
 
-fn watcher(flavour: Flavour, master: u16, password: Option<&str>) -> Plan {
+fn sentinel_config(flavour: Flavour, master: u16, password: Option<&str>) -> ServerConfig {
     let name = Sentinel::NAME;
-    let mut plan = Plan::new(flavour, &[]);
+    let mut plan = ServerConfig::new(flavour, &[]);
     plan.role = Role::Sentinel;
     plan.config = vec![
         format!("sentinel monitor {name} 127.0.0.1 {master} 2"),

@@ -1,5 +1,4 @@
-//! One server: started, asked, frozen, killed, started again. Knows nothing of sentinels' and
-//! clusters' ways.
+//! One server that can be frozen, killed and restarted.
 
 use std::fs;
 use std::io;
@@ -8,23 +7,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-use super::config::{Plan, Role};
-use super::{Flavour, PATIENCE, User};
+use super::config::{Role, ServerConfig};
+use super::{Flavour, TIMEOUT, User};
 use crate::poll;
 use crate::process::Process;
 use crate::resp::{Connection, Reply};
 
-/// How often another port is tried when somebody was quicker.
+/// Attempts with another port, if a port is taken meanwhile.
 const ATTEMPTS: usize = 20;
 
-/// A running server. Killed when dropped.
+/// A running server; killed on drop.
 #[derive(Debug)]
 pub struct Server {
-    // Above the folder: dropped, and so ended, before it.
+    // Declared before the folder, so that it is dropped first.
     process: Mutex<Option<Process>>,
     folder: TempDir,
     port: u16,
-    plan: Plan,
+    plan: ServerConfig,
 }
 
 enum StartError {
@@ -32,7 +31,7 @@ enum StartError {
     Failed(String),
 }
 
-/// When a server counts as started.
+/// When a server counts as ready.
 #[derive(Clone, Copy)]
 enum Ready {
     Serving,
@@ -56,13 +55,13 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// Panics, as every way to start does, with the server's log if it does not answer in time.
+    /// Panics with the server's log if it does not start in time.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
-        Self::start_plan(&Plan::new(flavour, args))
+        Self::start_config(&ServerConfig::new(flavour, args))
     }
 
-    /// Where a client finds it: `redis://127.0.0.1:<port>`, with the password if it asks for one.
+    /// Its URL: `redis://127.0.0.1:<port>`, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         match self.password() {
@@ -71,36 +70,35 @@ impl Server {
         }
     }
 
-    /// Where a client on the same machine finds it: `unix://<path>`.
+    /// Its Unix socket URL: `unix://<path>`.
     #[must_use]
     pub fn unix_url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// The port of `127.0.0.1` it listens on; it stays the same over restarts.
+    /// Its port on `127.0.0.1`, the same after restarts.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Which program it is.
+    /// Redis or Valkey.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
         self.plan.flavour
     }
 
-    /// Its process, while it runs.
+    /// Its process ID, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Process::id)
     }
 
-    /// Sends a command, past TCP and proxies, and waits for the reply. An error from the server is
-    /// a [`Reply`].
+    /// Sends a command over the Unix socket and returns the reply. A server error is a [`Reply`].
     ///
     /// # Panics
     ///
-    /// Panics with the log's tail if no reply comes within ten seconds.
+    /// Panics with the end of the log if there is no reply within ten seconds.
     #[track_caller]
     pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         match self.try_command(args) {
@@ -113,16 +111,16 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Whatever the system says.
+    /// On an I/O error.
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
         self.connect()?.command(args)
     }
 
-    /// Opens a connection for several commands, past TCP and proxies.
+    /// Opens a connection over the Unix socket.
     ///
     /// # Errors
     ///
-    /// Whatever the system says.
+    /// On an I/O error.
     pub fn connect(&self) -> io::Result<Connection> {
         let mut connection = Connection::to_socket(&self.socket())?;
         if let Some((user, password)) = &self.plan.login {
@@ -155,40 +153,40 @@ impl Server {
             .map(str::to_owned)
     }
 
-    /// Freezes it with SIGSTOP: connections stay open, nothing is answered.
+    /// Freezes it with SIGSTOP: connections stay open without replies.
     pub fn stop(&self) {
         self.running(Process::stop);
     }
 
-    /// Lets it go on after [`stop`](Self::stop).
+    /// Resumes it after [`stop`](Self::stop).
     pub fn resume(&self) {
         self.running(Process::resume);
     }
 
-    /// Keeps its main thread on one processor.
+    /// Pins its main thread to one processor.
     pub fn pin(&self, processor: usize) {
         self.running(|process| process.pin(processor));
     }
 
-    /// Kills it with SIGKILL; what it held in memory is lost.
+    /// Kills it with SIGKILL; its data is lost.
     pub fn kill(&self) {
         *self.process() = None;
     }
 
-    /// Whether its process is there, frozen or not.
+    /// Whether its process exists, frozen or not.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.process().as_mut().is_some_and(Process::is_running)
     }
 
-    /// Whether its process is there and not frozen.
+    /// Whether its process exists and is not frozen.
     #[must_use]
     pub fn is_awake(&self) -> bool {
         let awake = |process: &mut Process| process.is_running() && !process.is_stopped();
         self.process().as_mut().is_some_and(awake)
     }
 
-    /// Starts it again on the same port, without its data; kills it first if it still runs.
+    /// Restarts it on the same port without its data.
     pub fn restart(&self) {
         self.kill();
         let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
@@ -196,13 +194,13 @@ impl Server {
         self.start_again(Ready::Serving);
     }
 
-    /// Starts it again on the same port with its data, saved now if it still runs.
+    /// Restarts it on the same port with its data, saved now if it still runs.
     pub fn restart_with_data(&self) {
         self.save_and_kill();
         self.start_again(Ready::Serving);
     }
 
-    /// As [`restart_with_data`](Self::restart_with_data), but comes back while it still answers
+    /// As [`restart_with_data`](Self::restart_with_data), but returns while it still replies
     /// `LOADING`. For that to last, start it with `--key-load-delay <µs>` and
     /// `--loading-process-events-interval-bytes 1024` and give it keys.
     pub fn restart_loading(&self) {
@@ -225,8 +223,8 @@ impl Server {
         self.folder.path().join("socket")
     }
 
-    /// Starts what was planned, on another port if somebody was quicker.
-    pub(super) fn start_plan(plan: &Plan) -> Self {
+    /// Starts a server, on another port if the first is taken.
+    pub(super) fn start_config(plan: &ServerConfig) -> Self {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new()
                 .prefix("tallygate-redis-")
@@ -244,10 +242,10 @@ impl Server {
             match server.run(Ready::Serving) {
                 Ok(()) => return server,
                 Err(StartError::PortTaken) => {}
-                Err(StartError::Failed(why)) => panic!("{why}"),
+                Err(StartError::Failed(reason)) => panic!("{reason}"),
             }
         }
-        panic!("somebody was quicker to take each of {ATTEMPTS} ports");
+        panic!("all of {ATTEMPTS} ports were taken");
     }
 
     pub(super) fn password(&self) -> Option<&str> {
@@ -264,16 +262,16 @@ impl Server {
     }
 
     fn start_again(&self, ready: Ready) {
-        // Somebody may sit on the port for a moment.
-        let started = poll::first(PATIENCE, || match self.run(ready) {
+        // The port may be in use for a moment.
+        let started = poll::first(TIMEOUT, || match self.run(ready) {
             Ok(()) => Some(()),
             Err(StartError::PortTaken) => None,
-            Err(StartError::Failed(why)) => panic!("{why}"),
+            Err(StartError::Failed(reason)) => panic!("{reason}"),
         });
         assert!(started.is_some(), "port {} stays taken", self.port);
     }
 
-    /// Starts the program and waits until it answers.
+    /// Starts the program and waits until it replies.
     fn run(&self, ready: Ready) -> Result<(), StartError> {
         let mut args = vec![self.config().display().to_string()];
         if self.plan.role == Role::Sentinel {
@@ -290,7 +288,7 @@ impl Server {
             )
         });
         *self.process() = Some(process);
-        let answered = poll::within(PATIENCE, || self.is_ready(ready) || !self.is_running());
+        let answered = poll::within(TIMEOUT, || self.is_ready(ready) || !self.is_running());
         if answered && self.is_running() {
             return Ok(());
         }
@@ -298,9 +296,13 @@ impl Server {
         if self.log()[log_before..].contains("Address already in use") {
             return Err(StartError::PortTaken);
         }
-        let why = if answered { "ended" } else { "says nothing" };
-        let why = format!("{} {why}: {args:?}\n{}", program.display(), self.log_tail());
-        Err(StartError::Failed(why))
+        let reason = if answered { "ended" } else { "says nothing" };
+        let reason = format!(
+            "{} {reason}: {args:?}\n{}",
+            program.display(),
+            self.log_tail()
+        );
+        Err(StartError::Failed(reason))
     }
 
     fn is_ready(&self, ready: Ready) -> bool {
@@ -318,7 +320,7 @@ impl Server {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // A test that panicked meanwhile is no reason to leave a server behind.
+        // A poisoned lock must not leave a server behind.
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,34 +1,34 @@
-//! A server that speaks TLS only, to users only. Knows nothing of the client under test.
+//! A server with TLS and ACL users only.
 
-use super::config::{Plan, Role};
+use super::config::{Role, ServerConfig};
 use super::{Flavour, Server, User};
 use crate::certificates::{Certificates, Pair};
 
-/// What the server wants to see of a client.
+/// Whether the server requests a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// Nothing.
-    Unasked,
-    /// A certificate of the authority, or none.
+    /// No.
+    NotRequested,
+    /// Optional.
     Optional,
-    /// A certificate of the authority.
+    /// Required.
     Required,
 }
 
-/// Redis on a TLS port, with every [`User`] and without the default one.
+/// Redis on a TLS port, with every [`User`] and no default user.
 #[derive(Debug)]
-pub struct Secured {
+pub struct TlsServer {
     server: Server,
     certificates: Certificates,
 }
 
-impl Secured {
-    /// Starts it with a sound certificate.
+impl TlsServer {
+    /// Starts it with a valid certificate.
     #[must_use]
-    pub fn start(asks: ClientCertificate) -> Self {
+    pub fn start(client: ClientCertificate) -> Self {
         let certificates = Certificates::new();
         let shown = certificates.server();
-        Self::start_showing(&shown, certificates, asks)
+        Self::start_with(&shown, certificates, client)
     }
 
     /// Starts it with a certificate that expired in 2002.
@@ -36,10 +36,10 @@ impl Secured {
     pub fn start_expired() -> Self {
         let certificates = Certificates::new();
         let shown = certificates.expired_server();
-        Self::start_showing(&shown, certificates, ClientCertificate::Unasked)
+        Self::start_with(&shown, certificates, ClientCertificate::NotRequested)
     }
 
-    /// Where a client finds it as one of the users: `rediss://<name>:<password>@127.0.0.1:<port>`.
+    /// Its URL for a user: `rediss://<name>:<password>@127.0.0.1:<port>`.
     #[must_use]
     pub fn url(&self, user: User) -> String {
         let (name, password) = (user.name(), user.password());
@@ -49,31 +49,31 @@ impl Secured {
         )
     }
 
-    /// The server; its own `url` would not work here, its commands do.
+    /// The server; its own `url` does not work here, its commands do.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The authority to trust, the client's certificate to show.
+    /// The CA and the client certificate.
     #[must_use]
     pub fn certificates(&self) -> &Certificates {
         &self.certificates
     }
 
-    fn start_showing(shown: &Pair, certificates: Certificates, asks: ClientCertificate) -> Self {
-        let asks = match asks {
-            ClientCertificate::Unasked => "no",
+    fn start_with(shown: &Pair, certificates: Certificates, client: ClientCertificate) -> Self {
+        let client = match client {
+            ClientCertificate::NotRequested => "no",
             ClientCertificate::Optional => "optional",
             ClientCertificate::Required => "yes",
         };
-        let mut plan = Plan::new(Flavour::Redis, &[]);
+        let mut plan = ServerConfig::new(Flavour::Redis, &[]);
         plan.role = Role::Tls;
         plan.config = vec![
             format!("tls-cert-file {}", shown.certificate.display()),
             format!("tls-key-file {}", shown.key.display()),
             format!("tls-ca-cert-file {}", certificates.authority().display()),
-            format!("tls-auth-clients {asks}"),
+            format!("tls-auth-clients {client}"),
             "user default off".to_owned(),
         ];
         let users =
@@ -82,7 +82,7 @@ impl Secured {
         let admin = User::Admin;
         plan.login = Some((admin.name().to_owned(), admin.password().to_owned()));
         Self {
-            server: Server::start_plan(&plan),
+            server: Server::start_config(&plan),
             certificates,
         }
     }

@@ -1,18 +1,18 @@
-//! Users with more or fewer rights. Knows the product only by the rights it needs.
+//! ACL users with different permissions.
 
-/// A user that a server can be given.
+/// An ACL user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     /// May do everything.
     Admin,
-    /// May do what Tallygate needs on its own keys, and nothing else.
+    /// Has exactly the permissions that Tallygate needs.
     Limited,
-    /// May connect, and read its own keys; lacks the right to run scripts.
+    /// May connect and read its own keys, but not run scripts.
     Powerless,
 }
 
 impl User {
-    /// Everyone.
+    /// All users.
     pub const ALL: [Self; 3] = [Self::Admin, Self::Limited, Self::Powerless];
 
     /// The name.
@@ -35,9 +35,9 @@ impl User {
         }
     }
 
-    /// The rights, as `ACL SETUSER` wants them.
+    /// The permissions, as arguments of `ACL SETUSER`.
     #[must_use]
-    pub fn rights(self) -> &'static [&'static str] {
+    pub fn permissions(self) -> &'static [&'static str] {
         match self {
             Self::Admin => &["~*", "&*", "+@all"],
             Self::Limited => &[
@@ -69,11 +69,11 @@ impl User {
         }
     }
 
-    /// What makes this user: `on`, the password, the rights.
+    /// All arguments of `ACL SETUSER`: `on`, the password, the permissions.
     #[must_use]
     pub(crate) fn rules(self) -> Vec<String> {
         let mut rules = vec!["on".to_owned(), format!(">{}", self.password())];
-        rules.extend(self.rights().iter().map(|right| (*right).to_owned()));
+        rules.extend(self.permissions().iter().map(|right| (*right).to_owned()));
         rules
     }
 }

@@ -95,7 +95,7 @@ fn keys_of_other_masters_are_still_counted_exactly_when_one_is_gone() {
 fn moves(cluster: &Cluster, key: &str, between: impl FnOnce()) {
     let slot = cluster.slot_of(key);
     let from = cluster.node_for_slot(slot);
-    let moving = cluster.begin_move(slot, (from + 1) % 3);
+    let moving = cluster.start_migration(slot, (from + 1) % 3);
     let first = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"];
     if let Some(first) = cluster.node(from).command(&first).array().first() {
         assert!(moving.move_key(first.text()));

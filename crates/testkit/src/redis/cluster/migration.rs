@@ -8,14 +8,14 @@ const BATCH: &str = "100";
 
 /// A slot between two masters. Dropped before its end, it stays there.
 #[derive(Debug)]
-pub struct Move<'a> {
+pub struct Migration<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) slot: u16,
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-impl Move<'_> {
+impl Migration<'_> {
     /// The node that still owns the slot.
     #[must_use]
     pub fn from(&self) -> usize {
@@ -28,12 +28,12 @@ impl Move<'_> {
         self.to
     }
 
-    /// Moves one key; false if it is not where the slot comes from.
+    /// Migrations one key; false if it is not where the slot comes from.
     pub fn move_key(&self, key: &str) -> bool {
         self.migrate(&[key.as_bytes().to_vec()])
     }
 
-    /// Moves every key the slot holds, and says how many.
+    /// Migrations every key the slot holds, and says how many.
     pub fn move_keys(&self) -> usize {
         let source = &self.cluster.nodes[self.from];
         let slot = self.slot.to_string();
