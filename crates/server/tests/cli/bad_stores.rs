@@ -1,5 +1,5 @@
-//! Stores that cannot be used: replay, race and doctor say what is wrong and what to do, without
-//! the secrets.
+//! Stores that cannot be used: replay, race and doctor report the problem and advice, without
+//! secrets.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, Tls
 
 use crate::run;
 
-/// What all three say, and doctor under which check.
+/// Checks the message of all three commands, and the failed check of doctor.
 #[track_caller]
 fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
     let replay = ["replay", "--quota", "10/s", "--store", url];
@@ -20,7 +20,7 @@ fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
     ] {
         let args = [command, more].concat();
         let ran = run(&args, "{\"t_us\":0,\"key\":\"a\"}\n");
-        let said = match command[0] {
+        let output = match command[0] {
             "doctor" => {
                 let failed = format!("fail  {check:<14}  ");
                 assert!(
@@ -33,20 +33,20 @@ fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
             }
             _ => &ran.err,
         };
-        assert_eq!(ran.code, code, "{}: {said}", command[0]);
-        let words: Vec<&str> = said.split_whitespace().collect();
+        assert_eq!(ran.code, code, "{}: {output}", command[0]);
+        let words: Vec<&str> = output.split_whitespace().collect();
         let words = words.join(" ");
         for says in says {
-            assert!(words.contains(says), "{} says: {said}", command[0]);
+            assert!(words.contains(says), "{} says: {output}", command[0]);
         }
         for secret in ["hunter2", "-secret"] {
-            assert!(!said.contains(secret), "{said}");
+            assert!(!output.contains(secret), "{output}");
         }
     }
 }
 
 #[test]
-fn a_url_that_is_none() {
+fn an_invalid_url() {
     for url in [
         "postgres://:hunter2@localhost",
         "hunter2",
@@ -65,7 +65,7 @@ fn a_url_that_is_none() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used() {
+fn unreadable_certificates() {
     let ran = run(
         &[
             "doctor",
@@ -81,7 +81,7 @@ fn certificates_that_cannot_be_used() {
 }
 
 #[test]
-fn nobody_there() {
+fn an_unreachable_server() {
     let server = Server::start();
     let url = server.url();
     server.kill();
@@ -107,7 +107,7 @@ fn nobody_there() {
 }
 
 #[test]
-fn a_password_that_is_wrong_or_missing() {
+fn a_wrong_or_missing_password() {
     let server = Server::start_with(&["--requirepass", "hunter2"]);
     let port = server.port();
     let wrong = format!("redis://:hunter2x@127.0.0.1:{port}");
@@ -124,7 +124,7 @@ fn a_password_that_is_wrong_or_missing() {
 }
 
 #[test]
-fn the_wrong_arrangement() {
+fn a_wrong_topology() {
     let server = Server::start();
     let port = server.port();
     let cluster = format!("redis-cluster://127.0.0.1:{port}");
@@ -165,7 +165,7 @@ fn the_wrong_arrangement() {
 }
 
 #[test]
-fn tls_that_does_not_come_about() {
+fn a_failed_tls_handshake() {
     let expired = TlsServer::start_expired();
     let authority = expired.certificates().authority();
     let trust = ["--ca-cert", authority.to_str().unwrap()];
@@ -203,7 +203,7 @@ fn tls_that_does_not_come_about() {
 }
 
 #[test]
-fn a_user_without_the_rights() {
+fn a_user_without_permissions() {
     let server = Server::start();
     server.add_user(User::Powerless);
     let (name, password) = (User::Powerless.name(), User::Powerless.password());
@@ -216,10 +216,10 @@ fn a_user_without_the_rights() {
 }
 
 #[test]
-fn a_server_that_is_too_old() {
+fn an_old_server() {
     let server = Server::start();
     let version = server.info("redis_version").unwrap();
-    // The same server under an older version of the same length.
+    // The same server with an older version of the same length.
     let older = format!("6.0.{}", "9".repeat(version.len() - 4));
     let says = format!("version {older} is older than 6.2");
     let url = older_version(server.port(), &version, &older);
@@ -246,7 +246,7 @@ fn a_server_that_is_too_old() {
     );
 }
 
-/// Passes everything on, but for the version that the server says.
+/// Forwards everything, but replaces the version.
 fn older_version(port: u16, version: &str, older: &str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -275,7 +275,7 @@ fn pass(
     thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(n @ 1..) = from.read(&mut buffer) {
-            // All that passes here is text.
+            // All traffic is text.
             let text = String::from_utf8(buffer[..n].to_vec()).unwrap();
             if to.write_all(change(text).as_bytes()).is_err() {
                 break;

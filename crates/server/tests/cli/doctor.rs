@@ -1,4 +1,4 @@
-//! Doctor before healthy servers and before such as will surprise somebody.
+//! Doctor on healthy servers and on servers with problems.
 
 use serde_json::Value;
 use tallygate_testkit::redis::{
@@ -12,7 +12,7 @@ fn doctor(url: &str, more: &[&str]) -> Ran {
     run(&[&["doctor", "--store", url], more].concat(), "")
 }
 
-/// What depends on the machine and the run, made the same everywhere.
+/// Replaces what depends on the machine and the run.
 fn masked(page: &str) -> String {
     let mut shown = String::new();
     for line in page.lines() {
@@ -33,8 +33,8 @@ fn masked(page: &str) -> String {
         let check = line.get(6..20).unwrap_or_default().trim_end();
         hidden = match check {
             "" => hidden && line.starts_with(' '),
-            // Its text changes length, and with it the line ends.
-            // On a busy machine it is slow, which is a warning.
+            // Its length varies, and with it the line breaks.
+            // On a loaded machine it may be a warning.
             "latency" | "eviction" | "version" => {
                 out += &format!("      {}<varies>\n", &line[6..22]);
                 true
@@ -59,7 +59,7 @@ fn healthy(ran: &Ran) {
     );
 }
 
-/// The finding of a check, as JSON has it.
+/// The finding of a check, from the JSON output.
 fn finding(url: &str, check: &str) -> Value {
     let ran = doctor(url, &["--json"]);
     let shown: Value = serde_json::from_str(&ran.out).unwrap();
@@ -79,7 +79,7 @@ fn memory_is_healthy() {
 }
 
 #[test]
-fn healthy_servers_are_found_healthy_and_left_as_they_were() {
+fn healthy_servers_are_reported_healthy_and_left_unchanged() {
     let server = Server::start();
     let ran = doctor(&server.url(), &[]);
     healthy(&ran);
@@ -102,28 +102,29 @@ fn healthy_servers_are_found_healthy_and_left_as_they_were() {
 }
 
 #[test]
-fn a_group_under_sentinels_is_found_healthy_with_its_replicas() {
+fn sentinel_is_reported_healthy_with_its_replicas() {
     let group = Sentinel::start();
     let ran = doctor(&group.url(), &[]);
     healthy(&ran);
-    assert!(ran.out.contains("mymaster answers"), "{}", ran.out);
+    assert!(ran.out.contains("mymaster replies"), "{}", ran.out);
     assert!(ran.out.contains("2 replicas"), "{}", ran.out);
 }
 
 #[test]
-fn a_cluster_is_found_healthy_until_slots_are_lost() {
+fn a_cluster_is_reported_healthy_until_slots_are_lost() {
     let cluster = Cluster::start();
     let ran = doctor(&cluster.url(), &[]);
     healthy(&ran);
     assert!(
-        ran.out.contains("all 16384 slots are served, by 3 masters"),
+        ran.out
+            .contains("all 16384 slots are covered, by 3 masters"),
         "{}",
         ran.out
     );
     for node in cluster.masters() {
         assert_eq!(cluster.node(node).command(&["DBSIZE"]).integer(), 0);
     }
-    // A slot that nobody has.
+    // An unassigned slot.
     let owner = cluster.node_for_slot(0);
     for node in cluster.nodes() {
         node.command(&["CLUSTER", "DELSLOTS", "0"]);
@@ -146,7 +147,7 @@ fn a_cluster_is_found_healthy_until_slots_are_lost() {
 }
 
 #[test]
-fn tls_and_a_user_with_just_the_rights_are_enough() {
+fn tls_and_a_user_with_minimal_permissions_are_healthy() {
     let tls = TlsServer::start(ClientCertificate::Required);
     let certificates = tls.certificates();
     let (authority, client) = (certificates.authority(), certificates.client());
@@ -178,7 +179,7 @@ fn tls_and_a_user_with_just_the_rights_are_enough() {
 }
 
 #[test]
-fn a_server_that_evicts_is_a_warning() {
+fn eviction_is_a_warning() {
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", policy]);
         healthy(&doctor(&server.url(), &[]));
@@ -191,7 +192,7 @@ fn a_server_that_evicts_is_a_warning() {
     }
     let server = Server::start_with(&["--maxmemory", "100mb"]);
     assert_eq!(finding(&server.url(), "eviction")["level"], "ok");
-    // Full to the brim.
+    // Completely full.
     let server = Server::start_with(&["--maxmemory", "1"]);
     let ran = doctor(&server.url(), &[]);
     assert_eq!(ran.code, 1);
@@ -199,7 +200,7 @@ fn a_server_that_evicts_is_a_warning() {
 }
 
 #[test]
-fn a_key_of_ours_without_an_end_is_a_warning() {
+fn a_tallygate_key_without_expiry_is_a_warning() {
     let server = Server::start();
     server.command(&["SET", "tallygate:1:{a}cmin", "x", "PX", "60000"]);
     assert_eq!(finding(&server.url(), "expiry")["level"], "ok");
@@ -210,13 +211,13 @@ fn a_key_of_ours_without_an_end_is_a_warning() {
         found["text"]
             .as_str()
             .unwrap()
-            .starts_with("1 without an end"),
+            .starts_with("1 without expiry"),
         "{found}"
     );
 }
 
 #[test]
-fn what_a_restart_forgets_is_told() {
+fn data_loss_on_restart_is_reported() {
     let server = Server::start();
     let text = |server: &Server| finding(&server.url(), "persistence")["text"].clone();
     assert!(text(&server).as_str().unwrap().starts_with("none"));

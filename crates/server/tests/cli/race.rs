@@ -1,4 +1,4 @@
-//! The race: the atomic step is exact, in memory and on real servers, and nothing is left behind.
+//! Race: the atomic step is exact, in memory and on real servers, and no keys are left.
 
 use serde_json::Value;
 use tallygate_testkit::redis::{Cluster, Server};
@@ -6,7 +6,7 @@ use tallygate_testkit::redis::{Cluster, Server};
 use crate::golden::golden;
 use crate::run;
 
-/// Races and checks the figures: reading, checking and writing lets in at least what is allowed.
+/// Runs a race: read-check-write admits at least the limit, the atomic step exactly the limit.
 fn race(args: &[&str], allowed: u64) {
     let ran = run(&[&["race", "--json"], args].concat(), "");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
@@ -31,14 +31,14 @@ fn threads_race_in_memory() {
 }
 
 #[test]
-fn clients_race_on_one_server_and_leave_nothing() {
+fn clients_race_on_one_server_and_leave_no_keys() {
     let server = Server::start();
     race(&["--store", &server.url()], 10);
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
 }
 
 #[test]
-fn clients_race_on_a_cluster_and_leave_nothing() {
+fn clients_race_on_a_cluster_and_leave_no_keys() {
     let cluster = Cluster::start();
     let url = cluster.url();
     race(&["--store", &url, "--clients", "20"], 10);
@@ -48,8 +48,8 @@ fn clients_race_on_a_cluster_and_leave_nothing() {
 }
 
 #[test]
-fn the_page_is_as_its_golden_copy() {
-    // With room for everybody the figures are always the same.
+fn the_output_matches_its_golden_file() {
+    // If all are admitted, the numbers are always the same.
     let ran = run(&["race", "--clients", "4", "--rounds", "2"], "");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     golden("race-room.txt", &ran.out);

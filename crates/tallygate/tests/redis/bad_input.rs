@@ -1,29 +1,32 @@
-//! Whatever is wrong with a URL, an account, a certificate or a server is said when connecting,
-//! with what to do about it, and without a password.
+//! Errors about URLs, credentials, certificates and servers when connecting: with advice, without
+//! passwords.
 
 use tallygate::{RedisError, RedisStore, RedisStoreBuilder, StoreErrorKind};
 use tallygate_testkit::ports;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, TlsServer, User};
 
-use crate::fixtures::{UNHARMED, wait};
+use crate::fixtures::{HEALTHY, block_on};
 
 use StoreErrorKind::{Misconfigured, Unreachable};
 
 #[track_caller]
-fn refused(builder: RedisStoreBuilder) -> RedisError {
-    let error = wait(builder.connect()).expect_err("it connects");
-    let said = format!("{error} {error:?}");
-    assert!(!said.contains("secret"), "a password is said: {said}");
+fn connect_error(builder: RedisStoreBuilder) -> RedisError {
+    let error = block_on(builder.connect()).expect_err("connecting succeeds");
+    let message = format!("{error} {error:?}");
+    assert!(
+        !message.contains("secret"),
+        "a password is shown: {message}"
+    );
     assert!(!error.advice().is_empty());
-    assert!(error.to_string().contains(error.advice()), "{said}");
+    assert!(error.to_string().contains(error.advice()), "{message}");
     error
 }
 
-/// Connecting fails in this way, and all of these words are said.
+/// Checks that connecting fails with this kind and that the message contains all words.
 #[track_caller]
-fn says(builder: RedisStoreBuilder, kind: StoreErrorKind, words: &[&str]) {
-    let error = refused(builder);
+fn fails_with(builder: RedisStoreBuilder, kind: StoreErrorKind, words: &[&str]) {
+    let error = connect_error(builder);
     assert_eq!(error.kind(), kind, "{error}");
     for word in words {
         assert!(error.to_string().contains(word), "no {word}: {error}");
@@ -35,30 +38,30 @@ fn at(url: &str) -> RedisStoreBuilder {
 }
 
 #[test]
-fn an_account_that_is_wrong_or_missing_is_said() {
+fn wrong_or_missing_credentials_are_reported() {
     let server = Server::start_with(&["--requirepass", "secret"]);
     let port = server.port();
     let host = format!("127.0.0.1:{port}");
-    says(
+    fails_with(
         at(&format!("redis://:not-secret@{host}")),
         Misconfigured,
         &["WRONGPASS", "URL"],
     );
-    says(
+    fails_with(
         at(&format!("redis://secret-user:secret@{host}")),
         Misconfigured,
         &["WRONGPASS"],
     );
-    says(
+    fails_with(
         at(&format!("redis://{host}")),
         Misconfigured,
         &["NOAUTH", "password", "redis://user"],
     );
-    wait(at(&server.url()).connect()).unwrap();
+    block_on(at(&server.url()).connect()).unwrap();
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said() {
+fn an_unreachable_server_is_reported() {
     let port = ports::free();
     let nobody = [
         format!("redis://127.0.0.1:{port}"),
@@ -68,48 +71,48 @@ fn a_server_that_is_not_there_is_said() {
         "unix:///nowhere/at/all.sock".to_owned(),
     ];
     for url in nobody {
-        says(
+        fails_with(
             at(&url),
             Unreachable,
             &["no connection", "is the server up"],
         );
     }
-    says(at("unix:///nowhere/at/all.sock"), Unreachable, &["socket"]);
-    says(at("redis://no-such-host.invalid"), Unreachable, &["name"]);
+    fails_with(at("unix:///nowhere/at/all.sock"), Unreachable, &["socket"]);
+    fails_with(at("redis://no-such-host.invalid"), Unreachable, &["name"]);
 }
 
 #[test]
-fn a_server_that_says_nothing_is_said() {
-    let proxy = Proxy::to(UNHARMED.port());
+fn a_silent_server_is_reported() {
+    let proxy = Proxy::to(HEALTHY.port());
     proxy.set(Mode::BlackHole);
-    says(at(&proxy.url()), Unreachable, &["no reply"]);
+    fails_with(at(&proxy.url()), Unreachable, &["no reply"]);
     let cluster = proxy.url().replace("redis://", "redis-cluster://");
-    refused(at(&cluster));
+    connect_error(at(&cluster));
 }
 
 #[test]
-fn the_wrong_scheme_is_said() {
-    let tls = UNHARMED.url().replace("redis://", "rediss://");
-    says(at(&tls), Unreachable, &["TLS", "redis://"]);
+fn a_wrong_scheme_is_reported() {
+    let tls = HEALTHY.url().replace("redis://", "rediss://");
+    fails_with(at(&tls), Unreachable, &["TLS", "redis://"]);
     let tls = TlsServer::start(ClientCertificate::NotRequested);
     let plain = tls.url(User::Limited).replace("rediss://", "redis://");
-    says(at(&plain), Unreachable, &["TLS", "rediss://"]);
+    fails_with(at(&plain), Unreachable, &["TLS", "rediss://"]);
     let http = at("http://127.0.0.1");
-    says(
+    fails_with(
         http,
         Misconfigured,
         &["scheme", "redis://user:password@host"],
     );
-    let certified = at(&UNHARMED.url()).root_certificate("PEM");
-    says(certified, Misconfigured, &["TLS"]);
+    let certified = at(&HEALTHY.url()).root_certificate("PEM");
+    fails_with(certified, Misconfigured, &["TLS"]);
 }
 
 #[test]
-fn certificates_that_are_wrong_are_said() {
+fn invalid_certificates_are_reported() {
     let expired = TlsServer::start_expired();
     let ca = |tls: &TlsServer| std::fs::read(tls.certificates().authority()).unwrap();
     let url = expired.url(User::Limited);
-    says(
+    fails_with(
         at(&url).root_certificate(ca(&expired)),
         Unreachable,
         &["expired"],
@@ -118,33 +121,33 @@ fn certificates_that_are_wrong_are_said() {
     let tls = TlsServer::start(ClientCertificate::Required);
     let url = tls.url(User::Limited);
     let stranger = std::fs::read(tls.certificates().stranger()).unwrap();
-    says(at(&url).root_certificate(stranger), Unreachable, &["CA"]);
-    says(at(&url), Unreachable, &["CA"]);
-    says(
+    fails_with(at(&url).root_certificate(stranger), Unreachable, &["CA"]);
+    fails_with(at(&url), Unreachable, &["CA"]);
+    fails_with(
         at(&url).root_certificate(ca(&tls)),
         Unreachable,
         &["client certificate"],
     );
-    says(at(&url).root_certificate("no PEM"), Misconfigured, &["PEM"]);
+    fails_with(at(&url).root_certificate("no PEM"), Misconfigured, &["PEM"]);
     let garbled = at(&url)
         .root_certificate(ca(&tls))
         .client_certificate("no", "PEM");
-    says(garbled, Misconfigured, &["PEM"]);
+    fails_with(garbled, Misconfigured, &["PEM"]);
 }
 
 #[test]
-fn the_wrong_arrangement_is_said() {
-    let to = |scheme: &str| UNHARMED.url().replace("redis://", scheme);
-    says(
+fn a_wrong_topology_is_reported() {
+    let to = |scheme: &str| HEALTHY.url().replace("redis://", scheme);
+    fails_with(
         at(&to("redis-cluster://")),
         Misconfigured,
         &["not part of a cluster", "redis://"],
     );
     let none = to("redis-sentinel://") + "/mymaster";
-    says(at(&none), Misconfigured, &["sentinel"]);
+    fails_with(at(&none), Misconfigured, &["sentinel"]);
 
     let cluster = Cluster::start();
-    says(
+    fails_with(
         at(&cluster.node(0).url()),
         Misconfigured,
         &["cluster", "redis-cluster://"],
@@ -152,9 +155,9 @@ fn the_wrong_arrangement_is_said() {
 
     let group = Sentinel::start();
     let other = group.url().replace(Sentinel::NAME, "other");
-    says(at(&other), Misconfigured, &["no master with that name"]);
+    fails_with(at(&other), Misconfigured, &["no master with that name"]);
     let replica = group.replicas()[0].url();
-    says(
+    fails_with(
         at(&replica),
         StoreErrorKind::Refused,
         &["READONLY", "redis-sentinel://"],
@@ -162,58 +165,58 @@ fn the_wrong_arrangement_is_said() {
 }
 
 #[test]
-fn a_server_that_is_too_old_is_said() {
-    let proxy = Proxy::to(UNHARMED.port());
-    let version = UNHARMED.info("redis_version").unwrap();
+fn an_old_server_is_reported() {
+    let proxy = Proxy::to(HEALTHY.port());
+    let version = HEALTHY.info("redis_version").unwrap();
     let these: &'static [u8] = format!("redis_version:{version}").leak().as_bytes();
     let old = "redis_version:6.0.".to_owned() + &"9".repeat(version.len().saturating_sub(4));
     assert_eq!(old.len(), these.len());
     proxy.set(Mode::Replace(these, old.leak().as_bytes()));
-    says(at(&proxy.url()), Misconfigured, &["6.0.", "6.2", "upgrade"]);
-    // Before version 6 it does not know how to begin.
+    fails_with(at(&proxy.url()), Misconfigured, &["6.0.", "6.2", "upgrade"]);
+    // Before version 6 there is no HELLO.
     let unknown = b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     proxy.set(Mode::Answer(unknown.repeat(3)));
-    says(at(&proxy.url()), Misconfigured, &["6.2", "upgrade"]);
+    fails_with(at(&proxy.url()), Misconfigured, &["6.2", "upgrade"]);
 }
 
 #[test]
-fn missing_rights_are_said() {
+fn missing_permissions_are_reported() {
     let server = Server::start();
     server.add_user(User::Powerless);
     let user = User::Powerless;
     let account = format!("//{}:{}@", user.name(), user.password());
     let url = server.url().replace("//", &account);
-    says(
+    fails_with(
         at(&url),
         Misconfigured,
         &["NOPERM", "ACL SETUSER", "+evalsha"],
     );
-    // What the advice says is enough.
-    let error = refused(at(&url));
+    // The advice is sufficient.
+    let error = connect_error(at(&url));
     let (rules, _) = error.advice().split_once(',').unwrap();
     let rules = rules.strip_prefix("ACL SETUSER name ").unwrap();
     let mut command = vec!["ACL", "SETUSER", user.name(), "resetkeys", "-@all"];
     command.extend(rules.split_whitespace());
     assert_eq!(server.command(&command).text(), "OK");
-    let store = std::sync::Arc::new(wait(at(&url).connect()).unwrap());
+    let store = std::sync::Arc::new(block_on(at(&url).connect()).unwrap());
     crate::fixtures::limits_are_exact(&store);
 }
 
 #[test]
-fn something_else_than_redis_is_said() {
-    let proxy = Proxy::to(UNHARMED.port());
+fn a_server_other_than_redis_is_reported() {
+    let proxy = Proxy::to(HEALTHY.port());
     for mode in [
         Mode::Garbage,
         Mode::Cut,
         Mode::Answer(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
     ] {
         proxy.set(mode);
-        refused(at(&proxy.url()));
+        connect_error(at(&proxy.url()));
     }
 }
 
 #[test]
-fn a_missing_runtime_is_said() {
+fn a_missing_runtime_is_reported() {
     let error = at("redis://127.0.0.1").open().unwrap_err();
     assert_eq!(error.kind(), Misconfigured);
     assert!(error.to_string().contains("runtime"), "{error}");

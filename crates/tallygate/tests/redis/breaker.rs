@@ -1,4 +1,4 @@
-//! The store is left alone when it does not answer, and that is said once.
+//! The breaker opens when the store fails, and each change is logged once.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -11,10 +11,10 @@ use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-use crate::fixtures::{PATIENCE, namespace, quota};
-use crate::traffic::PLENTY;
+use crate::fixtures::{TIMEOUT, namespace, quota};
+use crate::traffic::LARGE_QUOTA;
 
-/// Every line that is logged.
+/// Collects all log lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -56,7 +56,7 @@ impl Log {
     }
 }
 
-/// Runs a test on one thread, and gives what was logged there.
+/// Runs a test on one thread and returns its log.
 fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
     let log = Log::default();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -64,17 +64,17 @@ fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
     log.lines()
 }
 
-/// Asks until the answer comes with or without the store.
+/// Sends requests until a decision is degraded or not.
 async fn until(limiter: &Limiter<RedisStore>, key: &Key<'_>, degraded: bool) {
     let began = Instant::now();
     while limiter.decide(&limiter.request(key)).await.degraded() != degraded {
-        assert!(began.elapsed() < PATIENCE, "never degraded: {degraded}");
+        assert!(began.elapsed() < TIMEOUT, "never degraded: {degraded}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Asks for a while, without the store. Nobody probes it between the last answer and the end.
-async fn go_on_without(limiter: &Limiter<RedisStore>, key: &Key<'_>) {
+/// Sends requests for a while without the store. No probe runs after the last decision.
+async fn stay_degraded(limiter: &Limiter<RedisStore>, key: &Key<'_>) {
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(1_200) {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -85,28 +85,28 @@ async fn go_on_without(limiter: &Limiter<RedisStore>, key: &Key<'_>) {
     }
 }
 
-/// Breaks a server twice and mends it; gives what was logged.
-fn broken_twice(server: &Server, breaks: impl Fn(), mends: impl Fn()) -> Vec<String> {
+/// Breaks and repairs a server twice; returns the log.
+fn break_twice(server: &Server, breaks: impl Fn(), repairs: impl Fn()) -> Vec<String> {
     logged(|log| async move {
         let builder = RedisStore::builder(&server.url()).namespace(&namespace());
         let store = builder.connect().await.unwrap();
-        let limiter = Limiter::over(store, quota(PLENTY));
+        let limiter = Limiter::over(store, quota(LARGE_QUOTA));
         let key = Key::from("hunter2").and_secret("hunter3");
         for times in 1..=2 {
             until(&limiter, &key, false).await;
             breaks();
             until(&limiter, &key, true).await;
-            go_on_without(&limiter, &key).await;
+            stay_degraded(&limiter, &key).await;
             assert!(limiter.store_is_down());
             assert_eq!(log.lines().len(), 2 * times - 1, "{:?}", log.lines());
-            mends();
+            repairs();
             until(&limiter, &key, false).await;
         }
     })
 }
 
 #[track_caller]
-fn each_change_is_said_once(lines: &[String], word: &str) {
+fn check_each_change_logged_once(lines: &[String], word: &str) {
     assert_eq!(lines.len(), 4, "{lines:?}");
     for (lost, found) in [(&lines[0], &lines[1]), (&lines[2], &lines[3])] {
         assert!(lost.starts_with("WARN") && lost.contains(word), "{lost}");
@@ -117,33 +117,33 @@ fn each_change_is_said_once(lines: &[String], word: &str) {
 }
 
 #[test]
-fn a_server_that_goes_and_comes_is_said_so_once_each() {
+fn an_outage_is_logged_once() {
     let server = Server::start();
-    let lines = broken_twice(&server, || server.kill(), || server.restart());
-    each_change_is_said_once(&lines, "unreachable");
-    let lines = broken_twice(&server, || server.stop(), || server.resume());
-    each_change_is_said_once(&lines, "timeout");
+    let lines = break_twice(&server, || server.kill(), || server.restart());
+    check_each_change_logged_once(&lines, "unreachable");
+    let lines = break_twice(&server, || server.stop(), || server.resume());
+    check_each_change_logged_once(&lines, "timeout");
 }
 
 #[test]
-fn a_server_that_lives_but_refuses_is_said_so_once_each() {
+fn a_refusing_server_is_logged_once() {
     let server = Server::start();
     let memory = |bytes: &str| {
         let reply = server.command(&["CONFIG", "SET", "maxmemory", bytes]);
         assert_eq!(reply.text(), "OK");
     };
-    let lines = broken_twice(&server, || memory("1"), || memory("0"));
-    each_change_is_said_once(&lines, "OOM");
+    let lines = break_twice(&server, || memory("1"), || memory("0"));
+    check_each_change_logged_once(&lines, "OOM");
 }
 
 #[test]
-fn a_right_withdrawn_is_said_so_once_each() {
-    // A probe may run a script, but the scripts may not write.
+fn a_revoked_permission_is_logged_once() {
+    // The probe may run its script, but scripts may not write.
     let server = Server::start();
     let right = |rule: &str| {
         let reply = server.command(&["ACL", "SETUSER", "default", rule]);
         assert_eq!(reply.text(), "OK");
     };
-    let lines = broken_twice(&server, || right("-setrange"), || right("+setrange"));
-    each_change_is_said_once(&lines, "NOPERM");
+    let lines = break_twice(&server, || right("-setrange"), || right("+setrange"));
+    check_each_change_logged_once(&lines, "NOPERM");
 }

@@ -1,6 +1,5 @@
-//! Whatever can break, breaks under load: every call is answered, by its policy if not by the
-//! store; nothing is counted twice; the store is used again without a restart; limits are exact
-//! again; no key is left behind.
+//! Faults under load: every call is answered, by the failure policy if not by the store; nothing is
+//! counted twice; the store recovers without a restart; limits are exact again; no key stays.
 
 mod clocks;
 mod cluster;

@@ -1,5 +1,4 @@
-//! What the tests stand on: a runtime, a server that nobody breaks, namespaces, and a look at what
-//! is stored.
+//! Shared by the tests: a runtime, a healthy server, namespaces, and access to stored keys.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,50 +10,50 @@ use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long anything may take before a test is given up: for a busy machine, not for this code.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Generous, for a loaded machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A deadline that only a store that never answers misses.
-pub(crate) const LONG: Duration = Duration::from_secs(10);
+/// A deadline that is missed only if the store never replies.
+pub(crate) const LONG_DEADLINE: Duration = Duration::from_secs(10);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().unwrap()
 });
 
-/// A server for tests that do it no harm. It ends with the process.
-pub(crate) static UNHARMED: LazyLock<Server> = LazyLock::new(Server::start);
+/// A server for tests that do not break it.
+pub(crate) static HEALTHY: LazyLock<Server> = LazyLock::new(Server::start);
 
-/// The runtime on which stores live, also while a test waits for something else.
+/// The runtime that stores run on.
 pub(crate) fn runtime() -> &'static Runtime {
     &RUNTIME
 }
 
-pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
 }
 
-/// A name that no other test has.
+/// A unique namespace.
 pub(crate) fn namespace() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A builder with a namespace of its own and patience for a busy machine.
+/// A builder with a unique namespace and a long timeout.
 pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder(url)
         .namespace(&namespace())
-        .response_timeout(LONG)
+        .response_timeout(LONG_DEADLINE)
 }
 
-/// A connected store with a namespace of its own.
+/// A connected store with a unique namespace.
 pub(crate) fn store(url: &str) -> Arc<RedisStore> {
     connected(builder(url))
 }
 
 #[track_caller]
 pub(crate) fn connected(builder: RedisStoreBuilder) -> Arc<RedisStore> {
-    match wait(builder.connect()) {
+    match block_on(builder.connect()) {
         Ok(store) => Arc::new(store),
         Err(error) => panic!("{error}"),
     }
@@ -68,22 +67,22 @@ pub(crate) fn limiter(store: &Arc<RedisStore>, text: &str) -> Limiter<RedisStore
     Limiter::over(Arc::clone(store), quota(text))
 }
 
-/// A limiter with a deadline that nothing misses.
-pub(crate) fn patient(store: &Arc<RedisStore>, text: &str) -> Limiter<RedisStore> {
-    limiter(store, text).deadline(LONG)
+/// A limiter with a long deadline.
+pub(crate) fn patient_limiter(store: &Arc<RedisStore>, text: &str) -> Limiter<RedisStore> {
+    limiter(store, text).deadline(LONG_DEADLINE)
 }
 
-/// How much of a limiter's capacity is gone.
+/// How many units of a limiter's capacity are used.
 #[track_caller]
 pub(crate) fn used(limiter: &Limiter<RedisStore>, key: &str) -> u64 {
-    let limiter = limiter.deadline(LONG);
+    let limiter = limiter.deadline(LONG_DEADLINE);
     let peek = limiter.request(key).verb(Verb::Peek);
-    let decision = wait(limiter.decide(&peek));
-    assert!(!decision.degraded(), "the store does not answer");
+    let decision = block_on(limiter.decide(&peek));
+    assert!(!decision.degraded(), "the store fails");
     u64::from(decision.limit() - decision.remaining())
 }
 
-/// Every key of a server.
+/// All keys of a server.
 pub(crate) fn keys(connection: &mut Connection) -> Vec<Vec<u8>> {
     let mut cursor = "0".to_owned();
     let mut keys = Vec::new();
@@ -92,12 +91,12 @@ pub(crate) fn keys(connection: &mut Connection) -> Vec<Vec<u8>> {
             .command(&["SCAN", &cursor, "COUNT", "1000"])
             .unwrap();
         let [next, found] = reply.array() else {
-            panic!("no scan: {reply:?}");
+            panic!("not a SCAN reply: {reply:?}");
         };
         cursor = next.text().to_owned();
         keys.extend(found.array().iter().map(|key| match key {
             Reply::Bulk(key) => key.clone(),
-            other => panic!("no key: {other:?}"),
+            other => panic!("not a key: {other:?}"),
         }));
         if cursor == "0" {
             return keys;
@@ -105,38 +104,38 @@ pub(crate) fn keys(connection: &mut Connection) -> Vec<Vec<u8>> {
     }
 }
 
-/// No key of ours lives for ever.
+/// Checks that every Tallygate key expires.
 #[track_caller]
 pub(crate) fn every_key_expires(server: &Server) {
     let mut connection = server.connect().unwrap();
-    // A replica in a cluster answers only if asked to; others do not know the question.
+    // Needed for a replica in a cluster; an error elsewhere.
     connection.command(&["READONLY"]).unwrap();
     for key in keys(&mut connection) {
         if key.starts_with(b"tallygate:") {
             let ttl = connection.command(&[&b"PTTL"[..], &key]).unwrap().integer();
-            // -2: it has just gone.
+            // -2: it has just expired.
             let key = String::from_utf8_lossy(&key).into_owned();
-            assert!(ttl >= 0 || ttl == -2, "{key} lives for ever");
+            assert!(ttl >= 0 || ttl == -2, "{key} never expires");
         }
     }
 }
 
-/// After whatever happened, a limit is kept to the unit, neither more nor less.
+/// Checks that a limit is exact.
 #[track_caller]
 pub(crate) fn limits_are_exact(store: &Arc<RedisStore>) {
-    let limiter = patient(store, "sliding-window-log 25/d");
+    let limiter = patient_limiter(store, "sliding-window-log 25/d");
     let key = namespace();
-    let asked: Vec<_> = (0..40)
+    let calls: Vec<_> = (0..40)
         .map(|_| {
             let (limiter, key) = (limiter.clone(), key.clone());
             runtime().spawn(async move { limiter.decide(&limiter.request(&key)).await })
         })
         .collect();
     let mut admitted = 0;
-    for decision in asked {
-        let decision = wait(decision).unwrap();
-        assert!(!decision.degraded(), "the store does not answer");
+    for decision in calls {
+        let decision = block_on(decision).unwrap();
+        assert!(!decision.degraded(), "the store fails");
         admitted += u32::from(decision.allowed());
     }
-    assert_eq!(admitted, 25, "of 25");
+    assert_eq!(admitted, 25, "admitted of 25");
 }

@@ -1,6 +1,5 @@
-//! The Redis store against real servers: what every store must answer, many processes on one key,
-//! whatever can break, bad input and secrets. Knows only the crates' public names.
-// Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
+//! The Redis store on real servers: conformance, concurrency, faults, invalid input and secrets.
+// Clippy allows unwrap and print only inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 mod bad_input;

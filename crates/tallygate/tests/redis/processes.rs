@@ -1,4 +1,4 @@
-//! Many processes with many tasks each: together they get what one would, to the unit.
+//! Many processes with many tasks each: together they are admitted exactly the limit.
 
 use std::env;
 use std::num::NonZeroU32;
@@ -10,8 +10,8 @@ use tallygate_testkit::poll;
 use tallygate_testkit::redis::User;
 
 use crate::fixtures::{
-    LONG, PATIENCE, UNHARMED, connected, every_key_expires, namespace, patient, quota, runtime,
-    used, wait,
+    HEALTHY, LONG_DEADLINE, TIMEOUT, block_on, connected, every_key_expires, namespace,
+    patient_limiter, quota, runtime, used,
 };
 
 const PROCESSES: u32 = 4;
@@ -19,18 +19,22 @@ const TASKS: u32 = 64;
 const CALLS: u32 = 10;
 const ALL: u32 = PROCESSES * TASKS * CALLS;
 
-/// What a child is told: URL, namespace, whether to batch, quotas.
-const TOLD: &str = "TALLYGATE_TEST_CHILD";
+/// The parameters of a child: URL, namespace, batching, quotas.
+const CHILD_VARIABLE: &str = "TALLYGATE_TEST_CHILD";
 
 fn connect(url: &str, namespace: &str, batching: &str) -> Arc<RedisStore> {
     let builder = RedisStore::builder(url).namespace(namespace);
-    connected(builder.batching(batching == "true").response_timeout(LONG))
+    connected(
+        builder
+            .batching(batching == "true")
+            .response_timeout(LONG_DEADLINE),
+    )
 }
 
-/// Not a test by itself: what the child processes of the tests below run.
+/// Not a test by itself: run by the child processes of the tests below.
 #[test]
-fn a_child_process_takes_what_it_can_get() {
-    let Ok(told) = env::var(TOLD) else {
+fn a_child_process_sends_its_requests() {
+    let Ok(told) = env::var(CHILD_VARIABLE) else {
         return;
     };
     let told: Vec<&str> = told.split(';').collect();
@@ -53,26 +57,26 @@ fn a_child_process_takes_what_it_can_get() {
             })
         })
         .collect();
-    let admitted: u32 = tasks.into_iter().map(|task| wait(task).unwrap()).sum();
+    let admitted: u32 = tasks.into_iter().map(|task| block_on(task).unwrap()).sum();
     println!("\nadmitted={admitted}");
 }
 
 fn limiter(store: &Arc<RedisStore>, quotas: &[&str]) -> Limiter<RedisStore> {
-    let limiter = patient(store, quotas[0]);
+    let limiter = patient_limiter(store, quotas[0]);
     let more = quotas[1..].iter();
     more.fold(limiter, |limiter, text| limiter.and(quota(text)).unwrap())
 }
 
-/// How many are admitted of all that the processes ask for at once.
+/// How many of all concurrent requests are admitted.
 fn admitted(batching: bool, quotas: &[&str]) -> u32 {
-    let (url, namespace) = (UNHARMED.url(), namespace() + "shared");
+    let (url, namespace) = (HEALTHY.url(), namespace() + "shared");
     let told = format!("{url};{namespace};{batching};{}", quotas.join(";"));
     let children: Vec<_> = (0..PROCESSES)
         .map(|_| {
             Command::new(env::current_exe().unwrap())
                 .args(["--exact", "--nocapture", "--test-threads=1"])
-                .arg("processes::a_child_process_takes_what_it_can_get")
-                .env(TOLD, &told)
+                .arg("processes::a_child_process_sends_its_requests")
+                .env(CHILD_VARIABLE, &told)
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
@@ -88,18 +92,18 @@ fn admitted(batching: bool, quotas: &[&str]) -> u32 {
             .unwrap_or_else(|| panic!("a child says {said}"));
         sum += number.parse::<u32>().unwrap();
     }
-    // What was counted is what was admitted.
+    // Counted equals admitted.
     let store = connect(&url, &namespace, "true");
     for text in quotas {
-        let counted = used(&patient(&store, text), "shared");
+        let counted = used(&patient_limiter(&store, text), "shared");
         assert_eq!(counted, u64::from(sum));
     }
-    every_key_expires(&UNHARMED);
+    every_key_expires(&HEALTHY);
     sum
 }
 
 #[test]
-fn together_they_are_admitted_exactly_the_limit() {
+fn processes_together_are_admitted_exactly_the_limit() {
     for batching in [true, false] {
         assert_eq!(admitted(batching, &["sliding-window-log 1500/30d"]), 1_500);
     }
@@ -108,7 +112,7 @@ fn together_they_are_admitted_exactly_the_limit() {
 }
 
 #[test]
-fn together_they_are_admitted_exactly_the_least_of_several_limits() {
+fn processes_together_are_admitted_exactly_the_smallest_limit() {
     let several = [
         "sliding-window-log 2000/30d",
         "leaky-bucket 1/d burst 1234",
@@ -120,7 +124,7 @@ fn together_they_are_admitted_exactly_the_least_of_several_limits() {
 }
 
 #[test]
-fn nobody_is_refused_what_fits() {
+fn requests_that_fit_are_all_admitted() {
     for batching in [true, false] {
         let roomy = [format!("sliding-window-log {ALL}/30d")];
         let roomy: Vec<&str> = roomy.iter().map(String::as_str).collect();
@@ -129,10 +133,10 @@ fn nobody_is_refused_what_fits() {
 }
 
 #[test]
-fn stores_that_share_counters_count_one_another() {
-    UNHARMED.add_user(User::Limited);
+fn stores_count_their_replicas() {
+    HEALTHY.add_user(User::Limited);
     let account = format!("//{}:{}@", User::Limited.name(), User::Limited.password());
-    let url = UNHARMED.url().replace("//", &account);
+    let url = HEALTHY.url().replace("//", &account);
     let namespace = namespace() + "shared";
     let counted = OnFailure::Local(Replicas::Counted {
         at_least: NonZeroU32::MIN,
@@ -143,9 +147,7 @@ fn stores_that_share_counters_count_one_another() {
         let _counting = limiter(store, &["10/min"]).on_failure(counted);
     }
     for store in &stores {
-        poll::until(PATIENCE, "three are counted", || {
-            store.replicas() == Some(3)
-        });
+        poll::until(TIMEOUT, "three are counted", || store.replicas() == Some(3));
     }
-    every_key_expires(&UNHARMED);
+    every_key_expires(&HEALTHY);
 }

@@ -1,4 +1,4 @@
-//! What waits for a server is bounded.
+//! The bound of the queue of a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,28 +9,28 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 
 use crate::fixtures::{
-    PATIENCE, UNHARMED, builder, connected, patient, quota, runtime, used, wait,
+    HEALTHY, TIMEOUT, block_on, builder, connected, patient_limiter, quota, runtime, used,
 };
-use crate::traffic::PLENTY;
+use crate::traffic::LARGE_QUOTA;
 
-/// How many may be under way while others wait: two calls of so many.
-const UNDER_WAY: u64 = 2 * 128;
-/// What may wait, and what may be under way besides.
-const ROOM: u64 = 16_384 + UNDER_WAY;
+/// Requests in flight: two batches.
+const IN_FLIGHT: u64 = 2 * 128;
+/// Queued requests and requests in flight.
+const CAPACITY: u64 = 16_384 + IN_FLIGHT;
 const MORE: u64 = 500;
 
 fn the_queue_is_bounded(batching: bool) {
-    let proxy = Proxy::to(UNHARMED.port());
+    let proxy = Proxy::to(HEALTHY.port());
     let long = Duration::from_secs(60);
     let builder = builder(&proxy.url())
         .batching(batching)
         .response_timeout(long);
     let store = connected(builder);
-    let limit = Limit::from(quota(PLENTY));
-    assert!(wait(store.decide(&Request::new("queue", &limit))).is_ok());
+    let limit = Limit::from(quota(LARGE_QUOTA));
+    assert!(block_on(store.decide(&Request::new("queue", &limit))).is_ok());
     proxy.set(Mode::Hold);
     let turned_away = Arc::new(AtomicU64::new(0));
-    let calls: Vec<_> = (0..ROOM + MORE)
+    let calls: Vec<_> = (0..CAPACITY + MORE)
         .map(|_| {
             let (store, limit) = (Arc::clone(&store), limit.clone());
             let turned_away = Arc::clone(&turned_away);
@@ -45,33 +45,33 @@ fn the_queue_is_bounded(batching: bool) {
             })
         })
         .collect();
-    poll::until(PATIENCE, "the rest is turned away", || {
+    poll::until(TIMEOUT, "the rest is turned away", || {
         turned_away.load(Relaxed) >= MORE
     });
     proxy.set(Mode::Pass);
     for call in calls {
-        wait(call).unwrap();
+        block_on(call).unwrap();
     }
     let turned_away = turned_away.load(Relaxed);
-    assert!(turned_away <= MORE + UNDER_WAY, "{turned_away} turned away");
-    // The others all got their answer, and those alone were counted.
-    let counted = used(&patient(&store, PLENTY), "queue");
-    assert_eq!(counted, 1 + ROOM + MORE - turned_away);
+    assert!(turned_away <= MORE + IN_FLIGHT, "{turned_away} turned away");
+    // All others were decided, and only they were counted.
+    let counted = used(&patient_limiter(&store, LARGE_QUOTA), "queue");
+    assert_eq!(counted, 1 + CAPACITY + MORE - turned_away);
 }
 
 #[test]
-fn too_many_calls_together_are_turned_away() {
+fn too_many_batched_calls_fail_as_overloaded() {
     the_queue_is_bounded(true);
 }
 
 #[test]
-fn too_many_calls_each_by_itself_are_turned_away() {
+fn too_many_unbatched_calls_fail_as_overloaded() {
     the_queue_is_bounded(false);
 }
 
 #[test]
-fn a_call_at_a_time_of_its_own_travels_with_nobody() {
-    let store = connected(builder(&UNHARMED.url()));
+fn a_call_with_a_supplied_time_is_not_batched() {
+    let store = connected(builder(&HEALTHY.url()));
     let limit = Limit::from(quota("fixed-window 5/s"));
     let calls: Vec<_> = (0..2_000_u64)
         .map(|i| {
@@ -90,6 +90,6 @@ fn a_call_at_a_time_of_its_own_travels_with_nobody() {
         })
         .collect();
     for call in calls {
-        wait(call).unwrap();
+        block_on(call).unwrap();
     }
 }

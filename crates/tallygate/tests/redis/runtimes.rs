@@ -1,5 +1,4 @@
-//! A store outlives the runtimes it was used on: what one leaves unfinished holds nobody up on
-//! another.
+//! A store outlives the runtimes it is used on: calls abandoned on one do not block another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +9,35 @@ use tallygate_testkit::proxy::{Mode, Proxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fixtures::{
-    PATIENCE, UNHARMED, builder, connected, limiter, limits_are_exact, quota, wait,
+    HEALTHY, TIMEOUT, block_on, builder, connected, limiter, limits_are_exact, quota,
 };
-use crate::traffic::PLENTY;
+use crate::traffic::LARGE_QUOTA;
 
-fn another() -> Runtime {
+fn new_runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Leaves calls under way on a runtime that ends.
-fn leave_calls_behind(store: &Arc<RedisStore>, proxy: &Proxy) {
-    let runtime = another();
+/// Abandons calls on a runtime that shuts down.
+fn abandon_calls(store: &Arc<RedisStore>, proxy: &Proxy) {
+    let runtime = new_runtime();
     proxy.set(Mode::Hold);
     for _ in 0..300 {
         let store = Arc::clone(store);
         runtime.spawn(async move {
-            let limit = Limit::from(quota(PLENTY));
+            let limit = Limit::from(quota(LARGE_QUOTA));
             let request = Request::new("left", &limit);
             let call = store.decide(&request);
-            // Those who lead give up, and others go on for them.
+            // The callers that hold permits give up; queued calls follow.
             let _ = tokio::time::timeout(Duration::from_millis(20), call).await;
         });
     }
     let busy = runtime.handle().clone();
-    poll::until(PATIENCE, "calls are under way", || {
+    poll::until(TIMEOUT, "calls are under way", || {
         busy.metrics().num_alive_tasks() > 0
     });
-    // The first ones have passed their turn on.
-    poll::until(PATIENCE, "calls give up", || {
+    // The first ones have passed on their permits.
+    poll::until(TIMEOUT, "calls give up", || {
         busy.metrics().num_alive_tasks() < 200
     });
     runtime.shutdown_background();
@@ -46,32 +45,30 @@ fn leave_calls_behind(store: &Arc<RedisStore>, proxy: &Proxy) {
 }
 
 #[test]
-fn calls_left_behind_by_a_runtime_hold_nobody_up() {
-    let proxy = Proxy::to(UNHARMED.port());
+fn abandoned_calls_do_not_block_another_runtime() {
+    let proxy = Proxy::to(HEALTHY.port());
     let store = connected(builder(&proxy.url()));
     for _ in 0..5 {
-        leave_calls_behind(&store, &proxy);
+        abandon_calls(&store, &proxy);
         limits_are_exact(&store);
     }
 }
 
 #[test]
-fn a_store_left_alone_by_a_runtime_that_ended_is_asked_again_on_another() {
-    let proxy = Proxy::to(UNHARMED.port());
+fn a_store_that_failed_on_one_runtime_recovers_on_another() {
+    let proxy = Proxy::to(HEALTHY.port());
     let store = connected(builder(&proxy.url()));
-    let limiter: Limiter<RedisStore> = limiter(&store, PLENTY);
+    let limiter: Limiter<RedisStore> = limiter(&store, LARGE_QUOTA);
     let is_degraded = || async { limiter.decide(&limiter.request("alone")).await.degraded() };
     proxy.set(Mode::Refuse);
-    let runtime = another();
-    poll::until(PATIENCE, "the store is left alone", || {
+    let runtime = new_runtime();
+    poll::until(TIMEOUT, "the store is left alone", || {
         assert!(runtime.block_on(is_degraded()));
         limiter.store_is_down()
     });
     runtime.shutdown_background();
     proxy.set(Mode::Pass);
-    poll::until(
-        PATIENCE,
-        "the store is asked again",
-        || !wait(is_degraded()),
-    );
+    poll::until(TIMEOUT, "the store is asked again", || {
+        !block_on(is_degraded())
+    });
 }

@@ -1,4 +1,4 @@
-//! Secrets are stored hashed, and nothing that can be printed shows them.
+//! Secrets are stored as hashes and never printed.
 
 use std::fmt::{Debug, Display};
 
@@ -6,13 +6,13 @@ use tallygate::{Key, Limit, Limiter, Request, Store};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::Reply;
 
-use crate::fixtures::{builder, connected, keys, quota, runtime, wait};
+use crate::fixtures::{block_on, builder, connected, keys, quota, runtime};
 
 const SECRET: &str = "hunter2";
 const PASSWORD: &str = "pass-phrase";
 
 #[track_caller]
-fn shows_nothing(thing: &(impl Debug + ?Sized)) {
+fn check_debug(thing: &(impl Debug + ?Sized)) {
     for shown in [format!("{thing:?}"), format!("{thing:#?}")] {
         assert!(!shown.contains(SECRET), "{shown}");
         assert!(!shown.contains(PASSWORD), "{shown}");
@@ -20,18 +20,18 @@ fn shows_nothing(thing: &(impl Debug + ?Sized)) {
 }
 
 #[track_caller]
-fn says_nothing(thing: &(impl Debug + Display + ?Sized)) {
-    shows_nothing(thing);
+fn check_text(thing: &(impl Debug + Display + ?Sized)) {
+    check_debug(thing);
     let said = thing.to_string();
     assert!(!said.contains(SECRET) && !said.contains(PASSWORD), "{said}");
 }
 
 #[test]
-fn a_secret_is_never_sent_or_stored_in_clear() {
+fn a_secret_is_never_sent_or_stored_in_clear_text() {
     let server = Server::start_with(&["--requirepass", PASSWORD]);
     let store = connected(builder(&server.url()));
-    shows_nothing(&builder(&server.url()));
-    shows_nothing(&*store);
+    check_debug(&builder(&server.url()));
+    check_debug(&*store);
     let mut monitor = server.connect().unwrap();
     assert_eq!(monitor.command(&["MONITOR"]).unwrap().text(), "OK");
     let limit = Limit::from(quota("10/h"));
@@ -42,9 +42,9 @@ fn a_secret_is_never_sent_or_stored_in_clear() {
         Key::secret(SECRET).and("tenant"),
     ] {
         let request = Request::of(&key, [&limit, &log]).unwrap();
-        let decision = wait(store.decide(&request)).unwrap();
-        shows_nothing(&request);
-        shows_nothing(&decision);
+        let decision = block_on(store.decide(&request)).unwrap();
+        check_debug(&request);
+        check_debug(&decision);
         assert!(decision.allowed());
         assert_eq!(decision.remaining(), 9, "two secrets share a counter");
     }
@@ -54,19 +54,19 @@ fn a_secret_is_never_sent_or_stored_in_clear() {
         .iter()
         .map(|key| String::from_utf8_lossy(key).into_owned())
         .collect();
-    shows_nothing(&shown);
+    check_debug(&shown);
     let mut seen = 0;
     while seen < 3 {
         let Reply::Status(line) = monitor.receive().unwrap() else {
             panic!("MONITOR says lines");
         };
-        shows_nothing(&line);
+        check_debug(&line);
         seen += usize::from(line.contains("] \"EVAL"));
     }
 }
 
 #[test]
-fn no_error_says_a_secret() {
+fn no_error_shows_a_secret() {
     let server = Server::start_with(&["--requirepass", PASSWORD]);
     let store = connected(builder(&server.url()));
     let limit = Limit::from(quota("10/h"));
@@ -78,14 +78,14 @@ fn no_error_says_a_secret() {
     ];
     for command in commands {
         server.command(command);
-        let error = wait(store.decide(&request)).unwrap_err();
-        says_nothing(&error);
-        says_nothing(std::error::Error::source(&error).unwrap());
+        let error = block_on(store.decide(&request)).unwrap_err();
+        check_text(&error);
+        check_text(std::error::Error::source(&error).unwrap());
     }
     server.kill();
-    says_nothing(&wait(store.decide(&request)).unwrap_err());
-    says_nothing(&wait(builder(&server.url()).connect()).unwrap_err());
+    check_text(&block_on(store.decide(&request)).unwrap_err());
+    check_text(&block_on(builder(&server.url()).connect()).unwrap_err());
     let _in_runtime = runtime().enter();
     let limiter = Limiter::over(builder(&server.url()).open().unwrap(), limit.clone());
-    shows_nothing(&limiter);
+    check_debug(&limiter);
 }

@@ -9,7 +9,7 @@ use tallygate::{
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Cluster;
 
-use crate::fixtures::{LONG, UNHARMED, builder, connected, store, wait};
+use crate::fixtures::{HEALTHY, LONG_DEADLINE, block_on, builder, connected, store};
 
 const DAY_US: u64 = 86_400_000_000;
 
@@ -50,19 +50,20 @@ fn used(view: &CounterState) -> u64 {
 }
 
 fn shows_what_was_taken(store: Arc<RedisStore>) {
-    let limiter: Limiter<RedisStore> = Limiter::over(store, Quota::per_minute(1)).deadline(LONG);
+    let limiter: Limiter<RedisStore> =
+        Limiter::over(store, Quota::per_minute(1)).deadline(LONG_DEADLINE);
     for (i, limit) in limits().enumerate() {
         let key = Key::from(format!("key {i}"));
-        let look = || wait(limiter.store().look(&key, &limit)).unwrap();
+        let look = || block_on(limiter.store().look(&key, &limit)).unwrap();
         assert_eq!(used(&look().view), 0, "{}", limit.name());
         for (cost, sum) in [(3, 3), (2, 5), (30, 5)] {
             let request = Request::new(&key, &limit).cost(cost);
-            let decision = wait(limiter.decide(&request));
+            let decision = block_on(limiter.decide(&request));
             assert!(!decision.degraded(), "the store does not answer");
             let shown = look();
             assert_eq!(used(&shown.view), sum, "{}", limit.name());
             assert!(look().now_us >= shown.now_us);
-            let peek = wait(limiter.decide(&request.verb(Verb::Peek)));
+            let peek = block_on(limiter.decide(&request.verb(Verb::Peek)));
             assert_eq!(u64::from(peek.remaining()), 20 - sum, "it changed nothing");
         }
     }
@@ -70,7 +71,7 @@ fn shows_what_was_taken(store: Arc<RedisStore>) {
 
 #[test]
 fn a_look_at_a_counter_shows_what_was_taken() {
-    shows_what_was_taken(store(&UNHARMED.url()));
+    shows_what_was_taken(store(&HEALTHY.url()));
 }
 
 #[test]
@@ -81,10 +82,10 @@ fn a_look_finds_whoever_of_a_cluster_holds_the_counter() {
 
 #[test]
 fn a_look_at_a_server_that_is_gone_is_an_error() {
-    let proxy = Proxy::to(UNHARMED.port());
+    let proxy = Proxy::to(HEALTHY.port());
     let store = store(&proxy.url());
     proxy.set(Mode::Refuse);
     let limit = limits().next().unwrap();
-    let error = wait(store.look(&"a".into(), &limit)).unwrap_err();
+    let error = block_on(store.look(&"a".into(), &limit)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unreachable);
 }

@@ -1,5 +1,4 @@
-//! Every arrangement of servers answers as every store must, one call after another and many in
-//! one go.
+//! The conformance suite on every topology, call by call and in batches.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,15 +9,15 @@ use tallygate_testkit::redis::{
 
 use crate::conformance::oracle::{Oracle, difference};
 use crate::conformance::{self, Decides, Undoes};
-use crate::fixtures::{LONG, UNHARMED, builder, connected, wait};
+use crate::fixtures::{HEALTHY, LONG_DEADLINE, block_on, builder, connected};
 
-/// A store on supplied time.
+/// A store with supplied times.
 struct Supplied {
     store: Arc<RedisStore>,
     slots: Slots,
 }
 
-/// Where the counters of one request are.
+/// Whether the counters of one request share a slot.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Slots {
     #[default]
@@ -28,7 +27,7 @@ enum Slots {
 
 impl Decides for Supplied {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
-        wait(self.store.decide_at(request, now_us)).unwrap()
+        block_on(self.store.decide_at(request, now_us)).unwrap()
     }
 
     fn gives_back(&self) -> bool {
@@ -42,11 +41,11 @@ impl Decides for Supplied {
 
 impl Undoes for Supplied {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
-        wait(self.store.undo_at(request, decision, now_us)).unwrap();
+        block_on(self.store.undo_at(request, decision, now_us)).unwrap();
     }
 }
 
-/// Runs the whole suite, each trace in a namespace of its own.
+/// Runs the whole suite, each trace in its own namespace.
 fn conforms(builder: impl Fn() -> RedisStoreBuilder) {
     conforms_over(Slots::One, builder);
 }
@@ -61,10 +60,10 @@ fn conforms_over(slots: Slots, builder: impl Fn() -> RedisStoreBuilder) {
     conformance::steps_back_are_answered_exactly(fresh);
     conformance::the_ends_of_time_are_answered_exactly(fresh);
     conformance::undone_decisions_leave_what_they_should(fresh);
-    many_in_one_go_are_answered_exactly(&connected(builder()), slots);
+    batches_are_decided_exactly(&connected(builder()), slots);
 }
 
-/// One step of a trace, kept for later.
+/// One recorded step of a trace.
 struct Step {
     asked: Vec<(Key<'static>, Limit, u32)>,
     verb: Verb,
@@ -72,7 +71,7 @@ struct Step {
     right: tallygate_core::Decision,
 }
 
-/// Writes a trace down, answering as the oracle does.
+/// Records a trace, deciding as the oracle does.
 #[derive(Clone, Default)]
 struct Recorder {
     trace: Arc<Mutex<(Oracle, Vec<Step>)>>,
@@ -107,7 +106,7 @@ impl Decides for Recorder {
     }
 }
 
-fn many_in_one_go_are_answered_exactly(store: &RedisStore, slots: Slots) {
+fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
     let traces = Mutex::new(Vec::new());
     conformance::steps_back_are_answered_exactly(|| {
         let recorder = Recorder {
@@ -119,10 +118,10 @@ fn many_in_one_go_are_answered_exactly(store: &RedisStore, slots: Slots) {
     });
     for trace in traces.into_inner().unwrap() {
         let (_, steps) = &*trace.trace.lock().unwrap();
-        wait(store.clear()).unwrap();
+        block_on(store.clear()).unwrap();
         let requests: Vec<(Request<'_>, u64)> = steps.iter().map(request).collect();
         for (part, steps) in requests.chunks(100).zip(steps.chunks(100)) {
-            let given = wait(store.decide_many_at(part)).unwrap();
+            let given = block_on(store.decide_many_at(part)).unwrap();
             for (given, step) in given.iter().zip(steps) {
                 let difference = difference(given, &step.right);
                 assert_eq!(difference, None, "at {}", step.now_us);
@@ -142,12 +141,12 @@ fn request(step: &Step) -> (Request<'_>, u64) {
 
 #[test]
 fn redis_conforms() {
-    conforms(|| builder(&UNHARMED.url()));
+    conforms(|| builder(&HEALTHY.url()));
 }
 
 #[test]
-fn redis_behind_a_socket_conforms() {
-    conforms(|| builder(&UNHARMED.unix_url()).batching(false));
+fn redis_over_a_socket_conforms() {
+    conforms(|| builder(&HEALTHY.unix_url()).batching(false));
 }
 
 #[test]
@@ -157,14 +156,14 @@ fn valkey_conforms() {
 }
 
 #[test]
-fn a_group_with_sentinels_conforms() {
+fn sentinel_conforms() {
     let group = Sentinel::start();
     conforms(|| builder(&group.url()));
 }
 
 #[test]
-fn a_cluster_conforms_also_across_its_slots() {
-    // The traces ask several keys at once: their counters live on different servers.
+fn a_cluster_conforms_across_slots() {
+    // The traces use several keys per request: their counters are on different servers.
     let cluster = Cluster::start();
     conforms_over(Slots::Many, || builder(&cluster.url()));
 }
@@ -177,7 +176,7 @@ fn tls_with_a_limited_user_conforms() {
 }
 
 #[test]
-fn tls_with_a_client_certificate_is_enough_for_a_limited_user() {
+fn tls_with_a_client_certificate_conforms_for_a_limited_user() {
     let tls = TlsServer::start(ClientCertificate::Required);
     let certificates = tls.certificates();
     let read = |path| std::fs::read(path).unwrap();
@@ -188,11 +187,11 @@ fn tls_with_a_client_certificate_is_enough_for_a_limited_user() {
             .client_certificate(read(client.certificate), read(client.key)),
     );
     crate::fixtures::limits_are_exact(&store);
-    wait(store.clear()).unwrap();
+    block_on(store.clear()).unwrap();
 }
 
 #[test]
-fn a_limited_user_is_enough_for_sentinel_and_cluster() {
+fn sentinel_and_cluster_work_with_a_limited_user() {
     let group = Sentinel::start();
     let cluster = Cluster::start();
     let user = User::Limited;
@@ -201,8 +200,9 @@ fn a_limited_user_is_enough_for_sentinel_and_cluster() {
     }
     let account = format!("//{}:{}@", user.name(), user.password());
     for url in [group.url(), cluster.url()] {
-        let store = connected(builder(&url.replace("//", &account)).response_timeout(LONG));
+        let store =
+            connected(builder(&url.replace("//", &account)).response_timeout(LONG_DEADLINE));
         crate::fixtures::limits_are_exact(&store);
-        wait(store.clear()).unwrap();
+        block_on(store.clear()).unwrap();
     }
 }

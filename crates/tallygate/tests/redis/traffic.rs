@@ -1,5 +1,4 @@
-//! Traffic while something breaks: every answer is looked at, and in the end what was admitted is
-//! compared with what was counted.
+//! Traffic during a fault: checks every decision, and at the end compares admitted with counted.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,30 +9,30 @@ use tallygate::{Decision, Limit, Limiter, OnFailure, RedisStore, Replicas, Reque
 use tallygate_testkit::poll;
 use tokio::task::JoinHandle;
 
-use crate::fixtures::{PATIENCE, limiter, limits_are_exact, runtime, used, wait};
+use crate::fixtures::{TIMEOUT, block_on, limiter, limits_are_exact, runtime, used};
 
-/// So much that nobody is ever refused by it, and next to nothing comes back during a test.
-pub(crate) const PLENTY: &str = "token-bucket 1/d burst 50000";
+/// Never exhausted, and hardly refilled, during a test.
+pub(crate) const LARGE_QUOTA: &str = "token-bucket 1/d burst 50000";
 /// The default deadline.
-pub(crate) const SHORT: Duration = Duration::from_millis(50);
+pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 const POLICIES: [OnFailure; 3] = [
     OnFailure::Open,
     OnFailure::Closed,
     OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN)),
 ];
-/// Each policy has so many tasks for each thing that is asked.
+/// Tasks per policy and kind of request.
 const TASKS: usize = 2;
-/// Between the calls of one task.
-const PACE: Duration = Duration::from_millis(4);
-/// So many answers in a row from the store, and it counts as well.
-const WELL: u64 = 60;
+/// Between two calls of one task.
+const CALL_INTERVAL: Duration = Duration::from_millis(4);
+/// After so many consecutive decisions by the store, it counts as healthy.
+const HEALTHY_RUN: u64 = 60;
 
-/// Tasks that ask without a pause.
-pub(crate) struct Load {
+/// Tasks that send requests continuously.
+pub(crate) struct Traffic {
     limiter: Limiter<RedisStore>,
     /// The keys of each kind of request.
-    asks: Vec<Vec<&'static str>>,
+    kinds: Vec<Vec<&'static str>>,
     counts: Arc<Counts>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -41,74 +40,74 @@ pub(crate) struct Load {
 #[derive(Default)]
 struct Counts {
     stop: AtomicBool,
-    /// Answers from the store, for each kind of request.
+    /// Decisions by the store, per kind of request.
     exact: Vec<AtomicU64>,
-    /// Answers without it.
+    /// Decisions without the store, per kind of request.
     degraded: Vec<AtomicU64>,
-    /// Answers without it, by policy.
+    /// Decisions without the store, per policy.
     by_policy: [AtomicU64; 3],
-    /// Answers from it, since the last one without.
-    in_a_row: AtomicU64,
+    /// Consecutive decisions by the store.
+    healthy_run: AtomicU64,
 }
 
-impl Load {
-    /// Begins to ask for one key.
+impl Traffic {
+    /// Starts with one key, and waits until the store decides.
     pub(crate) fn start(store: &Arc<RedisStore>, deadline: Duration) -> Self {
-        let load = Self::begin(store, deadline);
-        load.flows();
-        load
+        let traffic = Self::start_unchecked(store, deadline);
+        traffic.wait_healthy();
+        traffic
     }
 
-    /// Begins to ask for one key, whether the store answers or not.
-    pub(crate) fn begin(store: &Arc<RedisStore>, deadline: Duration) -> Self {
-        let limiter = limiter(store, PLENTY).deadline(deadline);
-        Self::of(limiter, vec![vec!["load"]], deadline)
+    /// Starts with one key, without waiting.
+    pub(crate) fn start_unchecked(store: &Arc<RedisStore>, deadline: Duration) -> Self {
+        let limiter = limiter(store, LARGE_QUOTA).deadline(deadline);
+        Self::with_keys(limiter, vec![vec!["load"]], deadline)
     }
 
-    /// Begins to ask; each request asks for all of its keys before all limits.
-    pub(crate) fn of(
+    /// Starts several kinds of request; each checks all limits on all its keys.
+    pub(crate) fn with_keys(
         limiter: Limiter<RedisStore>,
-        asks: Vec<Vec<&'static str>>,
+        kinds: Vec<Vec<&'static str>>,
         deadline: Duration,
     ) -> Self {
-        let zeros = || asks.iter().map(|_| AtomicU64::new(0)).collect();
+        let zeros = || kinds.iter().map(|_| AtomicU64::new(0)).collect();
         let counts = Arc::new(Counts {
             exact: zeros(),
             degraded: zeros(),
             ..Counts::default()
         });
         let mut tasks = Vec::new();
-        for (kind, keys) in asks.iter().enumerate() {
+        for (kind, keys) in kinds.iter().enumerate() {
             for task in 0..TASKS * POLICIES.len() {
                 let policy = task % POLICIES.len();
                 let limiter = limiter.on_failure(POLICIES[policy]);
                 let (keys, counts) = (keys.clone(), Arc::clone(&counts));
-                let ask = ask_on(limiter, kind, policy, keys, deadline, counts);
-                tasks.push(runtime().spawn(ask));
+                let task = send_requests(limiter, kind, policy, keys, deadline, counts);
+                tasks.push(runtime().spawn(task));
             }
         }
-        Load {
+        Traffic {
             limiter,
-            asks,
+            kinds,
             counts,
             tasks,
         }
     }
 
-    /// Waits until the store answers everybody.
+    /// Waits until the store decides all requests.
     #[track_caller]
-    pub(crate) fn flows(&self) {
-        self.counts.in_a_row.store(0, Relaxed);
-        let well = || self.counts.in_a_row.load(Relaxed) >= WELL || self.has_failed();
-        poll::until(PATIENCE, "the store answers", well);
-        assert!(!self.has_failed(), "a wrong answer, see above");
+    pub(crate) fn wait_healthy(&self) {
+        self.counts.healthy_run.store(0, Relaxed);
+        let healthy = || self.counts.healthy_run.load(Relaxed) >= HEALTHY_RUN || self.has_failed();
+        poll::until(TIMEOUT, "the store decides", healthy);
+        assert!(!self.has_failed(), "a wrong decision, see above");
     }
 
-    /// Waits until so many more answers of every policy came without the store.
+    /// Waits for so many more degraded decisions of every policy.
     #[track_caller]
-    pub(crate) fn does_without(&self, more: u64) {
+    pub(crate) fn wait_degraded(&self, more: u64) {
         let before = self.counts.by_policy.each_ref().map(|n| n.load(Relaxed));
-        poll::until(PATIENCE, "the store is done without", || {
+        poll::until(TIMEOUT, "decisions are degraded", || {
             let grown = self.counts.by_policy.iter().zip(before);
             grown
                 .into_iter()
@@ -116,16 +115,16 @@ impl Load {
         });
     }
 
-    /// Whether the store is left alone.
+    /// Whether the breaker is open.
     pub(crate) fn store_is_down(&self) -> bool {
         self.limiter.store_is_down()
     }
 
-    /// Drops every call where it stands.
+    /// Aborts all calls.
     pub(crate) fn abandon(self) {
         for task in self.tasks {
             task.abort();
-            let _ = wait(task);
+            let _ = block_on(task);
         }
     }
 
@@ -133,54 +132,54 @@ impl Load {
         self.tasks.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits until the store answers again, ends, and checks that nothing was counted twice: what
-    /// the store admitted is counted, and of what it did not answer no more than there was. After
-    /// a loss of data only the latter holds. Gives how many answers came without the store.
+    /// Waits until the store has recovered, stops, and checks that nothing was counted twice: every
+    /// decision of the store is counted, and every failed call at most once. After a loss of data
+    /// only the upper bound holds. Returns the number of degraded decisions.
     #[track_caller]
-    pub(crate) fn end(self, data: Data) -> u64 {
-        self.flows();
+    pub(crate) fn finish(self, data: Data) -> u64 {
+        self.wait_healthy();
         self.counts.stop.store(true, Relaxed);
         for task in self.tasks {
-            wait(task).unwrap();
+            block_on(task).unwrap();
         }
         let exact = |kind: usize| self.counts.exact[kind].load(Relaxed);
         let degraded = |kind: usize| self.counts.degraded[kind].load(Relaxed);
-        let kinds = 0..self.asks.len();
-        let mut keys: Vec<&str> = self.asks.iter().flatten().copied().collect();
+        let indices = 0..self.kinds.len();
+        let mut keys: Vec<&str> = self.kinds.iter().flatten().copied().collect();
         keys.dedup();
         for key in keys {
-            let asks = |kind: &usize| self.asks[*kind].contains(&key);
-            let least: u64 = kinds.clone().filter(asks).map(exact).sum();
-            let more: u64 = kinds.clone().filter(asks).map(degraded).sum();
+            let uses_key = |kind: &usize| self.kinds[*kind].contains(&key);
+            let least: u64 = indices.clone().filter(uses_key).map(exact).sum();
+            let more: u64 = indices.clone().filter(uses_key).map(degraded).sum();
             for limit in self.limiter.limits() {
                 let counted = used(&self.limiter.with(limit.clone()), key);
-                let most = least + more;
-                assert!(counted <= most, "{counted} counted of {least} + {more}");
+                let max = least + more;
+                assert!(counted <= max, "{counted} counted of {least} + {more}");
                 match data {
                     Data::Kept => assert!(counted >= least, "{counted} counted of {least}"),
                     Data::Lost => {}
-                    Data::NothingElse => assert_eq!(counted, least, "{more} failed"),
+                    Data::KeptExact => assert_eq!(counted, least, "{more} failed"),
                 }
             }
         }
         limits_are_exact(self.limiter.store());
-        kinds.map(degraded).sum()
+        indices.map(degraded).sum()
     }
 }
 
-/// What a fault may have done to the counters.
+/// What a fault does to the counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Data {
-    /// They are all there.
+    /// All counters are kept.
     Kept,
-    /// Some are gone.
+    /// Some counters may be lost.
     Lost,
-    /// They are all there, and no call that failed has run.
-    NothingElse,
+    /// All counters are kept, and no failed call has run.
+    KeptExact,
 }
 
-/// Asks until told to stop.
-async fn ask_on(
+/// Sends requests until stopped.
+async fn send_requests(
     limiter: Limiter<RedisStore>,
     kind: usize,
     policy: usize,
@@ -193,17 +192,17 @@ async fn ask_on(
         let started = Instant::now();
         let decision = limiter.decide(&request).await;
         let took = started.elapsed();
-        assert!(took < 20 * deadline, "an answer took {took:?}");
-        keeps_to_policy(&decision, POLICIES[policy]);
+        assert!(took < 20 * deadline, "a decision took {took:?}");
+        check_policy(&decision, POLICIES[policy]);
         if decision.degraded() {
-            counts.in_a_row.store(0, Relaxed);
+            counts.healthy_run.store(0, Relaxed);
             counts.degraded[kind].fetch_add(1, Relaxed);
             counts.by_policy[policy].fetch_add(1, Relaxed);
         } else {
             counts.exact[kind].fetch_add(1, Relaxed);
-            counts.in_a_row.fetch_add(1, Relaxed);
+            counts.healthy_run.fetch_add(1, Relaxed);
         }
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(CALL_INTERVAL).await;
     }
 }
 
@@ -217,8 +216,8 @@ fn request<'a>(keys: &[&'static str], limits: &'a [Limit]) -> Request<'a> {
     request
 }
 
-/// A failure never looks like a refusal by quota.
-fn keeps_to_policy(decision: &Decision, policy: OnFailure) {
+/// A failure must not look like a refusal by a quota.
+fn check_policy(decision: &Decision, policy: OnFailure) {
     if !decision.degraded() {
         assert!(decision.allowed(), "refused: {decision:?}");
         return;

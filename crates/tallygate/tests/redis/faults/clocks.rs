@@ -1,31 +1,31 @@
-//! Clocks: only the server's counts, and it is asked for it in the very step that decides.
+//! Only the server's clock counts, and the deciding script reads it.
 
 use std::time::Duration;
 
 use tallygate_testkit::poll;
 use tallygate_testkit::resp::Reply;
 
-use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, namespace, patient, wait};
-use crate::traffic::PLENTY;
+use crate::fixtures::{HEALTHY, TIMEOUT, block_on, builder, connected, namespace, patient_limiter};
+use crate::traffic::LARGE_QUOTA;
 
 #[test]
-fn no_time_of_the_application_is_sent() {
-    // With nothing sent that depends on it, an application's clock may show what it likes.
-    let store = connected(builder(&UNHARMED.url()));
-    let limiter = patient(&store, PLENTY)
+fn no_local_time_is_sent() {
+    // The local clock has no influence if nothing that depends on it is sent.
+    let store = connected(builder(&HEALTHY.url()));
+    let limiter = patient_limiter(&store, LARGE_QUOTA)
         .and(crate::fixtures::quota("9/min"))
         .unwrap();
-    let mut monitor = UNHARMED.connect().unwrap();
+    let mut monitor = HEALTHY.connect().unwrap();
     assert_eq!(monitor.command(&["MONITOR"]).unwrap().text(), "OK");
     let key = namespace() + "clock";
     let mut sent = Vec::new();
     while sent.len() < 3 {
-        assert!(!wait(limiter.decide(&limiter.request(&key))).degraded());
-        let seen = poll::first(PATIENCE, || match monitor.receive().unwrap() {
+        assert!(!block_on(limiter.decide(&limiter.request(&key))).degraded());
+        let seen = poll::first(TIMEOUT, || match monitor.receive().unwrap() {
             Reply::Status(line) if line.contains(&key) && line.contains("\"EVAL") => Some(line),
             _ => None,
         });
-        // After the time of the server and the address of the client.
+        // After the server time and the client address.
         let line = seen.unwrap();
         let (_, call) = line.split_once("] ").unwrap();
         if call.starts_with("\"EVALSHA\"") {
@@ -34,24 +34,24 @@ fn no_time_of_the_application_is_sent() {
         std::thread::sleep(Duration::from_millis(2));
     }
     for call in &sent {
-        // The script, the two counters and what is asked of them, and nothing after that.
+        // The script, the two keys and the arguments, and nothing else.
         assert_eq!(call.split("\" \"").count(), 6, "a time is sent: {call}");
         assert_eq!(call, &sent[0], "what is sent depends on the time");
     }
 }
 
 #[test]
-fn what_is_left_to_wait_is_by_the_servers_clock() {
-    let store = connected(builder(&UNHARMED.url()));
-    let limiter = patient(&store, "fixed-window 5/h");
-    let seconds = || UNHARMED.command(&["TIME"]).array()[0].integer();
+fn waits_are_by_the_servers_clock() {
+    let store = connected(builder(&HEALTHY.url()));
+    let limiter = patient_limiter(&store, "fixed-window 5/h");
+    let seconds = || HEALTHY.command(&["TIME"]).array()[0].integer();
     let key = namespace();
     let before = seconds();
-    let decision = wait(limiter.decide(&limiter.request(&key)));
+    let decision = block_on(limiter.decide(&limiter.request(&key)));
     let after = seconds();
     let ends = |now: i64| Duration::from_secs((3_600 - now % 3_600).try_into().unwrap());
     let left = decision.reset_after();
-    // Unless the hour ended in between.
+    // Unless a new hour started in between.
     if before / 3_600 == after / 3_600 {
         assert!(left <= ends(before), "{left:?} at {before}");
         assert!(

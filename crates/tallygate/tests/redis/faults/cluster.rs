@@ -1,4 +1,4 @@
-//! Masters die, hang and are replaced; slots move, with keys in them, under load.
+//! Masters fail, hang and are replaced, and slots migrate, under traffic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,27 +10,27 @@ use tallygate_testkit::redis::{Cluster, Flavour};
 use tokio::task::JoinHandle;
 
 use crate::fixtures::{
-    LONG, PATIENCE, builder, connected, every_key_expires, limiter, namespace, patient, quota,
-    runtime, store, wait,
+    LONG_DEADLINE, TIMEOUT, block_on, builder, connected, every_key_expires, limiter, namespace,
+    patient_limiter, quota, runtime, store,
 };
-use crate::traffic::{Data, Load, PLENTY, SHORT};
+use crate::traffic::{DEFAULT_DEADLINE, Data, LARGE_QUOTA, Traffic};
 
-/// Keys in slots of different masters: in order, of each of the three.
+/// Keys in slots of each of the three masters, in order.
 const SPREAD: [&str; 3] = ["b", "c", "d"];
 
-fn impatient(cluster: &Cluster) -> Arc<RedisStore> {
+fn connect(cluster: &Cluster) -> Arc<RedisStore> {
     connected(builder(&cluster.url()).response_timeout(Duration::from_secs(1)))
 }
 
-fn spread(store: &Arc<RedisStore>, deadline: Duration) -> Load {
-    let limiter = limiter(store, PLENTY).deadline(deadline);
-    let load = Load::of(limiter, SPREAD.map(|key| vec![key]).to_vec(), deadline);
-    load.flows();
-    load
+fn spread_traffic(store: &Arc<RedisStore>, deadline: Duration) -> Traffic {
+    let limiter = limiter(store, LARGE_QUOTA).deadline(deadline);
+    let traffic = Traffic::with_keys(limiter, SPREAD.map(|key| vec![key]).to_vec(), deadline);
+    traffic.wait_healthy();
+    traffic
 }
 
 #[test]
-fn keys_are_spread_over_all_masters() {
+fn the_keys_are_on_all_masters() {
     let cluster = Cluster::start();
     let owner = |key: &str| cluster.node_for_slot(cluster.slot_of(key));
     let mut owners = SPREAD.map(owner).to_vec();
@@ -42,57 +42,57 @@ fn keys_are_spread_over_all_masters() {
 fn a_killed_master_is_replaced() {
     for flavour in Flavour::ALL {
         let cluster = Cluster::start_as(flavour, &[]);
-        let load = spread(&impatient(&cluster), SHORT);
+        let traffic = spread_traffic(&connect(&cluster), DEFAULT_DEADLINE);
         cluster.kill_master(cluster.slot_of(SPREAD[1]));
         cluster.settle();
-        load.end(Data::Lost);
+        traffic.finish(Data::Lost);
         let alive = cluster.nodes().iter().filter(|node| node.is_awake());
         alive.for_each(every_key_expires);
     }
 }
 
 #[test]
-fn a_master_that_hangs_is_replaced() {
+fn a_hanging_master_is_replaced() {
     let cluster = Cluster::start();
-    let load = spread(&impatient(&cluster), SHORT);
+    let traffic = spread_traffic(&connect(&cluster), DEFAULT_DEADLINE);
     let hung = cluster.node_for_slot(cluster.slot_of(SPREAD[2]));
     cluster.node(hung).stop();
     cluster.settle();
-    load.flows();
+    traffic.wait_healthy();
     cluster.node(hung).resume();
-    poll::until(PATIENCE, "it is a replica", || {
+    poll::until(TIMEOUT, "it is a replica", || {
         cluster.node(hung).info("role").as_deref() == Some("slave")
     });
-    load.end(Data::Lost);
+    traffic.finish(Data::Lost);
     cluster.nodes().iter().for_each(every_key_expires);
 }
 
 #[test]
-fn keys_of_other_masters_are_still_counted_exactly_when_one_is_gone() {
+fn keys_of_other_masters_are_counted_exactly_when_one_is_gone() {
     let cluster = Cluster::start();
-    let store = impatient(&cluster);
-    let limiter = limiter(&store, PLENTY).on_failure(OnFailure::Closed);
-    let call = |key: &'static str| wait(limiter.decide(&limiter.request(key)));
+    let store = connect(&cluster);
+    let limiter = limiter(&store, LARGE_QUOTA).on_failure(OnFailure::Closed);
+    let call = |key: &'static str| block_on(limiter.decide(&limiter.request(key)));
     assert!(SPREAD.iter().all(|key| call(key).allowed()));
     let (gone, there) = (SPREAD[0], SPREAD[1]);
     let slot = cluster.slot_of(gone);
     let master = cluster.kill_master(slot);
-    // Its replica too, so that nobody takes over.
+    // Its replica too, so that there is no failover.
     cluster.node((master + 3) % 6).kill();
-    poll::until(PATIENCE, "calls for it fail", || call(gone).degraded());
+    poll::until(TIMEOUT, "calls for it fail", || call(gone).degraded());
     for node in cluster.nodes().iter().filter(|node| node.is_awake()) {
         let whole = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
         assert_eq!(node.command(&whole).text(), "OK");
     }
     for _ in 0..20 {
         assert!(call(gone).degraded());
-        poll::until(PATIENCE, "others are answered", || !call(there).degraded());
+        poll::until(TIMEOUT, "others are answered", || !call(there).degraded());
     }
 }
 
-/// Moves the slot of a key to the next master, one key first; runs something while the slot is in
-/// both places.
-fn moves(cluster: &Cluster, key: &str, between: impl FnOnce()) {
+/// Migrates the slot of a key to the next master, one key first; runs `between` during the
+/// migration.
+fn migrate(cluster: &Cluster, key: &str, between: impl FnOnce()) {
     let slot = cluster.slot_of(key);
     let from = cluster.node_for_slot(slot);
     let moving = cluster.start_migration(slot, (from + 1) % 3);
@@ -105,46 +105,46 @@ fn moves(cluster: &Cluster, key: &str, between: impl FnOnce()) {
     moving.end();
 }
 
-/// Load on one limit, on several of one slot, and on several of different slots.
-fn every_kind(store: &Arc<RedisStore>, asks: Vec<Vec<&'static str>>) -> Load {
-    let limiter = patient(store, PLENTY)
+/// Traffic on one limit, on several of one slot, and on several of different slots.
+fn all_kinds(store: &Arc<RedisStore>, asks: Vec<Vec<&'static str>>) -> Traffic {
+    let limiter = patient_limiter(store, LARGE_QUOTA)
         .and(quota("leaky-bucket 1/d burst 50000"))
         .unwrap();
-    let load = Load::of(limiter, asks, LONG);
-    load.flows();
-    load
+    let traffic = Traffic::with_keys(limiter, asks, LONG_DEADLINE);
+    traffic.wait_healthy();
+    traffic
 }
 
 #[test]
-fn slots_that_move_under_load_cost_no_answer_and_no_unit() {
+fn migration_under_load_loses_no_decision_and_no_unit() {
     for flavour in Flavour::ALL {
         let cluster = Cluster::start_as(flavour, &[]);
-        let one_limit = Load::start(&store(&cluster.url()), LONG);
+        let one_limit = Traffic::start(&store(&cluster.url()), LONG_DEADLINE);
         let [b, c, d] = SPREAD;
         let asks = vec![vec![b], vec![b, c], vec![c, d]];
-        let several = every_kind(&store(&cluster.url()), asks);
+        let several = all_kinds(&store(&cluster.url()), asks);
         for _ in 0..3 {
             for key in [b, c, "load"] {
-                moves(&cluster, key, || {
-                    one_limit.flows();
-                    several.flows();
+                migrate(&cluster, key, || {
+                    one_limit.wait_healthy();
+                    several.wait_healthy();
                 });
-                several.flows();
+                several.wait_healthy();
             }
         }
-        for load in [one_limit, several] {
-            assert_eq!(load.end(Data::NothingElse), 0, "calls failed");
+        for traffic in [one_limit, several] {
+            assert_eq!(traffic.finish(Data::KeptExact), 0, "calls failed");
         }
         cluster.nodes().iter().for_each(every_key_expires);
     }
 }
 
 #[test]
-fn many_keys_of_a_slot_that_moves_are_all_answered() {
-    // They travel together in one call until it turns out that they are in two places.
+fn all_keys_of_a_migrating_slot_are_decided() {
+    // They share one script call until it fails because of the migration.
     let cluster = Cluster::start();
     let store = store(&cluster.url());
-    let limiter = patient(&store, PLENTY);
+    let limiter = patient_limiter(&store, LARGE_QUOTA);
     let more = [
         "10/h",
         "20/d",
@@ -161,24 +161,24 @@ fn many_keys_of_a_slot_that_moves_are_all_answered() {
                 runtime().spawn(ask)
             })
             .collect();
-        let answered = |decision: JoinHandle<Decision>| !wait(decision).unwrap().degraded();
+        let answered = |decision: JoinHandle<Decision>| !block_on(decision).unwrap().degraded();
         assert!(asked.into_iter().all(answered));
     };
     for limiter in &limits {
-        assert!(wait(limiter.decide(&limiter.request("b"))).allowed());
+        assert!(block_on(limiter.decide(&limiter.request("b"))).allowed());
     }
-    // Counters that are nowhere yet are made where the slot is going.
+    // New counters are created on the target of the migration.
     let new = || {
         let limits = ["token-bucket 1/d burst 5", "leaky-bucket 1/d burst 5"]
             .map(|text| Limit::named(namespace(), quota(text)));
         for left in (0..5).rev() {
             let request = Request::of("b", &limits).unwrap();
-            let decision = wait(store.decide(&request)).unwrap();
+            let decision = block_on(store.decide(&request)).unwrap();
             assert_eq!((decision.allowed(), decision.remaining()), (true, left));
         }
     };
     for _ in 0..3 {
-        moves(&cluster, "b", || {
+        migrate(&cluster, "b", || {
             all_at_once();
             new();
         });
@@ -187,13 +187,13 @@ fn many_keys_of_a_slot_that_moves_are_all_answered() {
 }
 
 #[test]
-fn slots_that_move_admit_nobody_above_the_limit() {
+fn migration_admits_nothing_above_the_limit() {
     const LIMIT: u32 = 400;
     let cluster = Cluster::start();
     let store = store(&cluster.url());
     let log = format!("sliding-window-log {LIMIT}/d");
     let bucket = quota(&format!("token-bucket 1/d burst {LIMIT}"));
-    let limiter = patient(&store, &log).and(bucket).unwrap();
+    let limiter = patient_limiter(&store, &log).and(bucket).unwrap();
     let limiter = limiter.on_failure(OnFailure::Closed);
     let stop = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..8)
@@ -220,11 +220,11 @@ fn slots_that_move_admit_nobody_above_the_limit() {
         .collect();
     for _ in 0..3 {
         for key in ["b", "c"] {
-            moves(&cluster, key, || {});
+            migrate(&cluster, key, || {});
         }
     }
     stop.store(true, Ordering::Relaxed);
-    let admitted: u32 = tasks.into_iter().map(|task| wait(task).unwrap()).sum();
+    let admitted: u32 = tasks.into_iter().map(|task| block_on(task).unwrap()).sum();
     assert_eq!(admitted, LIMIT);
     for limit in limiter.limits() {
         let used = crate::fixtures::used(&limiter.with(limit.clone()), "b");
@@ -235,5 +235,5 @@ fn slots_that_move_admit_nobody_above_the_limit() {
         );
     }
     let request = Request::of("b", limiter.limits()).unwrap();
-    assert!(!wait(limiter.decide(&request)).allowed());
+    assert!(!block_on(limiter.decide(&request)).allowed());
 }

@@ -1,4 +1,4 @@
-//! The way to the server is cut.
+//! Network faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,95 +8,95 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 
-use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, every_key_expires, runtime};
-use crate::traffic::{Data, Load, SHORT};
+use crate::fixtures::{HEALTHY, TIMEOUT, builder, connected, every_key_expires, runtime};
+use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 
-/// How many connections an outage of some seconds may cost: a few, however many calls fail.
-const FEW: u64 = 25;
+/// The maximum number of connections during an outage of some seconds, however many calls fail.
+const MAX_CONNECTIONS: u64 = 25;
 
 fn through(proxy: &Proxy) -> Arc<RedisStore> {
     connected(builder(&proxy.url()).response_timeout(Duration::from_secs(1)))
 }
 
-/// Breaks the way in one manner for a while.
-fn broken_by(mode: Mode, data: Data) {
-    let proxy = Proxy::to(UNHARMED.port());
+/// Applies a fault for a while.
+fn survives(mode: Mode, data: Data) {
+    let proxy = Proxy::to(HEALTHY.port());
     let store = through(&proxy);
-    let load = Load::start(&store, SHORT);
+    let traffic = Traffic::start(&store, DEFAULT_DEADLINE);
     let before = proxy.accepted();
     proxy.set(mode);
-    load.does_without(20);
-    // Long enough for a storm to show.
+    traffic.wait_degraded(20);
+    // Long enough to detect a reconnection storm.
     std::thread::sleep(Duration::from_millis(1_500));
-    load.does_without(20);
+    traffic.wait_degraded(20);
     proxy.set(Mode::Pass);
-    let failed = load.end(data);
+    let failed = traffic.finish(data);
     let connected = proxy.accepted() - before;
     assert!(
-        connected <= FEW,
+        connected <= MAX_CONNECTIONS,
         "{connected} connections for {failed} calls"
     );
-    every_key_expires(&UNHARMED);
+    every_key_expires(&HEALTHY);
 }
 
 #[test]
 fn a_black_hole_is_survived() {
-    broken_by(Mode::BlackHole, Data::Kept);
+    survives(Mode::BlackHole, Data::Kept);
 }
 
 #[test]
-fn a_hold_up_is_survived() {
-    broken_by(Mode::Hold, Data::Kept);
+fn held_traffic_is_survived() {
+    survives(Mode::Hold, Data::Kept);
 }
 
 #[test]
 fn refused_connections_are_survived() {
-    broken_by(Mode::Refuse, Data::Kept);
+    survives(Mode::Refuse, Data::Kept);
 }
 
 #[test]
 fn resets_before_the_server_ran_the_call_are_survived() {
-    broken_by(Mode::ResetBefore, Data::Kept);
+    survives(Mode::ResetBefore, Data::Kept);
 }
 
 #[test]
 fn resets_after_the_server_ran_the_call_are_survived() {
-    broken_by(Mode::ResetAfter, Data::Kept);
+    survives(Mode::ResetAfter, Data::Kept);
 }
 
 #[test]
 fn garbage_is_survived() {
-    broken_by(Mode::Garbage, Data::Kept);
+    survives(Mode::Garbage, Data::Kept);
 }
 
 #[test]
 fn cut_replies_are_survived() {
-    broken_by(Mode::Cut, Data::Kept);
+    survives(Mode::Cut, Data::Kept);
 }
 
 #[test]
 fn replies_that_come_too_late_are_survived() {
-    broken_by(Mode::Delay(Duration::from_millis(400)), Data::Kept);
+    survives(Mode::Delay(Duration::from_millis(400)), Data::Kept);
 }
 
 #[test]
-fn a_store_that_is_dropped_leaves_no_connection_behind() {
-    let proxy = Proxy::to(UNHARMED.port());
+fn a_dropped_store_closes_its_connections() {
+    let proxy = Proxy::to(HEALTHY.port());
     let store = through(&proxy);
-    Load::start(&store, SHORT).end(Data::Kept);
-    // Dropped in the middle of an outage, with calls under way.
+    Traffic::start(&store, DEFAULT_DEADLINE).finish(Data::Kept);
+    // Dropped during an outage, with calls in flight.
     proxy.set(Mode::Hold);
-    let load = Load::begin(&store, SHORT);
-    load.does_without(5);
-    load.abandon();
+    let traffic = Traffic::start_unchecked(&store, DEFAULT_DEADLINE);
+    traffic.wait_degraded(5);
+    traffic.abandon();
     drop(store);
     proxy.set(Mode::Pass);
     let gone = || proxy.open() == 0;
-    poll::until(PATIENCE, "connections end with their store", gone);
+    poll::until(TIMEOUT, "connections end with their store", gone);
 }
 
 #[test]
-fn a_store_opened_before_its_server_is_there_uses_it_when_it_comes() {
+fn a_store_opened_before_its_server_starts_connects_later() {
     let server = Server::start();
     let (url, port) = (server.url(), server.port());
     server.kill();
@@ -104,10 +104,10 @@ fn a_store_opened_before_its_server_is_there_uses_it_when_it_comes() {
         let _in_runtime = runtime().enter();
         Arc::new(builder(&url).open().unwrap())
     };
-    let load = Load::begin(&store, SHORT);
-    load.does_without(20);
+    let traffic = Traffic::start_unchecked(&store, DEFAULT_DEADLINE);
+    traffic.wait_degraded(20);
     server.restart();
     assert_eq!(server.port(), port);
-    load.end(Data::Kept);
+    traffic.finish(Data::Kept);
     every_key_expires(&server);
 }

@@ -1,4 +1,4 @@
-//! One call goes wrong, at the one moment: whether it was counted is known to the unit.
+//! A fault in exactly one call: whether it was counted is known.
 
 use std::time::Duration;
 
@@ -7,23 +7,25 @@ use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 
-use crate::fixtures::{PATIENCE, UNHARMED, builder, connected, patient, store, used, wait};
-use crate::traffic::PLENTY;
+use crate::fixtures::{
+    HEALTHY, TIMEOUT, block_on, builder, connected, patient_limiter, store, used,
+};
+use crate::traffic::LARGE_QUOTA;
 
-/// Sends calls one after another, one of which meets a fault; gives how many of them the store
-/// answered, and how many it counted.
-fn one_meets(mode: &Mode, batching: bool) -> [u64; 2] {
-    let proxy = Proxy::to(UNHARMED.port());
+/// Sends calls in sequence, one of them with a fault; returns how many the store decided and how
+/// many it counted.
+fn with_one_fault(mode: &Mode, batching: bool) -> [u64; 2] {
+    let proxy = Proxy::to(HEALTHY.port());
     let store = connected(builder(&proxy.url()).batching(batching));
-    let limiter = patient(&store, PLENTY).on_failure(OnFailure::Closed);
-    let is_answered = || !wait(limiter.decide(&limiter.request("one"))).degraded();
+    let limiter = patient_limiter(&store, LARGE_QUOTA).on_failure(OnFailure::Closed);
+    let is_answered = || !block_on(limiter.decide(&limiter.request("one"))).degraded();
     assert!((0..10).all(|_| is_answered()));
     proxy.once("EVALSHA", mode.clone());
     assert!(!is_answered(), "{mode:?} went unnoticed");
     assert!(!proxy.is_waiting());
-    // It connects again by itself; what finds no connection meanwhile is not sent.
+    // It reconnects; calls without a connection meanwhile are not sent.
     let mut answered = 10;
-    poll::until(PATIENCE, "it connects again", || {
+    poll::until(TIMEOUT, "it connects again", || {
         answered += u64::from(is_answered());
         answered == 30
     });
@@ -33,13 +35,13 @@ fn one_meets(mode: &Mode, batching: bool) -> [u64; 2] {
 #[test]
 fn a_call_that_never_arrived_is_not_counted() {
     for batching in [true, false] {
-        let [answered, counted] = one_meets(&Mode::ResetBefore, batching);
+        let [answered, counted] = with_one_fault(&Mode::ResetBefore, batching);
         assert_eq!(counted, answered);
     }
 }
 
 #[test]
-fn a_call_that_ran_is_not_sent_again() {
+fn a_call_that_ran_is_not_repeated() {
     for mode in [
         Mode::ResetAfter,
         Mode::Cut,
@@ -51,30 +53,30 @@ fn a_call_that_ran_is_not_sent_again() {
         Mode::Answer(b"+OK\r\n+OK\r\n".to_vec()),
     ] {
         for batching in [true, false] {
-            let [answered, counted] = one_meets(&mode, batching);
+            let [answered, counted] = with_one_fault(&mode, batching);
             assert_eq!(counted, answered + 1, "{mode:?}");
         }
     }
 }
 
 #[test]
-fn a_call_whose_script_was_lost_is_sent_once_more_and_counted_once() {
-    // A server of its own: elsewhere a call must not meet two faults at once.
+fn a_call_with_a_missing_script_is_repeated_and_counted_once() {
+    // Its own server: other tests must not see a second fault.
     let server = Server::start();
-    let limiter = patient(&store(&server.url()), PLENTY);
+    let limiter = patient_limiter(&store(&server.url()), LARGE_QUOTA);
     for counted in 1..=20 {
         server.command(&["SCRIPT", "FLUSH"]);
-        let decision = wait(limiter.decide(&limiter.request("lost")));
+        let decision = block_on(limiter.decide(&limiter.request("lost")));
         assert!(!decision.degraded());
         assert_eq!(used(&limiter, "lost"), counted);
     }
 }
 
 #[test]
-fn calls_in_one_go_keep_their_order_when_every_script_was_lost() {
+fn a_batch_keeps_its_order_when_all_scripts_are_missing() {
     let server = Server::start();
     let store = store(&server.url());
-    // Each behaviour has a script of its own, and several together have another.
+    // Each combination of algorithms has its own script.
     let limits: Vec<Limit> = Algorithm::ALL
         .iter()
         .map(|&algorithm| Quota::new(algorithm, 1_000, Duration::from_secs(60)).unwrap())
@@ -90,7 +92,7 @@ fn calls_in_one_go_keep_their_order_when_every_script_was_lost() {
             })
             .map(|request| (request, 1_000_000_000 + round))
             .collect();
-        for decision in wait(store.decide_many_at(&requests)).unwrap() {
+        for decision in block_on(store.decide_many_at(&requests)).unwrap() {
             assert!(decision.allowed());
             seen += decision.verdicts().len();
         }
@@ -98,7 +100,7 @@ fn calls_in_one_go_keep_their_order_when_every_script_was_lost() {
     let left: u32 = limits
         .iter()
         .map(|limit| Request::new("order", limit).verb(Verb::Peek))
-        .map(|peek| wait(store.decide_at(&peek, 1_000_000_005)).unwrap())
+        .map(|peek| block_on(store.decide_at(&peek, 1_000_000_005)).unwrap())
         .map(|decision| decision.limit() - decision.remaining())
         .sum();
     assert_eq!(usize::try_from(left).unwrap(), seen);

@@ -1,4 +1,4 @@
-//! The server fails, or refuses.
+//! Server faults and refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,29 +8,29 @@ use tallygate::RedisStore;
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::{Flavour, Server};
 
-use crate::fixtures::{LONG, PATIENCE, builder, connected, every_key_expires, store};
-use crate::traffic::{Data, Load, SHORT};
+use crate::fixtures::{LONG_DEADLINE, TIMEOUT, builder, connected, every_key_expires, store};
+use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 
-fn impatient(server: &Server) -> Arc<RedisStore> {
+fn connect(server: &Server) -> Arc<RedisStore> {
     connected(builder(&server.url()).response_timeout(Duration::from_secs(1)))
 }
 
-/// Breaks a server under load, and mends it once everybody has done without it.
+/// Breaks a server under traffic, and repairs it after degraded decisions of every policy.
 fn survives(
     server: &Server,
     deadline: Duration,
     data: Data,
     breaks: impl FnOnce(),
-    mends: impl FnOnce(),
+    repairs: impl FnOnce(),
 ) {
-    let load = Load::start(&impatient(server), deadline);
+    let traffic = Traffic::start(&connect(server), deadline);
     breaks();
-    load.does_without(20);
-    let down = || load.store_is_down();
-    poll::until(PATIENCE, "the store is left alone", down);
-    load.does_without(20);
-    mends();
-    load.end(data);
+    traffic.wait_degraded(20);
+    let down = || traffic.store_is_down();
+    poll::until(TIMEOUT, "the store is left alone", down);
+    traffic.wait_degraded(20);
+    repairs();
+    traffic.finish(data);
     every_key_expires(server);
 }
 
@@ -39,21 +39,21 @@ fn a_frozen_server_is_survived() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &[]);
         let (stop, resume) = (|| server.stop(), || server.resume());
-        survives(&server, SHORT, Data::Kept, stop, resume);
+        survives(&server, DEFAULT_DEADLINE, Data::Kept, stop, resume);
     }
 }
 
 #[test]
-fn a_server_killed_and_started_again_is_survived() {
+fn a_restart_is_survived() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &[]);
         let (kill, restart) = (|| server.kill(), || server.restart());
-        survives(&server, SHORT, Data::Lost, kill, restart);
+        survives(&server, DEFAULT_DEADLINE, Data::Lost, kill, restart);
     }
 }
 
 #[test]
-fn a_server_that_loads_is_survived() {
+fn a_loading_server_is_survived() {
     let server = Server::start_with(&[
         "--key-load-delay",
         "2000",
@@ -63,14 +63,14 @@ fn a_server_that_loads_is_survived() {
     server.command(&["DEBUG", "POPULATE", "1000"]);
     let loaded = || {
         let loads = || server.info("loading").as_deref() == Some("0");
-        poll::until(PATIENCE, "it has loaded", loads);
+        poll::until(TIMEOUT, "it has loaded", loads);
     };
     let reload = || server.restart_loading();
-    survives(&server, SHORT, Data::Lost, reload, loaded);
+    survives(&server, DEFAULT_DEADLINE, Data::Lost, reload, loaded);
 }
 
 #[test]
-fn a_pause_of_clients_is_survived() {
+fn client_pause_is_survived() {
     let server = Server::start();
     let pause = || {
         server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
@@ -78,13 +78,12 @@ fn a_pause_of_clients_is_survived() {
     let unpause = || {
         server.command(&["CLIENT", "UNPAUSE"]);
     };
-    survives(&server, SHORT, Data::Kept, pause, unpause);
+    survives(&server, DEFAULT_DEADLINE, Data::Kept, pause, unpause);
 }
 
-/// These answer at once that they do not run the call: with time enough for every answer, what is
-/// counted is known to the unit.
-fn refuses(server: &Server, breaks: impl FnOnce(), mends: impl FnOnce()) {
-    survives(server, LONG, Data::NothingElse, breaks, mends);
+/// The server rejects calls without running them: with a long deadline, the count is exact.
+fn refuses(server: &Server, breaks: impl FnOnce(), repairs: impl FnOnce()) {
+    survives(server, LONG_DEADLINE, Data::KeptExact, breaks, repairs);
 }
 
 #[test]
@@ -108,7 +107,7 @@ fn a_master_made_a_replica_is_survived() {
         };
         refuses(
             &server,
-            // Nobody is there.
+            // No server listens there.
             || follow("127.0.0.1", "1"),
             || follow("NO", "ONE"),
         );
@@ -116,7 +115,7 @@ fn a_master_made_a_replica_is_survived() {
 }
 
 #[test]
-fn a_server_that_misses_its_replicas_is_survived() {
+fn missing_replicas_are_survived() {
     let server = Server::start_with(&["--min-replicas-to-write", "0"]);
     let replicas = |least: &str| {
         let reply = server.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
@@ -126,7 +125,7 @@ fn a_server_that_misses_its_replicas_is_survived() {
 }
 
 #[test]
-fn a_server_busy_with_a_script_that_does_not_end_is_survived() {
+fn an_endless_script_is_survived() {
     let server = Server::start_with(&["--busy-reply-threshold", "1"]);
     let mut busy = server.connect().unwrap();
     let script = "while true do end";
@@ -138,10 +137,10 @@ fn a_server_busy_with_a_script_that_does_not_end_is_survived() {
 }
 
 #[test]
-fn scripts_lost_all_the_time_go_unnoticed() {
+fn repeated_script_flushes_are_survived() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &[]);
-        let load = Load::start(&store(&server.url()), LONG);
+        let traffic = Traffic::start(&store(&server.url()), LONG_DEADLINE);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -151,11 +150,11 @@ fn scripts_lost_all_the_time_go_unnoticed() {
                 }
             });
             for _ in 0..10 {
-                load.flows();
+                traffic.wait_healthy();
             }
             stop.store(true, Ordering::Relaxed);
         });
-        assert_eq!(load.end(Data::NothingElse), 0, "calls failed");
+        assert_eq!(traffic.finish(Data::KeptExact), 0, "calls failed");
         every_key_expires(&server);
     }
 }
