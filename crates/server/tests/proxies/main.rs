@@ -80,7 +80,7 @@ impl Tallygate {
     }
 
     fn stop(&mut self) {
-        self.served.end();
+        self.served.kill();
     }
 }
 
