@@ -86,7 +86,7 @@ async fn serve(
         loaded,
         token,
     } = inputs;
-    // Before the first line of output, which tells callers that signals are handled.
+    // Before the first line of output: from then on callers may send signals.
     let mut signals = Signals::new()?;
     let (api, api_address) = bind(args.listen, "--listen").await?;
     let (admin, admin_address) = bind(args.admin, "--admin").await?;

@@ -80,9 +80,10 @@ impl OutboundBody {
         body: ClientBody,
         max_bytes: u64,
         idle_timeout: Duration,
+        started: Instant,
     ) -> (Self, Arc<UploadProgress>) {
         let progress = Arc::new(UploadProgress {
-            started: Instant::now(),
+            started,
             last: AtomicU64::new(0),
             error: AtomicU8::new(0),
         });

@@ -84,7 +84,7 @@ impl ConnectionState {
         self.conflicting_framing.store(true, Relaxed);
     }
 
-    /// Whether there ever was such a head. With pipelining the bytes do not tell which request it
+    /// Whether there ever was such a head. With pipelining it is unknown which request it
     /// belongs to.
     pub(super) fn has_conflicting_framing(&self) -> bool {
         self.conflicting_framing.load(Relaxed)

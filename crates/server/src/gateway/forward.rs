@@ -128,7 +128,7 @@ impl Shared {
                     limits, timeouts, ..
                 } = &self.settings;
                 let (body, progress) =
-                    OutboundBody::new(body, limits.body_bytes, timeouts.body_idle);
+                    OutboundBody::new(body, limits.body_bytes, timeouts.body_idle, now);
                 (body, Some(progress))
             }
         };
@@ -260,7 +260,7 @@ impl Shared {
     ) -> Result<Response<ResponseBody>, GatewayError> {
         let timeouts = &self.settings.timeouts;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // A switch that the request did not ask for is an error.
+            // A switch without an upgrade in the request is an error.
             let (upgrade, client) = upgrade.ok_or(GatewayError::UpstreamFailed)?;
             connection = None;
             let context = client.tunnel.clone();

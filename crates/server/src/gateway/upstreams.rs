@@ -23,7 +23,7 @@ use super::pool::{Pool, PooledConnection};
 use super::settings::Protocol;
 use super::{Settings, SettingsError, Upstream, tls};
 
-/// The longest time that a server is ejected for, as a multiple of the shortest.
+/// The maximum ejection time, as a multiple of the first one.
 const MAX_EJECTION_FACTOR: u32 = 30;
 
 /// The upstream servers.

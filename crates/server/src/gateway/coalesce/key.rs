@@ -1,7 +1,5 @@
 //! What makes two requests identical.
 
-use std::hash::{Hash, Hasher};
-
 use http::header::{
     HOST, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
@@ -36,7 +34,7 @@ pub(super) fn is_shareable(request: &Request<InboundBody>) -> bool {
 }
 
 /// What identical requests have in common. Not `Debug`: it holds secrets.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct CoalesceKey {
     method: Method,
     authority: Option<Authority>,
@@ -106,21 +104,6 @@ fn is_ignored(name: &str) -> bool {
             | "x-real-ip"
             | "x-request-id"
     ) || name.starts_with("sec-")
-}
-
-impl Hash for CoalesceKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.method.hash(state);
-        self.host.hash(state);
-        self.key.hash(state);
-        if let Some(path) = &self.path {
-            path.as_str().hash(state);
-        }
-        for (name, value) in &self.headers {
-            name.hash(state);
-            value.hash(state);
-        }
-    }
 }
 
 #[cfg(test)]
