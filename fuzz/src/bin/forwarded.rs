@@ -1,5 +1,5 @@
-//! Any lines as forwarding headers: read without a panic; whoever is not trusted speaks for itself,
-//! and nothing that a client writes on the left changes who a trusted proxy says it is.
+//! Parses any lines as forwarding headers. Checks that an untrusted peer is the client itself, and that
+//! the left end of a list never changes the client that a trusted proxy reports.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,13 +23,13 @@ fuzz_target!(|bytes: &[u8]| {
         for client in [&ClientAddress::peer().header(by), &behind] {
             assert_eq!(client.exact(STRANGER, &headers), STRANGER);
         }
-        // Whoever it is, there is an answer, and it is one of a group.
+        // The result is grouped.
         for hops in 0..4 {
             let client = ClientAddress::behind_hops(hops).header(by);
             let ip = client.of(PROXY, &headers);
             assert_eq!(client.grouped(ip), ip);
         }
-        the_left_end_plays_no_part(by, &behind, &lines);
+        check_left_end_is_ignored(by, &behind, &lines);
     }
 });
 
@@ -45,9 +45,8 @@ fn headers(by: ForwardedBy, lines: &[HeaderValue]) -> HeaderMap {
     headers
 }
 
-/// A proxy appends whom it saw: to a list that a client has sent, in one line or in a line of its
-/// own.
-fn the_left_end_plays_no_part(by: ForwardedBy, behind: &ClientAddress, lines: &[HeaderValue]) {
+/// Appends a hop as a proxy does, to the last line or in a line of its own.
+fn check_left_end_is_ignored(by: ForwardedBy, behind: &ClientAddress, lines: &[HeaderValue]) {
     let seen = match by {
         ForwardedBy::XForwardedFor => "198.51.100.7",
         ForwardedBy::Forwarded => "for=198.51.100.7",

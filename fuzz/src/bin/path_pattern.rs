@@ -1,21 +1,20 @@
-//! Any text as a path pattern and any bytes as paths, one a line after it: read back as it was
-//! written, explained shortly when it is wrong, and the same answer for every spelling of a path.
+//! Parses any text as a path pattern, followed by paths. Checks that patterns display as they parse,
+//! that errors are short, and that every spelling of a path has the same result.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tallygate::rules::{Path, PathPattern};
 
-/// The most characters an error may have, however long the text: 60 of it, each escaped, and our
-/// own.
-const LONGEST_ERROR: usize = 60 * 10 + 200;
+/// The most characters of an error: 60 of the text, each escaped, and the message.
+const MAX_ERROR_LENGTH: usize = 60 * 10 + 200;
 /// The most paths of one input.
-const MOST_PATHS: usize = 16;
+const MAX_PATHS: usize = 16;
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
     let pattern = read(lines.next().unwrap_or_default());
-    for path in lines.take(MOST_PATHS) {
+    for path in lines.take(MAX_PATHS) {
         check_path(path);
         if let Some(pattern) = &pattern {
             check_match(pattern, path);
@@ -34,14 +33,14 @@ fn read(text: &str) -> Option<PathPattern> {
         }
         Err(error) => {
             let message = error.to_string();
-            assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
+            assert!(message.chars().count() <= MAX_ERROR_LENGTH, "{message}");
             assert!(!message.chars().any(char::is_control), "{message:?}");
             None
         }
     }
 }
 
-/// What holds for every path, whatever it is compared with.
+/// Checks the invariants of every path.
 fn check_path(text: &str) {
     let path = Path::new(text);
     for segment in path.segments() {
@@ -50,7 +49,7 @@ fn check_path(text: &str) {
     }
     let length: usize = path.segments().iter().map(|segment| segment.len()).sum();
     assert!(length <= text.len(), "{text:?}");
-    // Written anew out of its segments, it is the same path.
+    // A path that is built from its segments is the same path.
     let spelled = |segment: &[u8]| -> String {
         let bytes = segment.iter().map(|byte| format!("%{byte:02x}"));
         bytes.collect()
@@ -63,13 +62,13 @@ fn check_path(text: &str) {
     assert_eq!(Path::new(&plain).segments(), path.segments(), "{text:?}");
 }
 
-/// No spelling of a path changes the answer, nor what a parameter is.
+/// Checks that no spelling of a path changes the result or a parameter.
 fn check_match(pattern: &PathPattern, text: &str) {
     let path = Path::new(text);
     let matches = pattern.matches(&path);
     let slash = if text.starts_with('/') { "" } else { "/" };
     let spellings = [
-        // Everything that separates nothing and starts no encoding, encoded.
+        // Everything encoded but slashes and percent signs.
         encoded(text.as_bytes(), |byte| byte != b'/' && byte != b'%'),
         encoded(text.as_bytes(), |byte| byte.is_ascii_alphanumeric()),
         encoded(text.as_bytes(), |byte| byte == b'.'),
@@ -96,12 +95,12 @@ fn check_match(pattern: &PathPattern, text: &str) {
     }
 }
 
-/// Percent-encodes what is to be, but not the digits of what is encoded already.
+/// Percent-encodes selected bytes, but not the digits of an existing encoding.
 fn encoded(bytes: &[u8], which: impl Fn(u8) -> bool) -> String {
     let mut text = String::new();
     let mut left = 0;
     for &byte in bytes {
-        // Two digits after a `%` are its own.
+        // The two digits after a `%` belong to it.
         let own = left > 0;
         left = if byte == b'%' {
             2

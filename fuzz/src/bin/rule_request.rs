@@ -1,5 +1,5 @@
-//! Any bytes as a request before rules that look everywhere: a target on the first line, a header
-//! on each after it. No panic, one mind in plan and trace, and no secret in what people are shown.
+//! Parses any bytes as a request, a target and then header lines, for rules with every source. Checks
+//! that plan and trace agree and that no secret is shown.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use http::{HeaderName, HeaderValue, Request, Uri};
 use libfuzzer_sys::fuzz_target;
 use tallygate::http::{ClientAddress, Head, Peer, Policy};
 use tallygate::rules::{
-    Cost, ListEntry, KeyText, RuleLimits, Missing, Part, Quotas, Rule, RuleSet, Rules, Source,
+    Cost, KeyText, ListEntry, Missing, Part, Quotas, Rule, RuleLimits, RuleSet, Rules, Source,
 };
 
-/// What stands for a secret; nothing of ours is called so.
+/// The secret; no other text contains it.
 const SECRET: &str = "zq7h4nter2";
-/// The headers that one letter at the start of a line names.
+/// The header names, selected by the first byte of a line.
 const NAMES: [&str; 8] = [
     "x-user",
     "authorization",
@@ -61,7 +61,7 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
             max: 100,
         };
         if number > 0 {
-            // A key by address lists addresses.
+            // A key by address needs a listed address.
             let listed = match number % parts.len() {
                 0 => "192.0.2.9",
                 _ => "eve",
@@ -101,7 +101,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     check(&request);
-    // Once more with a secret where secrets are.
+    // Again with secrets.
     for name in ["authorization", "x-api-key"] {
         request
             .headers_mut()
@@ -113,7 +113,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(!shown.contains(SECRET), "{shown}");
 });
 
-/// Checks one request and gives what people would be shown.
+/// Checks one request and returns what would be shown.
 fn check(request: &Request<()>) -> String {
     let head = Head::from(request);
     let (plan, trace) = (RULES.plan(&head), RULES.trace(&head));

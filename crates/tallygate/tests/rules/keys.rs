@@ -1,4 +1,4 @@
-//! Who is limited: what a key is made of, and what is the same client and what is not.
+//! Keys: their sources, and which requests have the same key.
 
 use http::HeaderValue;
 use tallygate::http::{ClientAddress, StopReason};
@@ -11,20 +11,20 @@ fn user() -> Vec<Part> {
 }
 
 #[test]
-fn a_line_end_cannot_be_in_a_header_and_so_in_no_key() {
+fn a_header_cannot_contain_a_line_break() {
     for bytes in [&b"a\r\nb"[..], b"a\rb", b"a\nb", b"a\0b"] {
         assert!(HeaderValue::from_bytes(bytes).is_err());
     }
 }
 
 #[test]
-fn any_bytes_and_any_length_tell_clients_apart() {
+fn any_bytes_of_any_length_are_keys() {
     let long = |end: &str| "x".repeat(64 * 1024) + end;
     let values = [
         b"ann".to_vec(),
         b"Ann".to_vec(),
         "jos\u{e9}".as_bytes().to_vec(),
-        // Latin-1, which is no UTF-8.
+        // Latin-1, which is not UTF-8.
         b"jos\xe9".to_vec(),
         b"jos\xe8".to_vec(),
         b"a\tb".to_vec(),
@@ -41,27 +41,27 @@ fn any_bytes_and_any_length_tell_clients_apart() {
 }
 
 #[test]
-fn white_space_around_a_value_is_not_part_of_it() {
+fn values_are_trimmed() {
     let plain = key_of(user(), &with("x-user", "ann", ask("GET /")));
     let padded = key_of(user(), &with("x-user", " ann\t", ask("GET /")));
     assert_eq!(plain, padded);
 }
 
 #[test]
-fn a_header_twice_is_nobody_unless_both_say_the_same() {
+fn conflicting_duplicate_headers_count_as_missing() {
     let ann = with("x-user", "ann", ask("GET /"));
     let twice = with("x-user", "ann", ann.clone());
     let both = with("x-user", "bob", ann.clone());
     let other = with("x-user", "eve", with("x-user", "ann", ask("GET /")));
     assert_eq!(key_of(user(), &ann), key_of(user(), &twice));
     assert_ne!(key_of(user(), &ann), key_of(user(), &both));
-    // One who adds a name gets no fresh budget by it: all such are one.
+    // A conflicting value does not open a new budget.
     assert_eq!(key_of(user(), &both), key_of(user(), &other));
     assert_eq!(key_of(user(), &both), key_of(user(), &ask("GET /")));
 }
 
 #[test]
-fn an_empty_value_is_none() {
+fn an_empty_value_counts_as_missing() {
     let empty = with("x-user", "", ask("GET /?u=&u"));
     assert_eq!(key_of(user(), &empty), key_of(user(), &ask("GET /")));
     let query = || by(Source::Query("u".into()));
@@ -69,7 +69,7 @@ fn an_empty_value_is_none() {
 }
 
 #[test]
-fn who_does_not_say_who_they_are_is_refused_passed_or_shared() {
+fn a_request_without_a_key_is_refused_passed_or_shared() {
     let with_missing = |missing| {
         let mut rule = rule("only");
         rule.key = user();
@@ -92,7 +92,7 @@ fn who_does_not_say_who_they_are_is_refused_passed_or_shared() {
         let plan = plan(&passing, request);
         assert!(plan.stopped().is_none() && plan.charges().is_empty());
     }
-    // Saying two things is no way around a rule.
+    // A conflicting value does not bypass the rule.
     assert_eq!(
         only_key(&passing, &both),
         only_key(&with_missing(Missing::Shared), &nobody)
@@ -102,7 +102,7 @@ fn who_does_not_say_who_they_are_is_refused_passed_or_shared() {
 }
 
 #[test]
-fn those_who_lack_one_part_still_differ_in_the_others() {
+fn requests_without_one_part_still_differ_in_the_others() {
     let parts = || vec![Part::new(header("x-tenant")), Part::new(header("x-user"))];
     let acme = with("x-tenant", "acme", ask("GET /"));
     let globex = with("x-tenant", "globex", ask("GET /"));
@@ -112,23 +112,23 @@ fn those_who_lack_one_part_still_differ_in_the_others() {
 }
 
 #[test]
-fn what_is_found_elsewhere_is_never_taken_for_what_is_found_first() {
+fn a_value_of_a_fallback_source_never_equals_one_of_the_first() {
     let part = || vec![Part::new(header("x-user")).or(Source::Ip)];
     let by_ip = key_of(part(), &ask("GET /"));
     let forged = key_of(part(), &with("x-user", "203.0.113.7", ask("GET /")));
     assert_ne!(by_ip, forged);
-    // Nor do two values say the marks of something else.
+    // Values cannot imitate the marks of sources.
     let nobody = key_of(user(), &ask("GET /"));
     let two = || vec![Part::new(header("x-user")), Part::new(header("x-mark"))];
     let forged = with("x-mark", "-", with("x-user", " ", ask("GET /")));
     assert_ne!(nobody, key_of(two(), &forged));
-    // Adding a second place keeps the counts of the first.
+    // Adding a fallback source keeps the counts.
     let ann = with("x-user", "ann", ask("GET /"));
     assert_eq!(key_of(part(), &ann), key_of(user(), &ann));
 }
 
 #[test]
-fn parts_do_not_run_into_each_other() {
+fn parts_are_separated() {
     let parts = || vec![Part::new(header("x-a")), Part::new(header("x-b"))];
     let ask = |a: &str, b: &str| with("x-b", b, with("x-a", a, ask("GET /")));
     assert_ne!(
@@ -138,7 +138,7 @@ fn parts_do_not_run_into_each_other() {
 }
 
 #[test]
-fn the_address_is_the_peers_unless_a_trusted_proxy_says_otherwise() {
+fn the_address_is_the_peers_or_the_one_a_trusted_proxy_reports() {
     let ip = || by(Source::Ip);
     let plain = key_of(ip(), &ask("GET /"));
     let spoofed = with("x-forwarded-for", "198.51.100.1", ask("GET /"));
@@ -153,13 +153,13 @@ fn the_address_is_the_peers_unless_a_trusted_proxy_says_otherwise() {
     .unwrap();
     let client = from("198.51.100.1", ask("GET /"));
     assert_eq!(only_key(&behind, &spoofed), key_of(ip(), &client));
-    // What the client wrote itself is left of what the proxy wrote.
+    // What the client sent is left of what the proxy appended.
     let forged = with("x-forwarded-for", "192.0.2.1, 198.51.100.1", ask("GET /"));
     assert_eq!(only_key(&behind, &forged), key_of(ip(), &client));
 }
 
 #[test]
-fn rotating_within_an_ipv6_network_changes_nothing() {
+fn addresses_of_one_ipv6_network_are_one_client() {
     let ip = || by(Source::Ip);
     let key = |text| key_of(ip(), &from(text, ask("GET /")));
     assert_eq!(
@@ -182,7 +182,7 @@ fn without_a_peer_the_address_is_missing() {
 }
 
 #[test]
-fn an_authorization_is_the_same_in_every_spelling_of_its_scheme() {
+fn the_scheme_of_an_authorization_is_canonical() {
     let by_token = || by(header("authorization"));
     let key = |text: &str| key_of(by_token(), &with("authorization", text, ask("GET /")));
     assert_eq!(key("Bearer abc"), key("bearer   abc"));
@@ -192,7 +192,7 @@ fn an_authorization_is_the_same_in_every_spelling_of_its_scheme() {
 }
 
 #[test]
-fn a_part_that_never_changes_and_the_method_and_route_are_parts() {
+fn constants_method_and_route_are_parts() {
     let mut only = rule("only");
     only.matcher = about("/users/{id}/**");
     only.matcher.paths.push("/teams/{id}".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Who is on which list, and what holds for single clients instead of a rule.
+//! Allow and deny lists, and overrides.
 
 use tallygate::http::StopReason;
 use tallygate::rules::{
@@ -34,7 +34,7 @@ fn instead(
 }
 
 #[test]
-fn a_rule_does_not_apply_to_those_it_allows_and_its_stop_neither() {
+fn a_rule_with_its_stop_does_not_apply_to_allowed_clients() {
     let mut first = by_user("first");
     first.allow = vec![network("192.0.2.0/24"), key(&["ann"])];
     first.stop = true;
@@ -52,7 +52,7 @@ fn a_rule_does_not_apply_to_those_it_allows_and_its_stop_neither() {
 }
 
 #[test]
-fn a_network_of_ipv4_addresses_within_ipv6_ones_is_one_of_ipv4_addresses() {
+fn an_ipv4_mapped_network_is_an_ipv4_network() {
     for text in [
         "::ffff:203.0.113.0/120",
         "::ffff:203.0.113.7",
@@ -89,7 +89,7 @@ fn a_network_of_ipv4_addresses_within_ipv6_ones_is_one_of_ipv4_addresses() {
 }
 
 #[test]
-fn turning_away_goes_before_letting_in() {
+fn deny_takes_precedence_over_allow() {
     let mut only = by_user("only");
     only.allow = vec![network("203.0.113.0/24")];
     only.deny = vec![key(&["eve"])];
@@ -103,7 +103,7 @@ fn turning_away_goes_before_letting_in() {
 }
 
 #[test]
-fn an_address_on_a_list_counts_in_full_however_clients_are_grouped() {
+fn a_listed_network_is_compared_with_the_full_address() {
     let mut only = rule("only");
     only.key = by(Source::Ip);
     only.deny = vec![network("2001:db8::5/128")];
@@ -114,7 +114,7 @@ fn an_address_on_a_list_counts_in_full_however_clients_are_grouped() {
 }
 
 #[test]
-fn a_listed_key_stands_for_the_group_an_address_is_in() {
+fn a_listed_address_stands_for_its_ipv6_prefix() {
     let mut only = rule("only");
     only.key = by(Source::Ip);
     only.allow = vec![key(&["2001:db8::5"]), key(&["::ffff:203.0.113.7"])];
@@ -128,7 +128,7 @@ fn a_listed_key_stands_for_the_group_an_address_is_in() {
 }
 
 #[test]
-fn a_listed_key_is_never_what_was_found_elsewhere() {
+fn a_listed_key_never_matches_a_fallback_source() {
     let mut only = rule("only");
     only.key = vec![Part::new(Source::Query("u".into())).or(header("x-user"))];
     only.allow = vec![key(&["ann"])];
@@ -139,7 +139,7 @@ fn a_listed_key_is_never_what_was_found_elsewhere() {
 }
 
 #[test]
-fn a_secret_on_a_list_is_found() {
+fn a_listed_secret_matches() {
     let mut only = rule("only");
     only.key = vec![Part::new(header("authorization")), Part::new(Source::Host)];
     only.deny = vec![key(&["Bearer abc", "Example.com"])];
@@ -155,7 +155,7 @@ fn a_secret_on_a_list_is_found() {
 }
 
 #[test]
-fn an_override_gives_one_key_other_limits_under_the_same_counters() {
+fn an_override_changes_the_limits_and_keeps_the_counters() {
     let mut list = vec![by_user("api"), rule("all")];
     list[0].limits = super::same(&["10/min", "fixed-window 100/d"]);
     let more = OverrideAction::Limits(quotas(&["500/min", "token-bucket 9/s"]));
@@ -171,7 +171,7 @@ fn an_override_gives_one_key_other_limits_under_the_same_counters() {
 }
 
 #[test]
-fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
+fn overrides_take_precedence_over_lists_and_the_first_applies() {
     let mut api = by_user("api");
     api.allow = vec![key(&["ann"])];
     api.deny = vec![key(&["bob"])];
@@ -195,7 +195,7 @@ fn overrides_go_before_a_rules_lists_and_the_first_one_counts() {
     );
     assert!(plan(&rules, &asked("bob")).stopped().is_none());
     assert!(applied(&rules, &asked("bob")).is_empty());
-    // Eve is in the network, which is named earlier.
+    // Eve is in the network, which is listed earlier.
     assert_eq!(applied(&rules, &asked("eve")), ["other"]);
     let elsewhere = from("198.51.100.1", asked("eve"));
     let trace = rules.trace(&(&elsewhere).into());

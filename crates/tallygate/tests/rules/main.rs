@@ -1,14 +1,14 @@
 //! Rules that are built in Rust, and the plans and traces they produce.
 #![allow(clippy::unwrap_used)]
 
-mod counts;
-mod faults;
+mod counters;
+mod evaluation;
 mod keys;
 mod lists;
-mod live;
-mod order;
-mod spelling;
+mod spellings;
+mod swap;
 mod tiers;
+mod validation;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -82,24 +82,24 @@ fn from(ip: &str, mut request: Request<()>) -> Request<()> {
     request
 }
 
-/// The request with one header more.
+/// Adds a header to a request.
 fn with(name: &'static str, value: impl AsRef<[u8]>, mut request: Request<()>) -> Request<()> {
     let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
     request.headers_mut().append(name, value);
     request
 }
 
-/// The plan, which the trace of the same request has to agree with.
+/// The plan, after comparing it with that of the trace.
 fn plan(rules: &Rules, request: &Request<()>) -> Plan {
     let head = Head::from(request);
     let plan = rules.plan(&head);
     let trace = rules.trace(&head);
-    // No key prints, so equal marks stand for equal keys.
+    // Keys print as fingerprints.
     assert_eq!(format!("{plan:?}"), format!("{:?}", trace.plan()));
     plan
 }
 
-/// The names of the rules that a request has to pass, in order.
+/// The names of the rules that apply to a request, in order.
 fn applied(rules: &Rules, request: &Request<()>) -> Vec<String> {
     let plan = plan(rules, request);
     let names = plan
@@ -118,7 +118,7 @@ fn only_key(rules: &Rules, request: &Request<()>) -> Key<'static> {
     charge.key.clone()
 }
 
-/// The key of a lone rule that is keyed so.
+/// The key of a request by a single rule with these parts.
 fn key_of(parts: Vec<Part>, request: &Request<()>) -> Key<'static> {
     let mut rule = rule("only");
     rule.key = parts;
@@ -127,14 +127,14 @@ fn key_of(parts: Vec<Part>, request: &Request<()>) -> Key<'static> {
 
 type Counters = Limiter<MemoryStore<ManualClock>>;
 
-/// Counters whose time stands still, so that nothing is forgotten meanwhile.
+/// Counters with a manual clock, so that none expires.
 fn counters() -> Counters {
     let clock = ManualClock::at(1_700_000_000_000_000);
     let store = MemoryStore::builder().clock(clock).build();
     Limiter::over(store, Quota::per_second(1))
 }
 
-/// Decides a plan in one step, as the doors do.
+/// Decides a plan in one step, as the executor does.
 fn decide(limiter: &Counters, plan: &Plan) -> Decision {
     let mut asked = plan.charges().iter().flat_map(|charge| {
         let key = &charge.key;

@@ -1,4 +1,4 @@
-//! How much a client may take, by tier; and how much a request takes.
+//! Tiers and costs.
 
 use http::Method;
 use tallygate::rules::{Cost, KeyText, RuleLimits, RuleOutcome, Rules, TierBy, Tiers, TiersError};
@@ -17,7 +17,7 @@ fn hourly(rules: &Rules, request: &http::Request<()>) -> u32 {
 }
 
 #[test]
-fn a_header_says_the_tier_and_whatever_else_is_the_default_one() {
+fn a_header_selects_the_tier_and_other_values_the_default() {
     let mut api = rule("api");
     api.key = by(header("x-user"));
     api.limits = tiers(TierBy::Header("x-plan".parse().unwrap()));
@@ -33,7 +33,7 @@ fn a_header_says_the_tier_and_whatever_else_is_the_default_one() {
         );
     }
     assert_eq!(hourly(&rules, &ask("GET /")), 100);
-    // A second one is somebody else's word.
+    // Conflicting values select the default.
     assert_eq!(hourly(&rules, &with("x-plan", "free", pro.clone())), 100);
 
     let (a, b) = (plan(&rules, &pro), plan(&rules, &ask("GET /")));
@@ -47,7 +47,7 @@ fn a_header_says_the_tier_and_whatever_else_is_the_default_one() {
 }
 
 #[test]
-fn a_list_of_keys_says_the_tier() {
+fn a_list_of_keys_selects_the_tier() {
     let mut api = rule("api");
     api.key = by(header("x-tenant"));
     let listed = |text: &str| (KeyText::new([text]), "pro".parse().unwrap());
@@ -61,7 +61,7 @@ fn a_list_of_keys_says_the_tier() {
 }
 
 #[test]
-fn tiers_have_to_be_there_and_to_differ() {
+fn tiers_must_exist_and_have_unique_names() {
     let tier = |name: &str| (name.parse().unwrap(), quotas(&["1/s"]));
     let by = || TierBy::Header("x-plan".parse().unwrap());
     let free = || "free".parse().unwrap();
@@ -103,10 +103,10 @@ fn a_cost_from_a_header_stays_within_its_bounds() {
         );
     }
     assert_eq!(cost(&ask("GET /")), 2);
-    // Nobody makes a request cheaper by adding a second one.
+    // A second value does not make a request cheaper.
     let both = with("x-cost", "1", with("x-cost", "9", ask("GET /")));
     assert_eq!(cost(&both), 9);
-    // As those in front may join them.
+    // A proxy may have merged them.
     for joined in ["1, 9", "9,1", "x, 9 ,", "1,,9"] {
         let joined = with("x-cost", joined, ask("GET /"));
         assert_eq!(cost(&joined), 9);

@@ -1,15 +1,15 @@
-//! `tallygate config explain`: what the rules make of one request, and what its client would see.
-//! Asks the engine that limits in production, over counters that nobody has used.
+//! `tallygate config explain`: what the rules do with one request, and the responses to it.
 
-mod asked;
-mod page;
-mod seen;
+mod request;
+mod response;
+mod text;
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use self::seen::Seen;
+use self::request::ExplainedRequest;
+use self::response::SampleResponse;
 use super::{load, summary};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
@@ -17,78 +17,79 @@ use tallygate::rules::{ListedBy, Mismatch, Rule, RuleOutcome, RuleTrace, Rules, 
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let loaded = load(&args.file)?;
-    let asked = asked::Asked::of(args)?;
-    let rules = Rules::new(loaded.rules.clone()).expect("a loaded file has no faults");
-    let trace = rules.trace(&asked.head());
-    let told = trace.rules.iter().zip(&loaded.rules.rules);
-    let explained = Explained {
-        request: asked.line(),
+    let request = ExplainedRequest::from_args(args)?;
+    let rules = Rules::new(loaded.rules.clone()).expect("loading validates the rules");
+    let trace = rules.trace(&request.head());
+    let rules = trace.rules.iter().zip(&loaded.rules.rules);
+    let explanation = Explanation {
+        request: request.line(),
         client: trace.client.map(|client| client.to_string()),
-        rules: told.map(|(step, rule)| Told::of(step, rule)).collect(),
-        seen: Seen::of(trace.plan(), &asked.head()),
+        rules: rules
+            .map(|(trace, rule)| RuleReport::new(trace, rule))
+            .collect(),
+        seen: SampleResponse::from_plan(trace.plan(), &request.head()),
     };
-    let written = match args.json {
-        true => serde_json::to_writer_pretty(&mut *out, &explained)
+    let result = match args.json {
+        true => serde_json::to_writer_pretty(&mut *out, &explanation)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out)),
-        false => page::write(&explained, out),
+        false => text::write(&explanation, out),
     };
-    written.and_then(|()| out.flush()).map_err(Failure::writing)
+    result.and_then(|()| out.flush()).map_err(Failure::writing)
 }
 
-/// Everything there is to say.
 #[derive(Serialize)]
-struct Explained {
+struct Explanation {
     request: String,
     client: Option<String>,
-    rules: Vec<Told>,
-    seen: Vec<Seen>,
+    rules: Vec<RuleReport>,
+    seen: Vec<SampleResponse>,
 }
 
-/// What one rule makes of it.
+/// What one rule does with the request.
 #[derive(Serialize)]
-struct Told {
+struct RuleReport {
     rule: String,
     applies: bool,
     shadow: bool,
     /// Why it applies or does not.
     why: String,
-    key: Vec<FoundPart>,
+    key: Vec<SourceReport>,
     tier: Option<String>,
     cost: Option<u32>,
-    limits: Vec<LimitTold>,
+    limits: Vec<LimitReport>,
 }
 
 #[derive(Serialize)]
-struct FoundPart {
+struct SourceReport {
     part: usize,
     source: String,
     value: Option<String>,
 }
 
 #[derive(Serialize)]
-struct LimitTold {
+struct LimitReport {
     quota: String,
     counter: String,
 }
 
-impl Told {
-    fn of(step: &RuleTrace, rule: &Rule) -> Self {
-        let key = step.sources.iter().map(|looked| FoundPart {
-            part: looked.part,
-            source: looked.source.to_string(),
-            value: match &looked.value {
+impl RuleReport {
+    fn new(trace: &RuleTrace, rule: &Rule) -> Self {
+        let key = trace.sources.iter().map(|source| SourceReport {
+            part: source.part,
+            source: source.source.to_string(),
+            value: match &source.value {
                 TracedValue::Text(text) => Some(text.clone()),
                 TracedValue::Secret(_) => Some("(a secret)".to_owned()),
                 TracedValue::Absent => None,
-                TracedValue::Conflicting => Some("(several that differ)".to_owned()),
+                TracedValue::Conflicting => Some("(conflicting values)".to_owned()),
             },
         });
-        let mut told = Told {
-            rule: step.name.to_string(),
+        let mut report = RuleReport {
+            rule: trace.name.to_string(),
             applies: false,
-            shadow: step.shadow,
-            why: reason(&step.outcome, rule),
+            shadow: trace.shadow,
+            why: reason(&trace.outcome, rule),
             key: key.collect(),
             tier: None,
             cost: None,
@@ -96,18 +97,18 @@ impl Told {
         };
         if let RuleOutcome::Applies {
             limits, cost, tier, ..
-        } = &step.outcome
+        } = &trace.outcome
         {
-            told.applies = true;
-            told.tier = tier.as_ref().map(ToString::to_string);
-            told.cost = Some(*cost);
-            let limits = limits.iter().map(|limit| LimitTold {
+            report.applies = true;
+            report.tier = tier.as_ref().map(ToString::to_string);
+            report.cost = Some(*cost);
+            let limits = limits.iter().map(|limit| LimitReport {
                 quota: limit.quota().to_string(),
                 counter: limit.name().to_owned(),
             });
-            told.limits = limits.collect();
+            report.limits = limits.collect();
         }
-        told
+        report
     }
 }
 

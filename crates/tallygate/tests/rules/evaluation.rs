@@ -1,4 +1,4 @@
-//! Which rules apply, and that the plan and the trace are of one mind.
+//! Which rules apply, and that plan and trace agree.
 
 use http::Method;
 use tallygate::MAX_LIMITS;
@@ -12,7 +12,7 @@ use tallygate_testkit::any;
 use super::{about, applied, ask, by, header, key, network, plan, rule, rules, same, with};
 
 #[test]
-fn all_that_match_apply_in_order_until_one_says_stop() {
+fn all_matching_rules_apply_in_order_until_stop() {
     let mut off = rule("off");
     off.enabled = false;
     off.stop = true;
@@ -51,7 +51,7 @@ fn all_that_match_apply_in_order_until_one_says_stop() {
 }
 
 #[test]
-fn a_second_host_does_not_lead_around_rules_by_way_of_a_stop() {
+fn a_second_host_does_not_bypass_rules_with_stop() {
     let mut lax = rule("static");
     lax.matcher.hosts = vec!["*.static.example.com".parse().unwrap()];
     lax.stop = true;
@@ -82,14 +82,14 @@ fn a_second_host_does_not_lead_around_rules_by_way_of_a_stop() {
 }
 
 #[test]
-fn no_rules_let_everything_pass() {
+fn without_rules_every_request_is_admitted() {
     let none = Rules::new(RuleSet::default()).unwrap();
     let plan = plan(&none, &ask("GET /"));
     assert!(plan.charges().is_empty() && plan.stopped().is_none());
 }
 
 #[test]
-fn any_of_a_list_will_do_and_all_that_is_given_must_hold() {
+fn one_element_of_every_list_has_to_match() {
     let mut some = rule("some");
     some.matcher = about("/a");
     some.matcher.paths.push("/b/{x}".parse().unwrap());
@@ -100,7 +100,7 @@ fn any_of_a_list_will_do_and_all_that_is_given_must_hold() {
         ("PUT /b/1", true),
         ("GET /a", false),
         ("POST /b", false),
-        // Methods are told apart by case.
+        // Methods are case-sensitive.
         ("post /a", false),
     ] {
         assert_eq!(!applied(&rules, &ask(line)).is_empty(), applies, "{line}");
@@ -121,7 +121,7 @@ fn a_grpc_method_is_matched_by_its_path() {
 }
 
 #[test]
-fn a_rule_that_only_watches_stops_nothing() {
+fn a_shadow_rule_never_stops_a_request() {
     let mut denying = rule("denying");
     denying.shadow = true;
     denying.deny = vec![network("203.0.113.7")];
@@ -136,7 +136,7 @@ fn a_rule_that_only_watches_stops_nothing() {
 }
 
 #[test]
-fn a_rule_that_turns_a_client_away_ends_the_walk() {
+fn a_refusal_ends_the_evaluation() {
     let mut denying = rule("denying");
     denying.deny = vec![network("203.0.113.0/24")];
     let rules = rules(vec![rule("first"), denying, rule("after")]);
@@ -146,18 +146,18 @@ fn a_rule_that_turns_a_client_away_ends_the_walk() {
     assert!(matches!(trace.rules[2].outcome, RuleOutcome::NotReached));
 }
 
-/// RuleLimits that differ in their period.
+/// Limits with different periods.
 fn many(number: usize) -> RuleLimits {
     let periods: Vec<String> = (1..=number).map(|s| format!("10/{s}s")).collect();
     same(&periods.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[test]
-fn a_request_without_room_for_a_rule_is_stopped() {
+fn a_request_with_too_many_limits_is_refused() {
     let mut list: Vec<Rule> = ["a", "b", "c"].map(rule).into();
     for (at, size, path) in [(0, 40, "/x/*"), (1, 25, "/*/y"), (2, 24, "/**")] {
         list[at].limits = many(size);
-        // They meet in some requests only, or they would be refused at once.
+        // They match together in some requests only; otherwise the set is invalid.
         list[at].matcher = about(path);
     }
     let rules = rules(list);
@@ -180,7 +180,7 @@ fn a_request_without_room_for_a_rule_is_stopped() {
 }
 
 #[test]
-fn rules_that_only_watch_take_no_room_from_those_that_enforce() {
+fn shadow_rules_take_no_room_from_enforced_rules() {
     let mut list: Vec<Rule> = ["a", "b", "real"].map(rule).into();
     list[0].limits = many(MAX_LIMITS);
     list[2].limits = many(MAX_LIMITS);
@@ -223,13 +223,13 @@ fn a_trace_shows_keys_but_no_secret() {
     assert!(matches!(sights[2], TracedValue::Secret(_)));
     assert_eq!(*sights[3], TracedValue::Absent);
     assert!(matches!(sights[4], TracedValue::Secret(_)));
-    // Found: nobody looks further.
+    // Later sources are not tried.
     assert_eq!(sights.len(), 5);
     assert_eq!(looked[4].part, 3);
 }
 
 #[test]
-fn a_parameter_of_a_path_may_be_a_secret_too() {
+fn a_path_parameter_may_be_a_secret() {
     let mut only = rule("only");
     only.matcher = about("/hooks/{token}/{user}");
     only.key = ["token", "user"]
@@ -244,7 +244,7 @@ fn a_parameter_of_a_path_may_be_a_secret_too() {
 }
 
 #[test]
-fn a_trace_stays_on_one_line_however_a_value_looks() {
+fn traced_values_are_escaped_and_shortened() {
     let mut only = rule("only");
     only.key = by(Source::Query("q".into()));
     let rules = rules(vec![only]);
@@ -261,7 +261,7 @@ fn a_trace_stays_on_one_line_however_a_value_looks() {
 }
 
 #[test]
-fn the_terms_are_the_rules_own() {
+fn the_settings_of_a_charge_are_those_of_the_rule() {
     let mut login = rule("login");
     login.headers = Headers::none();
     login.max_delay = Some(std::time::Duration::from_secs(2));
@@ -284,9 +284,9 @@ fn the_terms_are_the_rules_own() {
     assert!(plain.settings.count_filter.is_none() && !plain.settings.shadow);
 }
 
-/// Rules of many kinds before requests of many kinds. `plan` compares with the trace each time.
+/// Rules of many kinds and requests of many kinds. `plan` compares plan and trace.
 #[test]
-fn the_plan_and_the_trace_never_disagree() {
+fn plan_and_trace_agree() {
     let mut list: Vec<Rule> = (0..8).map(|n| rule(&format!("r{n}"))).collect();
     list[0].key = by(Source::Ip);
     list[1].matcher = about("/a/{x}/**");

@@ -1,4 +1,4 @@
-//! Rules swapped while requests come in.
+//! Rules that are swapped while requests are planned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use super::{ask, by, counters, decide, header, key, quotas, rule, rules, same, s
 const REQUESTS: u64 = 100_000;
 const THREADS: u64 = 4;
 
-/// The kept limit is in both; the others come and go, and one changes its limit.
+/// One limit is the same in both generations; the others change.
 fn generation(odd: bool) -> Rules {
     let mut kept = rule("kept");
     kept.key = by(Source::Ip);
@@ -36,7 +36,7 @@ fn rule_of(name: &str) -> tallygate::rules::Rule {
 }
 
 #[test]
-fn swapping_rules_loses_no_request_and_no_count() {
+fn swapping_rules_loses_no_count() {
     let limiter = counters();
     let live = SwappableRules::new(generation(false));
     let (admitted, planned_by_odd) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -50,7 +50,7 @@ fn swapping_rules_loses_no_request_and_no_count() {
             }
             let plan = live.plan(&Head::from(&request));
             assert!(plan.stopped().is_none());
-            // Of one generation or the other, never of both.
+            // A plan is of one generation.
             let rules = plan.charges().len() as u64;
             assert!(rules == 2 || rules == 3);
             planned_by_odd.fetch_add(rules - 2, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn swapping_rules_loses_no_request_and_no_count() {
 }
 
 #[test]
-fn rules_in_force_stay_until_those_who_hold_them_let_go() {
+fn previous_rules_stay_valid_while_they_are_referenced() {
     let live = SwappableRules::new(generation(true));
     let held = live.current();
     let before = live.swap(generation(false));
@@ -88,7 +88,7 @@ fn rules_in_force_stay_until_those_who_hold_them_let_go() {
 }
 
 #[test]
-fn a_limiter_hears_of_every_limit_of_the_rules_in_force() {
+fn the_policy_lists_every_limit_of_the_current_rules() {
     let mut tiered = rule("tiered");
     tiered.key = by(header("x-user"));
     let name = |name: &str| name.parse().unwrap();

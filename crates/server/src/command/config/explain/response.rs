@@ -1,5 +1,5 @@
-//! What a client would see: the answers of an engine whose counters nobody has used, on a clock
-//! that stands still, so that the same question has the same answer.
+//! The responses to the request, by an engine with unused counters and a manual clock, so that the
+//! result is deterministic.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use tallygate::http::{
 };
 use tallygate::{Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Verb, Verdict};
 
-/// One answer.
+/// A response to the request.
 #[derive(Serialize)]
-pub(super) struct Seen {
-    /// When it is given.
+pub(super) struct SampleResponse {
+    /// When it is sent.
     pub(super) when: String,
-    /// The status; none where it is up to whoever answers.
+    /// The status; `None` if the service decides it.
     pub(super) status: Option<u16>,
     pub(super) reason: &'static str,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<String>,
 }
 
-impl Seen {
+impl SampleResponse {
     /// The responses to a request with this plan: when it is admitted, and when a limit is used up.
-    pub(super) fn of(plan: &Plan, head: &Head<'_>) -> Vec<Seen> {
+    pub(super) fn from_plan(plan: &Plan, head: &Head<'_>) -> Vec<SampleResponse> {
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
         let limiter = Limiter::over(store, Quota::per_second(1));
         let mut plan = plan.clone();
@@ -40,32 +40,32 @@ impl Seen {
             let rule = &*stop.settings.name;
             let what = match stop.reason {
                 StopReason::Denied => "denies this client",
-                StopReason::NoKey => "has to know who it is",
-                StopReason::TooManyLimits => "is one rule too many for a request",
-                StopReason::Closed => "lets nobody through",
+                StopReason::NoKey => "requires a key that is missing",
+                StopReason::TooManyLimits => "exceeds the limits of a request",
+                StopReason::Closed => "refuses every request",
             };
             let when = format!("Always, as `{rule}` {what}");
-            return vec![Seen::new(when, &first, head)];
+            return vec![SampleResponse::new(when, &first, head)];
         }
         let Some(decision) = first.decision() else {
-            return vec![Seen {
+            return vec![SampleResponse {
                 when: "Always, as no rule limits it".to_owned(),
                 status: None,
-                reason: "as whoever is behind answers",
+                reason: "the response of the service",
                 headers: Vec::new(),
                 body: None,
             }];
         };
         if !decision.allowed() {
             let when = "Always, as the cost never fits".to_owned();
-            return vec![Seen::new(when, &first, head)];
+            return vec![SampleResponse::new(when, &first, head)];
         }
         let after = match decision.delay() {
             Duration::ZERO => String::new(),
             delay => format!(", after {delay:?}"),
         };
         let when = format!("Admitted, the first time{after}");
-        let mut seen = vec![Seen::new(when, &first, head)];
+        let mut responses = vec![SampleResponse::new(when, &first, head)];
         // Uses up the limit that will refuse first, and checks again.
         let charges = plan.charges().iter().filter(|c| !c.settings.shadow);
         let limits = charges.flat_map(|charge: &Charge| {
@@ -84,29 +84,29 @@ impl Seen {
             let refused = again.filter(|again| again.decision().is_some_and(|d| !d.allowed()));
             if let Some(refused) = refused {
                 let when = format!("Refused, once `{}` is used up", limit.name());
-                seen.push(Seen::new(when, &refused, head));
+                responses.push(SampleResponse::new(when, &refused, head));
             }
         }
-        seen
+        responses
     }
 
-    fn new(when: String, enforcement: &Enforcement, head: &Head<'_>) -> Seen {
+    fn new(when: String, enforcement: &Enforcement, head: &Head<'_>) -> SampleResponse {
         let refusal = enforcement.refusal().map(|refusal| refusal.response(head));
         let mut response = refusal.unwrap_or_default();
         enforcement.write_headers(response.headers_mut());
         let headers = list(response.headers());
         if enforcement.refusal().is_none() {
-            return Seen {
+            return SampleResponse {
                 when,
                 status: None,
-                reason: "as whoever is behind answers",
+                reason: "the response of the service",
                 headers,
                 body: None,
             };
         }
         let status = response.status();
         let body = String::from_utf8_lossy(response.body()).into_owned();
-        Seen {
+        SampleResponse {
             when,
             status: Some(status.as_u16()),
             reason: status.canonical_reason().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What counter a request comes before: never another rule's, and the same one after a change.
+//! Counters are separate for each rule and survive changes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tallygate::rules::{Name, Quotas, QuotasError, Source};
 use super::{ask, by, counters, decide, plan, rule, rules, same};
 
 #[test]
-fn two_rules_with_one_key_and_one_quota_count_apart() {
+fn rules_with_the_same_key_and_quota_have_separate_counters() {
     let mut list = vec![rule("one"), rule("two")];
     for rule in &mut list {
         rule.key = by(Source::Ip);
@@ -28,7 +28,7 @@ fn two_rules_with_one_key_and_one_quota_count_apart() {
 }
 
 #[test]
-fn a_changed_limit_and_one_more_keep_the_counts() {
+fn a_changed_or_added_limit_keeps_the_counts() {
     let limiter = counters();
     let with = |limits: &[&str]| {
         let mut rule = rule("only");
@@ -49,7 +49,7 @@ fn a_changed_limit_and_one_more_keep_the_counts() {
 }
 
 #[test]
-fn quotas_are_told_apart_by_name() {
+fn quotas_have_different_names() {
     let quota = |text: &str| text.parse().unwrap();
     let named = |text: &str| Some(text.parse::<Name>().unwrap());
     let quotas = vec![(None, quota("10/min")), (named("burst"), quota("20/min"))];
@@ -70,7 +70,7 @@ fn quotas_are_told_apart_by_name() {
 }
 
 #[test]
-fn every_limit_carries_the_rules_failure_policy_and_a_watching_one_refuses_nobody() {
+fn every_limit_has_the_failure_policy_of_its_rule_and_shadow_rules_never_refuse() {
     let mut closed = rule("closed");
     closed.limits = same(&["10/min", "100/h"]);
     closed.on_failure = Some(OnFailure::Closed);

@@ -1,4 +1,4 @@
-//! What rules cannot be, though each of their parts is right.
+//! Errors between the rules of a set.
 
 use tallygate::rules::{
     Cost, KeyText, ListKind, MAX_PARTS, Override, OverrideAction, Part, Rule, RuleLimits, RuleSet,
@@ -16,7 +16,7 @@ fn faults(set: &RuleSet) -> Vec<RuleSetError> {
 }
 
 #[test]
-fn two_rules_of_one_name_would_share_counters() {
+fn rule_names_are_unique() {
     let twice = set(vec![rule("a"), rule("b"), rule("a")]);
     let name = "a".parse().unwrap();
     assert_eq!(
@@ -26,7 +26,7 @@ fn two_rules_of_one_name_would_share_counters() {
 }
 
 #[test]
-fn a_path_parameter_has_to_be_in_every_path() {
+fn a_path_parameter_must_be_in_every_path() {
     let mut one = rule("one");
     one.key = by(Source::Path("id".into()));
     let parameter = "id".to_owned();
@@ -39,7 +39,7 @@ fn a_path_parameter_has_to_be_in_every_path() {
 }
 
 #[test]
-fn a_listed_key_has_as_many_parts_as_the_rules() {
+fn a_listed_key_has_as_many_parts_as_the_key_of_the_rule() {
     let mut one = rule("one");
     one.key = by(header("x-user"));
     one.allow = vec![key(&["a"]), key(&["a", "b"])];
@@ -62,7 +62,7 @@ fn a_listed_key_has_as_many_parts_as_the_rules() {
 }
 
 #[test]
-fn a_listed_key_is_one_that_somebody_can_have() {
+fn a_listed_key_must_be_possible() {
     let mut one = rule("one");
     one.key = vec![
         Part::new(Source::Ip).or(header("x-user")),
@@ -91,7 +91,7 @@ fn a_listed_key_is_one_that_somebody_can_have() {
 }
 
 #[test]
-fn a_key_has_a_bound() {
+fn the_number_of_parts_and_sources_is_bounded() {
     let mut one = rule("one");
     one.key = vec![Part::new(Source::Ip); MAX_PARTS];
     assert_eq!(faults(&set(vec![one.clone()])), []);
@@ -109,7 +109,7 @@ fn a_key_has_a_bound() {
 }
 
 #[test]
-fn a_cost_has_its_default_within_its_bounds() {
+fn the_default_cost_is_within_its_bounds() {
     let with = |default, least, most| {
         let mut one = rule("one");
         one.cost = Cost::Header {
@@ -130,7 +130,7 @@ fn a_cost_has_its_default_within_its_bounds() {
 }
 
 #[test]
-fn rules_that_always_meet_leave_room_for_one_another() {
+fn rules_that_match_together_must_not_exceed_the_limits_of_a_request() {
     let periods: Vec<String> = (1..=33).map(|s| format!("10/{s}s")).collect();
     let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
     let mut list = vec![rule("a"), rule("b")];
@@ -145,7 +145,7 @@ fn rules_that_always_meet_leave_room_for_one_another() {
     };
     assert_eq!(found(&|_| {}), crowded);
     assert_eq!(found(&|list| list[1].matcher = about("/x")), crowded);
-    // The first is about the requests of the other, and it does not matter which comes first.
+    // The first covers the second, in either order.
     assert_eq!(found(&|list| list[0].matcher = about("/x/y")), crowded);
     let mut paths = about("/x");
     paths.paths.push("/y/{id}".parse().unwrap());
@@ -168,7 +168,7 @@ fn rules_that_always_meet_leave_room_for_one_another() {
 }
 
 #[test]
-fn an_override_has_a_rule_to_override() {
+fn an_override_names_an_existing_rule() {
     let mut one = rule("one");
     one.key = by(header("x-user"));
     let other = |rule: Option<&str>, texts: &[&str]| Override {
@@ -201,7 +201,7 @@ fn an_override_has_a_rule_to_override() {
 }
 
 #[test]
-fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
+fn an_override_key_for_all_rules_needs_the_same_sources() {
     let keyed = |name: &str, key: Vec<Part>| {
         let mut rule = rule(name);
         rule.key = key;
@@ -220,7 +220,7 @@ fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
     };
     let user = || by(header("x-user"));
     let mixed = [RuleSetError::AmbiguousOverrideKey { index: 0 }];
-    // Anybody can write an address into a header.
+    // Clients can send any address in a header.
     assert_eq!(
         with(vec![keyed("a", user()), keyed("b", by(Source::Ip))]),
         mixed
@@ -229,7 +229,7 @@ fn an_override_of_a_key_for_all_rules_does_not_cross_kinds_of_keys() {
         with(vec![keyed("a", user()), keyed("b", by(header("x-team")))]),
         mixed
     );
-    // What is found in place of a part is never meant by a listed key.
+    // A listed key never stands for fallback sources.
     let or_ip = vec![Part::new(header("x-user")).or(Source::Ip)];
     let two = vec![Part::new(Source::Ip), Part::new(header("x-user"))];
     assert_eq!(

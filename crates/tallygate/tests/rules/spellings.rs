@@ -1,5 +1,4 @@
-//! One thing written in several ways is one thing: no spelling that servers are known to read alike
-//! leads around a rule or to a fresh budget.
+//! Different spellings of a path, host, cookie or claim neither bypass a rule nor open a new budget.
 
 use http::Request;
 use tallygate::rules::{Mismatch, RuleOutcome, Source};
@@ -7,7 +6,7 @@ use tallygate::rules::{Mismatch, RuleOutcome, Source};
 use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
 
 #[test]
-fn no_usual_spelling_of_a_path_leads_around_its_rule() {
+fn no_spelling_of_a_path_bypasses_its_rule() {
     let mut login = rule("login");
     login.matcher = about("/account/login");
     let rules = rules(vec![login]);
@@ -24,7 +23,7 @@ fn no_usual_spelling_of_a_path_leads_around_its_rule() {
         "/account/.%2e/account/login",
         "/%61ccount/login?x=/y",
         "http://example.com/account/login",
-        // As some servers read them, though not by RFC 3986.
+        // As some servers parse them, though not by RFC 3986.
         "/account/x//../login",
         "/account/x/y//../../login",
         "/account%2Flogin",
@@ -61,7 +60,7 @@ fn no_usual_spelling_of_a_path_leads_around_its_rule() {
 }
 
 #[test]
-fn a_rule_stops_only_where_every_reading_of_a_path_is_its_own() {
+fn stop_applies_only_if_every_path_variant_matches() {
     let mut assets = rule("assets");
     assets.matcher = about("/assets/**");
     assets.stop = true;
@@ -88,7 +87,7 @@ fn a_rule_stops_only_where_every_reading_of_a_path_is_its_own() {
 }
 
 #[test]
-fn a_path_parameter_is_found_in_the_reading_that_matched() {
+fn a_path_parameter_is_from_the_variant_that_matched() {
     let mut users = rule("users");
     users.matcher = about("/users/{id}");
     users.key = by(Source::Path("id".into()));
@@ -105,7 +104,7 @@ fn a_path_parameter_is_found_in_the_reading_that_matched() {
 }
 
 #[test]
-fn a_path_parameter_is_decoded_and_may_hold_a_slash() {
+fn a_path_parameter_is_decoded_and_may_contain_a_slash() {
     let mut users = rule("users");
     users.matcher = about("/users/{id}");
     users.key = by(Source::Path("id".into()));
@@ -121,7 +120,7 @@ fn a_path_parameter_is_decoded_and_may_hold_a_slash() {
 }
 
 #[test]
-fn a_query_is_decoded_and_two_answers_are_none() {
+fn a_query_is_decoded_and_conflicts_count_as_missing() {
     let user = || by(Source::Query("user".into()));
     let key = |query: &str| key_of(user(), &ask(&format!("GET /?{query}")));
     let ann = key("user=ann");
@@ -145,7 +144,7 @@ fn a_query_is_decoded_and_two_answers_are_none() {
 }
 
 #[test]
-fn a_cookie_is_found_wherever_it_is_written() {
+fn a_cookie_is_found_in_any_header_line() {
     let session = || by(Source::Cookie("session".into()));
     let key = |request: &Request<()>| key_of(session(), request);
     let plain = key(&with("cookie", "session=abc", ask("GET /")));
@@ -159,7 +158,7 @@ fn a_cookie_is_found_wherever_it_is_written() {
     ] {
         assert_eq!(key(&with("cookie", line, ask("GET /"))), plain, "{line}");
     }
-    // HTTP/2 sends them one by one.
+    // HTTP/2 may send each in its own header.
     let apart = with("cookie", "a=1", with("cookie", "session=abc", ask("GET /")));
     assert_eq!(key(&apart), plain);
     let nobody = key(&ask("GET /"));
@@ -175,7 +174,7 @@ fn a_cookie_is_found_wherever_it_is_written() {
 }
 
 #[test]
-fn a_claim_is_read_from_a_header_and_anything_else_is_nobody() {
+fn a_claim_is_read_from_a_header_and_otherwise_missing() {
     let subject = || {
         by(Source::Claim {
             header: "x-claims".parse().unwrap(),
@@ -202,7 +201,7 @@ fn a_claim_is_read_from_a_header_and_anything_else_is_nobody() {
 }
 
 #[test]
-fn hosts_match_in_any_case_with_any_port_and_below() {
+fn hosts_match_in_any_case_with_any_port_and_as_subdomains() {
     let mut api = rule("api");
     api.matcher.hosts = vec![
         "api.example.com".parse().unwrap(),
@@ -234,7 +233,7 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
         let request = with("host", host, ask("GET /"));
         assert!(applied(&rules, &request).is_empty(), "{host}");
     }
-    // Who names two hosts is a client of each.
+    // A request with two hosts matches by either.
     let both = with(
         "host",
         "x.net",
@@ -249,7 +248,7 @@ fn hosts_match_in_any_case_with_any_port_and_below() {
 }
 
 #[test]
-fn a_trace_names_what_did_not_match() {
+fn a_trace_shows_the_mismatch() {
     use tallygate::rules::{HeaderCondition, HeaderMatcher};
     let mut narrow = rule("narrow");
     narrow.matcher = about("/a/*");

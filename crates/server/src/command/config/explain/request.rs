@@ -1,4 +1,4 @@
-//! The request that is asked about, from arguments. Knows how proxies name a client.
+//! Builds the request to explain from the arguments.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,31 +9,30 @@ use tallygate::http::{Head, Peer};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
 
-/// An address that belongs to nobody (RFC 5737).
-const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+/// An address for documentation (RFC 5737).
+const EXAMPLE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
 /// A request without a body.
-pub(super) struct Asked {
+pub(super) struct ExplainedRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     extensions: Extensions,
 }
 
-impl Asked {
-    pub(super) fn of(args: &ConfigExplainArgs) -> Result<Self, Failure> {
-        let wrong = |text: String| Failure::Input(text);
+impl ExplainedRequest {
+    pub(super) fn from_args(args: &ConfigExplainArgs) -> Result<Self, Failure> {
         let request = args.request.trim();
         let (method, target) = request.split_once(' ').unwrap_or(("GET", request));
         let example = "write it like 'POST /login'";
         let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| wrong(format!("--request has no method; {example}")))?;
+            .map_err(|_| Failure::Input(format!("--request has no method; {example}")))?;
         let uri: Uri = target
             .trim()
             .parse()
             .ok()
             .filter(|uri: &Uri| uri.path().starts_with('/'))
-            .ok_or_else(|| wrong(format!("--request has no path; {example}")))?;
+            .ok_or_else(|| Failure::Input(format!("--request has no path; {example}")))?;
         let mut headers = HeaderMap::new();
         if let Some(authority) = uri.authority()
             && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -46,8 +45,8 @@ impl Asked {
                 let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
                 Some((name, HeaderValue::from_str(value.trim()).ok()?))
             });
-            let (name, value) =
-                parsed.ok_or_else(|| wrong("a --header is not like 'name: value'".to_owned()))?;
+            let (name, value) = parsed
+                .ok_or_else(|| Failure::Input("a --header is not like 'name: value'".to_owned()))?;
             headers.append(name, value);
         }
         let peer = match (args.peer, args.ip) {
@@ -56,11 +55,11 @@ impl Asked {
                 peer
             }
             (Some(address), None) | (None, Some(address)) => address,
-            (None, None) => NOBODY,
+            (None, None) => EXAMPLE_ADDRESS,
         };
         let mut extensions = Extensions::new();
         extensions.insert(Peer(SocketAddr::new(peer, 0)));
-        Ok(Asked {
+        Ok(ExplainedRequest {
             method,
             uri,
             headers,
@@ -72,14 +71,14 @@ impl Asked {
         Head::new(&self.method, &self.uri, &self.headers, &self.extensions)
     }
 
-    /// The first line of it, without a query, which may hold a secret.
+    /// Method, host and path. The query may hold a secret.
     pub(super) fn line(&self) -> String {
         let host = self.uri.host().unwrap_or_default();
         format!("{} {host}{}", self.method, self.uri.path())
     }
 }
 
-/// Names the client as a proxy would, in both ways: the file says which one counts.
+/// Adds the client to both forwarding headers; the rules file selects one.
 fn forward(headers: &mut HeaderMap, client: IpAddr) {
     let quoted = match client {
         IpAddr::V4(ip) => format!("for={ip}"),
