@@ -100,7 +100,7 @@ async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
     let proxy = Proxy::to(server.port());
     let store = RedisStore::connect(&proxy.url()).await?;
     let quota: Quota = "token-bucket 1000000/s".parse()?;
-    let limiter = Limiter::over(store, quota).deadline(DEADLINE);
+    let limiter = Limiter::with_store(store, quota).deadline(DEADLINE);
     (fault.breaks)(&server, &proxy);
     let over = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..CLIENTS)

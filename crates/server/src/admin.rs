@@ -153,7 +153,7 @@ impl Admin {
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {
-        let store = match self.serving.limiter.store_is_down() {
+        let store = match self.serving.engine.store_is_down() {
             true => "down",
             false => "up",
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tallygate::http::{
     Charge, DelayMode, Enforcement, Plan, Policy, TryEnforce, enforce, try_enforce,
 };
-use tallygate::{Limiter, OnFailure, Quota};
+use tallygate::{Engine, OnFailure};
 
 use crate::active_rules::ActiveRules;
 use crate::auth::Token;
@@ -21,8 +21,8 @@ use crate::top_keys::TopKeys;
 /// What every door of a server asks.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    /// Decides. Its own limits play no part.
-    pub(crate) limiter: Limiter<Counters>,
+    /// Decides requests.
+    pub(crate) engine: Engine<Counters>,
     /// The rules in force.
     pub(crate) force: Arc<ActiveRules>,
     /// What is counted and timed.
@@ -48,10 +48,10 @@ impl Serving {
         token: Option<Token>,
     ) -> Self {
         let reached = counters.kind() == "memory";
-        let limiter = Limiter::over(counters, Quota::per_minute(1)).on_failure(on_failure);
-        force.limits(&mut |limit| limiter.prepare(limit));
+        let engine = Engine::new(counters).on_failure(on_failure);
+        force.limits(&mut |limit| engine.prepare(limit));
         Serving {
-            limiter,
+            engine,
             force,
             metrics,
             top_keys: TopKeys::new(Arc::new(Redactor::new())),
@@ -77,11 +77,11 @@ impl Serving {
     /// Enforces a plan and records the outcome.
     pub(crate) async fn enforce(&self, plan: Plan) -> Enforcement {
         let started = Instant::now();
-        let enforcement = match try_enforce(&self.limiter, plan) {
+        let enforcement = match try_enforce(&self.engine, plan) {
             TryEnforce::Done(enforcement) => enforcement,
             TryEnforce::Pending(plan) => {
                 let _pending = self.track_pending(&plan);
-                enforce(&self.limiter, plan).await
+                enforce(&self.engine, plan).await
             }
         };
         let elapsed = started.elapsed().saturating_sub(enforcement.waited());
@@ -144,9 +144,9 @@ impl Serving {
 
     /// What is read off when somebody looks at the metrics. Takes a while.
     pub(crate) fn store_stats(&self) -> StoreStats {
-        let counters = self.limiter.store();
+        let counters = self.engine.store();
         StoreStats {
-            is_down: self.limiter.store_is_down(),
+            is_down: self.engine.store_is_down(),
             keys: counters.live_keys(),
             shared_budgets: counters.shared_decisions(),
         }

@@ -1,10 +1,11 @@
 //! The store that a server counts in, whichever it is, and how long it takes. Knows stores and
 //! metrics; knows nothing of rules and doors.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use tallygate::{Decision, Key, Limit, Look, MemoryStore, RedisStore, Request, Store, StoreError};
+use tallygate::{
+    Decision, Key, Limit, MemoryStore, RedisStore, Request, Snapshot, Store, StoreError,
+};
 
 use crate::metrics::StoreMetrics;
 
@@ -14,21 +15,22 @@ pub(crate) struct Counters {
     metrics: StoreMetrics,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 enum Kept {
-    Memory(Arc<MemoryStore>),
-    Redis(Arc<RedisStore>),
+    Memory(MemoryStore),
+    Redis(RedisStore),
 }
 
 impl Counters {
     /// Counts in this process.
     pub(crate) fn memory(store: MemoryStore, metrics: StoreMetrics) -> Self {
-        let kept = Kept::Memory(Arc::new(store));
+        let kept = Kept::Memory(store);
         Counters { kept, metrics }
     }
 
     /// Counts in Redis or Valkey.
     pub(crate) fn redis(store: RedisStore, metrics: StoreMetrics) -> Self {
-        let kept = Kept::Redis(Arc::new(store));
+        let kept = Kept::Redis(store);
         Counters { kept, metrics }
     }
 
@@ -41,7 +43,7 @@ impl Counters {
     }
 
     /// The servers, if that is where it counts.
-    pub(crate) fn redis_store(&self) -> Option<&Arc<RedisStore>> {
+    pub(crate) fn redis_store(&self) -> Option<&RedisStore> {
         match &self.kept {
             Kept::Memory(_) => None,
             Kept::Redis(store) => Some(store),
@@ -60,10 +62,14 @@ impl Counters {
     ///
     /// # Errors
     /// When it cannot be reached.
-    pub(crate) async fn look(&self, key: &Key<'_>, limit: &Limit) -> Result<Look, StoreError> {
+    pub(crate) async fn inspect(
+        &self,
+        key: &Key<'_>,
+        limit: &Limit,
+    ) -> Result<Snapshot, StoreError> {
         match &self.kept {
             Kept::Memory(store) => Ok(store.inspect(key, limit)),
-            Kept::Redis(store) => store.look(key, limit).await,
+            Kept::Redis(store) => store.inspect(key, limit).await,
         }
     }
 
@@ -82,7 +88,7 @@ impl Store for Counters {
             Kept::Memory(store) => Ok(store.decide(request)),
             Kept::Redis(store) => {
                 let timer = self.metrics.start_timer();
-                let decided = Store::decide(&**store, request).await;
+                let decided = Store::decide(store, request).await;
                 timer.finish(decided.as_ref().err().map(StoreError::kind));
                 decided
             }
@@ -90,7 +96,7 @@ impl Store for Counters {
     }
 
     #[inline]
-    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+    fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
         match &self.kept {
             Kept::Memory(store) => {
                 let began = Instant::now();
@@ -104,19 +110,19 @@ impl Store for Counters {
 
     fn prepare(&self, limit: &Limit) {
         match &self.kept {
-            Kept::Memory(store) => Store::prepare(&**store, limit),
+            Kept::Memory(store) => Store::prepare(store, limit),
             Kept::Redis(store) => store.prepare(limit),
         }
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+    fn submit(&self, request: &Request<'_>) {
         match &self.kept {
-            Kept::Memory(store) => store.carry_out(request),
-            Kept::Redis(store) => store.carry_out(request),
+            Kept::Memory(store) => store.submit(request),
+            Kept::Redis(store) => store.submit(request),
         }
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         match &self.kept {
             Kept::Memory(store) => store.undo(request, decision),
             Kept::Redis(store) => store.undo(request, decision),
@@ -161,13 +167,13 @@ mod tests {
     fn counters_in_this_process_decide_at_once_and_can_be_undone() {
         let metrics = Metrics::new("memory");
         let store = Counters::memory(MemoryStore::new(), metrics.store());
-        let limiter = Limiter::over(store, Quota::per_minute(2));
+        let limiter = Limiter::with_store(store, Quota::per_minute(2));
         let request = limiter.request("a");
-        let decision = limiter.decide_at_once(&request).unwrap();
+        let decision = limiter.try_decide(&request).unwrap();
         assert_eq!(decision.remaining(), 1);
         assert_eq!(limiter.store().live_keys(), 1);
         limiter.undo(&request, &decision);
-        assert_eq!(limiter.decide_at_once(&request).unwrap().remaining(), 1);
+        assert_eq!(limiter.try_decide(&request).unwrap().remaining(), 1);
         assert_eq!(limiter.store().shared_decisions(), 0);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::future::{Future, pending};
 use std::process;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{RedisError, RedisStore, RedisStoreBuilder};
@@ -19,7 +18,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A temporary store and the runtime it runs on.
 pub(crate) struct TempStore {
     runtime: Runtime,
-    store: Arc<RedisStore>,
+    store: RedisStore,
     namespace: String,
     shutdown: watch::Receiver<bool>,
 }
@@ -41,11 +40,11 @@ impl TempStore {
             builder.namespace(&namespace).open()
         };
         let store = match store {
-            Ok(store) => Arc::new(store),
+            Ok(store) => store,
             Err(error) => return Ok(Err(error)),
         };
         let (sender, shutdown) = watch::channel(false);
-        runtime.spawn(exit_on_signal(Arc::clone(&store), sender));
+        runtime.spawn(exit_on_signal(store.clone(), sender));
         Ok(Ok(TempStore {
             runtime,
             store,
@@ -62,7 +61,7 @@ impl TempStore {
         Ok(store)
     }
 
-    pub(crate) fn store(&self) -> &Arc<RedisStore> {
+    pub(crate) fn store(&self) -> &RedisStore {
         &self.store
     }
 
@@ -94,7 +93,7 @@ impl TempStore {
     }
 }
 
-async fn exit_on_signal(store: Arc<RedisStore>, shutdown: watch::Sender<bool>) {
+async fn exit_on_signal(store: RedisStore, shutdown: watch::Sender<bool>) {
     let code = wait_for_signal().await;
     // Commands in flight run first, on the same connection; none follow.
     shutdown.send_replace(true);

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .and(Key::from_parts(["acme", "/search"]), &per_route)?;
         let decision = limiter.decide_now(&request);
 
-        let binding = request.asked()[decision.binding()].limit.name();
+        let binding = request.entries()[decision.binding()].limit.name();
         let left: Vec<u32> = decision.verdicts().iter().map(|v| v.remaining).collect();
         if decision.allowed() {
             println!("{user}: go ahead; left of user, tenant, route: {left:?}");

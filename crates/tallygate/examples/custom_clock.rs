@@ -17,7 +17,7 @@ impl<C: Clock> Login<C> {
         let quota: Quota = "sliding-window-log 3/min".parse()?;
         let store = MemoryStore::builder().capacity(10_000).clock(clock).build();
         Ok(Login {
-            limiter: Limiter::over(store, quota),
+            limiter: Limiter::with_store(store, quota),
         })
     }
 

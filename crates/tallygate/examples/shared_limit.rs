@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
 
     // Whoever runs this at the same time takes from the same five.
-    let login = Limiter::over(store, "sliding-window-log 5/min".parse::<Quota>()?)
+    let login = Limiter::with_store(store, "sliding-window-log 5/min".parse::<Quota>()?)
         .on_failure(OnFailure::Closed);
     for attempt in 1..=7 {
         let decision = login.decide(&login.request("ann")).await;

@@ -111,7 +111,7 @@ impl Clock for SystemClock {
 ///
 /// let clock = Arc::new(ManualClock::at(1_700_000_000_000_000));
 /// let store = MemoryStore::builder().clock(clock.clone()).build();
-/// let limiter = Limiter::over(store, "fixed-window 1/s".parse::<tallygate::Quota>()?);
+/// let limiter = Limiter::with_store(store, "fixed-window 1/s".parse::<tallygate::Quota>()?);
 ///
 /// assert!(limiter.check("a").allowed());
 /// assert!(!limiter.check("a").allowed());

@@ -1,50 +1,51 @@
-//! The answer a caller gets: the core's decision in durations, and how it was reached.
+//! Decisions: the verdicts of a request's limits, and the counters they are based on.
 
-mod taken;
+mod taken_at;
 
+use std::mem::discriminant;
 use std::time::Duration;
 
-pub(crate) use taken::Taken;
+pub(crate) use taken_at::TakenAt;
 use tallygate_core::{Outcome, Retry, Verb, Verdict};
 
-use crate::request::{Asked, Request};
+use crate::request::{Request, RequestEntry};
 
-/// The answer to one request over all its limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The decision on one request over all its limits.
+#[derive(Clone, Debug)]
 pub struct Decision {
     inner: tallygate_core::Decision,
-    how: How,
+    source: DecisionSource,
 }
 
-/// What a decision was made on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum How {
-    /// Counters of its own.
-    Own(Taken),
-    /// A budget shared with others, for want of room.
-    Shared,
+/// The counters that a decision is based on.
+#[derive(Clone, Debug)]
+enum DecisionSource {
+    /// The counters of the keys.
+    Counters(TakenAt),
+    /// A budget that keys share because the store is full.
+    SharedBudget,
     /// No counter: the store failed, and the policy admits.
     Open,
-    /// No counter: the store failed, and the policy of the limit at that place refuses.
+    /// No counter: the store failed, and the policy of the limit at that position refuses.
     Closed { at: u8 },
-    /// Counters of this process: the store failed.
+    /// Counters in this process: the store failed.
     Local,
-    /// Counters of this process for some limits, among them the binding one, at that place, and
+    /// Counters in this process for some limits, among them the binding one at that position, and
     /// none for the others, whose policy admits.
-    Partly { at: u8 },
+    PartlyLocal { at: u8 },
 }
 
 /// When a refused request would be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// After this long, and not a microsecond earlier.
+    /// After this time, and not earlier.
     After(Duration),
-    /// Never: its cost is above the capacity.
+    /// Never: the cost is above the capacity.
     Never,
 }
 
 impl RetryAfter {
-    /// The wait, if there is an end to it.
+    /// The wait; `None` if it is `Never`.
     pub fn duration(self) -> Option<Duration> {
         match self {
             RetryAfter::After(wait) => Some(wait),
@@ -54,43 +55,41 @@ impl RetryAfter {
 }
 
 impl From<Vec<Verdict>> for Decision {
-    /// Combines the verdicts of a request's limits, in their order: for stores. What it took can
-    /// only be undone if it is told [when](Decision::taken_at_us).
+    /// Combines the verdicts of a request's limits, in their order, for implementations of `Store`.
+    /// Add [the time](Decision::with_taken_us) to make the decision undoable.
     fn from(verdicts: Vec<Verdict>) -> Self {
-        // So long ago that nothing of it is left.
+        // Time 0: an undo returns nothing.
         Decision::new(
             tallygate_core::Decision::from_verdicts(verdicts),
-            Taken::At(0),
+            TakenAt::All(0),
         )
     }
 }
 
 impl Decision {
-    /// Decides over one limit, on a counter of its own.
+    /// Creates the decision of one limit.
     #[inline]
-    pub(crate) fn one(verdict: Verdict, effective_time_us: u64) -> Self {
+    pub(crate) fn from_verdict(verdict: Verdict, effective_time_us: u64) -> Self {
         let inner = tallygate_core::Decision::from_verdict(verdict);
-        Decision::new(inner, Taken::At(effective_time_us))
+        Decision::new(inner, TakenAt::All(effective_time_us))
     }
 
-    /// Decides on counters of its own.
     #[inline]
-    pub(crate) fn new(inner: tallygate_core::Decision, taken: Taken) -> Self {
-        let how = How::Own(taken);
-        Decision { inner, how }
+    pub(crate) fn new(inner: tallygate_core::Decision, taken_at: TakenAt) -> Self {
+        let source = DecisionSource::Counters(taken_at);
+        Decision { inner, source }
     }
 
-    /// Decides on a budget shared with others.
-    pub(crate) fn on_shared(inner: tallygate_core::Decision) -> Self {
-        let how = How::Shared;
-        Decision { inner, how }
+    pub(crate) fn from_shared_budget(inner: tallygate_core::Decision) -> Self {
+        let source = DecisionSource::SharedBudget;
+        Decision { inner, source }
     }
 
-    /// Admits without having counted.
+    /// Admits without a counter.
     pub(crate) fn open(request: &Request<'_>) -> Self {
-        let granted = match request.asks() {
+        let granted = match request.requested_verb() {
             Verb::Check | Verb::Take | Verb::Charge => {
-                least(request.asked().iter().map(Asked::units))
+                least(request.entries().iter().map(RequestEntry::cost))
             }
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
         };
@@ -98,19 +97,29 @@ impl Decision {
             granted,
             delay_us: 0,
         };
-        Self::uncounted(request, 0, outcome, How::Open)
+        Self::uncounted(request, 0, outcome, DecisionSource::Open)
     }
 
-    /// Refuses without having counted, because of the limit at that place.
+    /// Refuses without a counter, because of the limit at a position.
     pub(crate) fn closed(request: &Request<'_>, at: usize) -> Self {
         let outcome = Outcome::Refused {
             retry: Retry::Never,
         };
-        Self::uncounted(request, at, outcome, How::Closed { at: narrow(at) })
+        Self::uncounted(
+            request,
+            at,
+            outcome,
+            DecisionSource::Closed { at: narrow(at) },
+        )
     }
 
-    fn uncounted(request: &Request<'_>, at: usize, outcome: Outcome, how: How) -> Self {
-        let limit = request.asked()[at].limit.quota().capacity();
+    fn uncounted(
+        request: &Request<'_>,
+        at: usize,
+        outcome: Outcome,
+        source: DecisionSource,
+    ) -> Self {
+        let limit = request.entries()[at].limit.quota().capacity();
         let verdict = Verdict {
             outcome,
             limit,
@@ -118,74 +127,73 @@ impl Decision {
             reset_after_us: 0,
         };
         let inner = tallygate_core::Decision::from_verdict(verdict);
-        Decision { inner, how }
+        Decision { inner, source }
     }
 
-    /// The same, made on counters of this process because the store failed.
-    pub(crate) fn counted_here(self) -> Self {
+    /// Marks the decision as based on counters in this process, because the store failed.
+    pub(crate) fn into_local(self) -> Self {
         Decision {
-            how: How::Local,
+            source: DecisionSource::Local,
             ..self
         }
     }
 
-    /// The same, made on counters of this process for the limits at these places, while others,
-    /// with these costs, admit without a count.
-    pub(crate) fn partly_counted_here(self, places: &[usize], uncounted: &[u32]) -> Self {
-        let at = places.get(self.binding()).copied().unwrap_or(0);
+    /// Marks the decision as based on counters in this process for the limits at these positions.
+    /// The other limits, with these costs, admit without a counter.
+    pub(crate) fn into_partly_local(self, positions: &[usize], uncounted: &[u32]) -> Self {
+        let at = positions.get(self.binding()).copied().unwrap_or(0);
         let mut verdict = *self.inner.verdict();
         if let Outcome::Admitted { granted, .. } = &mut verdict.outcome {
             *granted = least(uncounted.iter().copied().chain([*granted]));
         }
         Decision {
             inner: tallygate_core::Decision::from_verdict(verdict),
-            how: How::Partly { at: narrow(at) },
+            source: DecisionSource::PartlyLocal { at: narrow(at) },
         }
     }
 
-    /// The same as a refusal by every limit whose delay is longer than that, until it no longer
-    /// is; none if there is no such limit.
+    /// Turns delays above `max` into refusals. `None` if there are none.
     #[cfg(feature = "tokio")]
-    pub(crate) fn refused_beyond(&self, longest: Duration) -> Option<Self> {
-        let longest = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
-        if self.verdict().delay_us() <= longest {
+    pub(crate) fn refused_beyond(&self, max: Duration) -> Option<Self> {
+        let max_us = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
+        if self.verdict().delay_us() <= max_us {
             return None;
         }
         let verdicts = self.inner.verdicts().iter().map(|&(mut verdict)| {
-            if verdict.delay_us() > longest {
-                let retry = Retry::after_us(verdict.delay_us() - longest);
+            if verdict.delay_us() > max_us {
+                let retry = Retry::after_us(verdict.delay_us() - max_us);
                 verdict.outcome = Outcome::Refused { retry };
             }
             verdict
         });
         let inner = tallygate_core::Decision::from_verdicts(verdicts.collect());
-        let how = self.how.clone();
-        Some(Decision { inner, how })
+        let source = self.source.clone();
+        Some(Decision { inner, source })
     }
 
-    /// Whether the request may go ahead, after its [`delay`](Decision::delay).
+    /// Whether the request is admitted, after its [`delay`](Decision::delay).
     #[inline]
     pub fn allowed(&self) -> bool {
         self.inner.verdict().allowed()
     }
 
-    /// Units taken; where limits have costs of their own, the least of those that are not 0.
+    /// The units taken. If limits have their own costs, the least of those above 0.
     pub fn granted(&self) -> u32 {
         self.inner.verdict().granted()
     }
 
-    /// The binding limit's capacity.
+    /// The capacity of the binding limit.
     pub fn limit(&self) -> u32 {
         self.inner.verdict().limit
     }
 
-    /// What could be taken right now, of the binding limit.
+    /// The units of the binding limit that can be taken now.
     pub fn remaining(&self) -> u32 {
         self.inner.verdict().remaining
     }
 
-    /// When to try again; none when admitted, or when nobody knows because the request was
-    /// [refused for want of the store](Decision::unavailable).
+    /// When to retry. `None` if the request is admitted, or if it is
+    /// [refused because the store failed](Decision::unavailable).
     pub fn retry_after(&self) -> Option<RetryAfter> {
         if self.unavailable() {
             return None;
@@ -196,69 +204,89 @@ impl Decision {
         })
     }
 
-    /// Silence after which the binding limit's key is as if never seen.
+    /// The time without requests after which the counter of the binding limit is back in its initial
+    /// state.
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.inner.verdict().reset_after_us)
     }
 
-    /// How long an admitted request has to wait in a shaping queue before it goes ahead.
+    /// The shaping delay of an admitted request.
     pub fn delay(&self) -> Duration {
         Duration::from_micros(self.inner.verdict().delay_us())
     }
 
-    /// The figures above in one: the binding limit's, with the largest delay and the least grant
-    /// of all.
+    /// The combined verdict: the binding limit's, with the largest delay and the least grant of all.
     pub fn verdict(&self) -> &Verdict {
         self.inner.verdict()
     }
 
-    /// The position in the request of the limit that decided: when refused, the refusing one with
-    /// the longest retry; when admitted, the one with the least remaining. When the store failed,
-    /// the one whose policy refuses, or of those that were counted.
+    /// The position of the binding limit in the request: if refused, the refusing limit with the
+    /// longest retry; if admitted, the one with the least remaining. If the store failed, the limit
+    /// whose policy refuses, or one of those that were counted.
     pub fn binding(&self) -> usize {
-        match self.how {
-            How::Own(_) | How::Shared | How::Local | How::Open => self.inner.binding(),
-            How::Closed { at } | How::Partly { at } => at.into(),
+        match self.source {
+            DecisionSource::Counters(_)
+            | DecisionSource::SharedBudget
+            | DecisionSource::Local
+            | DecisionSource::Open => self.inner.binding(),
+            DecisionSource::Closed { at } | DecisionSource::PartlyLocal { at } => at.into(),
         }
     }
 
-    /// Every limit's own verdict, in the request's order; none if the store failed and not every
+    /// The verdict of each limit, in the request's order. Empty if the store failed and not every
     /// limit was counted.
     pub fn verdicts(&self) -> &[Verdict] {
-        match self.how {
-            How::Own(_) | How::Shared | How::Local => self.inner.verdicts(),
-            How::Open | How::Closed { .. } | How::Partly { .. } => &[],
+        match self.source {
+            DecisionSource::Counters(_) | DecisionSource::SharedBudget | DecisionSource::Local => {
+                self.inner.verdicts()
+            }
+            DecisionSource::Open
+            | DecisionSource::Closed { .. }
+            | DecisionSource::PartlyLocal { .. } => &[],
         }
     }
 
-    /// Whether it was made without the store, which failed: see
-    /// [`Limiter::on_failure`](crate::Limiter::on_failure).
+    /// Whether the decision was made without the store, which failed; see
+    /// [`Engine::on_failure`](crate::Engine::on_failure).
     pub fn degraded(&self) -> bool {
-        match self.how {
-            How::Own(_) | How::Shared => false,
-            How::Open | How::Closed { .. } | How::Local | How::Partly { .. } => true,
+        match self.source {
+            DecisionSource::Counters(_) | DecisionSource::SharedBudget => false,
+            DecisionSource::Open
+            | DecisionSource::Closed { .. }
+            | DecisionSource::Local
+            | DecisionSource::PartlyLocal { .. } => true,
         }
     }
 
-    /// Whether it was refused only because the store failed: not the caller's fault, and nothing
-    /// that a quota says.
+    /// Whether the request was refused only because the store failed, and not by a quota.
     pub fn unavailable(&self) -> bool {
-        matches!(self.how, How::Closed { .. })
+        matches!(self.source, DecisionSource::Closed { .. })
     }
 
-    /// Whether a limit had no counter of its own because the store is full, and shared a budget
-    /// with others of the same quota. A refund or reset on a shared budget changes nothing.
+    /// Whether a limit had no counter because the store is full, and shared a budget with other keys
+    /// of the same quota. Refund and reset do not change a shared budget.
     pub fn shared(&self) -> bool {
-        self.how == How::Shared
+        matches!(self.source, DecisionSource::SharedBudget)
     }
 }
 
-/// The least of those that are not 0; 0 if none is.
+/// Compares what was decided; the time of the decision is ignored.
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        discriminant(&self.source) == discriminant(&other.source)
+            && self.binding() == other.binding()
+            && self.inner == other.inner
+    }
+}
+
+impl Eq for Decision {}
+
+/// The least cost above 0; 0 if there is none.
 fn least(units: impl Iterator<Item = u32>) -> u32 {
     units.filter(|units| *units > 0).min().unwrap_or(0)
 }
 
-/// A place in a request, which has room for [`MAX_LIMITS`](crate::MAX_LIMITS).
+/// A position in a request, which is below [`MAX_LIMITS`](crate::MAX_LIMITS).
 fn narrow(at: usize) -> u8 {
     u8::try_from(at).unwrap_or(u8::MAX)
 }

@@ -89,6 +89,7 @@ mod clock;
 #[cfg(feature = "config")]
 pub mod config;
 mod decision;
+mod engine;
 mod failure;
 #[cfg(feature = "http")]
 pub mod http;
@@ -106,14 +107,17 @@ pub mod tower;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};
+pub use engine::Engine;
+#[cfg(feature = "tokio")]
+pub use engine::{AcquireError, Wait};
 pub use failure::{OnFailure, Replicas};
 pub use key::{Key, KeyPart};
 pub use limit::Limit;
 pub use limiter::Limiter;
-#[cfg(feature = "tokio")]
-pub use limiter::{AcquireError, Wait};
-pub use request::{Asked, MAX_LIMITS, Request, RequestError};
-pub use store::{Look, MemoryStore, MemoryStoreBuilder, Store, StoreError, StoreErrorKind};
+pub use request::{MAX_LIMITS, Request, RequestEntry, RequestError};
+pub use store::{
+    LocalStore, MemoryStore, MemoryStoreBuilder, Snapshot, Store, StoreError, StoreErrorKind,
+};
 #[cfg(feature = "redis")]
 pub use store::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 pub use tallygate_core::{

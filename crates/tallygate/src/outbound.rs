@@ -123,10 +123,11 @@ use queue::{QueueId, Queues};
 pub use response_hints::requested_pause;
 pub use service::{OutboundService, ResponseFuture};
 
+use crate::engine::{AcquireError, Wait};
 use crate::http::Head;
 use crate::key::Key;
-use crate::limiter::{AcquireError, Limiter, Wait};
-use crate::request::Asked;
+use crate::limiter::Limiter;
+use crate::request::RequestEntry;
 use crate::store::{MemoryStore, Store};
 
 /// The default maximum pause.
@@ -247,8 +248,8 @@ impl<S: Store> OutboundLayer<S> {
     async fn wait_turn(&self, key: &Key<'_>, cost: u32) -> Result<QueueId, AcquireError> {
         let request = self.limiter.request(key).cost(cost);
         // Known at once, even during a pause.
-        let fits = |check: &Asked<'_>| check.units() <= check.limit.quota().capacity();
-        if !request.asked().iter().all(fits) {
+        let fits = |check: &RequestEntry<'_>| check.cost() <= check.limit.quota().capacity();
+        if !request.entries().iter().all(fits) {
             return Err(AcquireError::Never);
         }
         // A deadline that overflows is none.

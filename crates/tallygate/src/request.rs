@@ -1,4 +1,4 @@
-//! What is asked of a store in one atomic step. Knows nothing of how it is decided.
+//! Requests: keys, limits, a verb and costs that a store decides in one atomic step.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use tallygate_core::Verb;
 use crate::key::Key;
 use crate::limit::Limit;
 
-/// The most limits one request may carry.
+/// The maximum number of limits of one request.
 pub const MAX_LIMITS: usize = 64;
 
-/// One request: a verb and a cost against one or several limits, all or nothing. A limit may have
-/// [a cost of its own](Request::and_cost).
+/// A verb and a cost for one or several limits, all or nothing. A limit may have
+/// [its own cost](Request::and_cost).
 ///
 /// ```
 /// use tallygate::{Limit, Quota, Request};
@@ -26,51 +26,51 @@ pub const MAX_LIMITS: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    asked: SmallVec<[Asked<'a>; 2]>,
+    entries: SmallVec<[RequestEntry<'a>; 2]>,
     verb: Verb,
     cost: u32,
 }
 
-/// One key before one limit.
+/// One key and one limit of a request.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
-    /// Who.
+pub struct RequestEntry<'a> {
+    /// The key.
     pub key: Key<'a>,
-    /// Against what.
+    /// The limit.
     pub limit: &'a Limit,
     cost: u32,
-    /// Whether that is its own, whatever the request's.
-    own: bool,
+    /// Whether the entry has its own cost instead of the request's.
+    own_cost: bool,
 }
 
-impl Asked<'_> {
-    /// How many units are asked of this limit: its own cost, or the request's.
+impl RequestEntry<'_> {
+    /// The cost for this limit: its own, or the request's.
     #[inline]
-    pub fn units(&self) -> u32 {
+    pub fn cost(&self) -> u32 {
         self.cost
     }
 }
 
 impl<'a> Request<'a> {
-    /// A check of cost 1.
+    /// Creates a check of cost 1.
     pub fn new(key: impl Into<Key<'a>>, limit: &'a Limit) -> Self {
         Request {
-            asked: smallvec![Asked {
+            entries: smallvec![RequestEntry {
                 key: key.into(),
                 limit,
                 cost: 1,
-                own: false,
+                own_cost: false,
             }],
             verb: Verb::Check,
             cost: 1,
         }
     }
 
-    /// A check of cost 1 of one key against several limits.
+    /// Creates a check of cost 1 of one key against several limits.
     ///
     /// # Errors
-    /// As [`and`](Request::and), and when there is no limit at all.
-    pub fn of(
+    /// As [`and`](Request::and), and when there is no limit.
+    pub fn with_limits(
         key: impl Into<Key<'a>>,
         limits: impl IntoIterator<Item = &'a Limit>,
     ) -> Result<Self, RequestError> {
@@ -82,26 +82,26 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Adds a limit that must admit too.
+    /// Adds a limit that must also admit the request.
     ///
     /// # Errors
-    /// When the same key is already asked against a limit of that name, or there are more than
+    /// When the request has the same key and a limit of that name already, or there are more than
     /// [`MAX_LIMITS`].
     pub fn and(self, key: impl Into<Key<'a>>, limit: &'a Limit) -> Result<Self, RequestError> {
         let cost = self.cost;
-        self.push(Asked {
+        self.push(RequestEntry {
             key: key.into(),
             limit,
             cost,
-            own: false,
+            own_cost: false,
         })
     }
 
-    /// Adds a limit that must admit too, at a cost of its own instead of the request's. One whose
-    /// cost is 0 admits and is left as it is, as a request of cost 0 would leave it.
+    /// Adds a limit with its own cost instead of the request's. A limit with cost 0 admits and is not
+    /// changed.
     ///
-    /// A check, a charge and a refund move each limit by its own cost. A take grants the same to
-    /// every limit, those of cost 0 left out: the least that any of them would grant.
+    /// Check, charge and refund use each limit's own cost. A take grants every limit with a cost above
+    /// 0 the same: the least that any of them would grant.
     ///
     /// ```
     /// use tallygate::{Limit, Limiter, Quota, Request};
@@ -124,39 +124,40 @@ impl<'a> Request<'a> {
         limit: &'a Limit,
         cost: u32,
     ) -> Result<Self, RequestError> {
-        self.push(Asked {
+        self.push(RequestEntry {
             key: key.into(),
             limit,
             cost,
-            own: true,
+            own_cost: true,
         })
     }
 
-    fn push(mut self, added: Asked<'a>) -> Result<Self, RequestError> {
-        let (key, limit) = (&added.key, added.limit);
-        let same = |asked: &Asked<'_>| asked.limit.name() == limit.name() && asked.key == *key;
-        if self.asked.iter().any(same) {
+    fn push(mut self, new: RequestEntry<'a>) -> Result<Self, RequestError> {
+        let (key, limit) = (&new.key, new.limit);
+        let same =
+            |entry: &RequestEntry<'_>| entry.limit.name() == limit.name() && entry.key == *key;
+        if self.entries.iter().any(same) {
             return Err(RequestError::SameCounterTwice {
                 name: limit.name().to_owned(),
             });
         }
-        if self.asked.len() == MAX_LIMITS {
+        if self.entries.len() == MAX_LIMITS {
             return Err(RequestError::TooManyLimits);
         }
-        self.asked.push(added);
+        self.entries.push(new);
         Ok(self)
     }
 
-    /// Sets how many units the request takes, of every limit without a cost of its own.
+    /// Sets the cost for every limit without its own cost.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
-        let others = self.asked.iter_mut().filter(|asked| !asked.own);
-        others.for_each(|asked| asked.cost = cost);
+        let shared = self.entries.iter_mut().filter(|entry| !entry.own_cost);
+        shared.for_each(|entry| entry.cost = cost);
         self
     }
 
-    /// Sets what is asked.
+    /// Sets the verb.
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verb = verb;
@@ -165,36 +166,35 @@ impl<'a> Request<'a> {
 
     /// The keys and limits, in order; at least one.
     #[inline]
-    pub fn asked(&self) -> &[Asked<'a>] {
-        &self.asked
+    pub fn entries(&self) -> &[RequestEntry<'a>] {
+        &self.entries
     }
 
-    /// What is asked.
+    /// The verb.
     #[inline]
-    pub fn asks(&self) -> Verb {
+    pub fn requested_verb(&self) -> Verb {
         self.verb
     }
 
-    /// How many units it takes of every limit without a cost of its own; what each takes is
-    /// [its own to say](Asked::units).
+    /// The cost for every limit without [its own](RequestEntry::cost).
     #[inline]
-    pub fn units(&self) -> u32 {
+    pub fn requested_cost(&self) -> u32 {
         self.cost
     }
 }
 
-/// A request that cannot be.
+/// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// One counter cannot be asked twice in one step: the answers would depend on their order.
+    /// A counter occurs twice: the decision would depend on the order.
     SameCounterTwice {
         /// The limit's name.
         name: String,
     },
-    /// There are more than [`MAX_LIMITS`].
+    /// There are more than [`MAX_LIMITS`] limits.
     TooManyLimits,
-    /// There is none.
+    /// There is no limit.
     NoLimit,
 }
 

@@ -1,4 +1,4 @@
-//! Where counters are kept. Knows keys, limits and decisions; knows nothing of HTTP.
+//! Stores of counters.
 
 mod memory;
 #[cfg(feature = "redis")]
@@ -16,53 +16,53 @@ pub(crate) use redis::suffix;
 pub use redis::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 use tallygate_core::CounterState;
 
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
 
-/// Keeps counters and decides each request in one atomic step, on its own clock.
+/// Stores counters and decides each request in one atomic step, by its own clock.
 pub trait Store: Send + Sync + 'static {
-    /// Decides one request.
+    /// Decides a request.
     ///
     /// # Errors
-    /// When the counters cannot be reached; nothing is known about the request then.
+    /// When the counters cannot be reached. It is unknown then whether the request was counted.
     fn decide(
         &self,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Decides one request at once, if the counters are in this process and cannot fail; whoever
-    /// gets nothing has to [wait](Store::decide) for the answer, and nothing was decided.
+    /// Decides a request without waiting if the counters are in this process. Otherwise returns
+    /// `None` and decides nothing.
     #[inline]
-    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+    fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
         let _ = request;
         None
     }
 
-    /// Hears of a limit to come, before the first request does. Nothing need be done.
+    /// Prepares for a limit before the first request that carries it. Does nothing by default.
     fn prepare(&self, limit: &Limit) {
         let _ = limit;
     }
 
-    /// Carries a request out without anybody waiting for the answer: what a waiter that was
-    /// dropped can still do. A store that fails forgets it.
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>);
+    /// Sends a request without waiting for the answer. If the store fails, the request is lost.
+    fn submit(&self, request: &Request<'_>);
 
-    /// Takes back, without anybody waiting, what a decision of this store took for the limits of a
-    /// request, which may be some of those it was made for: as of [then](Decision::taken_us), as
-    /// far as it still weighs, and never more. A store that fails forgets it; it is never sent
-    /// twice.
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision);
+    /// Undoes what a decision of this store took, without waiting for the answer. The limits of the
+    /// request may be some of those that were decided. The units are returned as of
+    /// [the time](Decision::taken_us) they were taken. If the store fails, the request is lost; it
+    /// is never sent twice.
+    fn undo(&self, request: &Request<'_>, decision: &Decision);
 
-    /// Begins to count among how many processes the counters are shared. Nothing need be done.
+    /// Starts to count the processes that share the counters. Does nothing by default.
     fn count_replicas(&self) {}
 
-    /// Among how many processes the counters are shared, as last counted; none if nobody counts.
+    /// The number of processes that share the counters, if it is counted.
     fn replicas(&self) -> Option<u32> {
         None
     }
 
-    /// Finds out whether the counters can be reached, after they could not.
+    /// Checks whether the counters can be reached, after a failure.
     ///
     /// # Errors
     /// When they cannot.
@@ -71,45 +71,110 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
-/// What a counter showed, and when by its store's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Look {
-    /// When it was looked at, in microseconds since the Unix epoch.
-    pub now_us: u64,
-    /// What it showed.
-    pub view: CounterState,
+impl<S: Store> Store for Arc<S> {
+    fn decide(
+        &self,
+        request: &Request<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        S::decide(self, request)
+    }
+
+    #[inline]
+    fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
+        S::try_decide(self, request)
+    }
+
+    fn prepare(&self, limit: &Limit) {
+        S::prepare(self, limit);
+    }
+
+    fn submit(&self, request: &Request<'_>) {
+        S::submit(self, request);
+    }
+
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
+        S::undo(self, request, decision);
+    }
+
+    fn count_replicas(&self) {
+        S::count_replicas(self);
+    }
+
+    fn replicas(&self) -> Option<u32> {
+        S::replicas(self)
+    }
+
+    fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        S::probe(self)
+    }
 }
 
-/// Counters that could not be reached.
+/// A store with counters in this process: a [`MemoryStore`], by value or as an [`Arc`].
+pub trait LocalStore: Store {
+    /// The clock of the store.
+    type Clock: Clock;
+
+    /// The memory store.
+    fn memory_store(&self) -> &MemoryStore<Self::Clock>;
+}
+
+impl<C: Clock> LocalStore for MemoryStore<C> {
+    type Clock = C;
+
+    #[inline(always)]
+    fn memory_store(&self) -> &MemoryStore<C> {
+        self
+    }
+}
+
+impl<S: LocalStore> LocalStore for Arc<S> {
+    type Clock = S::Clock;
+
+    #[inline(always)]
+    fn memory_store(&self) -> &MemoryStore<S::Clock> {
+        S::memory_store(self)
+    }
+}
+
+/// The state of a counter at one time of the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The time of the store's clock, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// The state of the counter.
+    pub state: CounterState,
+}
+
+/// The error of a store that did not decide a request.
 #[derive(Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// Why counters could not be reached, in a word.
+/// The kind of a [`StoreError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// There is no connection, or it broke.
+    /// There is no connection, or it was lost.
     Unreachable,
-    /// No answer came in time.
+    /// The store did not answer before the deadline.
     Timeout,
-    /// Too many requests are waiting already.
+    /// Too many requests are in flight.
     Overloaded,
-    /// The store refuses for now: out of memory, loading, a replica, and the like.
+    /// The store refuses requests for now: out of memory, loading, a replica.
     Refused,
-    /// The store refuses until somebody mends the settings: a password, a right, the URL.
+    /// The store refuses requests until the configuration is fixed: password, ACL, URL.
     Misconfigured,
-    /// The answer makes no sense.
+    /// The reply of the store is malformed.
     Garbled,
     /// Anything else.
     Other,
 }
 
 impl StoreErrorKind {
-    /// The word, for metrics.
+    /// The value of the metric label.
     pub fn name(self) -> &'static str {
         match self {
             StoreErrorKind::Unreachable => "unreachable",
@@ -124,20 +189,23 @@ impl StoreErrorKind {
 }
 
 impl StoreError {
-    /// Wraps what went wrong; its text must carry no key.
+    /// Wraps an error. Its text must not contain a key.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::of(StoreErrorKind::Other, source)
+        Self::with_kind(StoreErrorKind::Other, source)
     }
 
-    /// Wraps what went wrong under a word for it.
-    pub fn of(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    /// Wraps an error of a kind. Its text must not contain a key.
+    pub fn with_kind(
+        kind: StoreErrorKind,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
         StoreError {
             kind,
             source: source.into(),
         }
     }
 
-    /// What went wrong, in a word.
+    /// The kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }

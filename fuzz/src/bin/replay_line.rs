@@ -127,7 +127,7 @@ fn check_all_quotas(lines: &[ReplayRequest<'_>]) {
         let decision = evaluate_all(&mut limits, line.verb, line.t_us);
         check_decision(line, &decision, *states == before);
 
-        let request = Request::of(&*line.key, LIMITS.iter())
+        let request = Request::with_limits(&*line.key, LIMITS.iter())
             .expect("the limits have distinct names")
             .verb(line.verb)
             .cost(line.cost);

@@ -56,7 +56,7 @@ impl Admin {
         let mut states = Vec::with_capacity(counters.len());
         for counter in &counters {
             let request = Request::new(&counter.key, &counter.limit).verb(verb);
-            let decision = self.serving.limiter.decide(&request).await;
+            let decision = self.serving.engine.decide(&request).await;
             if decision.degraded() {
                 let detail = "the store did not answer";
                 return Err(Problem::new(Code::StoreUnavailable, detail));

@@ -37,7 +37,7 @@ impl Admin {
             .collect();
         let body = json!({
             "origin": view.origin,
-            "store": self.serving.limiter.store().kind(),
+            "store": self.serving.engine.store().kind(),
             "kill_switch": self.serving.force.kill_switch().name(),
             "overrides": view.set.overrides.len(),
             "temporary_overrides": self.serving.force.overrides().len(),

@@ -290,7 +290,7 @@ fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
 /// Probes the store until it answers for the first time.
 async fn probe_store(serving: Arc<Serving>) {
     let mut failed = false;
-    while let Err(error) = serving.limiter.store().probe().await {
+    while let Err(error) = serving.engine.store().probe().await {
         if !failed {
             failed = true;
             tracing::warn!(%error, "not ready: failure policies decide until the store answers");

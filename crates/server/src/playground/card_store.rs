@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::http::Limits;
-use tallygate::{Decision, Key, Limiter, Look, MemoryStore, Quota, Request, Store, Verb};
+use tallygate::{Decision, Engine, Key, MemoryStore, Request, Snapshot, Store, Verb};
 use tokio::time::timeout;
 
 use super::sessions::Eviction;
@@ -17,18 +17,17 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) enum CardStore {
     /// A store of their own: visitors take no capacity of the server's keys.
-    Memory(Limiter),
+    Memory(Engine),
     /// The server's store, under keys of their own.
     Shared(Arc<Serving>),
 }
 
 impl CardStore {
     pub(super) fn new(serving: &Arc<Serving>) -> Self {
-        match serving.limiter.store().kind() {
+        match serving.engine.store().kind() {
             "memory" => {
                 let store = MemoryStore::builder().capacity(CAPACITY).build();
-                // Its own limit plays no part.
-                CardStore::Memory(Limiter::over(store, Quota::per_minute(1)))
+                CardStore::Memory(Engine::new(store))
             }
             _ => CardStore::Shared(Arc::clone(serving)),
         }
@@ -37,7 +36,7 @@ impl CardStore {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             CardStore::Memory(_) => "memory",
-            CardStore::Shared(serving) => serving.limiter.store().kind(),
+            CardStore::Shared(serving) => serving.engine.store().kind(),
         }
     }
 
@@ -45,9 +44,9 @@ impl CardStore {
         match self {
             CardStore::Memory(_) => true,
             CardStore::Shared(serving) => {
-                let limiter = &serving.limiter;
-                let probed = timeout(STORE_TIMEOUT, limiter.store().probe());
-                !limiter.store_is_down() && matches!(probed.await, Ok(Ok(())))
+                let engine = &serving.engine;
+                let probed = timeout(STORE_TIMEOUT, engine.store().probe());
+                !engine.store_is_down() && matches!(probed.await, Ok(Ok(())))
             }
         }
     }
@@ -62,21 +61,21 @@ impl CardStore {
     ) -> Decision {
         let request = |limit| Request::new(key, limit).verb(verb).cost(cost);
         match self {
-            CardStore::Memory(limiter) => limiter.decide(&request(&limits[0])).await,
+            CardStore::Memory(engine) => engine.decide(&request(&limits[0])).await,
             CardStore::Shared(serving) => {
                 // Longer than the default: a visitor prefers an answer.
                 let limit = limits[0].clone().deadline(STORE_TIMEOUT);
-                serving.limiter.decide(&request(&limit)).await
+                serving.engine.decide(&request(&limit)).await
             }
         }
     }
 
     /// Reads a counter, or returns `None` if the store fails.
-    pub(super) async fn look(&self, key: &Key<'_>, limits: &Limits) -> Option<Look> {
+    pub(super) async fn inspect(&self, key: &Key<'_>, limits: &Limits) -> Option<Snapshot> {
         match self {
-            CardStore::Memory(limiter) => Some(limiter.store().inspect(key, &limits[0])),
+            CardStore::Memory(engine) => Some(engine.store().inspect(key, &limits[0])),
             CardStore::Shared(serving) => {
-                let look = serving.limiter.store().look(key, &limits[0]);
+                let look = serving.engine.store().inspect(key, &limits[0]);
                 timeout(STORE_TIMEOUT, look).await.ok()?.ok()
             }
         }
@@ -87,8 +86,8 @@ impl CardStore {
         for Eviction { key, limits } in evictions {
             let request = Request::new(&key, &limits[0]).verb(Verb::Reset);
             match self {
-                CardStore::Memory(limiter) => limiter.store().carry_out(&request),
-                CardStore::Shared(serving) => serving.limiter.store().carry_out(&request),
+                CardStore::Memory(engine) => engine.store().submit(&request),
+                CardStore::Shared(serving) => serving.engine.store().submit(&request),
             }
         }
     }

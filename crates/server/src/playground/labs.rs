@@ -71,7 +71,7 @@ impl Default for Labs {
         let store = MemoryStore::builder().capacity(LIMITER_CAPACITY).build();
         Labs {
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_LABS)),
-            limiter: Limiter::over(store, Limit::named("labs", quota)),
+            limiter: Limiter::with_store(store, Limit::named("labs", quota)),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Playground {
 async fn run(name: &str, json: &[u8], serving: &Serving) -> LabResult {
     match name {
         "boundary" => boundary::run(&settings(json)?),
-        "race" => race::run(settings(json)?, serving.limiter.store()).await,
+        "race" => race::run(settings(json)?, serving.engine.store()).await,
         "skew" => skew::run(&settings(json)?),
         "outage" => outage::run(settings(json)?).await,
         "greedy" => greedy::run(&settings(json)?),

@@ -150,7 +150,7 @@ impl Playground {
             let decision = self.store.decide(&key, limits, step.verb, *cost).await;
             decided_at.push(Instant::now());
             let look = match step.last && !decision.degraded() {
-                true => self.store.look(&key, limits).await,
+                true => self.store.inspect(&key, limits).await,
                 false => None,
             };
             if let Some(look) = &look {
@@ -158,7 +158,7 @@ impl Playground {
                 clock_read_at = Instant::now();
             }
             results.reachable &= !decision.degraded();
-            let state = look.map(|look| snapshot_json::to_json(limits[0].quota(), &look.view));
+            let state = look.map(|look| snapshot_json::to_json(limits[0].quota(), &look.state));
             results.answers.push(answer(&decision, limits, state));
         }
         // The time of each decision on the store's clock, from its last reading.

@@ -43,7 +43,7 @@ async fn shaped() -> (Running, impl Fn() -> bool) {
     let quota: Quota = "leaky-bucket 1/h queue 2".parse().unwrap();
     let layer = RateLimitLayer::new(Rule::new("shaped", quota));
     let limit = layer.policy().limits().next().unwrap().clone();
-    let limiter = layer.engine().with(limit);
+    let limiter = layer.engine().limiter(limit);
     let room = move || limiter.peek("all", 1).allowed();
     let gateway = Running::start(proxy_to(hello().await), layer).await;
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 200);

@@ -10,8 +10,8 @@ use super::outcome::Outcome;
 use super::plan::{Charge, DelayMode, Plan, StopReason, request};
 use super::{Refusal, headers};
 use crate::decision::{Decision, RetryAfter};
+use crate::engine::{Engine, Wait};
 use crate::key::Key;
-use crate::limiter::{Limiter, Wait};
 use crate::store::Store;
 
 /// A plan that was decided.
@@ -45,13 +45,13 @@ pub enum TryEnforce {
 /// Decides a plan and, if it is admitted with a shaping delay, waits until the delay is over,
 /// except in [`DelayMode::Report`]. If the future is dropped during the delay, the next request in
 /// the queue moves up.
-pub async fn enforce<S: Store>(limiter: &Limiter<S>, plan: Plan) -> Enforcement {
+pub async fn enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> Enforcement {
     let combined = match (plan.request(), plan.delay_mode()) {
         (None, _) => Combined::Skipped,
-        (Some(request), DelayMode::Report) => Combined::Decided(limiter.decide(&request).await),
+        (Some(request), DelayMode::Report) => Combined::Decided(engine.decide(&request).await),
         (Some(request), DelayMode::Wait) => {
             let wait = plan.max_delay().map_or(Wait::forever(), Wait::at_most);
-            match limiter.admit(&request, wait).await {
+            match engine.admit(&request, wait).await {
                 Ok(decision) => Combined::Decided(decision),
                 Err(_) => Combined::QueueFull,
             }
@@ -60,7 +60,7 @@ pub async fn enforce<S: Store>(limiter: &Limiter<S>, plan: Plan) -> Enforcement 
     let mut shadows = Vec::new();
     if combined.admits() && plan.stopped().is_none() {
         for (i, charge) in plan.shadows() {
-            shadows.push((i, limiter.decide(&plan.single_request(charge)).await));
+            shadows.push((i, engine.decide(&plan.single_request(charge)).await));
         }
     }
     Enforcement {
@@ -73,13 +73,11 @@ pub async fn enforce<S: Store>(limiter: &Limiter<S>, plan: Plan) -> Enforcement 
 /// Decides a plan without waiting. Returns [`TryEnforce::Pending`] if the counters are not in this
 /// process or a limit may delay the request.
 #[inline]
-pub fn try_enforce<S: Store>(limiter: &Limiter<S>, plan: Plan) -> TryEnforce {
+pub fn try_enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> TryEnforce {
     if plan.delay_mode() == DelayMode::Wait && plan.enforced().any(Charge::shapes) {
         return TryEnforce::Pending(plan);
     }
-    let decided = plan
-        .request()
-        .map(|request| limiter.decide_at_once(&request));
+    let decided = plan.request().map(|request| engine.try_decide(&request));
     let combined = match decided {
         None => Combined::Skipped,
         Some(Some(decision)) => Combined::Decided(decision),
@@ -88,7 +86,7 @@ pub fn try_enforce<S: Store>(limiter: &Limiter<S>, plan: Plan) -> TryEnforce {
     let mut shadows = Vec::new();
     if combined.admits() && plan.stopped().is_none() {
         for (i, charge) in plan.shadows() {
-            let decided = limiter.decide_at_once(&plan.single_request(charge));
+            let decided = engine.try_decide(&plan.single_request(charge));
             shadows.extend(decided.map(|decision| (i, decision)));
         }
         let undecided = matches!(combined, Combined::Skipped) && shadows.is_empty();
@@ -213,7 +211,7 @@ impl Enforcement {
     /// Undoes the charges of rules whose [`CountFilter`](super::CountFilter) rejects the response.
     pub fn on_response<S: Store>(
         &self,
-        limiter: &Limiter<S>,
+        engine: &Engine<S>,
         status: StatusCode,
         headers: &HeaderMap,
     ) {
@@ -224,11 +222,11 @@ impl Enforcement {
         if let Combined::Decided(decision) = &self.combined
             && let Some(request) = request(self.plan.enforced().filter(not_counted))
         {
-            limiter.undo(&request, decision);
+            engine.undo(&request, decision);
         }
         for (charge, decision) in self.shadow_decisions() {
             if not_counted(&charge) {
-                limiter.undo(&self.plan.single_request(charge), decision);
+                engine.undo(&self.plan.single_request(charge), decision);
             }
         }
     }

@@ -25,7 +25,7 @@ impl Limits {
     /// When there is none, there are too many, or two have one name.
     pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, RequestError> {
         let list: Box<[Limit]> = limits.into_iter().collect();
-        Request::of("", &*list)?;
+        Request::with_limits("", &*list)?;
         Ok(Limits {
             names: list
                 .iter()

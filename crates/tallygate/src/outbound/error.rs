@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::limiter::AcquireError;
+use crate::engine::AcquireError;
 
 /// Why an outbound call has no response.
 ///

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::engine::AcquireError;
 use crate::key::Key;
-use crate::limiter::AcquireError;
 
 /// Calls in all queues together; a limiter has the same bound.
 const MAX_CALLS: usize = 100_000;
@@ -69,7 +69,7 @@ impl Queues {
     pub(super) fn join(&self, id: QueueId) -> Result<Ticket<'_>, AcquireError> {
         let mut state = self.state.lock();
         if state.calls == MAX_CALLS {
-            return Err(AcquireError::Crowded);
+            return Err(AcquireError::TooManyWaiting);
         }
         state.calls += 1;
         let queue = state.queues.entry(id).or_default();

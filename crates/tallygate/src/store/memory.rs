@@ -13,7 +13,7 @@ mod undo;
 
 use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
@@ -182,34 +182,39 @@ struct TimedVerdict {
 impl TimedVerdict {
     #[inline(always)]
     fn into_decision(self) -> Decision {
-        Decision::one(self.verdict, self.effective_time_us)
+        Decision::from_verdict(self.verdict, self.effective_time_us)
     }
 }
 
 impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
-        match request.asked() {
-            [asked] => self.decide_one(&asked.key, asked.limit, request.asks(), asked.units()),
+        match request.entries() {
+            [asked] => self.decide_one(
+                &asked.key,
+                asked.limit,
+                request.requested_verb(),
+                asked.cost(),
+            ),
             _ => self.decide_at(request, self.clock.now_us()),
         }
     }
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
-        if let [asked] = request.asked() {
-            let operation = Operation::new(request.asks(), asked.units(), now_us);
+        if let [asked] = request.entries() {
+            let operation = Operation::new(request.requested_verb(), asked.cost(), now_us);
             return self.decide_counter(self.counter(&asked.key, asked.limit), operation);
         }
         let limits: SmallVec<[CounterCost<'_>; 4]> = request
-            .asked()
+            .entries()
             .iter()
             .map(|asked| CounterCost {
                 counter: self.counter(&asked.key, asked.limit),
-                cost: asked.units(),
+                cost: asked.cost(),
             })
             .collect();
-        self.decide_locked(&limits, request.asks(), now_us.min(MAX_TIME_US))
+        self.decide_locked(&limits, request.requested_verb(), now_us.min(MAX_TIME_US))
     }
 
     /// Decides one key against one limit.
@@ -383,7 +388,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     #[inline]
-    fn decide_at_once(&self, request: &Request<'_>) -> Option<Decision> {
+    fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
         Some(MemoryStore::decide(self, request))
     }
 
@@ -391,11 +396,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         MemoryStore::prepare(self, limit.quota());
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+    fn submit(&self, request: &Request<'_>) {
         let _ = MemoryStore::decide(self, request);
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         self.undo_at(request, decision, self.clock.now_us());
     }
 }

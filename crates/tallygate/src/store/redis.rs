@@ -60,12 +60,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// use tallygate::{Limiter, Quota, RedisStore};
 ///
 /// let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = Limiter::over(store, "100/min".parse::<Quota>()?);
+/// let limiter = Limiter::with_store(store, "100/min".parse::<Quota>()?);
 /// let decision = limiter.decide(&limiter.request("user:42")).await;
 /// assert!(decision.allowed());
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
 }
@@ -307,7 +308,7 @@ impl Inner {
         at: Option<u64>,
     ) -> Result<Decision, StoreFailure> {
         let call = Arc::new(ScriptCall::from_request(&self.keyspace, request, at));
-        self.decide_call(call, request.asks()).await
+        self.decide_call(call, request.requested_verb()).await
     }
 
     async fn decide_many(
@@ -325,7 +326,7 @@ impl Inner {
         let replies = node.connection().await?.decide_in_order(&calls).await?;
         let mut decisions = Vec::with_capacity(requests.len());
         for (((request, _), call), reply) in requests.iter().zip(&calls).zip(replies) {
-            decisions.push(call.decision(request.asks(), reply));
+            decisions.push(call.decision(request.requested_verb(), reply));
         }
         Ok(decisions)
     }
@@ -346,7 +347,7 @@ impl Inner {
         let one_slot = async |indices: Vec<usize>| {
             let mut decided = Vec::with_capacity(indices.len());
             for i in indices {
-                let verb = requests[i].0.asks();
+                let verb = requests[i].0.requested_verb();
                 let decision = self.decide_call(Arc::clone(&calls[i]), verb).await?;
                 decided.push((i, decision));
             }
@@ -431,17 +432,17 @@ impl Store for RedisStore {
         Ok(self.inner.decide(request, None).await?)
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+    fn submit(&self, request: &Request<'_>) {
         let inner = Arc::clone(&self.inner);
         let call = Arc::new(ScriptCall::from_request(&inner.keyspace, request, None));
-        let verb = request.asks();
+        let verb = request.requested_verb();
         if let Ok(runtime) = Handle::try_current() {
             // A lost call is not sent again.
             runtime.spawn(async move { inner.decide_call(call, verb).await });
         }
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         let inner = Arc::clone(&self.inner);
         let calls = inner.undo_calls(request, decision, None);
         if let Ok(runtime) = Handle::try_current() {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tower_layer::Layer;
 
 use super::RateLimit;
+use crate::engine::Engine;
 use crate::http::{ClientAddress, Enforcement, Head, Plan, Policy, Refusal};
-use crate::limiter::Limiter;
 use crate::rules::{Rule, Rules};
 use crate::store::{MemoryStore, Store};
 
@@ -26,7 +26,7 @@ pub struct RateLimitLayer<P = Rules, S = MemoryStore> {
 }
 
 struct Shared<P, S> {
-    limiter: Limiter<S>,
+    engine: Engine<S>,
     policy: Arc<P>,
     on_refused: Option<Arc<OnRefused>>,
     on_decision: Option<Arc<OnDecision>>,
@@ -50,15 +50,13 @@ impl RateLimitLayer {
 }
 
 impl<S: Store> RateLimitLayer<Rules, S> {
-    /// Enforces a rule with counters in a store.
+    /// Enforces a rule with counters in a store, by value or as an [`Arc`]. Each layer has its own
+    /// circuit breaker; layers [with a shared engine](RateLimitLayer::with_engine) share one.
     ///
     /// # Panics
     /// When the rule has more than 64 quotas.
-    pub fn with_store(store: impl Into<Arc<S>>, rule: Rule) -> Self {
-        let rules = Rules::default().with_rule(rule);
-        let limit = rules.limits().next().cloned();
-        let limiter = Limiter::over(store, limit.expect("a rule has a limit"));
-        RateLimitLayer::with_engine(limiter, rules)
+    pub fn with_store(store: S, rule: Rule) -> Self {
+        RateLimitLayer::with_engine(Engine::new(store), Rules::default().with_rule(rule))
     }
 
     /// Adds a rule. A request must fit all rules, or is charged to none.
@@ -79,7 +77,7 @@ impl<S: Store> RateLimitLayer<Rules, S> {
     fn map_rules(self, change: impl FnOnce(Rules) -> Rules) -> Self {
         let mut shared = Arc::unwrap_or_clone(self.shared);
         let rules = change(Arc::unwrap_or_clone(shared.policy));
-        Policy::limits(&rules, &mut |limit| shared.limiter.prepare(limit));
+        Policy::limits(&rules, &mut |limit| shared.engine.prepare(limit));
         shared.policy = Arc::new(rules);
         RateLimitLayer {
             shared: Arc::new(shared),
@@ -89,10 +87,10 @@ impl<S: Store> RateLimitLayer<Rules, S> {
 
 impl<P: Policy, S: Store> RateLimitLayer<P, S> {
     /// Enforces any policy with an engine.
-    pub fn with_engine(limiter: Limiter<S>, policy: P) -> Self {
-        policy.limits(&mut |limit| limiter.prepare(limit));
+    pub fn with_engine(engine: Engine<S>, policy: P) -> Self {
+        policy.limits(&mut |limit| engine.prepare(limit));
         let shared = Shared {
-            limiter,
+            engine,
             policy: Arc::new(policy),
             on_refused: None,
             on_decision: None,
@@ -158,8 +156,8 @@ impl<P: Policy, S: Store> RateLimitLayer<P, S> {
     }
 
     /// The engine.
-    pub fn engine(&self) -> &Limiter<S> {
-        &self.shared.limiter
+    pub fn engine(&self) -> &Engine<S> {
+        &self.shared.engine
     }
 
     /// The policy.
@@ -212,7 +210,7 @@ impl<P, S> Clone for RateLimitLayer<P, S> {
 impl<P, S> Clone for Shared<P, S> {
     fn clone(&self) -> Self {
         Shared {
-            limiter: self.limiter.clone(),
+            engine: self.engine.clone(),
             policy: Arc::clone(&self.policy),
             on_refused: self.on_refused.clone(),
             on_decision: self.on_decision.clone(),

@@ -15,7 +15,7 @@ pub(crate) fn golden_traces_are_answered_exactly<D: Decides>(mut fresh: impl FnM
         for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
             let verb = step.get("verb").map_or(Verb::Check, verb);
             let cost = step.get("cost").map_or(1, |cost| cost.as_u64().unwrap());
-            let request = Request::of("golden", &limits)
+            let request = Request::with_limits("golden", &limits)
                 .unwrap()
                 .verb(verb)
                 .cost(cost.try_into().unwrap());

@@ -24,7 +24,7 @@ struct Counter {
 }
 
 fn identities(request: &Request<'_>) -> Vec<Identity> {
-    let identity = |asked: &tallygate::Asked<'_>| {
+    let identity = |asked: &tallygate::RequestEntry<'_>| {
         let quota = asked.limit.quota();
         (
             asked.key.clone().into_owned(),
@@ -33,7 +33,7 @@ fn identities(request: &Request<'_>) -> Vec<Identity> {
             quota.period_us(),
         )
     };
-    request.asked().iter().map(identity).collect()
+    request.entries().iter().map(identity).collect()
 }
 
 impl Oracle {
@@ -46,14 +46,14 @@ impl Oracle {
             .map(|identity| self.counters.remove(identity).unwrap_or_default())
             .collect();
         let mut after = before.clone();
-        let quotas = request.asked().iter().map(|asked| asked.limit.quota());
+        let quotas = request.entries().iter().map(|asked| asked.limit.quota());
         let mut limits: Vec<_> = request
-            .asked()
+            .entries()
             .iter()
             .zip(&mut after)
-            .map(|(asked, counter)| (asked.limit.quota(), &mut counter.state, asked.units()))
+            .map(|(asked, counter)| (asked.limit.quota(), &mut counter.state, asked.cost()))
             .collect();
-        let decision = evaluate_all(&mut limits, request.asks(), now);
+        let decision = evaluate_all(&mut limits, request.requested_verb(), now);
         let each = identities.into_iter().zip(decision.verdicts());
         let each = each.zip(quotas).zip(before).zip(after);
         for ((((identity, verdict), quota), before), mut after) in each {
@@ -71,8 +71,8 @@ impl Oracle {
 
     /// When a request would take from each of its counters.
     pub(crate) fn moments(&self, request: &Request<'_>, now: u64) -> Vec<u64> {
-        let each = identities(request).into_iter().zip(request.asked());
-        let moment = |(identity, asked): (Identity, &tallygate::Asked<'_>)| {
+        let each = identities(request).into_iter().zip(request.entries());
+        let moment = |(identity, asked): (Identity, &tallygate::RequestEntry<'_>)| {
             let counter = self.counters.get(&identity).cloned().unwrap_or_default();
             counter.state.effective_time_us(asked.limit.quota(), now)
         };
@@ -87,7 +87,7 @@ impl Oracle {
         now: u64,
     ) {
         self.latest = self.latest.max(now);
-        let each = identities(request).into_iter().zip(request.asked());
+        let each = identities(request).into_iter().zip(request.entries());
         for ((identity, asked), (taken_us, units)) in each.zip(taken) {
             let counter = self.counters.entry(identity).or_default();
             let before = counter.state.clone();

@@ -153,7 +153,7 @@ pub(crate) fn steps_back_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D)
     with_each_seed(|rng| {
         let next = |last: Option<&Decision>, now: u64| {
             let request = any_request(rng, &limits);
-            let span = request.asked()[0].limit.quota().span_us();
+            let span = request.entries()[0].limit.quota().span_us();
             let now = match rng.u32(..100) {
                 0..8 => now - 1,
                 8..12 => now - rng.u64(..2_000),

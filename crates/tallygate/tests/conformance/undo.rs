@@ -22,7 +22,7 @@ const REMEMBERED: usize = 6;
 
 /// Some of a request's limits, by their places.
 fn some(rng: &mut fastrand::Rng, request: &Request<'_>) -> Vec<usize> {
-    let all = 0..request.asked().len();
+    let all = 0..request.entries().len();
     let chosen: Vec<usize> = all.clone().filter(|_| rng.u8(..3) > 0).collect();
     if chosen.is_empty() {
         all.collect()
@@ -33,13 +33,15 @@ fn some(rng: &mut fastrand::Rng, request: &Request<'_>) -> Vec<usize> {
 
 /// The request with those limits only.
 fn part<'a>(request: &Request<'a>, places: &[usize]) -> Request<'a> {
-    let asked = |place: usize| &request.asked()[place];
+    let asked = |place: usize| &request.entries()[place];
     let (first, rest) = places.split_first().unwrap();
     let part = Request::new(asked(*first).key.clone(), asked(*first).limit);
-    let part = part.cost(asked(*first).units()).verb(request.asks());
+    let part = part
+        .cost(asked(*first).cost())
+        .verb(request.requested_verb());
     rest.iter().fold(part, |part, &place| {
         let asked = asked(place);
-        let longer = part.and_cost(asked.key.clone(), asked.limit, asked.units());
+        let longer = part.and_cost(asked.key.clone(), asked.limit, asked.cost());
         longer.unwrap()
     })
 }

@@ -11,5 +11,6 @@ mod headers;
 mod retry_after;
 mod shadow;
 mod shaping;
+mod shared_store;
 mod sockets;
 mod support;

@@ -126,7 +126,7 @@ const ODD_TIMES: [u64; 12] = [
 fn no_order_of_odd_times_panics() {
     for quota in each_minute(2) {
         let (clock, store) = store(4);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         for first in ODD_TIMES {
             for second in ODD_TIMES {
                 for (n, verb) in Verb::ALL.into_iter().enumerate() {
@@ -211,7 +211,7 @@ fn a_request_over_several_keys_beyond_the_end_of_time_charges_each() {
 fn a_request_takes_64_limits_and_not_65() {
     let named = |n: usize| Limit::named(n.to_string(), Quota::per_minute(3));
     let limits: Vec<Limit> = (0..=MAX_LIMITS).map(named).collect();
-    let request = Request::of("a", &limits[..MAX_LIMITS]).unwrap();
+    let request = Request::with_limits("a", &limits[..MAX_LIMITS]).unwrap();
     let (_, store) = store(100);
     for left in [2, 1, 0] {
         let decision = store.decide(&request);
@@ -223,11 +223,14 @@ fn a_request_takes_64_limits_and_not_65() {
 
     let one_more = request.and("a", &limits[MAX_LIMITS]);
     assert_eq!(one_more.unwrap_err(), RequestError::TooManyLimits);
-    let all = Request::of("a", &limits);
+    let all = Request::with_limits("a", &limits);
     assert_eq!(all.unwrap_err(), RequestError::TooManyLimits);
-    assert_eq!(Request::of("a", []).unwrap_err(), RequestError::NoLimit);
+    assert_eq!(
+        Request::with_limits("a", []).unwrap_err(),
+        RequestError::NoLimit
+    );
 
-    let first = Limiter::over(store, limits[0].clone());
+    let first = Limiter::with_store(store, limits[0].clone());
     let full = limits[1..MAX_LIMITS]
         .iter()
         .fold(first, |limiter, limit| limiter.and(limit.clone()).unwrap());
@@ -241,7 +244,7 @@ fn a_request_takes_64_limits_and_not_65() {
 fn a_capacity_of_nothing_is_one() {
     let (_, store) = store(0);
     assert_eq!(store.capacity(), 1);
-    let limiter = Limiter::over(store, Quota::per_minute(1));
+    let limiter = Limiter::with_store(store, Quota::per_minute(1));
     assert!(limiter.check("a").allowed());
     assert!(!limiter.check("a").allowed());
 }

@@ -18,8 +18,8 @@ fn check_many_answers_what_check_does_one_by_one() {
     with_each_seed(|rng| {
         for quota in each_minute(4) {
             let ((clock, one), (many_clock, many)) = (store(100), store(100));
-            let one = Limiter::over(one, quota);
-            let many = Limiter::over(many, quota);
+            let one = Limiter::with_store(one, quota);
+            let many = Limiter::with_store(many, quota);
             let mut now = T0;
             for _ in 0..20 {
                 now += rng.u64(..20_000_000);
@@ -38,7 +38,7 @@ fn check_many_over_several_limits_answers_what_check_does_one_by_one() {
     with_each_seed(|rng| {
         let limits = each_minute(5);
         let build = |store| {
-            let first = Limiter::over(store, limits[0]);
+            let first = Limiter::with_store(store, limits[0]);
             let add = |limiter: Limiter<_>, &quota: &Quota| limiter.and(quota).unwrap();
             limits[1..].iter().fold(first, add)
         };
@@ -79,7 +79,7 @@ fn decide_many_answers_what_decide_does_one_by_one() {
 
 #[test]
 fn a_batch_beyond_the_capacity_is_still_answered_in_order() {
-    let limiter = Limiter::over(store(1).1, each_minute(2)[3]);
+    let limiter = Limiter::with_store(store(1).1, each_minute(2)[3]);
     let keys: Vec<String> = (0..500).map(|n| n.to_string()).collect();
     let decisions = limiter.check_many(&keys);
     assert_eq!(decisions.len(), 500);

@@ -31,7 +31,7 @@ pub(crate) fn store(capacity: usize) -> (Arc<ManualClock>, Arc<Store>) {
 }
 
 /// A limiter with room for many, on a clock that shows [`T0`].
-pub(crate) fn limiter(quota: Quota) -> (Arc<ManualClock>, Limiter<Store>) {
+pub(crate) fn limiter(quota: Quota) -> (Arc<ManualClock>, Limiter<Arc<Store>>) {
     let (clock, store) = store(10_000);
-    (clock, Limiter::over(store, quota))
+    (clock, Limiter::with_store(store, quota))
 }

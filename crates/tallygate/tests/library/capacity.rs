@@ -15,7 +15,10 @@ fn keys(capacity: usize, generation: usize) -> Vec<String> {
 }
 
 /// Asks every key for one more than its limit, twice around so that all are live together.
-fn assert_no_key_is_shared(limiter: &Limiter<crate::behaviours::Store>, keys: &[String]) {
+fn assert_no_key_is_shared(
+    limiter: &Limiter<std::sync::Arc<crate::behaviours::Store>>,
+    keys: &[String],
+) {
     let shared = limiter.store().shared_decisions();
     let quota = limiter.limits()[0].quota();
     for round in 0..=EACH {
@@ -39,7 +42,7 @@ fn a_small_store_holds_its_capacity_in_keys() {
         for quota in each_minute(EACH) {
             // Where keys come to lie is random for each store.
             for _ in 0..20 {
-                let limiter = Limiter::over(store(capacity).1, quota);
+                let limiter = Limiter::with_store(store(capacity).1, quota);
                 assert_no_key_is_shared(&limiter, &keys(capacity, 0));
             }
         }
@@ -51,7 +54,7 @@ fn a_store_of_thousands_holds_its_capacity_in_keys() {
     for (capacity, stores) in [(1_000, 8), (10_000, 2)] {
         for quota in each_minute(EACH) {
             for _ in 0..stores {
-                let limiter = Limiter::over(store(capacity).1, quota);
+                let limiter = Limiter::with_store(store(capacity).1, quota);
                 assert_no_key_is_shared(&limiter, &keys(capacity, 0));
             }
         }
@@ -65,7 +68,7 @@ fn a_store_of_a_hundred_thousand_holds_its_capacity_in_keys() {
         each_minute(EACH)[3],
         each_minute(EACH)[3],
     ] {
-        let limiter = Limiter::over(store(100_000).1, quota);
+        let limiter = Limiter::with_store(store(100_000).1, quota);
         assert_no_key_is_shared(&limiter, &keys(100_000, 0));
     }
 }
@@ -81,7 +84,7 @@ fn a_key_with_several_limits_counts_once_for_each() {
         .filter(|l| !l.quota().algorithm().is_log())
         .collect();
     for key in keys(KEYS, 0) {
-        let decision = store.decide(&Request::of(&key, flat.iter().copied()).unwrap());
+        let decision = store.decide(&Request::with_limits(&key, flat.iter().copied()).unwrap());
         assert!(decision.allowed() && !decision.shared());
     }
     assert_eq!(store.live_keys(), KEYS * 5);
@@ -93,7 +96,7 @@ fn slots_of_expired_keys_are_reused() {
     const CAPACITY: usize = 300;
     for quota in each_minute(EACH) {
         let (clock, store) = store(CAPACITY);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         for generation in 0..15 {
             assert_no_key_is_shared(&limiter, &keys(CAPACITY, generation));
             clock.advance(2 * quota.period());
@@ -109,7 +112,7 @@ fn keys_that_come_and_go_one_by_one_never_share() {
     with_each_seed(|rng| {
         for quota in quotas(1, Duration::from_secs(CAPACITY as u64 / 2)) {
             let (clock, store) = store(CAPACITY);
-            let limiter = Limiter::over(store, quota);
+            let limiter = Limiter::with_store(store, quota);
             // One new key a second: each lives for one or two periods, so at most 200 are live.
             for n in 0..1_500 {
                 let decision = limiter.check(n.to_string());
@@ -124,7 +127,7 @@ fn keys_that_come_and_go_one_by_one_never_share() {
 fn reset_and_refunded_keys_free_their_slots() {
     const CAPACITY: usize = 400;
     for quota in each_minute(EACH) {
-        let limiter = Limiter::over(store(CAPACITY).1, quota);
+        let limiter = Limiter::with_store(store(CAPACITY).1, quota);
         for generation in 0..10 {
             let keys = keys(CAPACITY, generation);
             assert_no_key_is_shared(&limiter, &keys);
@@ -145,7 +148,7 @@ fn reset_and_refunded_keys_free_their_slots() {
 fn refused_and_peeking_new_keys_take_no_slot() {
     const CAPACITY: usize = 100;
     for quota in each_minute(EACH) {
-        let limiter = Limiter::over(store(CAPACITY).1, quota);
+        let limiter = Limiter::with_store(store(CAPACITY).1, quota);
         for key in keys(1_000, 0) {
             let _ = limiter.peek(&key, 1);
             let _ = limiter.check_cost(&key, EACH + 1);
@@ -164,7 +167,7 @@ fn threads_that_fill_a_store_concurrently_find_a_slot_for_every_key() {
     const THREADS: usize = 4;
     for quota in [each_minute(EACH)[1], each_minute(EACH)[3]] {
         for _ in 0..4 {
-            let limiter = Limiter::over(store(CAPACITY).1, quota);
+            let limiter = Limiter::with_store(store(CAPACITY).1, quota);
             let keys = keys(CAPACITY, 0);
             race(THREADS, |thread| {
                 for key in keys.iter().skip(thread).step_by(THREADS) {
@@ -183,7 +186,7 @@ fn once_many_keys_have_expired_every_key_has_its_own_slot_again() {
     const CAPACITY: usize = 1_000;
     for quota in each_minute(EACH) {
         let (clock, store) = store(CAPACITY);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         for generation in 0..3 {
             for key in keys(5 * CAPACITY, generation) {
                 let _ = limiter.check(&key);
@@ -204,7 +207,7 @@ fn keys_that_have_just_expired_free_their_slots() {
     let quota: Quota = "fixed-window 2/ms".parse().unwrap();
     for _ in 0..3 {
         let (clock, store) = store(CAPACITY);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         clock.set(T0 + 999);
         for key in keys(3 * CAPACITY, 0) {
             let _ = limiter.check(&key);

@@ -10,7 +10,7 @@ fn quota(text: &str) -> Quota {
     text.parse().unwrap()
 }
 
-fn left(limiter: &Limiter<Store>) -> u32 {
+fn left(limiter: &Limiter<std::sync::Arc<Store>>) -> u32 {
     limiter.peek("k", 1).remaining()
 }
 
@@ -23,7 +23,7 @@ fn windows_and_the_log_keep_their_counts_when_the_limit_changes() {
     ] {
         let (_, small) = limiter(quota(&format!("{text} 10/min")));
         assert!(small.check_cost("k", 8).allowed());
-        let large = small.with(quota(&format!("{text} 100/min")));
+        let large = small.with_limit(quota(&format!("{text} 100/min")));
         assert_eq!(left(&large), 92, "{text}");
         assert!(large.check_cost("k", 42).allowed());
         // 50 of 10: nothing is left, and nothing is forgotten.
@@ -31,7 +31,7 @@ fn windows_and_the_log_keep_their_counts_when_the_limit_changes() {
         assert!(!small.check("k").allowed());
         assert_eq!(left(&large), 50, "{text}");
         assert_eq!(
-            left(&small.with(quota(&format!("{text} 51/min")))),
+            left(&small.with_limit(quota(&format!("{text} 51/min")))),
             1,
             "{text}"
         );
@@ -47,7 +47,7 @@ fn buckets_keep_their_used_units_when_limit_and_burst_change() {
     ] {
         let (_, first) = limiter(quota(&format!("{text} 10/s {word} 20")));
         assert!(first.check_cost("k", 12).allowed());
-        let with = |rest: &str| first.with(quota(&format!("{text} {rest}")));
+        let with = |rest: &str| first.with_limit(quota(&format!("{text} {rest}")));
         assert_eq!(left(&with(&format!("10/s {word} 30"))), 18, "{text} {word}");
         assert_eq!(left(&with(&format!("100/s {word} 20"))), 8, "{text} {word}");
         assert_eq!(left(&with(&format!("1/s {word} 13"))), 1, "{text} {word}");
@@ -64,9 +64,9 @@ fn used_units_of_a_bucket_are_rounded_up() {
     clock.set(T0 + 50_000);
     assert!(first.check("k").allowed());
     assert_eq!(left(&first), 7);
-    let slower = first.with(quota("token-bucket 5/s burst 20"));
+    let slower = first.with_limit(quota("token-bucket 5/s burst 20"));
     assert_eq!(left(&slower), 20 - 13);
-    let same_rate = first.with(quota("token-bucket 10/s burst 40"));
+    let same_rate = first.with_limit(quota("token-bucket 10/s burst 40"));
     assert_eq!(left(&same_rate), 27);
 }
 
@@ -79,7 +79,7 @@ fn a_changed_limit_has_an_exact_retry_after() {
             }
             let (clock, before) = limiter(old);
             assert!(before.check_cost("k", 7).allowed());
-            let after = before.with(new);
+            let after = before.with_limit(new);
             let Some(RetryAfter::After(wait)) = after.check("k").retry_after() else {
                 panic!("{old} to {new}: 7 of 4 were used");
             };
@@ -96,8 +96,8 @@ fn a_changed_limit_has_an_exact_retry_after() {
 #[test]
 fn a_count_read_under_a_slower_quota_outlives_the_faster_one() {
     let (clock, store) = store(10);
-    let fast = Limiter::over(store, quota("token-bucket 10/s burst 10"));
-    let slow = fast.with(quota("token-bucket 1/s burst 10"));
+    let fast = Limiter::with_store(store, quota("token-bucket 10/s burst 10"));
+    let slow = fast.with_limit(quota("token-bucket 1/s burst 10"));
     assert!(fast.check_cost("k", 9).allowed());
     // Converted and written down: 10 used, 10 s to go.
     assert!(slow.check("k").allowed());
@@ -126,7 +126,7 @@ fn another_period_behaviour_or_name_is_another_counter() {
         Limit::named("mine", quota("2/min")),
     ];
     for limit in others {
-        let other = first.with(limit.clone());
+        let other = first.with_limit(limit.clone());
         assert_eq!(other.check_cost("k", 2).remaining(), 0, "{limit:?}");
         assert!(!other.check("k").allowed(), "{limit:?}");
     }
@@ -136,11 +136,11 @@ fn another_period_behaviour_or_name_is_another_counter() {
 #[test]
 fn a_name_keeps_its_count_whatever_the_limit() {
     let (_, first) = limiter(quota("fixed-window 1/min"));
-    let mine = first.with(Limit::named("mine", quota("fixed-window 5/min")));
+    let mine = first.with_limit(Limit::named("mine", quota("fixed-window 5/min")));
     assert!(mine.check_cost("k", 3).allowed());
-    let more = first.with(Limit::named("mine", quota("fixed-window 10/min")));
+    let more = first.with_limit(Limit::named("mine", quota("fixed-window 10/min")));
     assert_eq!(left(&more), 7);
-    let default_name = first.with(Limit::named(
+    let default_name = first.with_limit(Limit::named(
         "fixed-window/min",
         quota("fixed-window 9/min"),
     ));
@@ -152,7 +152,9 @@ fn a_name_keeps_its_count_whatever_the_limit() {
 fn the_same_identity_twice_is_an_error() {
     let (small, large) = (Limit::from(quota("5/min")), Limit::from(quota("9/min")));
     let twice = |error: RequestError| matches!(error, RequestError::SameCounterTwice { .. });
-    assert!(twice(Request::of("k", [&small, &large]).unwrap_err()));
+    assert!(twice(
+        Request::with_limits("k", [&small, &large]).unwrap_err()
+    ));
     assert!(twice(
         Request::new("k", &small).and("k", &small).unwrap_err()
     ));
@@ -162,14 +164,14 @@ fn the_same_identity_twice_is_an_error() {
     // Another key or another name is another counter.
     assert!(Request::new("k", &small).and("l", &small).is_ok());
     let named = Limit::named("burst", quota("5/min"));
-    assert!(Request::of("k", [&small, &named]).is_ok());
+    assert!(Request::with_limits("k", [&small, &named]).is_ok());
     // Policing and shaping are two behaviours.
     let both = [
         quota("leaky-bucket 5/s burst 5"),
         quota("leaky-bucket 5/s queue 5"),
     ];
     let both = both.map(Limit::from);
-    assert!(Request::of("k", &both).is_ok());
+    assert!(Request::with_limits("k", &both).is_ok());
     // The same parts are the same key, however they were put together.
     let parts = tallygate::Key::from_parts(["a", "b"]);
     let again = tallygate::Key::from("a").and("b");
@@ -181,8 +183,8 @@ fn the_same_identity_twice_is_an_error() {
 #[test]
 fn limiters_over_one_store_count_together() {
     let (_, store) = store(10);
-    let one = Limiter::over(store.clone(), quota("5/min"));
-    let two = Limiter::over(store, quota("5/min"));
+    let one = Limiter::with_store(store.clone(), quota("5/min"));
+    let two = Limiter::with_store(store, quota("5/min"));
     assert!(one.check_cost("k", 2).allowed());
     assert!(two.check_cost("k", 2).allowed());
     assert!(one.clone().check("k").allowed());

@@ -189,7 +189,7 @@ fn moved_counters_in_use_lose_nothing() {
     const KEYS: usize = 3_000;
     const EACH: u32 = 3;
     for quota in each_minute(EACH) {
-        let limiter = Limiter::over(store(KEYS).1, quota);
+        let limiter = Limiter::with_store(store(KEYS).1, quota);
         let keys = keys(KEYS);
         let admitted = totals(&keys);
         race(4, |thread| {
@@ -214,7 +214,7 @@ fn many_threads_and_keys_in_a_tiny_store_exceed_no_limit() {
     const EACH: u32 = 3;
     for capacity in [1, 2, 7, 64] {
         for quota in each_minute(EACH) {
-            let limiter = Limiter::over(store(capacity).1, quota);
+            let limiter = Limiter::with_store(store(capacity).1, quota);
             let keys = keys(400);
             let admitted = totals(&keys);
             race(THREADS, |thread| {

@@ -43,14 +43,14 @@ impl Store for Moody {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
         self.asked.fetch_add(1, Relaxed);
         self.answer().await?;
-        Ok(self.counters.decide(request))
+        Ok(MemoryStore::decide(&self.counters, request))
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
-        let _ = self.counters.decide(request);
+    fn submit(&self, request: &Request<'_>) {
+        let _ = MemoryStore::decide(&self.counters, request);
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         self.counters.undo(request, decision);
     }
 
@@ -71,7 +71,7 @@ impl Store for Moody {
 fn moody(mood: u32, quota: &str) -> Limiter<Moody> {
     let store = Moody::default();
     store.mood.store(mood, Relaxed);
-    Limiter::over(store, quota.parse::<Quota>().unwrap())
+    Limiter::with_store(store, quota.parse::<Quota>().unwrap())
 }
 
 /// A limiter whose store fails.
@@ -215,7 +215,7 @@ async fn a_store_that_fails_is_left_alone_and_asked_again_when_it_is_well() {
 async fn a_store_outside_this_process_is_not_asked_at_once() {
     let limiter = moody(WELL, "100/min");
     let request = limiter.request("a");
-    assert_eq!(limiter.decide_at_once(&request), None);
+    assert_eq!(limiter.try_decide(&request), None);
     assert_eq!(limiter.store().asked.load(Relaxed), 0);
     assert_eq!(limiter.decide(&request).await.remaining(), 99);
 }
@@ -237,7 +237,7 @@ async fn a_failure_now_and_then_is_no_reason_to_stop_asking() {
 async fn limiters_over_one_store_know_together_that_it_is_down() {
     let limiter = moody(HANGS, "100/min");
     let other = limiter
-        .with(Quota::per_day(5))
+        .with_limit(Quota::per_day(5))
         .on_failure(OnFailure::Closed);
     for _ in 0..5 {
         check(&limiter, "a").await;

@@ -63,20 +63,20 @@ fn inspect_shows_the_current_state_and_creates_no_counter() {
         assert_eq!(store.live_keys(), keys, "none is made");
         assert_eq!(before.now_us, 100 * SECOND);
         let _ = store.decide(&Request::new(&key, &limit).cost(4));
-        assert_eq!(store.inspect(&key, &limit).view, now, "{text}");
+        assert_eq!(store.inspect(&key, &limit).state, now, "{text}");
         assert_eq!(
-            store.inspect(&key, &limit).view,
+            store.inspect(&key, &limit).state,
             now,
             "a look changes nothing"
         );
         clock.advance(Duration::from_secs(10));
         let look = store.inspect(&key, &limit);
-        assert_eq!((look.now_us, look.view), (110 * SECOND, later), "{text}");
+        assert_eq!((look.now_us, look.state), (110 * SECOND, later), "{text}");
     }
     let log = Limit::from("sliding-window-log 9/20s".parse::<Quota>().unwrap());
     let entries = Vec::new();
     assert_eq!(
-        store.inspect(&"b".into(), &log).view,
+        store.inspect(&"b".into(), &log).state,
         CounterState::Log { entries }
     );
 }

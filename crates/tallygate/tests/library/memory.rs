@@ -34,16 +34,16 @@ fn on_manual_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
 /// Asks with the limiter's own methods where the request has one key and one cost for all its
 /// limits.
 fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
-    let (first, rest) = request.asked().split_first().unwrap();
-    let mut limiter = Limiter::over(Arc::clone(store), first.limit.clone());
+    let (first, rest) = request.entries().split_first().unwrap();
+    let mut limiter = Limiter::with_store(Arc::clone(store), first.limit.clone());
     for asked in rest {
-        if asked.key != first.key || asked.units() != request.units() {
-            return limiter.decide_at_once(request).unwrap();
+        if asked.key != first.key || asked.cost() != request.requested_cost() {
+            return limiter.try_decide(request).unwrap();
         }
         limiter = limiter.and(asked.limit.clone()).unwrap();
     }
-    let (key, cost) = (&first.key, request.units());
-    match request.asks() {
+    let (key, cost) = (&first.key, request.requested_cost());
+    match request.requested_verb() {
         Verb::Check if cost == 1 => limiter.check(key),
         Verb::Check => limiter.check_cost(key, cost),
         Verb::Peek => limiter.peek(key, cost),

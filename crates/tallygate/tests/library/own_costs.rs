@@ -10,7 +10,7 @@ fn remaining(decision: &Decision) -> Vec<u32> {
 }
 
 fn units(request: &Request<'_>) -> Vec<u32> {
-    request.asked().iter().map(|asked| asked.units()).collect()
+    request.entries().iter().map(|asked| asked.cost()).collect()
 }
 
 #[test]
@@ -22,7 +22,10 @@ fn a_cost_of_its_own_stays_whatever_the_requests() {
     let request = request.and_cost("k", c, 5).unwrap().and("k", d).unwrap();
     assert_eq!(units(&request), [2, 2, 5, 2]);
     let request = request.cost(3);
-    assert_eq!((units(&request), request.units()), (vec![3, 3, 5, 3], 3));
+    assert_eq!(
+        (units(&request), request.requested_cost()),
+        (vec![3, 3, 5, 3], 3)
+    );
 }
 
 #[test]

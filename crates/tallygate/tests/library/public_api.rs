@@ -43,11 +43,11 @@ impl Store for Watched {
         Store::decide(&*self.inner, request).await
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
-        self.inner.carry_out(request);
+    fn submit(&self, request: &Request<'_>) {
+        self.inner.submit(request);
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         self.inner.undo(request, decision);
     }
 }
@@ -68,7 +68,7 @@ async fn a_function_over_any_store_works_with_each() {
         asked: 0.into(),
         down,
     };
-    let other = Limiter::over(watched(false), Quota::per_day(1));
+    let other = Limiter::with_store(watched(false), Quota::per_day(1));
     assert!(sent(may_enter(&other, "a")).await);
     assert!(!may_enter(&other, "a").await);
     assert_eq!(
@@ -79,9 +79,9 @@ async fn a_function_over_any_store_works_with_each() {
         2
     );
 
-    let down = Limiter::over(watched(true), Quota::per_day(1));
+    let down = Limiter::with_store(watched(true), Quota::per_day(1));
     assert!(may_enter(&down, "a").await, "open unless told otherwise");
-    assert!(!may_enter(&down.on_failure(OnFailure::Closed), "a").await);
+    assert!(!may_enter(&down.clone().on_failure(OnFailure::Closed), "a").await);
     let error = down.store().decide(&down.request("a")).await.unwrap_err();
     assert!(error.to_string().contains("down for the night"));
 }
@@ -94,9 +94,9 @@ async fn a_store_that_is_down_ends_the_wait_as_the_policy_says() {
         asked: 0.into(),
         down: true,
     };
-    let limiter = Limiter::over(down, Quota::per_day(1));
+    let limiter = Limiter::with_store(down, Quota::per_day(1));
     assert!(limiter.acquire("a").await.unwrap().degraded());
-    let closed = limiter.on_failure(OnFailure::Closed);
+    let closed = limiter.clone().on_failure(OnFailure::Closed);
     let error = closed.acquire("a").await.unwrap_err();
     assert!(matches!(error, tallygate::AcquireError::Unavailable));
     assert!(format!("{limiter:?}").contains("waiting: 0"));
@@ -146,7 +146,7 @@ fn the_system_clock_drives_a_store_of_its_own() {
         .capacity(5)
         .build();
     assert_eq!(store.capacity(), 5);
-    let limiter = Limiter::over(store, Quota::per_day(1));
+    let limiter = Limiter::with_store(store, Quota::per_day(1));
     assert!(limiter.check("a").allowed());
     assert!(SystemClock::default().now_us() > 1_600_000_000_000_000);
 }

@@ -33,7 +33,7 @@ fn no_debug_form_shows_a_key() {
         shows_no_key(&key.clone().into_owned());
         let request = limiter.request(&key).cost(2);
         shows_no_key(&request);
-        shows_no_key(&request.asked()[0]);
+        shows_no_key(&request.entries()[0]);
         shows_no_key(&limiter.check(&key));
         shows_no_key(&limiter.check(&key));
         shows_no_key(&limiter.check_many([&key, &key]));

@@ -34,10 +34,15 @@ fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
 }
 
 /// A limiter whose keys all share.
-fn full_limiter(quota: Quota) -> (std::sync::Arc<tallygate::ManualClock>, Limiter<Store>) {
+fn full_limiter(
+    quota: Quota,
+) -> (
+    std::sync::Arc<tallygate::ManualClock>,
+    Limiter<std::sync::Arc<Store>>,
+) {
     let (clock, store) = store(1);
     fill(&store, T0);
-    (clock, Limiter::over(store, quota))
+    (clock, Limiter::with_store(store, quota))
 }
 
 /// Mostly none, sometimes the smallest, seldom a long one.
@@ -149,7 +154,7 @@ fn what_a_key_took_while_it_shared_counts_in_its_own_slot() {
     for quota in each_minute(6) {
         let (_, store) = store(3);
         let residents = fill(&store, T0);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         let first = limiter.check_cost("k", 4);
         assert!(first.allowed() && first.shared(), "{quota}");
         for (key, limit) in &residents {
@@ -188,7 +193,7 @@ fn a_refund_over_several_limits_returns_to_those_with_their_own_slots() {
         let shared = Limit::named("shared", quota);
         assert!(!store.decide(&Request::new("k", &own)).shared());
         fill(&store, T0);
-        let request = Request::of("k", [&own, &shared]).unwrap();
+        let request = Request::with_limits("k", [&own, &shared]).unwrap();
         let decision = store.decide(&request.clone().cost(3));
         assert!(decision.allowed() && decision.shared(), "{quota}");
         let refunded = store.decide(&request.clone().cost(2).verb(Verb::Refund));
@@ -241,7 +246,7 @@ fn a_request_refused_by_a_shared_limit_charges_no_own_one() {
         assert!(!store.decide(&Request::new("k", &own)).shared());
         fill(&store, T0);
         let tight = Limit::named("tight", quota);
-        let both = Request::of("k", [&own, &tight]).unwrap();
+        let both = Request::with_limits("k", [&own, &tight]).unwrap();
         let admitted = (0..10).filter(|_| store.decide(&both).allowed()).count();
         assert_eq!(admitted, 4, "{quota}");
         let left = |limit| -> Decision { store.decide(&Request::new("k", limit).verb(Verb::Peek)) };

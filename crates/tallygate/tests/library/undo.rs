@@ -30,7 +30,7 @@ impl Undoes for Supplied {
 /// A limiter on a clock that is set before each question.
 struct Set {
     clock: Arc<ManualClock>,
-    limiter: Limiter<Store>,
+    limiter: Limiter<Arc<Store>>,
 }
 
 impl Decides for Set {
@@ -121,10 +121,10 @@ fn units_are_not_returned_to_a_later_window() {
 fn some_limits_of_a_request_are_undone_and_the_others_count() {
     let limits = each_minute(10).map(|quota| Limit::named(quota.to_string(), quota));
     let (_, store) = store(100);
-    let limiter = Limiter::over(store, limits[0].clone());
-    let request = Request::of("a", &limits).unwrap().cost(4);
+    let limiter = Limiter::with_store(store, limits[0].clone());
+    let request = Request::with_limits("a", &limits).unwrap().cost(4);
     let decision = limiter.decide_now(&request);
-    let some = Request::of("a", limits.iter().skip(1).step_by(2)).unwrap();
+    let some = Request::with_limits("a", limits.iter().skip(1).step_by(2)).unwrap();
     limiter.undo(&some.cost(4), &decision);
     let after = limiter.decide_now(&request.verb(Verb::Peek));
     let left: Vec<u32> = after.verdicts().iter().map(|v| v.remaining).collect();
@@ -136,15 +136,18 @@ fn limits_with_their_own_costs_get_those_back() {
     let requests = Limit::named("requests", Quota::per_minute(60));
     let tokens = Limit::named("tokens", Quota::per_minute(10_000));
     let (_, store) = store(100);
-    let limiter = Limiter::over(store, requests.clone());
+    let limiter = Limiter::with_store(store, requests.clone());
     let request = Request::new("a", &requests);
     let request = request.and_cost("a", &tokens, 1_200).unwrap();
     let decision = limiter.decide_now(&request);
-    assert_eq!(limiter.with(tokens.clone()).peek("a", 1).remaining(), 8_800);
+    assert_eq!(
+        limiter.with_limit(tokens.clone()).peek("a", 1).remaining(),
+        8_800
+    );
     limiter.undo(&request, &decision);
     assert_eq!(limiter.peek("a", 1).remaining(), 60);
     assert_eq!(
-        limiter.with(tokens.clone()).peek("a", 1).remaining(),
+        limiter.with_limit(tokens.clone()).peek("a", 1).remaining(),
         10_000
     );
 }
@@ -183,7 +186,7 @@ fn a_decision_that_took_nothing_returns_nothing() {
 fn nothing_is_undone_on_a_shared_budget() {
     for quota in each_minute(10) {
         let (_, store) = store(1);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         let keys: Vec<String> = (0..2_000).map(|key| key.to_string()).collect();
         let decisions: Vec<Decision> = keys.iter().map(|key| limiter.check(key)).collect();
         let left = |key: &String| limiter.peek(key, 1).remaining();
@@ -210,7 +213,7 @@ fn undoing_is_atomic_over_all_limits() {
     let log: Quota = "sliding-window-log 8/min".parse().unwrap();
     let bucket: Quota = "token-bucket 8/min".parse().unwrap();
     let (_, store) = store(100);
-    let limiter = Limiter::over(store, log).and(bucket).unwrap();
+    let limiter = Limiter::with_store(store, log).and(bucket).unwrap();
     let kept = AtomicU32::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -242,9 +245,9 @@ impl AnyStore for Failing {
         Err(StoreError::new("down"))
     }
 
-    fn carry_out(self: &Arc<Self>, _: &Request<'_>) {}
+    fn submit(&self, _: &Request<'_>) {}
 
-    fn undo(self: &Arc<Self>, _: &Request<'_>, _: &Decision) {
+    fn undo(&self, _: &Request<'_>, _: &Decision) {
         self.0.fetch_add(1, Relaxed);
     }
 }
@@ -254,7 +257,7 @@ async fn a_decision_of_another_store_is_not_undone() {
     use tallygate::{OnFailure, Replicas};
     let fixed = Replicas::Fixed(1.try_into().unwrap());
     for policy in [OnFailure::Open, OnFailure::Closed, OnFailure::Local(fixed)] {
-        let limiter = Limiter::over(Failing::default(), Quota::per_minute(10));
+        let limiter = Limiter::with_store(Failing::default(), Quota::per_minute(10));
         let limiter = limiter.on_failure(policy);
         let request = limiter.request("a");
         let decision = limiter.decide(&request).await;

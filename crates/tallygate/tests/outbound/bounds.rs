@@ -24,7 +24,7 @@ async fn a_call_beyond_the_bound_fails() {
     }
     let error = calls.calling("c").await.unwrap_err();
     assert!(
-        matches!(error, OutboundError::Limit(AcquireError::Crowded)),
+        matches!(error, OutboundError::Limit(AcquireError::TooManyWaiting)),
         "{error:?}"
     );
     // A call that leaves makes room.

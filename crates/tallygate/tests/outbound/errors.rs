@@ -132,16 +132,16 @@ impl Store for Down {
         Err(StoreError::new("down"))
     }
 
-    fn carry_out(self: &std::sync::Arc<Self>, _: &tallygate::Request<'_>) {}
+    fn submit(&self, _: &tallygate::Request<'_>) {}
 
-    fn undo(self: &std::sync::Arc<Self>, _: &tallygate::Request<'_>, _: &Decision) {}
+    fn undo(&self, _: &tallygate::Request<'_>, _: &Decision) {}
 }
 
 #[tokio::test]
 async fn a_store_failure_follows_the_failure_policy() {
     let client = || service_fn(|_: Request<()>| async { Ok::<_, io::Error>(Response::new(())) });
-    let open = Limiter::over(Down, Quota::per_second(1));
-    let closed = open.on_failure(OnFailure::Closed);
+    let open = Limiter::with_store(Down, Quota::per_second(1));
+    let closed = open.clone().on_failure(OnFailure::Closed);
     let request = || Request::new(());
 
     let open = ServiceBuilder::new()

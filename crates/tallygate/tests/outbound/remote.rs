@@ -32,7 +32,7 @@ pub(crate) type Outcome = Result<StatusCode, OutboundError<Infallible>>;
 pub(crate) fn limiter(quota: &str) -> Limiter<MemoryStore<RuntimeClock>> {
     let clock = RuntimeClock(Instant::now());
     let store = MemoryStore::builder().clock(clock).build();
-    Limiter::over(store, quota.parse::<Quota>().unwrap())
+    Limiter::with_store(store, quota.parse::<Quota>().unwrap())
 }
 
 /// Records the calls it receives.

@@ -22,7 +22,7 @@ async fn layers_over_one_redis_share_a_limit() {
             .connect()
             .await
             .unwrap();
-        let limiter = Limiter::over(store, quota)
+        let limiter = Limiter::with_store(store, quota)
             .deadline(Duration::from_secs(10))
             .on_failure(OnFailure::Closed);
         let layer = OutboundLayer::new(limiter).max_wait(Duration::from_secs(60));

@@ -90,7 +90,7 @@ fn break_twice(server: &Server, breaks: impl Fn(), repairs: impl Fn()) -> Vec<St
     logged(|log| async move {
         let builder = RedisStore::builder(&server.url()).namespace(&namespace());
         let store = builder.connect().await.unwrap();
-        let limiter = Limiter::over(store, quota(LARGE_QUOTA));
+        let limiter = Limiter::with_store(store, quota(LARGE_QUOTA));
         let key = Key::from("hunter2").and_secret("hunter3");
         for times in 1..=2 {
             until(&limiter, &key, false).await;

@@ -1,8 +1,8 @@
 //! Shared by the tests: a runtime, a healthy server, namespaces, and access to stored keys.
 
 use std::future::Future;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tallygate::{Limiter, Quota, RedisStore, RedisStoreBuilder, Verb};
@@ -47,14 +47,14 @@ pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
 }
 
 /// A connected store with a unique namespace.
-pub(crate) fn store(url: &str) -> Arc<RedisStore> {
+pub(crate) fn store(url: &str) -> RedisStore {
     connected(builder(url))
 }
 
 #[track_caller]
-pub(crate) fn connected(builder: RedisStoreBuilder) -> Arc<RedisStore> {
+pub(crate) fn connected(builder: RedisStoreBuilder) -> RedisStore {
     match block_on(builder.connect()) {
-        Ok(store) => Arc::new(store),
+        Ok(store) => store,
         Err(error) => panic!("{error}"),
     }
 }
@@ -63,19 +63,19 @@ pub(crate) fn quota(text: &str) -> Quota {
     text.parse().unwrap()
 }
 
-pub(crate) fn limiter(store: &Arc<RedisStore>, text: &str) -> Limiter<RedisStore> {
-    Limiter::over(Arc::clone(store), quota(text))
+pub(crate) fn limiter(store: &RedisStore, text: &str) -> Limiter<RedisStore> {
+    Limiter::with_store(store.clone(), quota(text))
 }
 
 /// A limiter with a long deadline.
-pub(crate) fn patient_limiter(store: &Arc<RedisStore>, text: &str) -> Limiter<RedisStore> {
+pub(crate) fn patient_limiter(store: &RedisStore, text: &str) -> Limiter<RedisStore> {
     limiter(store, text).deadline(LONG_DEADLINE)
 }
 
 /// How many units of a limiter's capacity are used.
 #[track_caller]
 pub(crate) fn used(limiter: &Limiter<RedisStore>, key: &str) -> u64 {
-    let limiter = limiter.deadline(LONG_DEADLINE);
+    let limiter = limiter.clone().deadline(LONG_DEADLINE);
     let peek = limiter.request(key).verb(Verb::Peek);
     let decision = block_on(limiter.decide(&peek));
     assert!(!decision.degraded(), "the store fails");
@@ -122,7 +122,7 @@ pub(crate) fn every_key_expires(server: &Server) {
 
 /// Checks that a limit is exact.
 #[track_caller]
-pub(crate) fn limits_are_exact(store: &Arc<RedisStore>) {
+pub(crate) fn limits_are_exact(store: &RedisStore) {
     let limiter = patient_limiter(store, "sliding-window-log 25/d");
     let key = namespace();
     let calls: Vec<_> = (0..40)

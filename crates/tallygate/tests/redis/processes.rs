@@ -3,7 +3,6 @@
 use std::env;
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use tallygate::{Limiter, OnFailure, RedisStore, Replicas, Store};
 use tallygate_testkit::poll;
@@ -22,7 +21,7 @@ const ALL: u32 = PROCESSES * TASKS * CALLS;
 /// The parameters of a child: URL, namespace, batching, quotas.
 const CHILD_VARIABLE: &str = "TALLYGATE_TEST_CHILD";
 
-fn connect(url: &str, namespace: &str, batching: &str) -> Arc<RedisStore> {
+fn connect(url: &str, namespace: &str, batching: &str) -> RedisStore {
     let builder = RedisStore::builder(url).namespace(namespace);
     connected(
         builder
@@ -61,7 +60,7 @@ fn a_child_process_sends_its_requests() {
     println!("\nadmitted={admitted}");
 }
 
-fn limiter(store: &Arc<RedisStore>, quotas: &[&str]) -> Limiter<RedisStore> {
+fn limiter(store: &RedisStore, quotas: &[&str]) -> Limiter<RedisStore> {
     let limiter = patient_limiter(store, quotas[0]);
     let more = quotas[1..].iter();
     more.fold(limiter, |limiter, text| limiter.and(quota(text)).unwrap())

@@ -32,7 +32,7 @@ fn the_queue_is_bounded(batching: bool) {
     let turned_away = Arc::new(AtomicU64::new(0));
     let calls: Vec<_> = (0..CAPACITY + MORE)
         .map(|_| {
-            let (store, limit) = (Arc::clone(&store), limit.clone());
+            let (store, limit) = (store.clone(), limit.clone());
             let turned_away = Arc::clone(&turned_away);
             runtime().spawn(async move {
                 match store.decide(&Request::new("queue", &limit)).await {
@@ -75,7 +75,7 @@ fn a_call_with_a_supplied_time_is_not_batched() {
     let limit = Limit::from(quota("fixed-window 5/s"));
     let calls: Vec<_> = (0..2_000_u64)
         .map(|i| {
-            let (store, limit) = (Arc::clone(&store), limit.clone());
+            let (store, limit) = (store.clone(), limit.clone());
             runtime().spawn(async move {
                 let key = i.to_string();
                 let request = Request::new(&key, &limit);

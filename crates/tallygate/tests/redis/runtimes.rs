@@ -1,6 +1,5 @@
 //! A store outlives the runtimes it is used on: calls abandoned on one do not block another.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{Limit, Limiter, RedisStore, Request, Store};
@@ -19,11 +18,11 @@ fn new_runtime() -> Runtime {
 }
 
 /// Abandons calls on a runtime that shuts down.
-fn abandon_calls(store: &Arc<RedisStore>, proxy: &Proxy) {
+fn abandon_calls(store: &RedisStore, proxy: &Proxy) {
     let runtime = new_runtime();
     proxy.set(Mode::Hold);
     for _ in 0..300 {
-        let store = Arc::clone(store);
+        let store = store.clone();
         runtime.spawn(async move {
             let limit = Limit::from(quota(LARGE_QUOTA));
             let request = Request::new("left", &limit);

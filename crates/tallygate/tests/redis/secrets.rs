@@ -31,7 +31,7 @@ fn a_secret_is_never_sent_or_stored_in_clear_text() {
     let server = Server::start_with(&["--requirepass", PASSWORD]);
     let store = connected(builder(&server.url()));
     check_debug(&builder(&server.url()));
-    check_debug(&*store);
+    check_debug(&store);
     let mut monitor = server.connect().unwrap();
     assert_eq!(monitor.command(&["MONITOR"]).unwrap().text(), "OK");
     let limit = Limit::from(quota("10/h"));
@@ -41,7 +41,7 @@ fn a_secret_is_never_sent_or_stored_in_clear_text() {
         Key::from("tenant").and_secret(SECRET),
         Key::secret(SECRET).and("tenant"),
     ] {
-        let request = Request::of(&key, [&limit, &log]).unwrap();
+        let request = Request::with_limits(&key, [&limit, &log]).unwrap();
         let decision = block_on(store.decide(&request)).unwrap();
         check_debug(&request);
         check_debug(&decision);
@@ -86,6 +86,6 @@ fn no_error_shows_a_secret() {
     check_text(&block_on(store.decide(&request)).unwrap_err());
     check_text(&block_on(builder(&server.url()).connect()).unwrap_err());
     let _in_runtime = runtime().enter();
-    let limiter = Limiter::over(builder(&server.url()).open().unwrap(), limit.clone());
+    let limiter = Limiter::with_store(builder(&server.url()).open().unwrap(), limit.clone());
     check_debug(&limiter);
 }

@@ -1,6 +1,5 @@
 //! A look at counters as servers store them, on one server and in a cluster.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{
@@ -49,19 +48,19 @@ fn used(view: &CounterState) -> u64 {
     }
 }
 
-fn shows_what_was_taken(store: Arc<RedisStore>) {
+fn shows_what_was_taken(store: RedisStore) {
     let limiter: Limiter<RedisStore> =
-        Limiter::over(store, Quota::per_minute(1)).deadline(LONG_DEADLINE);
+        Limiter::with_store(store, Quota::per_minute(1)).deadline(LONG_DEADLINE);
     for (i, limit) in limits().enumerate() {
         let key = Key::from(format!("key {i}"));
-        let look = || block_on(limiter.store().look(&key, &limit)).unwrap();
-        assert_eq!(used(&look().view), 0, "{}", limit.name());
+        let look = || block_on(limiter.store().inspect(&key, &limit)).unwrap();
+        assert_eq!(used(&look().state), 0, "{}", limit.name());
         for (cost, sum) in [(3, 3), (2, 5), (30, 5)] {
             let request = Request::new(&key, &limit).cost(cost);
             let decision = block_on(limiter.decide(&request));
             assert!(!decision.degraded(), "the store does not answer");
             let shown = look();
-            assert_eq!(used(&shown.view), sum, "{}", limit.name());
+            assert_eq!(used(&shown.state), sum, "{}", limit.name());
             assert!(look().now_us >= shown.now_us);
             let peek = block_on(limiter.decide(&request.verb(Verb::Peek)));
             assert_eq!(u64::from(peek.remaining()), 20 - sum, "it changed nothing");
@@ -86,6 +85,6 @@ fn a_look_at_a_server_that_is_gone_is_an_error() {
     let store = store(&proxy.url());
     proxy.set(Mode::Refuse);
     let limit = limits().next().unwrap();
-    let error = block_on(store.look(&"a".into(), &limit)).unwrap_err();
+    let error = block_on(store.inspect(&"a".into(), &limit)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unreachable);
 }

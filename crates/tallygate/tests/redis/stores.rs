@@ -13,7 +13,7 @@ use crate::fixtures::{HEALTHY, LONG_DEADLINE, block_on, builder, connected};
 
 /// A store with supplied times.
 struct Supplied {
-    store: Arc<RedisStore>,
+    store: RedisStore,
     slots: Slots,
 }
 
@@ -82,15 +82,15 @@ impl Decides for Recorder {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         let (oracle, steps) = &mut *self.trace.lock().unwrap();
         let right = oracle.decide(request, now_us);
-        let asked = request.asked().iter();
+        let asked = request.entries().iter();
         steps.push(Step {
             asked: asked
                 .map(|asked| {
                     let key = asked.key.clone().into_owned();
-                    (key, asked.limit.clone(), asked.units())
+                    (key, asked.limit.clone(), asked.cost())
                 })
                 .collect(),
-            verb: request.asks(),
+            verb: request.requested_verb(),
             now_us,
             right: right.clone(),
         });

@@ -52,14 +52,14 @@ struct Counts {
 
 impl Traffic {
     /// Starts with one key, and waits until the store decides.
-    pub(crate) fn start(store: &Arc<RedisStore>, deadline: Duration) -> Self {
+    pub(crate) fn start(store: &RedisStore, deadline: Duration) -> Self {
         let traffic = Self::start_unchecked(store, deadline);
         traffic.wait_healthy();
         traffic
     }
 
     /// Starts with one key, without waiting.
-    pub(crate) fn start_unchecked(store: &Arc<RedisStore>, deadline: Duration) -> Self {
+    pub(crate) fn start_unchecked(store: &RedisStore, deadline: Duration) -> Self {
         let limiter = limiter(store, LARGE_QUOTA).deadline(deadline);
         Self::with_keys(limiter, vec![vec!["load"]], deadline)
     }
@@ -80,7 +80,7 @@ impl Traffic {
         for (kind, keys) in kinds.iter().enumerate() {
             for task in 0..TASKS * POLICIES.len() {
                 let policy = task % POLICIES.len();
-                let limiter = limiter.on_failure(POLICIES[policy]);
+                let limiter = limiter.clone().on_failure(POLICIES[policy]);
                 let (keys, counts) = (keys.clone(), Arc::clone(&counts));
                 let task = send_requests(limiter, kind, policy, keys, deadline, counts);
                 tasks.push(runtime().spawn(task));
@@ -152,7 +152,7 @@ impl Traffic {
             let least: u64 = indices.clone().filter(uses_key).map(exact).sum();
             let more: u64 = indices.clone().filter(uses_key).map(degraded).sum();
             for limit in self.limiter.limits() {
-                let counted = used(&self.limiter.with(limit.clone()), key);
+                let counted = used(&self.limiter.with_limit(limit.clone()), key);
                 let max = least + more;
                 assert!(counted <= max, "{counted} counted of {least} + {more}");
                 match data {
@@ -207,7 +207,7 @@ async fn send_requests(
 }
 
 fn request<'a>(keys: &[&'static str], limits: &'a [Limit]) -> Request<'a> {
-    let mut request = Request::of(keys[0], limits).unwrap();
+    let mut request = Request::with_limits(keys[0], limits).unwrap();
     for &key in &keys[1..] {
         for limit in limits {
             request = request.and(key, limit).unwrap();

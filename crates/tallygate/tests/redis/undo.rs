@@ -37,13 +37,13 @@ fn left(limiter: &Limiter<RedisStore>, request: &Request<'_>) -> Vec<u32> {
 fn a_request_is_undone_by_the_servers_clock() {
     let store = store(&HEALTHY.url());
     let limits = limits();
-    let limiter = Limiter::over(store, limits[0].clone()).deadline(LONG_DEADLINE);
-    let request = Request::of("a", &limits).unwrap().cost(4);
+    let limiter = Limiter::with_store(store, limits[0].clone()).deadline(LONG_DEADLINE);
+    let request = Request::with_limits("a", &limits).unwrap().cost(4);
     let kept = block_on(limiter.decide(&request.clone().cost(3)));
     let decision = block_on(limiter.decide(&request));
     assert!(kept.allowed() && decision.allowed());
     assert_eq!(left(&limiter, &request), [13; 6]);
-    let some = Request::of("a", &limits[..4]).unwrap().cost(4);
+    let some = Request::with_limits("a", &limits[..4]).unwrap().cost(4);
     undo(&limiter, &some, &decision);
     poll::until(TIMEOUT, "some of it is undone", || {
         left(&limiter, &request)[..4] == [17; 4]
@@ -57,10 +57,10 @@ fn limits_in_different_slots_are_undone_at_their_own_times() {
     let cluster = Cluster::start();
     let store = connected(builder(&cluster.url()));
     let limits = limits();
-    let limiter = Limiter::over(store, limits[0].clone()).deadline(LONG_DEADLINE);
+    let limiter = Limiter::with_store(store, limits[0].clone()).deadline(LONG_DEADLINE);
     for _ in 0..5 {
         let key = namespace();
-        let mut request = Request::of(key.clone(), &limits).unwrap();
+        let mut request = Request::with_limits(key.clone(), &limits).unwrap();
         for other in ["b", "c", "d"] {
             for limit in &limits {
                 request = request.and(format!("{key}{other}"), limit).unwrap();

@@ -131,7 +131,7 @@ type Counters = Limiter<MemoryStore<ManualClock>>;
 fn counters() -> Counters {
     let clock = ManualClock::at(1_700_000_000_000_000);
     let store = MemoryStore::builder().clock(clock).build();
-    Limiter::over(store, Quota::per_second(1))
+    Limiter::with_store(store, Quota::per_second(1))
 }
 
 /// Decides a plan in one step, as the executor does.

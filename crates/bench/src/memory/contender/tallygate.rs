@@ -18,7 +18,7 @@ impl Contender for Memory {
 
     fn new(setting: &Setting, capacity: usize) -> Self {
         let store = MemoryStore::builder().capacity(capacity).build();
-        Memory(Limiter::over(store, quota(setting)))
+        Memory(Limiter::with_store(store, quota(setting)))
     }
 
     #[inline]
@@ -50,7 +50,7 @@ impl Expiring for Supplied {
             .clock(Arc::clone(&clock))
             .build();
         Supplied {
-            limiter: Limiter::over(store, quota(&Setting::bucket(life, 1))),
+            limiter: Limiter::with_store(store, quota(&Setting::bucket(life, 1))),
             clock,
         }
     }

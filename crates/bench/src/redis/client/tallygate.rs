@@ -50,5 +50,5 @@ fn limiter(runtime: &Runtime, url: &str, setting: &Setting, batching: bool) -> L
         .response_timeout(PATIENCE);
     let store = runtime.block_on(store.connect());
     let store = store.expect("the server answers");
-    Limiter::over(store, quota).deadline(PATIENCE)
+    Limiter::with_store(store, quota).deadline(PATIENCE)
 }

@@ -89,7 +89,7 @@ impl EventBuilder {
         json!({
             "t_ms": u64::try_from(unix_ms).unwrap_or(u64::MAX),
             "store": {
-                "kind": serving.limiter.store().kind(),
+                "kind": serving.engine.store().kind(),
                 "breaker": match store_stats.is_down { true => "open", false => "closed" },
                 "p50_us": self.latency.quantile(0.5),
                 "p99_us": self.latency.quantile(0.99),

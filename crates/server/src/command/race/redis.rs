@@ -23,7 +23,7 @@ pub(super) fn race(race: &Race, builder: RedisStoreBuilder) -> Result<Vec<Round>
         let mut clients = Vec::new();
         for _ in 0..race.clients {
             let builder = builder.clone().namespace(temp.namespace());
-            let store = Arc::new(builder.open()?);
+            let store = builder.open()?;
             clients.push(Client::new(store, &naive).await?);
         }
         let clients: Arc<[Client]> = clients.into();
@@ -39,11 +39,11 @@ pub(super) fn race(race: &Race, builder: RedisStoreBuilder) -> Result<Vec<Round>
 
 /// Runs the race on an open store, over its connections. Counters that are left expire within an
 /// hour.
-pub(super) async fn race_on(race: &Race, store: &Arc<RedisStore>) -> Result<Vec<Round>, Failure> {
+pub(super) async fn race_on(race: &Race, store: &RedisStore) -> Result<Vec<Round>, Failure> {
     let naive = format!("tallygate:race-{:016x}", fastrand::u64(..));
     let mut clients = Vec::new();
     for _ in 0..race.clients {
-        clients.push(Client::new(Arc::clone(store), &naive).await?);
+        clients.push(Client::new(store.clone(), &naive).await?);
     }
     let clients: Arc<[Client]> = clients.into();
     let mut rounds = Vec::new();
@@ -95,13 +95,13 @@ async fn run_round(
 }
 
 struct Client {
-    store: Arc<RedisStore>,
+    store: RedisStore,
     /// The server with the read-check-write counter.
     server: RedisServer,
 }
 
 impl Client {
-    async fn new(store: Arc<RedisStore>, naive: &str) -> Result<Self, RedisError> {
+    async fn new(store: RedisStore, naive: &str) -> Result<Self, RedisError> {
         let mut last_error = None;
         for server in store.servers().await? {
             match server.command(&["GET", naive]).await {

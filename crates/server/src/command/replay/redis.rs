@@ -68,7 +68,7 @@ impl RedisCounters {
         let batch = mem::take(&mut self.batch);
         self.key_bytes = 0;
         let requests = batch.iter().map(|one| {
-            let request = Request::of(one.key.as_ref(), &self.limits)
+            let request = Request::with_limits(one.key.as_ref(), &self.limits)
                 .expect("the limits are within MAX_LIMITS and have distinct names");
             (request.verb(one.verb).cost(one.cost), one.t_us)
         });

@@ -90,7 +90,7 @@ pub(super) fn build(
         })
     });
     settings.single_flight = vec![single_flight];
-    let layer = RateLimitLayer::with_engine(serving.limiter.clone(), Arc::clone(&serving.force));
+    let layer = RateLimitLayer::with_engine(serving.engine.clone(), Arc::clone(&serving.force));
     let (recorder, tracker) = (Arc::clone(serving), Arc::clone(serving));
     let layer = layer
         .on_decision(move |enforcement, elapsed| recorder.record(enforcement, elapsed))

@@ -114,10 +114,10 @@ impl Reload {
             tracing::error!(%fault, "invalid rules; the active ones stay");
             return;
         }
-        let limiter = &self.serving.limiter;
+        let engine = &self.serving.engine;
         self.serving
             .force
-            .limits(&mut |limit| limiter.prepare(limit));
+            .limits(&mut |limit| engine.prepare(limit));
         self.loaded = loaded;
         self.fingerprint.retain(&self.path, &self.loaded.files);
         // Touching a file does not count as a reload; SIGHUP does.

@@ -53,7 +53,7 @@ pub(super) fn run(settings: &Settings) -> LabResult {
 fn compete(tenants: [Tenant; 2]) -> Result<Vec<Value>, super::Problem> {
     let clock = Arc::new(ManualClock::at(1_000_000_000_000));
     let store = MemoryStore::builder().capacity(8);
-    let limiter = Limiter::over(
+    let limiter = Limiter::with_store(
         store.clock(Arc::clone(&clock)).build(),
         Quota::per_minute(1),
     );
@@ -61,7 +61,7 @@ fn compete(tenants: [Tenant; 2]) -> Result<Vec<Value>, super::Problem> {
     for _ in 0..SECONDS {
         for (tenant, admitted) in tenants.iter().zip(&mut admitted) {
             let quota: Quota = tenant.quota.parse().map_err(failed)?;
-            let limiter = limiter.with(quota);
+            let limiter = limiter.with_limit(quota);
             for _ in 0..tenant.requests_per_second {
                 *admitted += u32::from(limiter.check(tenant.key).allowed());
             }

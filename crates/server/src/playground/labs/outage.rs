@@ -56,7 +56,7 @@ async fn run_policies(settings: Settings) -> LabResult {
 struct Outage {
     clock: Arc<ManualClock>,
     store: Arc<SwitchableStore>,
-    replicas: Vec<Limiter<SwitchableStore>>,
+    replicas: Vec<Limiter<Arc<SwitchableStore>>>,
 }
 
 impl Outage {
@@ -64,10 +64,10 @@ impl Outage {
         let clock = Arc::new(ManualClock::at(1_000_000_000_000));
         let counters = MemoryStore::builder().capacity(8);
         let store = Arc::new(SwitchableStore {
-            counters: Arc::new(counters.clock(Arc::clone(&clock)).build()),
+            counters: counters.clock(Arc::clone(&clock)).build(),
             on: AtomicBool::new(true),
         });
-        let replica = |_| Limiter::over(Arc::clone(&store), quota).on_failure(policy);
+        let replica = |_| Limiter::with_store(Arc::clone(&store), quota).on_failure(policy);
         Outage {
             replicas: (0..replicas).map(replica).collect(),
             store,
@@ -141,7 +141,7 @@ impl Tally {
 
 /// A store that can be switched off.
 struct SwitchableStore {
-    counters: Arc<MemoryStore<Arc<ManualClock>>>,
+    counters: MemoryStore<Arc<ManualClock>>,
     on: AtomicBool,
 }
 
@@ -149,7 +149,7 @@ impl SwitchableStore {
     fn check_on(&self) -> Result<(), StoreError> {
         match self.on.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => Err(StoreError::of(
+            false => Err(StoreError::with_kind(
                 StoreErrorKind::Unreachable,
                 "it is switched off",
             )),
@@ -163,13 +163,13 @@ impl Store for SwitchableStore {
         Ok(self.counters.decide(request))
     }
 
-    fn carry_out(self: &Arc<Self>, request: &Request<'_>) {
+    fn submit(&self, request: &Request<'_>) {
         if self.check_on().is_ok() {
-            self.counters.carry_out(request);
+            self.counters.submit(request);
         }
     }
 
-    fn undo(self: &Arc<Self>, request: &Request<'_>, decision: &Decision) {
+    fn undo(&self, request: &Request<'_>, decision: &Decision) {
         if self.check_on().is_ok() {
             self.counters.undo(request, decision);
         }

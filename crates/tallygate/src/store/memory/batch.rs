@@ -25,7 +25,7 @@ impl<C: Clock> MemoryStore<C> {
         for batch in requests.chunks(BATCH_LEN) {
             let counters: SmallVec<[Counter<'_>; BATCH_LEN]> = batch
                 .iter()
-                .flat_map(Request::asked)
+                .flat_map(Request::entries)
                 .map(|asked| self.counter(&asked.key, asked.limit))
                 .collect();
             counters.iter().for_each(|&counter| self.prefetch(counter));
@@ -35,7 +35,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             let mut rest = &counters[..];
             for request in batch {
-                let (counters, after) = rest.split_at(request.asked().len());
+                let (counters, after) = rest.split_at(request.entries().len());
                 rest = after;
                 decisions.push(self.decide_prefetched(request, counters, now));
             }
@@ -49,17 +49,17 @@ impl<C: Clock> MemoryStore<C> {
         counters: &[Counter<'_>],
         now: u64,
     ) -> Decision {
-        let verb = request.asks();
-        if let ([asked], [counter]) = (request.asked(), counters) {
-            return self.decide_counter(*counter, Operation::new(verb, asked.units(), now));
+        let verb = request.requested_verb();
+        if let ([asked], [counter]) = (request.entries(), counters) {
+            return self.decide_counter(*counter, Operation::new(verb, asked.cost(), now));
         }
         let limits: SmallVec<[CounterCost<'_>; 4]> = request
-            .asked()
+            .entries()
             .iter()
             .zip(counters)
             .map(|(asked, &counter)| CounterCost {
                 counter,
-                cost: asked.units(),
+                cost: asked.cost(),
             })
             .collect();
         self.decide_locked(&limits, verb, now.min(MAX_TIME_US))

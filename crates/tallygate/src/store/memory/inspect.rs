@@ -8,7 +8,7 @@ use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::store::Look;
+use crate::store::Snapshot;
 
 impl<C: Clock> MemoryStore<C> {
     /// Returns the state of the counter of a key and a limit. A counter without its own slot is
@@ -23,7 +23,7 @@ impl<C: Clock> MemoryStore<C> {
     /// assert_eq!(snapshot.view, CounterState::Level { used_milli: 1_000 });
     /// # Ok::<(), tallygate::QuotaError>(())
     /// ```
-    pub fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Look {
+    pub fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Snapshot {
         let counter = self.counter(key, limit);
         let now_us = self.clock.now_us().min(MAX_TIME_US);
         let state = if counter.is_log() {
@@ -31,8 +31,8 @@ impl<C: Clock> MemoryStore<C> {
         } else {
             find(self.packed.get(), counter)
         };
-        let view = state.inspect(limit.quota(), now_us);
-        Look { now_us, view }
+        let state = state.inspect(limit.quota(), now_us);
+        Snapshot { now_us, state }
     }
 }
 

@@ -8,7 +8,7 @@ use super::overflow::{BudgetState, LockedStripes};
 use super::table::Claim;
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
-use crate::decision::{Decision, Taken};
+use crate::decision::{Decision, TakenAt};
 
 /// A counter and the cost of a request.
 pub(super) struct CounterCost<'a> {
@@ -161,7 +161,7 @@ impl<C: Clock> MemoryStore<C> {
                 loaded.state.effective_time_us(quota, now)
             })
             .collect();
-        let taken = Taken::of(&times, |i| loaded[i].counter.id.tag());
+        let taken = TakenAt::new(&times, |i| loaded[i].counter.id.tag());
         let decision = decide(&mut loaded, verb, now);
 
         let shared = loaded.iter().any(|loaded| loaded.is_shared);
@@ -181,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         if shared {
-            Decision::on_shared(decision)
+            Decision::from_shared_budget(decision)
         } else {
             Decision::new(decision, taken)
         }

@@ -21,12 +21,12 @@ impl<C: Clock> MemoryStore<C> {
     /// Returns the units that a decision took for a request, at a supplied time. See
     /// [`Limiter::undo`](crate::Limiter::undo).
     pub fn undo_at(&self, request: &Request<'_>, decision: &Decision, now_us: u64) {
-        let undos = request.asked().iter().filter_map(|asked| {
+        let undos = request.entries().iter().filter_map(|asked| {
             let counter = self.counter(&asked.key, asked.limit);
             Some(Undo {
                 counter,
-                units: decision.took(asked),
-                taken_us: decision.taken_from_us(|| counter.id.tag())?,
+                units: decision.taken_units(asked),
+                taken_us: decision.counter_taken_us(|| counter.id.tag())?,
             })
         });
         let undos: SmallVec<[Undo<'_>; 4]> = undos.filter(|undo| undo.units > 0).collect();

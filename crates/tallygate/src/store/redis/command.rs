@@ -9,7 +9,7 @@ use tallygate_core::lua::{self, Kinds, Operation};
 use tallygate_core::{FoundState, Quota, State, Verb, evaluate_found};
 
 use super::keys::{self, Keyspace};
-use crate::decision::{Decision, Taken};
+use crate::decision::{Decision, TakenAt};
 use crate::request::Request;
 
 /// One atomic operation on some counters.
@@ -46,11 +46,11 @@ impl ScriptCall {
         request: &Request<'_>,
         at_us: Option<u64>,
     ) -> Self {
-        let counters = request.asked().iter().map(|check| {
+        let counters = request.entries().iter().map(|check| {
             let key = keyspace.counter_key(&check.key, check.limit);
-            (key, *check.limit.quota(), check.units())
+            (key, *check.limit.quota(), check.cost())
         });
-        Self::new(counters, Operation::Verb(request.asks()), at_us)
+        Self::new(counters, Operation::Verb(request.requested_verb()), at_us)
     }
 
     pub(super) fn new(
@@ -113,8 +113,8 @@ impl ScriptCall {
     }
 
     /// The time at which each counter was charged.
-    pub(super) fn taken(&self, times_us: &[u64]) -> Taken {
-        Taken::of(times_us, |i| counter_id(&self.counters[i].key))
+    pub(super) fn taken(&self, times_us: &[u64]) -> TakenAt {
+        TakenAt::new(times_us, |i| counter_id(&self.counters[i].key))
     }
 
     /// The counters as the script found them.

@@ -90,7 +90,7 @@ impl std::error::Error for RedisError {}
 
 impl From<RedisError> for StoreError {
     fn from(error: RedisError) -> Self {
-        StoreError::of(error.kind, error)
+        StoreError::with_kind(error.kind, error)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Inner, RedisStore};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::store::{Look, StoreError};
+use crate::store::{Snapshot, StoreError};
 
 impl RedisStore {
     /// Reads the counter of a key and a limit, by the server's clock. The entries of a log are
@@ -19,19 +19,19 @@ impl RedisStore {
     ///
     /// # Errors
     /// When the counter cannot be reached.
-    pub async fn look(&self, key: &Key<'_>, limit: &Limit) -> Result<Look, StoreError> {
+    pub async fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Result<Snapshot, StoreError> {
         let request = Request::new(key, limit).verb(Verb::Peek).cost(0);
         let call = Arc::new(ScriptCall::from_request(
             &self.inner.keyspace,
             &request,
             None,
         ));
-        Ok(self.inner.look(call).await?)
+        Ok(self.inner.inspect(call).await?)
     }
 }
 
 impl Inner {
-    async fn look(&self, call: Arc<ScriptCall>) -> Result<Look, StoreFailure> {
+    async fn inspect(&self, call: Arc<ScriptCall>) -> Result<Snapshot, StoreFailure> {
         let reply = self.send(Arc::clone(&call)).await?;
         let found = call.found(reply).next().ok_or(StoreFailure::InvalidReply)?;
         let (quota, now_us) = (found.quota, found.now_us);
@@ -40,8 +40,8 @@ impl Inner {
             _ if quota.algorithm().is_log() => self.stored_log(&call, quota).await?,
             state => state,
         };
-        let view = state.inspect(quota, now_us);
-        Ok(Look { now_us, view })
+        let state = state.inspect(quota, now_us);
+        Ok(Snapshot { now_us, state })
     }
 
     async fn stored_log(&self, call: &ScriptCall, quota: &Quota) -> Result<State, StoreFailure> {

@@ -41,11 +41,11 @@ impl Inner {
         at_us: Option<u64>,
     ) -> Vec<Arc<ScriptCall>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for check in request.asked() {
-            let units = decision.took(check);
+        for check in request.entries() {
+            let units = decision.taken_units(check);
             let key = self.keyspace.counter_key(&check.key, check.limit);
             if units > 0
-                && let Some(taken_us) = decision.taken_from_us(|| counter_id(&key))
+                && let Some(taken_us) = decision.counter_taken_us(|| counter_id(&key))
             {
                 let slot = match self.backend {
                     Backend::Single(_) => 0,

@@ -40,16 +40,16 @@ fn the_used_units_are_those_of_admitted_requests() {
                     let cost = if own_costs {
                         rng.u32(..=4)
                     } else {
-                        request.units()
+                        request.requested_cost()
                     };
                     request = request.and_cost(key, limit, cost).unwrap();
                 }
                 let decision = store.decide(&request);
-                let each = request.asked().iter().zip(decision.verdicts());
+                let each = request.entries().iter().zip(decision.verdicts());
                 for (&at, (asked, verdict)) in counters.iter().zip(each) {
                     let all = match verb {
-                        _ if asked.units() == 0 => 0,
-                        Verb::Check => asked.units(),
+                        _ if asked.cost() == 0 => 0,
+                        Verb::Check => asked.cost(),
                         _ => decision.granted(),
                     };
                     let right = if decision.allowed() { all } else { 0 };
@@ -177,7 +177,7 @@ fn batches_of_several_limits_by_many_threads_admit_exactly_the_limit() {
     race(6, |thread| {
         let mut order: Vec<&Limit> = limits.iter().collect();
         order.rotate_left(thread);
-        let request = Request::of("one", order).unwrap();
+        let request = Request::with_limits("one", order).unwrap();
         let batch = vec![request; 50];
         let decisions = store.decide_many(&batch);
         let granted = decisions.iter().map(|decision| decision.granted());

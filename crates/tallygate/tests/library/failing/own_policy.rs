@@ -32,9 +32,9 @@ async fn a_limit_that_says_nothing_takes_the_limiters_policy() {
     let quota: Quota = "1/min".parse().unwrap();
     let limiter = moody(FAILS, "1/min").on_failure(OnFailure::Closed);
     assert!(check(&limiter, "a").await.unavailable());
-    let open = limiter.with(Limit::from(quota).on_failure(OnFailure::Open));
+    let open = limiter.with_limit(Limit::from(quota).on_failure(OnFailure::Open));
     assert!(check(&open, "a").await.allowed());
-    let closed = moody(FAILS, "1/s").with(Limit::from(quota).on_failure(OnFailure::Closed));
+    let closed = moody(FAILS, "1/s").with_limit(Limit::from(quota).on_failure(OnFailure::Closed));
     assert!(check(&closed, "a").await.unavailable());
 }
 
@@ -42,7 +42,7 @@ async fn a_limit_that_says_nothing_takes_the_limiters_policy() {
 async fn one_closed_limit_refuses_for_all_and_counts_nothing() {
     let limiter = moody(FAILS, "1/s");
     let [open, local, closed] = &mixed();
-    let all = Request::of("k", [open, local, closed]).unwrap();
+    let all = Request::with_limits("k", [open, local, closed]).unwrap();
     let decision = decide(&limiter, &all).await;
     assert!(decision.unavailable() && !decision.allowed());
     assert_eq!((decision.binding(), decision.limit()), (2, 100));
@@ -55,7 +55,7 @@ async fn one_closed_limit_refuses_for_all_and_counts_nothing() {
 async fn local_limits_are_counted_and_open_ones_beside_them_admit() {
     let limiter = moody(FAILS, "1/s");
     let [open, local, _] = &mixed();
-    let both = Request::of("k", [open, local]).unwrap();
+    let both = Request::with_limits("k", [open, local]).unwrap();
     for left in [4, 3, 2, 1, 0] {
         let decision = decide(&limiter, &both).await;
         assert!(decision.allowed() && !decision.unavailable());
@@ -83,7 +83,7 @@ async fn local_limits_are_all_or_nothing_each_with_its_own_replicas() {
     }
     let refused = decide(&limiter, &request).await;
     assert_eq!((refused.allowed(), refused.binding()), (false, 2));
-    let counted = Request::of("k", [&half, &fifth]).unwrap();
+    let counted = Request::with_limits("k", [&half, &fifth]).unwrap();
     let peek = decide(&limiter, &counted.verb(Verb::Peek)).await;
     let left: Vec<u32> = peek.verdicts().iter().map(|v| v.remaining).collect();
     assert_eq!(left, [3, 0], "what one refused was charged to none");
@@ -113,7 +113,7 @@ async fn a_share_too_small_to_be_said_refuses_beside_open_ones() {
     let limiter = moody(FAILS, "1/s");
     let [open, ..] = &mixed();
     let tiny = limit("tiny", "1/366d").on_failure(fixed(10));
-    let decision = decide(&limiter, &Request::of("k", [open, &tiny]).unwrap()).await;
+    let decision = decide(&limiter, &Request::with_limits("k", [open, &tiny]).unwrap()).await;
     assert!(decision.unavailable());
     assert_eq!(decision.binding(), 1);
 }
@@ -130,7 +130,7 @@ async fn the_least_deadline_of_a_requests_limits_holds() {
         (vec![&plain, &hasty, &patient], 7),
     ] {
         let before = tokio::time::Instant::now();
-        let request = Request::of("k", limits).unwrap();
+        let request = Request::with_limits("k", limits).unwrap();
         decide(&limiter, &request).await;
         // The clock stands still but for timers, which have whole milliseconds.
         let over = before.elapsed() - Duration::from_millis(ms);
@@ -160,15 +160,17 @@ async fn a_limit_that_needs_to_know_the_replicas_has_the_store_count_them() {
     let counted = OnFailure::Local(Replicas::Counted { at_least });
     let limiter = moody(FAILS, "1/s");
     let counts = || limiter.store().counts.load(Relaxed);
-    limiter.prepare(&limit("fixed", "1/s").on_failure(fixed(2)));
-    limiter.prepare(&limit("plain", "1/s"));
+    limiter
+        .engine()
+        .prepare(&limit("fixed", "1/s").on_failure(fixed(2)));
+    limiter.engine().prepare(&limit("plain", "1/s"));
     assert_eq!(counts(), 0);
     let local = limit("local", "fixed-window 100/366d").on_failure(counted);
-    limiter.prepare(&local);
+    limiter.engine().prepare(&local);
     assert_eq!(counts(), 1);
     limiter.store().counted.store(5, Relaxed);
     let decision = decide(&limiter, &Request::new("k", &local)).await;
     assert_eq!(decision.limit(), 20);
-    let _ = limiter.with(local);
+    let _ = limiter.with_limit(local);
     assert_eq!(counts(), 2);
 }

@@ -20,7 +20,7 @@ fn unequal_quotas_share_nothing() {
         ]
         .map(|text| text.parse().unwrap());
         for stranger in strangers {
-            let decision = limiter.with(stranger).check("1");
+            let decision = limiter.with_limit(stranger).check("1");
             assert!(
                 decision.shared() && decision.allowed(),
                 "{quota}, {stranger}"
@@ -37,7 +37,7 @@ fn a_changed_quota_is_another_budget() {
     for (old, new) in each_minute(10).into_iter().zip(each_minute(12)) {
         let (_, limiter) = full_limiter(old);
         assert_eq!(limiter.take("k", 99).granted(), 10, "{old}");
-        assert_eq!(limiter.with(new).take("k", 99).granted(), 12, "{new}");
+        assert_eq!(limiter.with_limit(new).take("k", 99).granted(), 12, "{new}");
         assert_eq!(limiter.take("k", 99).granted(), 0, "{old}");
     }
 }
@@ -48,7 +48,7 @@ fn a_reset_of_a_slot_drops_what_was_taken_while_sharing() {
     for quota in each_minute(6) {
         let (_, store) = store(1);
         let residents = fill(&store, T0);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         assert!(limiter.take("k", 6).shared());
         for (key, limit) in &residents {
             let reset = Request::new(key, limit).verb(Verb::Reset);

@@ -168,7 +168,7 @@ async fn without_a_shaping_limit_nobody_stands_in_line() {
     let before = line.left();
     let both = plain.and("k", &shaping).unwrap();
     let crowded = limiter.admit(&both, Wait::forever()).await;
-    assert!(matches!(crowded, Err(AcquireError::Crowded)));
+    assert!(matches!(crowded, Err(AcquireError::TooManyWaiting)));
     assert_eq!(line.left(), before, "nothing was charged");
 }
 

@@ -37,7 +37,7 @@ impl Line {
         let start = Instant::now();
         let store = MemoryStore::builder().clock(RuntimeClock(start)).build();
         Line {
-            limiter: Limiter::over(store, limit),
+            limiter: Limiter::with_store(store, limit),
             start,
             through: Arc::default(),
         }

@@ -171,7 +171,7 @@ async fn clones_and_changed_quotas_stand_in_one_line() {
     let larger = Line {
         limiter: line
             .limiter
-            .with("fixed-window 2/s".parse::<Quota>().unwrap()),
+            .with_limit("fixed-window 2/s".parse::<Quota>().unwrap()),
         ..line.clone()
     };
     line.join("a").await;

@@ -28,7 +28,7 @@ async fn join(
 }
 
 fn left(line: &Line, limits: &[Limit; 2]) -> Vec<u32> {
-    let peek = Request::of("k", limits).unwrap().verb(Verb::Peek);
+    let peek = Request::with_limits("k", limits).unwrap().verb(Verb::Peek);
     let decision = line.limiter.decide_now(&peek);
     decision.verdicts().iter().map(|v| v.remaining).collect()
 }

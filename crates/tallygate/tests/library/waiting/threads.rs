@@ -37,7 +37,7 @@ async fn hundreds_of_tasks_get_exactly_the_limit() {
     const LIMIT: u32 = 300;
     for quota in quotas(LIMIT, Duration::from_secs(300 * 86_400)) {
         let (_, store) = store(100);
-        let limiter = Limiter::over(store, quota);
+        let limiter = Limiter::with_store(store, quota);
         let mut tasks = JoinSet::new();
         for _ in 0..LIMIT + 100 {
             let limiter = limiter.clone();
@@ -124,7 +124,7 @@ async fn tasks_dropped_at_any_moment_leave_nothing_behind() {
 /// There is a bound to how many may wait; whoever comes after is told, and the bound is not used up.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_waiters_has_a_bound() {
-    let limiter = Limiter::over(
+    let limiter = Limiter::with_store(
         store(10).1,
         Limit::from("fixed-window 1/d".parse::<Quota>().unwrap()),
     );
@@ -140,7 +140,7 @@ async fn a_crowd_of_waiters_has_a_bound() {
         }
         assert!(waiters.len() < 1_000_000, "no bound");
     };
-    assert!(matches!(error, AcquireError::Crowded), "{error}");
+    assert!(matches!(error, AcquireError::TooManyWaiting), "{error}");
     waiters.pop();
     let mut waiter = Box::pin(limiter.acquire_with(&request, Wait::forever()));
     assert!(waiter.as_mut().poll(&mut context).is_pending());

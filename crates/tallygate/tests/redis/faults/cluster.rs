@@ -18,11 +18,11 @@ use crate::traffic::{DEFAULT_DEADLINE, Data, LARGE_QUOTA, Traffic};
 /// Keys in slots of each of the three masters, in order.
 const SPREAD: [&str; 3] = ["b", "c", "d"];
 
-fn connect(cluster: &Cluster) -> Arc<RedisStore> {
+fn connect(cluster: &Cluster) -> RedisStore {
     connected(builder(&cluster.url()).response_timeout(Duration::from_secs(1)))
 }
 
-fn spread_traffic(store: &Arc<RedisStore>, deadline: Duration) -> Traffic {
+fn spread_traffic(store: &RedisStore, deadline: Duration) -> Traffic {
     let limiter = limiter(store, LARGE_QUOTA).deadline(deadline);
     let traffic = Traffic::with_keys(limiter, SPREAD.map(|key| vec![key]).to_vec(), deadline);
     traffic.wait_healthy();
@@ -106,7 +106,7 @@ fn migrate(cluster: &Cluster, key: &str, between: impl FnOnce()) {
 }
 
 /// Traffic on one limit, on several of one slot, and on several of different slots.
-fn all_kinds(store: &Arc<RedisStore>, asks: Vec<Vec<&'static str>>) -> Traffic {
+fn all_kinds(store: &RedisStore, asks: Vec<Vec<&'static str>>) -> Traffic {
     let limiter = patient_limiter(store, LARGE_QUOTA)
         .and(quota("leaky-bucket 1/d burst 50000"))
         .unwrap();
@@ -151,7 +151,8 @@ fn all_keys_of_a_migrating_slot_are_decided() {
         "fixed-window 30/h",
         "leaky-bucket 1/h burst 5",
     ];
-    let limits: Vec<Limiter<RedisStore>> = more.map(|text| limiter.with(quota(text))).to_vec();
+    let limits: Vec<Limiter<RedisStore>> =
+        more.map(|text| limiter.with_limit(quota(text))).to_vec();
     let all_at_once = || {
         let asked: Vec<_> = (0..64)
             .map(|i| {
@@ -172,7 +173,7 @@ fn all_keys_of_a_migrating_slot_are_decided() {
         let limits = ["token-bucket 1/d burst 5", "leaky-bucket 1/d burst 5"]
             .map(|text| Limit::named(namespace(), quota(text)));
         for left in (0..5).rev() {
-            let request = Request::of("b", &limits).unwrap();
+            let request = Request::with_limits("b", &limits).unwrap();
             let decision = block_on(store.decide(&request)).unwrap();
             assert_eq!((decision.allowed(), decision.remaining()), (true, left));
         }
@@ -227,13 +228,13 @@ fn migration_admits_nothing_above_the_limit() {
     let admitted: u32 = tasks.into_iter().map(|task| block_on(task).unwrap()).sum();
     assert_eq!(admitted, LIMIT);
     for limit in limiter.limits() {
-        let used = crate::fixtures::used(&limiter.with(limit.clone()), "b");
+        let used = crate::fixtures::used(&limiter.with_limit(limit.clone()), "b");
         assert_eq!(
             used,
             u64::from(LIMIT),
             "what was taken back is not given back"
         );
     }
-    let request = Request::of("b", limiter.limits()).unwrap();
+    let request = Request::with_limits("b", limiter.limits()).unwrap();
     assert!(!block_on(limiter.decide(&request)).allowed());
 }

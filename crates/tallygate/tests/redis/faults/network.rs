@@ -14,7 +14,7 @@ use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 /// The maximum number of connections during an outage of some seconds, however many calls fail.
 const MAX_CONNECTIONS: u64 = 25;
 
-fn through(proxy: &Proxy) -> Arc<RedisStore> {
+fn through(proxy: &Proxy) -> RedisStore {
     connected(builder(&proxy.url()).response_timeout(Duration::from_secs(1)))
 }
 

@@ -87,7 +87,7 @@ fn a_batch_keeps_its_order_when_all_scripts_are_missing() {
         server.command(&["SCRIPT", "FLUSH"]);
         let requests: Vec<(Request<'_>, u64)> = (0..60)
             .map(|i| match i % 7 {
-                6 => Request::of("order", &limits).unwrap(),
+                6 => Request::with_limits("order", &limits).unwrap(),
                 one => Request::new("order", &limits[one]),
             })
             .map(|request| (request, 1_000_000_000 + round))

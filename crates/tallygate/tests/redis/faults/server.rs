@@ -1,6 +1,5 @@
 //! Server faults and refusals.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tallygate_testkit::redis::{Flavour, Server};
 use crate::fixtures::{LONG_DEADLINE, TIMEOUT, builder, connected, every_key_expires, store};
 use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 
-fn connect(server: &Server) -> Arc<RedisStore> {
+fn connect(server: &Server) -> RedisStore {
     connected(builder(&server.url()).response_timeout(Duration::from_secs(1)))
 }
 

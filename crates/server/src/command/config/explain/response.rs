@@ -8,7 +8,7 @@ use serde::Serialize;
 use tallygate::http::{
     Charge, DelayMode, Enforcement, Head, Plan, StopReason, TryEnforce, try_enforce,
 };
-use tallygate::{Key, Limit, Limiter, ManualClock, MemoryStore, Quota, Request, Verb, Verdict};
+use tallygate::{Engine, Key, Limit, ManualClock, MemoryStore, Request, Verb, Verdict};
 
 /// A response to the request.
 #[derive(Serialize)]
@@ -26,10 +26,10 @@ impl SampleResponse {
     /// The responses to a request with this plan: when it is admitted, and when a limit is used up.
     pub(super) fn from_plan(plan: &Plan, head: &Head<'_>) -> Vec<SampleResponse> {
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build();
-        let limiter = Limiter::over(store, Quota::per_second(1));
+        let engine = Engine::new(store);
         let mut plan = plan.clone();
         plan.set_delay_mode(DelayMode::Report);
-        let enforce = || match try_enforce(&limiter, plan.clone()) {
+        let enforce = || match try_enforce(&engine, plan.clone()) {
             TryEnforce::Done(enforcement) => Some(enforcement),
             TryEnforce::Pending(_) => None,
         };
@@ -79,7 +79,7 @@ impl SampleResponse {
         let each = decision.verdicts().iter().copied().zip(limits);
         if let Some((verdict, (key, limit, _))) = each.min_by_key(lasts) {
             let rest = Request::new(key, limit).verb(Verb::Charge);
-            limiter.decide_now(&rest.cost(verdict.remaining));
+            engine.try_decide(&rest.cost(verdict.remaining));
             let again = enforce();
             let refused = again.filter(|again| again.decision().is_some_and(|d| !d.allowed()));
             if let Some(refused) = refused {

@@ -1,0 +1,298 @@
+//! Waiting: until a request fits, or until its shaping delay is over.
+//!
+//! Requests for the same counters wait in one [`Queue`]. The first one queries the store and sleeps
+//! until the request fits; the others wait for their turn. A request that is admitted with a shaping
+//! delay enters the [shaping queue](super::shaping_queue) and hands its turn over.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use tallygate_core::Verb;
+use tokio::sync::MutexGuard;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::Engine;
+use super::queue::{MAX_WAITING, Queue};
+use super::shaping_queue::delaying_entries;
+use crate::decision::{Decision, RetryAfter};
+use crate::request::{Request, RequestEntry};
+use crate::store::Store;
+
+/// How long to wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use tallygate::Wait;
+///
+/// let wait = Wait::at_most(Duration::from_secs(2)).jitter(Duration::from_millis(20));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    max: Option<Duration>,
+    jitter: Duration,
+}
+
+impl Wait {
+    /// Waits without a bound.
+    pub fn forever() -> Self {
+        Wait::default()
+    }
+
+    /// Waits no longer than this. A request that is known to need longer fails immediately.
+    pub fn at_most(max: Duration) -> Self {
+        Wait {
+            max: Some(max),
+            ..Wait::default()
+        }
+    }
+
+    /// Adds a random time of up to `max` to each wait for room, so that requests that were refused
+    /// together do not retry together; never past the deadline. Shaping delays get none.
+    #[must_use]
+    pub fn jitter(mut self, max: Duration) -> Self {
+        self.jitter = max;
+        self
+    }
+
+    /// The deadline from now; `None` without a bound.
+    fn deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.max?)
+    }
+
+    fn random_jitter(&self) -> Duration {
+        let max = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(fastrand::u64(0..=max))
+    }
+}
+
+/// Why a request did not wait until it was admitted.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The cost exceeds the capacity of a limit.
+    Never,
+    /// The wait would be longer than allowed.
+    TooLate {
+        /// The shortest wait known.
+        wait: Duration,
+    },
+    /// Too many requests are waiting.
+    TooManyWaiting,
+    /// The store failed, and the failure policy refuses.
+    Unavailable,
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcquireError::Never => f.write_str("the cost is above the capacity and never fits"),
+            AcquireError::TooLate { wait } => {
+                write!(f, "a wait of {wait:?} or more is longer than allowed")
+            }
+            AcquireError::TooManyWaiting => {
+                write!(f, "{MAX_WAITING} requests are waiting already")
+            }
+            AcquireError::Unavailable => {
+                f.write_str("the store did not answer, and the failure policy refuses")
+            }
+        }
+    }
+}
+
+impl Error for AcquireError {}
+
+/// Waiting needs the feature `tokio` and a runtime with timers.
+impl<S: Store> Engine<S> {
+    /// The number of requests that wait for room or for a shaping delay.
+    pub fn waiting(&self) -> usize {
+        self.shared.queues.len()
+    }
+
+    /// Waits until the cost of a request is taken, first come, first served for each key. The verb
+    /// of the request is ignored.
+    ///
+    /// If the future is dropped, the next request in the queue moves up. If it is dropped during a
+    /// shaping delay, limits that do not shape keep what they counted.
+    ///
+    /// # Errors
+    /// When the cost never fits; when the wait would be longer than allowed; when too many requests
+    /// are waiting; when the store fails and the failure policy refuses.
+    pub async fn acquire(
+        &self,
+        request: &Request<'_>,
+        wait: Wait,
+    ) -> Result<Decision, AcquireError> {
+        let fits = |entry: &RequestEntry<'_>| entry.cost() <= entry.limit.quota().capacity();
+        if !request.entries().iter().all(fits) {
+            return Err(AcquireError::Never);
+        }
+        let deadline = wait.deadline();
+        let ticket = self.shared.queues.enter(request.entries().iter())?;
+        let turn = self.wait_for_turn(&ticket.queue, request, deadline).await?;
+        let check = request.clone().verb(Verb::Check);
+        loop {
+            self.check_deadline(request, deadline).await?;
+            let deciding = ticket.queue.deciding.lock().await;
+            let decision = self.decide_available(&check).await?;
+            let pause = match decision.retry_after() {
+                None if decision.delay().is_zero() => return Ok(decision),
+                None => {
+                    let slot = ticket.queue.shaping.push(self.store(), request, &decision);
+                    drop((deciding, turn));
+                    // Other requests may have been admitted since `check_deadline`. Dropping the
+                    // slot passes it on.
+                    within(slot.max_wait(), deadline)?;
+                    slot.wait().await;
+                    return Ok(decision);
+                }
+                Some(RetryAfter::Never) => return Err(AcquireError::Never),
+                Some(RetryAfter::After(pause)) => pause,
+            };
+            drop(deciding);
+            within(pause, deadline)?;
+            let again = Instant::now() + pause + wait.random_jitter();
+            sleep_until(deadline.map_or(again, |deadline| again.min(deadline))).await;
+        }
+    }
+
+    /// Decides a request and, if it is admitted with a shaping delay, waits until the delay is
+    /// over, first come, first served for each key. Unlike [`acquire`](Engine::acquire) it does not
+    /// wait for room: a request that does not fit is refused immediately. The verb of the request is
+    /// ignored.
+    ///
+    /// A delay longer than `wait` is refused too, and nothing is charged;
+    /// [`retry_after`](Decision::retry_after) is the time until it is short enough. (Requests that
+    /// are admitted at the same moment may still make the wait a little longer.) Jitter is ignored.
+    ///
+    /// If the future is dropped during the delay, the next request in the queue moves up.
+    ///
+    /// # Errors
+    /// When too many requests are waiting; nothing is charged then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tallygate::{Limiter, Quota, Wait};
+    ///
+    /// let limiter = Limiter::new("leaky-bucket 1/5ms queue 3".parse::<Quota>()?);
+    /// let request = limiter.request("mailer");
+    /// for _ in 0..3 {
+    ///     let decision = limiter.admit(&request, Wait::at_most(Duration::from_secs(1))).await?;
+    ///     assert!(decision.allowed()); // 5 ms after the one before
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn admit(&self, request: &Request<'_>, wait: Wait) -> Result<Decision, AcquireError> {
+        let check;
+        let request = match request.requested_verb() {
+            Verb::Check => request,
+            Verb::Peek | Verb::Take | Verb::Charge | Verb::Refund | Verb::Reset => {
+                check = request.clone().verb(Verb::Check);
+                &check
+            }
+        };
+        if delaying_entries(request).next().is_none() {
+            return Ok(self.decide(request).await);
+        }
+        let deadline = wait.deadline();
+        let ticket = self.shared.queues.enter(delaying_entries(request))?;
+        let queue = &ticket.queue;
+        let deciding = match queue.deciding.try_lock() {
+            Ok(deciding) => deciding,
+            Err(_) => {
+                // A request that is refused anyway need not wait for the lock.
+                if let Some(refusal) = self.peek_refusal(request, deadline).await {
+                    return Ok(refusal);
+                }
+                queue.deciding.lock().await
+            }
+        };
+        if deadline.is_some()
+            && let Some(refusal) = self.peek_refusal(request, deadline).await
+        {
+            return Ok(refusal);
+        }
+        let decision = self.decide(request).await;
+        if decision.delay().is_zero() {
+            return Ok(decision);
+        }
+        let slot = queue.shaping.push(self.store(), request, &decision);
+        drop(deciding);
+        slot.wait().await;
+        Ok(decision)
+    }
+
+    /// The refusal of a request that does not fit or would be delayed for too long. Takes nothing.
+    async fn peek_refusal(
+        &self,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Option<Decision> {
+        let peek = self.decide(&request.clone().verb(Verb::Peek)).await;
+        if !peek.allowed() {
+            return Some(peek);
+        }
+        peek.refused_beyond(deadline?.saturating_duration_since(Instant::now()))
+    }
+
+    /// Decides, and fails if the failure policy refuses.
+    async fn decide_available(&self, request: &Request<'_>) -> Result<Decision, AcquireError> {
+        let decision = self.decide(request).await;
+        if decision.unavailable() {
+            Err(AcquireError::Unavailable)
+        } else {
+            Ok(decision)
+        }
+    }
+
+    async fn wait_for_turn<'q>(
+        &self,
+        queue: &'q Queue,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<MutexGuard<'q, ()>, AcquireError> {
+        if let Ok(turn) = queue.turn.try_lock() {
+            return Ok(turn);
+        }
+        self.check_deadline(request, deadline).await?;
+        let Some(deadline) = deadline else {
+            return Ok(queue.turn.lock().await);
+        };
+        let started = Instant::now();
+        timeout_at(deadline, queue.turn.lock())
+            .await
+            .map_err(|_| AcquireError::TooLate {
+                wait: started.elapsed(),
+            })
+    }
+
+    /// Fails if the request is known to miss its deadline. Takes nothing.
+    async fn check_deadline(
+        &self,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), AcquireError> {
+        if deadline.is_none() {
+            return Ok(());
+        }
+        let peek = request.clone().verb(Verb::Peek);
+        let decision = self.decide_available(&peek).await?;
+        match decision.retry_after() {
+            None => within(decision.delay(), deadline),
+            Some(RetryAfter::After(pause)) => within(pause, deadline),
+            Some(RetryAfter::Never) => Err(AcquireError::Never),
+        }
+    }
+}
+
+fn within(wait: Duration, deadline: Option<Instant>) -> Result<(), AcquireError> {
+    match deadline {
+        Some(deadline) if !wait.is_zero() && Instant::now() + wait > deadline => {
+            Err(AcquireError::TooLate { wait })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
