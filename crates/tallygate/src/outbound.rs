@@ -130,7 +130,6 @@ use crate::limiter::Limiter;
 use crate::request::RequestEntry;
 use crate::store::{MemoryStore, Store};
 
-/// The default maximum pause.
 const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// The upper bound of pauses and jitter: the longest period of a quota.
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 60 * 60);

@@ -67,7 +67,6 @@ impl de::Error for Error {
 pub(super) struct NodeDeserializer<'de> {
     node: &'de Node,
     context: &'de Context,
-    /// The field it is the value of.
     field: &'de str,
     /// Whether it is an item of that field's list.
     item: bool,
@@ -104,7 +103,6 @@ impl<'de> NodeDeserializer<'de> {
         Error::Reported
     }
 
-    /// Redacts all scalars below a node.
     fn redact(&self, node: &Node) {
         match &node.kind {
             Kind::Null | Kind::Invalid => {}
@@ -134,7 +132,6 @@ impl<'de> NodeDeserializer<'de> {
         }
     }
 
-    /// The field, for a message.
     fn subject(&self) -> String {
         match (self.field, self.item) {
             ("", _) => String::new(),
@@ -143,7 +140,6 @@ impl<'de> NodeDeserializer<'de> {
         }
     }
 
-    /// Reports that another type or value is expected.
     fn expected(&self, what: &str) -> Error {
         let or_mapping = if self.shorthand { " or a mapping" } else { "" };
         let found = match &self.node.kind {

@@ -59,7 +59,6 @@ impl Severity {
     }
 }
 
-/// One error or warning.
 #[derive(Clone, Debug)]
 pub(crate) struct Diagnostic {
     pub(crate) code: &'static str,
@@ -69,7 +68,6 @@ pub(crate) struct Diagnostic {
     /// Text below the underlined span.
     pub(crate) label: Option<&'static str>,
     pub(crate) help: Option<String>,
-    /// A second span and its label.
     pub(crate) related: Option<Box<(Span, String)>>,
 }
 
@@ -95,7 +93,6 @@ impl Diagnostic {
     }
 }
 
-/// The maximum number of diagnostics that are collected.
 const MAX_DIAGNOSTICS: usize = 1_000;
 
 /// The diagnostics of one load, up to `MAX_DIAGNOSTICS`. The first error is always kept, so that a
@@ -165,7 +162,6 @@ impl Diagnostics {
 /// The minimum Jaro-Winkler similarity of a suggestion.
 const MIN_SIMILARITY: f64 = 0.75;
 
-/// Returns the known word most similar to `word`, if any is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Bounded: the distance takes quadratic time.
     let word: String = word.chars().take(64).collect::<String>().to_lowercase();
@@ -180,7 +176,6 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     known.into_iter().filter_map(score).min().map(|best| best.1)
 }
 
-/// A "did you mean" hint with the nearest known word.
 pub(crate) fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,

@@ -5,13 +5,10 @@ use super::diagnostic::{Diagnostics, code, quoted};
 use super::source::{Sources, Span};
 use super::yaml::{Kind, Node, Scalar};
 
-/// The maximum length of an expanded scalar in bytes.
 const MAX_EXPANDED_BYTES: usize = 64 << 10;
 
-/// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Expands the variables of all scalars below a node.
 pub(crate) fn expand(
     node: &mut Node,
     sources: &Sources,
@@ -49,7 +46,6 @@ pub(crate) fn expand(
     }
 }
 
-/// Why a scalar cannot be expanded.
 struct ExpandError {
     /// The part of the scalar that is wrong.
     part: String,

@@ -30,7 +30,6 @@ mod tests {
     use crate::config::source::Sources;
     use crate::config::yaml::{self, Kind, Node};
 
-    /// A file as JSON.
     fn json(text: &str) -> Value {
         fn value(node: &Node) -> Value {
             match &node.kind {

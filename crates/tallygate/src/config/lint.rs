@@ -73,7 +73,6 @@ impl SpannedConfig {
     }
 }
 
-/// The quotas of each tier, and their spans.
 fn quotas<'r>(rule: &'r Rule, spans: &'r RuleSpans) -> Vec<(&'r Quotas, &'r [Span])> {
     let quotas: Vec<&Quotas> = match &rule.limits {
         RuleLimits::Same(quotas) => vec![quotas],
@@ -138,7 +137,6 @@ fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns whether evaluation stops for every request that the rule matches.
 fn always_stops(rule: &Rule, overrides: &[Override]) -> bool {
     let allows = |exception: &Override| {
         let mut rules = exception.rule.iter();

@@ -12,7 +12,6 @@ use super::diagnostic::{Diagnostic, Diagnostics, Severity};
 use super::source::{Source, Sources, Span, ceil_char_boundary, floor_char_boundary};
 
 const WIDTH: usize = 80;
-/// The maximum number of diagnostics that are rendered.
 const MAX_RENDERED: usize = 40;
 /// The maximum number of bytes of a line that are shown before and after a span.
 const MAX_LINE_BYTES: usize = 100;
@@ -156,7 +155,6 @@ pub struct DiagnosticJson<'a> {
     help: Option<String>,
 }
 
-/// A diagnostic with its source, to be rendered by miette.
 struct ForMiette<'a> {
     diagnostic: &'a Diagnostic,
     snippet: Snippet<'a>,

@@ -89,7 +89,6 @@ impl Sources {
         }
     }
 
-    /// Adds bytes that should be UTF-8.
     pub(crate) fn add_bytes(
         &mut self,
         name: &str,
@@ -131,13 +130,11 @@ impl Sources {
         self.0.iter()
     }
 
-    /// The text of a span.
     pub(crate) fn slice(&self, span: Span) -> &str {
         let text = &self.get(span.file).text;
         text.get(span.range()).unwrap_or_default()
     }
 
-    /// Masks spans of a file in diagnostics.
     pub(crate) fn redact(&mut self, file: u16, spans: &[Span]) {
         let spans = spans.iter().filter(|span| span.file == file);
         let ranges = spans.map(|span| span.range());
@@ -167,7 +164,6 @@ pub(super) fn floor_char_boundary(text: &str, index: usize) -> usize {
     found.unwrap_or(0)
 }
 
-/// The first character boundary at or after an index.
 pub(super) fn ceil_char_boundary(text: &str, index: usize) -> usize {
     let mut indices = index..=text.len();
     let found = indices.find(|&index| text.is_char_boundary(index));

@@ -31,7 +31,6 @@ pub(super) struct SpannedConfig {
     pub(super) set: RuleSet,
     pub(super) store: StoreConfig,
     pub(super) gateway: Option<GatewayConfig>,
-    /// The spans of each rule.
     pub(super) spans: Vec<RuleSpans>,
     pub(super) trusted_proxies: Option<Span>,
 }
@@ -120,7 +119,6 @@ impl SpannedConfig {
     }
 }
 
-/// Validates fields and reports errors.
 struct Validator<'a> {
     sources: &'a Sources,
     suggestions: &'a [Suggestion],
@@ -140,7 +138,6 @@ impl Validator<'_> {
         self.diagnostics.error(code, span, message)
     }
 
-    /// Reports if not exactly one of several fields is given.
     fn exactly_one(
         &mut self,
         name: &str,
@@ -166,7 +163,6 @@ impl Validator<'_> {
         None
     }
 
-    /// The items of a list, which must not be empty.
     fn non_empty<'f, T>(
         &mut self,
         name: &str,

@@ -10,7 +10,6 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 use super::diagnostic::{Diagnostics, code, quoted};
 use super::source::{Sources, Span, floor_char_boundary};
 
-/// The maximum nesting of lists and mappings.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of nodes of a file, after expanding aliases.
 const MAX_NODES: usize = 500_000;
@@ -222,7 +221,6 @@ impl Builder<'_> {
         self.finish(Node { span, kind }, frame.anchor, size);
     }
 
-    /// Inserts a complete node and stores its anchor.
     fn finish(&mut self, node: Node, anchor: usize, size: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size));
@@ -347,7 +345,6 @@ fn check_key(node: &Node, seen: &mut HashMap<String, Span>, diagnostics: &mut Di
     true
 }
 
-/// A hint for a frequent syntax error.
 fn syntax_hint(kind: &ErrorKind) -> Option<&'static str> {
     Some(match kind {
         ErrorKind::TabNotAllowed

@@ -65,7 +65,6 @@ impl Queues {
         QueueId(self.seed.hash_one(key))
     }
 
-    /// Joins the end of a queue.
     pub(super) fn join(&self, id: QueueId) -> Result<Ticket<'_>, AcquireError> {
         let mut state = self.state.lock();
         if state.calls == MAX_CALLS {

@@ -15,7 +15,6 @@ use crate::failure::OnFailure;
 use crate::http::{ClientAddress, CountFilter, Limits, RuleSettings};
 use crate::limit::Limit;
 
-/// A compiled rule.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledRule {
     pub(super) rule: Rule,
@@ -28,7 +27,6 @@ pub(super) struct CompiledRule {
     limits: LimitSelector,
 }
 
-/// What an override does.
 #[derive(Clone, Debug)]
 pub(super) enum CompiledOverride {
     Limits(Arc<Limits>),
@@ -75,7 +73,6 @@ impl CompiledRule {
         }
     }
 
-    /// The override that applies to a client, and its index.
     pub(super) fn find_override(
         &self,
         view: &RequestView<'_>,
@@ -86,7 +83,6 @@ impl CompiledRule {
         Some((*index, action))
     }
 
-    /// The limits of a client, and its tier.
     pub(super) fn limits(
         &self,
         view: &RequestView<'_>,

@@ -33,9 +33,7 @@ pub struct KeyLimits<'r> {
     pub limits: Vec<&'r Limit>,
 }
 
-/// The result of a rule for a request.
 pub(super) enum Evaluation<'r> {
-    /// The rule does not apply.
     Disabled,
     Mismatch(Mismatch),
     Allowed(ListedBy),
@@ -45,11 +43,9 @@ pub(super) enum Evaluation<'r> {
     Denied(ListedBy),
     NoKey(MissingPart),
     TooManyLimits,
-    /// The rule limits the request.
     Applies(Applies<'r>),
 }
 
-/// A rule that limits a request.
 pub(super) struct Applies<'r> {
     pub(super) key: Key<'static>,
     pub(super) missing: Option<MissingPart>,
@@ -58,7 +54,6 @@ pub(super) struct Applies<'r> {
     /// The index of the override that the limits are from.
     pub(super) override_index: Option<usize>,
     pub(super) cost: u32,
-    /// Whether later rules are skipped.
     pub(super) stop: bool,
 }
 
@@ -71,12 +66,9 @@ pub enum ListedBy {
     Override(usize),
 }
 
-/// Visits an evaluation.
 pub(super) trait Visitor {
-    /// Visits a source of a part of the key.
     fn source(&mut self, _part: usize, _source: &Source, _value: &Extracted<Key<'_>>) {}
 
-    /// Visits the result of a rule.
     fn rule(&mut self, rule: &CompiledRule, evaluation: Evaluation<'_>);
 }
 
@@ -317,7 +309,6 @@ impl CompiledRule {
     }
 }
 
-/// Builds a plan.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     pub(super) plan: Plan,

@@ -16,7 +16,6 @@ use crate::key::Key;
 
 pub(super) use source::{Extracted, header};
 
-/// A key from a request.
 #[derive(Debug)]
 pub(super) struct ExtractedKey {
     pub(super) key: Key<'static>,
@@ -26,7 +25,6 @@ pub(super) struct ExtractedKey {
     pub(super) missing: Option<MissingPart>,
 }
 
-/// A part without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MissingPart {
     pub(super) part: usize,

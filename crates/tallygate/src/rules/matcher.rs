@@ -66,7 +66,6 @@ pub(super) enum Route<'r> {
     Any,
 }
 
-/// How a request matches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matched<'r> {
     pub(super) route: Route<'r>,

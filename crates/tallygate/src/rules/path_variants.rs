@@ -66,7 +66,6 @@ impl<'a> PathVariants<'a> {
         &self.0[0]
     }
 
-    /// All variants, the standard one first.
     pub(super) fn all(&self) -> &[Path<'a>] {
         &self.0
     }

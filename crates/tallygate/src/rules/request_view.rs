@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use super::path_variants::PathVariants;
 use crate::http::{ClientAddress, Head};
 
-/// A request that rules are evaluated for.
 pub(super) struct RequestView<'h> {
     head: &'h Head<'h>,
     client: &'h ClientAddress,
@@ -64,7 +63,6 @@ impl<'h> RequestView<'h> {
         })
     }
 
-    /// The client's own address.
     pub(super) fn client_ip(&self) -> Option<IpAddr> {
         *self.client_ip.get_or_init(|| {
             let peer = self.head.peer()?;

@@ -40,7 +40,6 @@ impl Policy for SwappableRules {
         self.0.load().plan(head)
     }
 
-    /// Visits the limits of the current rules.
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Policy::limits(&**self.0.load(), each);
     }

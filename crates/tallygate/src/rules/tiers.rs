@@ -105,7 +105,6 @@ impl Tiers {
         }
     }
 
-    /// Adds or replaces a tier.
     pub(super) fn set(&mut self, name: Name, quotas: Quotas) {
         match self.tiers.iter_mut().find(|(tier, _)| *tier == name) {
             Some((_, own)) => *own = quotas,
@@ -117,7 +116,6 @@ impl Tiers {
         self.by = by;
     }
 
-    /// The quotas of the default tier.
     pub(super) fn default_quotas(&mut self) -> &mut Quotas {
         let mut tiers = self.tiers.iter_mut();
         let default = tiers.find(|(tier, _)| *tier == self.default);

@@ -397,7 +397,6 @@ impl Inner {
         }
     }
 
-    /// Returns a connection to the server that holds a slot.
     async fn connection(&self, slot: u16) -> Result<Arc<Connection>, StoreFailure> {
         match &self.backend {
             Backend::Single(node) => node.connection().await,

@@ -79,7 +79,6 @@ pub(super) fn unknown_field(name: &str, field: &str, known: &[&'static str]) -> 
         .unwrap_or_else(|| format!("expected {}", either(known)))
 }
 
-/// Returns whether the value of an unknown field may be a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let lower = name.to_lowercase();
     let words = ["key", "token", "secret", "password", "url", "store"];

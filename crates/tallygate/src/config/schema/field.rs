@@ -77,7 +77,6 @@ impl<T> Spanned<T> {
     }
 }
 
-/// An optional field.
 pub(crate) trait OptionalField<T> {
     /// The value, if the field is given and valid.
     fn value(&self) -> Option<&T>;
@@ -94,7 +93,6 @@ impl<T> OptionalField<T> for Option<Spanned<T>> {
     }
 }
 
-/// An optional list.
 pub(crate) trait OptionalList<T> {
     /// The items, none if the field is not given or invalid.
     fn items(&self) -> &[Spanned<T>];
@@ -185,7 +183,6 @@ impl<T: JsonSchema> JsonSchema for Spanned<T> {
     }
 }
 
-/// Implements an inline schema.
 macro_rules! inline_schema {
     ($name:ty, [$($generic:ident)?], |$generator:ident| $schema:expr) => {
         impl$(<$generic: JsonSchema>)? JsonSchema for $name {

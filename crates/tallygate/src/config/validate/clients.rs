@@ -24,7 +24,6 @@ impl<'a> KeyShape<'a> {
     }
 }
 
-/// The rules that overrides can refer to.
 pub(super) struct RuleIndex<'a> {
     /// All names; `None` for rules that are invalid.
     by_name: HashMap<&'a str, Option<&'a Rule>>,

@@ -50,7 +50,6 @@ impl Validator<'_> {
         None
     }
 
-    /// Quotas and their spans.
     pub(super) fn quotas(
         &mut self,
         field: &Spanned<OneOrMany<schema::Limit>>,

@@ -14,7 +14,6 @@ use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter, StatusRange};
 
 const MAX_REPLICAS: u32 = 1_000_000;
 
-/// The values of fields that a rule does not have.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RuleDefaults {
     pub(super) headers: Headers,
@@ -22,13 +21,10 @@ pub(super) struct RuleDefaults {
     pub(super) on_missing: Missing,
 }
 
-/// The spans of a rule's fields.
 #[derive(Clone, Debug)]
 pub(in crate::config) struct RuleSpans {
     pub(in crate::config) name: Span,
-    /// Each path of `match`.
     pub(in crate::config) paths: Vec<Span>,
-    /// Each part of the key.
     pub(in crate::config) key: Vec<Span>,
     /// Each quota of each tier. A rule without tiers has one list.
     pub(in crate::config) quotas: Vec<Vec<Span>>,

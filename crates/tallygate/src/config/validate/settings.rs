@@ -11,7 +11,6 @@ use crate::config::lint;
 use crate::config::schema::{Integer, Shorthand, Url};
 use crate::rules::Missing;
 
-/// The file format version of this release.
 const VERSION: u64 = 1;
 
 /// The store of the counters.

@@ -56,7 +56,6 @@ impl Validator<'_> {
         self.integer(name, field.as_ref()?, range)
     }
 
-    /// An optional cost.
     pub(super) fn cost_or(
         &mut self,
         name: &str,
@@ -150,7 +149,6 @@ impl Validator<'_> {
         name.ok()
     }
 
-    /// Text that must not be empty.
     pub(super) fn non_empty_text(&mut self, name: &str, field: &Spanned<Text>) -> Option<String> {
         let text = &field.get()?.text;
         if text.is_empty() {

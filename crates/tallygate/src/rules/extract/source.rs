@@ -17,13 +17,11 @@ use crate::key::Key;
 /// Logged once: it is a mistake of the server's configuration, not of a client.
 static NO_PEER: Once = Once::new();
 
-/// The value of a source.
 #[derive(Debug, PartialEq)]
 pub(in crate::rules) enum Extracted<T> {
     Value(T),
     /// No value, or only empty ones.
     Absent,
-    /// Values that differ.
     Conflicting,
 }
 
@@ -95,7 +93,6 @@ fn value<'a>(
     }
 }
 
-/// The value of a header.
 pub(in crate::rules) fn header<'a>(
     name: &HeaderName,
     view: &'a RequestView<'_>,

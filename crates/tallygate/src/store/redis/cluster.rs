@@ -132,7 +132,6 @@ impl Cluster {
         self.connection(slot).await?.decide(call).await
     }
 
-    /// Returns a connection to the owner of a slot.
     pub(super) async fn connection(
         self: &Arc<Self>,
         slot: u16,

@@ -22,7 +22,6 @@ pub(super) struct ScriptCall {
     at_us: Option<u64>,
 }
 
-/// One counter of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
     pub(super) key: Vec<u8>,
@@ -31,7 +30,6 @@ pub(super) struct Counter {
     argument: Vec<u8>,
 }
 
-/// The reply to one call.
 #[derive(Debug)]
 pub(super) struct ScriptReply {
     /// The time of the decision, by the server's clock.
@@ -98,7 +96,6 @@ impl ScriptCall {
         self.operation
     }
 
-    /// Whether its counters are in different slots of a cluster.
     pub(super) fn is_cross_slot(&self) -> bool {
         let mut slots = self.keys().map(keys::slot);
         let first = slots.next();
@@ -112,7 +109,6 @@ impl ScriptCall {
         Decision::new(evaluate_found(&mut found, verb), self.taken(&times))
     }
 
-    /// The time at which each counter was charged.
     pub(super) fn taken(&self, times_us: &[u64]) -> TakenAt {
         TakenAt::new(times_us, |i| counter_id(&self.counters[i].key))
     }

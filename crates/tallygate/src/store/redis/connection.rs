@@ -29,7 +29,6 @@ const MAX_QUEUED: usize = 16_384;
 
 const REPLACED: &str = "the previous connection was replaced";
 
-/// A connection to one server.
 pub(super) struct Connection {
     connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
@@ -356,7 +355,6 @@ impl Connection {
         StoreFailure::InvalidReply
     }
 
-    /// Parses the reply of one script call.
     fn parse(
         &self,
         calls: &[Arc<ScriptCall>],

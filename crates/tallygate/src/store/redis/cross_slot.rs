@@ -14,12 +14,9 @@ use super::error::StoreFailure;
 use super::keys;
 use crate::decision::Decision;
 
-/// How a request is split.
 #[derive(Clone, Copy)]
 pub(super) enum SplitBy {
-    /// One part per slot.
     Slot,
-    /// One part per limit.
     Limit,
 }
 
@@ -29,7 +26,6 @@ struct Part {
     call: Arc<ScriptCall>,
 }
 
-/// What one counter was charged.
 struct Charge {
     index: usize,
     units: u32,

@@ -74,7 +74,6 @@ impl RedisError {
         self.advice
     }
 
-    /// Converts an error of the client library.
     pub(super) fn from_client(error: &redis::RedisError) -> Self {
         StoreFailure::from(error).into()
     }

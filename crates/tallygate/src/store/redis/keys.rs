@@ -13,7 +13,6 @@ const PREFIX: &[u8] = b"tallygate:1:";
 /// Longer keys, limit names and namespaces are hashed.
 const MAX_TEXT_BYTES: usize = 128;
 
-/// The keys of one store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keyspace {
     namespace: Vec<u8>,
@@ -131,7 +130,6 @@ fn write_hash(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The slot of a key in a cluster.
 pub(super) fn slot(key: &[u8]) -> u16 {
     let open = key.iter().position(|&byte| byte == b'{');
     let tagged = open.and_then(|open| {

@@ -27,7 +27,6 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// invalid Lua; the resulting error shows that the server is alive.
 const PROBE: &str = "#!lua\nreturn 1";
 
-/// Which server to connect to.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     /// The server, or the Sentinel master, in the URL.
@@ -99,7 +98,6 @@ impl Node {
         result
     }
 
-    /// Replaces the connection.
     pub(super) fn mark_broken(&self) {
         if let State::Up(connection) = &*self.state.borrow() {
             connection.mark_broken();
@@ -112,7 +110,6 @@ async fn probe(connection: &Connection, limit: Duration) -> Result<(), StoreFail
     result.unwrap_or(Err(StoreFailure::TimedOut))
 }
 
-/// Checks whether the server accepts writes.
 pub(super) async fn check_writable(connection: &Connection) -> Result<(), StoreFailure> {
     let mut command = redis::cmd("EVAL");
     command.arg(PROBE).arg(0);

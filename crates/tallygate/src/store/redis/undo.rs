@@ -33,7 +33,6 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// Builds the calls that undo a decision.
     pub(super) fn undo_calls(
         &self,
         request: &Request<'_>,

@@ -34,7 +34,6 @@ pub(super) enum Endpoints {
     Cluster(Vec<Host>),
 }
 
-/// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) name: String,
