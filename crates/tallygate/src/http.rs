@@ -13,8 +13,6 @@ mod plan;
 mod problem;
 mod refusal;
 
-#[cfg(feature = "rules")]
-pub(crate) use client::address_key;
 pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
 pub use enforce::{Enforcement, TryEnforce, enforce, try_enforce};
 pub use head::{Head, canonical, is_secret};

@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         // The result is grouped.
         for hops in 0..4 {
             let client = ClientAddress::behind_hops(hops).header(by);
-            let ip = client.of(PROXY, &headers);
+            let ip = client.resolve(PROXY, &headers);
             assert_eq!(client.grouped(ip), ip);
         }
         check_left_end_is_ignored(by, &behind, &lines);

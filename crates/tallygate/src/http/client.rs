@@ -1,9 +1,6 @@
 //! The address of a client: the socket's peer, or the one that trusted proxies report. By default
 //! no proxy is trusted; the left end of a forwarding list, which clients can write, never is.
 
-#[cfg(feature = "rules")]
-mod address_key;
-
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -11,11 +8,8 @@ use std::str::FromStr;
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv6Net};
 
-#[cfg(feature = "rules")]
-pub(crate) use address_key::address_key;
-
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The most hops of a list that are read, from the right.
+/// The maximum number of hops of a list that are read, from the right.
 const MAX_HOPS: usize = 32;
 /// The IPv6 prefix that identifies a client, which usually owns all addresses of such a network.
 const IPV6_PREFIX: u8 = 64;
@@ -96,7 +90,7 @@ impl ClientAddress {
     }
 
     /// The address that identifies the client of a request: for IPv6, that of its network.
-    pub fn of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub fn resolve(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.grouped(self.exact(peer, headers))
     }
 
@@ -258,11 +252,10 @@ impl FromStr for Network {
             (mapped @ IpAddr::V4(_), Some(prefix)) if address.is_ipv6() => (mapped, prefix),
             _ => (address, prefix),
         };
-        let network = IpNet::new(address, prefix).ok();
-        let network = network.filter(|network| network.network() == address);
-        let network =
-            network.ok_or_else(|| error("has an address with bits beyond those after `/`"))?;
-        Ok(Network(network))
+        match IpNet::new(address, prefix) {
+            Ok(network) if network.network() == address => Ok(Network(network)),
+            _ => Err(error("has an address with bits beyond those after `/`")),
+        }
     }
 }
 

@@ -144,7 +144,7 @@ fn what_a_client_says_of_its_host_does_not_name_it() {
     ] {
         let mut headers = http::HeaderMap::new();
         headers.insert("forwarded", line.parse().unwrap());
-        let found = client.of("10.0.0.1".parse().unwrap(), &headers);
+        let found = client.resolve("10.0.0.1".parse().unwrap(), &headers);
         assert_eq!(found.to_string(), "9.9.9.9", "{line}");
     }
 }

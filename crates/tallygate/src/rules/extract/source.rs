@@ -10,11 +10,11 @@ use super::super::key_part::PartSource;
 use super::super::matcher::Route;
 use super::super::path::decoded;
 use super::super::request_view::RequestView;
-use super::claim;
-use crate::http::{address_key, canonical};
+use super::{address_key, claim};
+use crate::http::canonical;
 use crate::key::Key;
 
-/// Logged once: it is a mistake of the server's configuration, not of a client.
+/// Logged once: the cause is the configuration of the server, not a client.
 static NO_PEER: Once = Once::new();
 
 #[derive(Debug, PartialEq)]
