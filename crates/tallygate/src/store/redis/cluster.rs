@@ -242,7 +242,7 @@ impl Cluster {
     }
 
     /// Queries all known servers in parallel and takes the first valid reply, so that a server
-    /// that hangs delays nobody.
+    /// that hangs delays no caller.
     async fn fetch_slots(&self) -> Result<Vec<SlotRange>, StoreFailure> {
         let mut hosts: HashSet<Host> = self.map().nodes.keys().cloned().collect();
         hosts.extend(self.seed_hosts().iter().cloned());
@@ -257,7 +257,7 @@ impl Cluster {
         while let Some(reply) = replies.next().await {
             match reply {
                 Ok(ranges) => return Ok(ranges),
-                // The failure of a server that replied says more.
+                // The failure of a server that replied is more specific.
                 Err(StoreFailure::NotConnected(_)) if failure != NO_SERVER => {}
                 Err(other) => failure = other,
             }
@@ -269,7 +269,7 @@ impl Cluster {
         let connection = self.node(host).connection().await?;
         let command = redis::cmd("CLUSTER").arg("SLOTS").take();
         let reply = connection.command(&command).await?;
-        // A node that has not joined yet knows no slots.
+        // A node that has not joined yet reports no slots.
         parse_slots(reply, host).ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))
     }
 
@@ -331,7 +331,7 @@ impl Drop for RefreshGuard {
 /// The first and the last slot of a range, and the master that owns them.
 type SlotRange = (u16, u16, Host);
 
-/// Parses the reply to `CLUSTER SLOTS`. An empty host name stands for the server that was queried.
+/// Parses the reply to `CLUSTER SLOTS`. An empty host name means the server that was queried.
 fn parse_slots(reply: Value, queried: &Host) -> Option<Vec<SlotRange>> {
     let Value::Array(rows) = reply else {
         return None;

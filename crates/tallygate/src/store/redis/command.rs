@@ -15,11 +15,11 @@ use crate::request::Request;
 /// One atomic operation on some counters.
 #[derive(Debug)]
 pub(super) struct ScriptCall {
-    counters: SmallVec<[Counter; 1]>,
-    kinds: Kinds,
-    operation: Operation,
+    pub(super) counters: SmallVec<[Counter; 1]>,
+    pub(super) kinds: Kinds,
+    pub(super) operation: Operation,
     /// The time to decide at, instead of the server's.
-    at_us: Option<u64>,
+    pub(super) at_us: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl ScriptCall {
         }
     }
 
-    /// The same operation on one of the counters, with a cost of its own.
+    /// The same operation on one of the counters, with another cost.
     pub(super) fn single(
         counter: &Counter,
         cost: u32,
@@ -86,14 +86,6 @@ impl ScriptCall {
     ) -> Self {
         let counter = (counter.key.clone(), counter.quota, cost);
         Self::new(std::iter::once(counter), operation, at)
-    }
-
-    pub(super) fn counters(&self) -> &[Counter] {
-        &self.counters
-    }
-
-    pub(super) fn operation(&self) -> Operation {
-        self.operation
     }
 
     pub(super) fn is_cross_slot(&self) -> bool {
@@ -106,10 +98,10 @@ impl ScriptCall {
     pub(super) fn decision(&self, verb: Verb, reply: ScriptReply) -> Decision {
         let mut found: SmallVec<[FoundState<'_>; 1]> = self.found(reply).collect();
         let times: SmallVec<[u64; 1]> = found.iter().map(FoundState::effective_time_us).collect();
-        Decision::new(evaluate_found(&mut found, verb), self.taken(&times))
+        Decision::new(evaluate_found(&mut found, verb), self.taken_at(&times))
     }
 
-    pub(super) fn taken(&self, times_us: &[u64]) -> TakenAt {
+    pub(super) fn taken_at(&self, times_us: &[u64]) -> TakenAt {
         TakenAt::new(times_us, |i| counter_id(&self.counters[i].key))
     }
 
@@ -127,14 +119,6 @@ impl ScriptCall {
 
     pub(super) fn len(&self) -> usize {
         self.counters.len()
-    }
-
-    pub(super) fn kinds(&self) -> Kinds {
-        self.kinds
-    }
-
-    pub(super) fn at_us(&self) -> Option<u64> {
-        self.at_us
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {

@@ -92,7 +92,7 @@ impl Connection {
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
-        let unbatched = !self.batching || call.at_us().is_some();
+        let unbatched = !self.batching || call.at_us.is_some();
         let pending = {
             let mut queue = self.queue();
             if queue.closed {
@@ -197,7 +197,7 @@ impl Connection {
             for call in calls {
                 // The first call of each script carries its text. With a hash that is unknown,
                 // later calls of another script would run before it.
-                let script = if loaded.insert(call.kinds()) {
+                let script = if loaded.insert(call.kinds) {
                     ScriptRef::Text
                 } else {
                     ScriptRef::Hash

@@ -130,26 +130,26 @@ fn rejected_step(error: &redis::RedisError) -> &'static str {
 /// Describes a failure to connect without repeating its text, which may hold secrets.
 fn connect_reason(error: &redis::RedisError) -> &'static str {
     let text = error.to_string().to_lowercase();
-    let says = |phrase: &str| text.contains(phrase);
-    if says("no such file") {
+    let mentions = |phrase: &str| text.contains(phrase);
+    if mentions("no such file") {
         "there is no such socket"
-    } else if says("permission denied") {
+    } else if mentions("permission denied") {
         "permission to open the socket is denied"
     } else if error.is_connection_refusal() {
         "connection refused"
-    } else if says("expired") {
+    } else if mentions("expired") {
         error::EXPIRED
-    } else if says("unknownissuer") || says("unknown issuer") {
+    } else if mentions("unknownissuer") || mentions("unknown issuer") {
         error::UNTRUSTED
-    } else if says("notvalidforname") || says("not valid for name") {
+    } else if mentions("notvalidforname") || mentions("not valid for name") {
         error::OTHER_NAME
-    } else if says("certificaterequired") || says("certificate required") {
+    } else if mentions("certificaterequired") || mentions("certificate required") {
         error::NO_CERTIFICATE
-    } else if says("certificate") {
+    } else if mentions("certificate") {
         "the server's certificate is not valid"
-    } else if says("invalidcontenttype") || says("corrupt message") {
+    } else if mentions("invalidcontenttype") || mentions("corrupt message") {
         error::NO_TLS
-    } else if says("lookup") || says("resolve") {
+    } else if mentions("lookup") || mentions("resolve") {
         "the host name cannot be resolved"
     } else {
         "the server closed it; does it require TLS (rediss://)?"

@@ -1,6 +1,6 @@
 //! Requests over counters that one script cannot reach. Each part is decided on its own, in
 //! parallel; what a part took is refunded if another part refuses. Never admits more than one
-//! atomic decision would, but units may be held for a moment before they are refunded.
+//! atomic decision would, but units may be charged for a moment before they are refunded.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ struct Charge {
 }
 
 /// Decides a request in parts. Runs to the end even if the caller stops waiting, so that units
-/// taken in vain are refunded.
+/// charged without effect are refunded.
 pub(super) async fn decide(
     inner: &Arc<Inner>,
     call: Arc<ScriptCall>,
@@ -84,8 +84,15 @@ async fn decide_parts(
             Err(_) => 0,
         };
         let refunds = charges.iter().filter_map(|charge| {
-            let units = charge.units.checked_sub(granted(charge.index))?;
-            (units > 0).then(|| charge.undo(call, units))
+            let Charge {
+                index, taken_us, ..
+            } = *charge;
+            let units = charge.units.checked_sub(granted(index))?;
+            let operation = Operation::Undo { taken_us };
+            (units > 0).then(|| {
+                let counter = &call.counters[index];
+                Arc::new(ScriptCall::single(counter, units, operation, call.at_us))
+            })
         });
         // A lost refund is not repeated: it might have run.
         join_all(refunds.map(|undo| inner.send(undo))).await;
@@ -94,7 +101,7 @@ async fn decide_parts(
     for charge in charges {
         times_us[charge.index] = charge.taken_us;
     }
-    decision.map(|decision| Decision::new(decision, call.taken(&times_us)))
+    decision.map(|decision| Decision::new(decision, call.taken_at(&times_us)))
 }
 
 type PartReply = (Part, Result<ScriptReply, StoreFailure>);
@@ -125,7 +132,7 @@ async fn send_parts(inner: &Inner, parts: Vec<Part>) -> Vec<PartReply> {
 
 fn split_call(call: &ScriptCall, split_by: SplitBy) -> Vec<Part> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (i, counter) in call.counters().iter().enumerate() {
+    for (i, counter) in call.counters.iter().enumerate() {
         let group = match split_by {
             SplitBy::Slot => keys::slot(&counter.key).into(),
             SplitBy::Limit => i,
@@ -135,34 +142,21 @@ fn split_call(call: &ScriptCall, split_by: SplitBy) -> Vec<Part> {
             None => groups.push((group, vec![i])),
         }
     }
-    let groups = groups.into_iter();
-    groups
-        .map(|(_, indices)| Part::new(call, indices))
-        .collect()
+    let part = |(_, indices)| Part::new(call, indices);
+    groups.into_iter().map(part).collect()
 }
 
 impl Part {
     fn new(call: &ScriptCall, indices: Vec<usize>) -> Self {
         let counters = indices.iter().map(|&i| {
-            let counter = &call.counters()[i];
+            let counter = &call.counters[i];
             (counter.key.clone(), counter.quota, counter.cost)
         });
-        let part = ScriptCall::new(counters, call.operation(), call.at_us());
+        let part = ScriptCall::new(counters, call.operation, call.at_us);
         Part {
             call: Arc::new(part),
             indices,
         }
-    }
-}
-
-impl Charge {
-    /// Refunds units as of the time they were taken.
-    fn undo(&self, call: &ScriptCall, units: u32) -> Arc<ScriptCall> {
-        let operation = Operation::Undo {
-            taken_us: self.taken_us,
-        };
-        let counter = &call.counters()[self.index];
-        Arc::new(ScriptCall::single(counter, units, operation, call.at_us()))
     }
 }
 

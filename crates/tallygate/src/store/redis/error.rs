@@ -73,10 +73,6 @@ impl RedisError {
     pub fn advice(&self) -> &str {
         self.advice
     }
-
-    pub(super) fn from_client(error: &redis::RedisError) -> Self {
-        StoreFailure::from(error).into()
-    }
 }
 
 impl fmt::Display for RedisError {

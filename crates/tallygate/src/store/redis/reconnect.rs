@@ -35,7 +35,7 @@ pub(super) enum Target {
     Node(Host),
 }
 
-/// A server and the connection that is kept to it.
+/// A server and the current connection to it.
 pub(super) struct Node {
     state: watch::Receiver<State>,
 }
@@ -187,17 +187,14 @@ impl Reconnector {
     async fn connect(&self) -> Result<Connection, StoreFailure> {
         let url = &self.connector.url;
         let info = match (&self.target, &url.endpoints) {
-            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => url.info(host),
-            (Target::Url, Endpoints::Socket(path)) => url.socket_info(path),
+            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => url.info(host)?,
+            (Target::Url, Endpoints::Socket(path)) => url.socket_info(path)?,
             (Target::Url, Endpoints::Sentinel { sentinels, master }) => {
                 let host = self.find_master(sentinels, master).await?;
-                url.info(&host)
+                url.info(&host)?
             }
-            (Target::Url, Endpoints::Cluster(_)) => Err(super::RedisError::invalid_url(
-                "a cluster has more than one server",
-            )),
+            (Target::Url, Endpoints::Cluster(_)) => return Err(StoreFailure::Rejected("ERR")),
         };
-        let info = info.map_err(|_| StoreFailure::Rejected("ERR"))?;
         let broken = Arc::new(Notify::new());
         let client = self.connector.connect(info, Arc::clone(&broken)).await?;
         let by_slot = matches!(self.target, Target::Node(_));
@@ -212,8 +209,7 @@ impl Reconnector {
     async fn find_master(&self, sentinels: &[Host], name: &str) -> Result<Host, StoreFailure> {
         let mut failure = StoreFailure::NotConnected("no sentinel replies");
         for sentinel in sentinels {
-            let info = self.connector.url.sentinel_info(sentinel);
-            let info = info.map_err(|_| StoreFailure::Rejected("ERR"))?;
+            let info = self.connector.url.sentinel_info(sentinel)?;
             match self.query_sentinel(info, name).await {
                 Ok(host) => return Ok(host),
                 Err(StoreFailure::NotConnected(_)) => {}

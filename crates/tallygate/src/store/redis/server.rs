@@ -49,7 +49,7 @@ impl RedisStore {
         self.inner.url.topology
     }
 
-    /// Whether the URL asks for TLS.
+    /// Whether the URL requires TLS.
     pub fn is_encrypted(&self) -> bool {
         self.inner.url.encrypted
     }

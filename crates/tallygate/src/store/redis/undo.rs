@@ -71,17 +71,15 @@ impl Inner {
         match self.send(Arc::clone(&call)).await {
             // Did not run: a slot migration has moved some of its counters.
             Err(StoreFailure::TryAgain) if call.len() > 1 => {
-                let (operation, at) = (call.operation(), call.at_us());
-                let singles = call.counters().iter().map(|counter| {
+                let (operation, at) = (call.operation, call.at_us);
+                let singles = call.counters.iter().map(|counter| {
                     let single = ScriptCall::single(counter, counter.cost, operation, at);
                     self.send(Arc::new(single))
                 });
-                let results = join_all(singles).await;
-                results
-                    .into_iter()
-                    .try_for_each(|result| result.map(|_| ()))
+                let mut results = join_all(singles).await.into_iter();
+                results.try_for_each(|result| result.map(drop))
             }
-            result => result.map(|_| ()),
+            result => result.map(drop),
         }
     }
 }

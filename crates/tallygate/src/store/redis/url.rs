@@ -1,13 +1,13 @@
 //! Parses a store's URL.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
 
-use super::error::RedisError;
+use super::error::{RedisError, StoreFailure};
 use super::{Topology, UrlSummary};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -166,15 +166,14 @@ impl StoreUrl {
 
     /// Everything but the password.
     pub(super) fn summary(&self) -> UrlSummary {
-        let list = |hosts: &[Host]| {
-            let names: Vec<String> = hosts.iter().map(Host::to_string).collect();
-            names.join(",")
-        };
         let (topology, name) = match &self.endpoints {
             Endpoints::Single(host) => (Topology::Single, host.to_string()),
             Endpoints::Socket(path) => (Topology::Socket, path.display().to_string()),
             Endpoints::Sentinel { master, .. } => (Topology::Sentinel, master.clone()),
-            Endpoints::Cluster(seeds) => (Topology::Cluster, list(seeds)),
+            Endpoints::Cluster(seeds) => {
+                let names: Vec<String> = seeds.iter().map(Host::to_string).collect();
+                (Topology::Cluster, names.join(","))
+            }
         };
         UrlSummary {
             name,
@@ -185,7 +184,7 @@ impl StoreUrl {
     }
 
     /// Connection parameters for one of the servers.
-    pub(super) fn info(&self, host: &Host) -> Result<ConnectionInfo, RedisError> {
+    pub(super) fn info(&self, host: &Host) -> Result<ConnectionInfo, StoreFailure> {
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
                 host: host.name.clone(),
@@ -199,12 +198,12 @@ impl StoreUrl {
         self.connection_info(addr)
     }
 
-    pub(super) fn socket_info(&self, path: &std::path::Path) -> Result<ConnectionInfo, RedisError> {
+    pub(super) fn socket_info(&self, path: &Path) -> Result<ConnectionInfo, StoreFailure> {
         self.connection_info(ConnectionAddr::Unix(path.to_owned()))
     }
 
     /// Connection parameters for a sentinel, without credentials: those are for the servers.
-    pub(super) fn sentinel_info(&self, host: &Host) -> Result<ConnectionInfo, RedisError> {
+    pub(super) fn sentinel_info(&self, host: &Host) -> Result<ConnectionInfo, StoreFailure> {
         let anonymous = StoreUrl {
             username: None,
             password: None,
@@ -214,7 +213,7 @@ impl StoreUrl {
         anonymous.info(host)
     }
 
-    fn connection_info(&self, addr: ConnectionAddr) -> Result<ConnectionInfo, RedisError> {
+    fn connection_info(&self, addr: ConnectionAddr) -> Result<ConnectionInfo, StoreFailure> {
         // Only RESP3 reports the end of a connection.
         let mut settings = RedisConnectionInfo::default()
             .set_db(self.database)
@@ -227,7 +226,7 @@ impl StoreUrl {
         }
         let info = addr
             .into_connection_info()
-            .map_err(|error| RedisError::from_client(&error))?;
+            .map_err(|_| StoreFailure::Rejected("ERR"))?;
         Ok(info.set_redis_settings(settings.set_lib_name("tallygate", env!("CARGO_PKG_VERSION"))))
     }
 }
