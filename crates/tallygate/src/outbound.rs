@@ -32,8 +32,8 @@
 //!
 //! # Which quota
 //!
-//! `leaky-bucket 10/s queue 1000` spaces calls evenly and knows at once how long a new call will
-//! wait: use it where the remote counts short windows, or its algorithm is unknown.
+//! `leaky-bucket 10/s queue 1000` spaces calls evenly, and the wait of a new call is known
+//! immediately: use it where the remote counts short windows, or its algorithm is unknown.
 //! `token-bucket 10/s burst 50` sends up to 50 calls at once after a quiet period. For a remote
 //! with several limits, use several: [`Limiter::and`]. Over a `RedisStore` all processes share the
 //! limit; a pause is known only to the process that received the response.
@@ -54,7 +54,7 @@
 //!
 //! - *Remaining* counts as 0 when it is below 1.
 //! - A plain number of a billion seconds or more is a Unix time; of a hundred billion or more, a
-//!   Unix time in milliseconds. A time in the past is no wait. Dates are compared with the
+//!   Unix time in milliseconds. A time in the past means no wait. Dates are compared with the
 //!   response's own `Date`, so that clock differences do not matter, or else with the local clock.
 //! - Fractions are rounded up to a millisecond.
 //! - A pause is limited to [`max_pause`](OutboundLayer::max_pause), one hour by default.
@@ -68,7 +68,7 @@
 //! Calls of one key are served in order of arrival. A pause recalls calls that wait at the
 //! limiter: they keep their order, release their slots in a shaping queue, and acquire again when
 //! the pause ends, spaced by the quota. Calls already sent are not affected. Over a store outside
-//! this process, the call that is being decided may be charged in vain.
+//! this process, the call that is being decided may be charged without being sent.
 //!
 //! Dropping a waiting call removes it from the queue. A call fails with [`OutboundError::Limit`] if
 //! it would wait longer than [`max_wait`](OutboundLayer::max_wait), can never fit, or exceeds the
@@ -246,12 +246,12 @@ impl<S: Store> OutboundLayer<S> {
     /// Waits until a call may be sent; returns its queue.
     async fn wait_turn(&self, key: &Key<'_>, cost: u32) -> Result<QueueId, AcquireError> {
         let request = self.limiter.request(key).cost(cost);
-        // Known at once, even during a pause.
+        // Fail immediately, even during a pause.
         let fits = |check: &RequestEntry<'_>| check.cost() <= check.limit.quota().capacity();
         if !request.entries().iter().all(fits) {
             return Err(AcquireError::Never);
         }
-        // A deadline that overflows is none.
+        // A deadline that overflows does not apply.
         let now = Instant::now();
         let deadline = self.max_wait.and_then(|wait| now.checked_add(wait));
         let queue = self.queues.id(key);

@@ -1,4 +1,4 @@
-//! Reads how long a response asks its caller to wait: `Retry-After`, `RateLimit` and relatives.
+//! Parses the wait that a response requires: `Retry-After`, `RateLimit` and relatives.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,7 +34,7 @@ const MIN_UNIX_SECONDS: u64 = 1_000_000_000;
 /// From here on it is a Unix time in milliseconds: the year 5138, or March 1973.
 const MIN_UNIX_MILLIS: u64 = 100_000_000_000;
 
-/// Returns how long a response asks its caller to wait.
+/// Returns how long a response requires its caller to wait.
 ///
 /// Dates are compared with the response's `Date` header, or with `now`, the wall clock, if it has
 /// none. The [module documentation](super) lists the headers and their interpretation. The longest
