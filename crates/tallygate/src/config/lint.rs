@@ -5,7 +5,7 @@ mod binding;
 mod trust;
 
 use crate::MAX_LIMITS;
-use crate::rules::{Cost, Missing, Override, OverrideAction, Quotas, Rule, RuleLimits};
+use crate::rules::{Cost, Missing, Override, OverrideAction, Rule};
 
 use super::diagnostic::Diagnostics;
 use super::source::Span;
@@ -71,15 +71,6 @@ impl SpannedConfig {
         let rules = self.set.rules.iter().zip(&self.spans);
         rules.filter(|(rule, _)| rule.enabled)
     }
-}
-
-fn quotas<'r>(rule: &'r Rule, spans: &'r RuleSpans) -> Vec<(&'r Quotas, &'r [Span])> {
-    let quotas: Vec<&Quotas> = match &rule.limits {
-        RuleLimits::Same(quotas) => vec![quotas],
-        RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
-    };
-    let spans = spans.quotas.iter().map(Vec::as_slice);
-    quotas.into_iter().zip(spans).collect()
 }
 
 fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {

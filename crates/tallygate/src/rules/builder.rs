@@ -58,7 +58,7 @@ impl Rule {
     }
 
     /// Sets the function that returns a client's tier. Without a tier of that name, the rule's own
-    /// quotas apply. A client that changes its tier keeps the counters whose behaviour and period
+    /// quotas apply. A client that changes its tier keeps the counters whose algorithm and period
     /// are the same.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Which requests may share one upstream call, and what makes them identical.
+//! Which requests are coalesced into one upstream request.
 
 use super::compile::CompiledRule;
 use super::evaluate::{Evaluation, Visitor};
@@ -17,7 +17,7 @@ pub enum CoalesceBy {
     Parts(Vec<Part>),
 }
 
-/// What a request has in common with those it shares a call with.
+/// What coalesced requests have in common, besides method, host, path and query.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CoalesceKey {
     /// Every header that may hold a secret or select the response.
@@ -27,9 +27,9 @@ pub enum CoalesceKey {
 }
 
 impl Rules {
-    /// The key by which a request shares a call, as the first rule with `coalesce` that applies
-    /// says. `None` if the request gets a call of its own: no rule says so, a part is missing, or
-    /// servers may read the path differently.
+    /// The key by which requests are coalesced, from the first rule with `coalesce` that applies.
+    /// `None` if the request is not coalesced: there is no such rule, a part is missing, or servers
+    /// may read the path differently.
     pub fn coalesce_key(&self, head: &Head<'_>) -> Option<CoalesceKey> {
         let coalesces = |compiled: &CompiledRule| compiled.rule.coalesce.is_some();
         if !self.rules.iter().any(coalesces) {
@@ -48,10 +48,8 @@ impl Rules {
             CoalesceBy::Credentials => Some(CoalesceKey::Credentials),
             CoalesceBy::Parts(parts) => {
                 let extracted = extract(parts, &view, matched.route, |_, _, _| {});
-                match extracted.missing {
-                    None => Some(CoalesceKey::Key(extracted.key)),
-                    Some(_) => None,
-                }
+                let missing = extracted.missing.is_some();
+                (!missing).then_some(CoalesceKey::Key(extracted.key))
             }
         }
     }

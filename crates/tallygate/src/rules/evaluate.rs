@@ -1,4 +1,4 @@
-//! Evaluates the rules for a request. [`Planner`] and [`Trace`] visit the same evaluation, so that
+//! Evaluates the rules for a request. [`Plan`] and [`Trace`] visit the same evaluation, so that
 //! they cannot disagree.
 
 use std::sync::Arc;
@@ -140,17 +140,17 @@ impl Rules {
         let mut rules = self.rules.iter();
         let compiled = rules.find(|compiled| compiled.rule.name.as_str() == name)?;
         let view = RequestView::new(head, &self.client);
-        let mut planner = Planner::default();
+        let mut plan = Plan::default();
         let matched = compiled.rule.matcher.check(&view).unwrap_or(Matched {
             route: Route::Any,
             certain: true,
         });
         let evaluation = match compiled.rule.enabled {
-            true => compiled.evaluate_matched(&view, matched, MAX_LIMITS, &mut planner),
+            true => compiled.evaluate_matched(&view, matched, MAX_LIMITS, &mut plan),
             false => Evaluation::Disabled,
         };
-        planner.rule(compiled, evaluation);
-        Some(planner.plan)
+        plan.rule(compiled, evaluation);
+        Some(plan)
     }
 
     /// How the address of a client is found.
@@ -165,7 +165,7 @@ impl Rules {
             for key in listed_keys(&compiled.rule.key, text, &self.client) {
                 let mut limits: Vec<&Limit> = Vec::new();
                 for limit in compiled.all_limits() {
-                    // Tiers and overrides with the same behaviour and period share a counter, but
+                    // Tiers and overrides with the same algorithm and period share a counter, but
                     // not the limit.
                     if !limits.contains(&limit) {
                         limits.push(limit);
@@ -184,7 +184,7 @@ impl Rules {
     }
 
     pub(super) fn evaluate(&self, view: &RequestView<'_>, visitor: &mut impl Visitor) {
-        // Rules in shadow mode take no room from the others.
+        // Rules in shadow mode are counted apart.
         let (mut enforced_room, mut shadow_room) = (MAX_LIMITS, MAX_LIMITS);
         for compiled in &self.rules {
             let room = match compiled.rule.shadow {
@@ -225,9 +225,9 @@ impl Policy for Rules {
     /// no rule is bypassed. Rules in shadow mode are counted apart, and left out when they exceed
     /// them.
     fn plan(&self, head: &Head<'_>) -> Plan {
-        let mut planner = Planner::default();
-        self.evaluate(&RequestView::new(head, &self.client), &mut planner);
-        planner.plan
+        let mut plan = Plan::default();
+        self.evaluate(&RequestView::new(head, &self.client), &mut plan);
+        plan
     }
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
@@ -309,12 +309,7 @@ impl CompiledRule {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Planner {
-    pub(super) plan: Plan,
-}
-
-impl Visitor for Planner {
+impl Visitor for Plan {
     fn rule(&mut self, compiled: &CompiledRule, evaluation: Evaluation<'_>) {
         let reason = match evaluation {
             Evaluation::Disabled
@@ -325,7 +320,7 @@ impl Visitor for Planner {
             Evaluation::NoKey(_) => StopReason::NoKey,
             Evaluation::TooManyLimits => StopReason::TooManyLimits,
             Evaluation::Applies(applies) => {
-                return self.plan.charge(Charge {
+                return self.charge(Charge {
                     settings: Arc::clone(&compiled.settings),
                     key: applies.key,
                     limits: Arc::clone(applies.limits),
@@ -335,7 +330,7 @@ impl Visitor for Planner {
         };
         if !compiled.rule.shadow {
             let settings = Arc::clone(&compiled.settings);
-            self.plan.stop(Stop { settings, reason });
+            self.stop(Stop { settings, reason });
         }
     }
 }

@@ -47,7 +47,7 @@ impl FromStr for GrpcPattern {
         let is_allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'*');
         if !service.bytes().chain(method.bytes()).all(is_allowed) {
-            return Err(wrong("is no service and method"));
+            return Err(wrong("is not a service and method"));
         }
         let glob = |text: &str| {
             text.parse()

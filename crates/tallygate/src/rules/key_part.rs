@@ -10,7 +10,7 @@ use super::{RequestFn, TextError};
 use crate::http::{Network, is_secret};
 use crate::key::Key;
 
-/// The most parts of a key, and the most sources of a part.
+/// The maximum number of parts of a key, and of sources of a part.
 pub const MAX_PARTS: usize = 16;
 
 /// One part of a key: a source, and others to try if it has no value.
@@ -143,7 +143,7 @@ impl FromStr for Source {
             "host" => Ok(Source::Host),
             _ => Err(TextError::new(
                 text,
-                "is no part of a key",
+                "is not a part of a key",
                 "ip, or { header: x-user }",
             )),
         }

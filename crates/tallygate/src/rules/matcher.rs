@@ -216,10 +216,10 @@ impl FromStr for HostPattern {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = |why| {
+        let wrong = |reason| {
             Err(TextError::new(
                 text,
-                why,
+                reason,
                 "api.example.com or *.example.com",
             ))
         };
@@ -241,7 +241,7 @@ impl FromStr for HostPattern {
             return wrong("has a `*` elsewhere than as `*.` at its start");
         }
         if !is_address && name.contains(':') {
-            return wrong("has a port or scheme, which is no part of a host");
+            return wrong("has a port or scheme, which is not part of a host");
         }
         if !is_address && !name.bytes().all(fits) {
             return wrong("has characters that no host has (write others as punycode)");

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::TextError;
 
-/// The most characters of a name.
-const MAX_LENGTH: usize = 64;
+const MAX_BYTES: usize = 64;
 const EXAMPLE: &str = "login-by-ip";
 
 /// A name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`.
@@ -33,12 +32,12 @@ impl FromStr for Name {
         let wrong = |reason| Err(TextError::new(text, reason, EXAMPLE));
         let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
         if text.is_empty() {
-            return wrong("is no name");
+            return wrong("is not a name");
         }
         if !text.bytes().all(is_allowed) {
             return wrong("has characters other than a-z, 0-9, `.`, `_` and `-`");
         }
-        if text.len() > MAX_LENGTH {
+        if text.len() > MAX_BYTES {
             return wrong("is longer than 64 characters");
         }
         Ok(Name(text.into()))

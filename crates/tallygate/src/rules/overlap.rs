@@ -3,8 +3,8 @@
 use super::{Matcher, Quotas, Rule, RuleLimits, RuleSet};
 use crate::request::MAX_LIMITS;
 
-/// The most pairs of patterns that are compared. Beyond it the check is skipped: a request with too
-/// many limits is refused anyway.
+/// Pairs of patterns that are compared. Beyond it the check is skipped: a request with too many
+/// limits is refused anyway.
 const MAX_COMPARISONS: usize = 4_000_000;
 
 impl RuleSet {
@@ -51,11 +51,7 @@ impl RuleSet {
 }
 
 fn sizes(limits: &RuleLimits) -> impl Iterator<Item = usize> {
-    let lists: Vec<&Quotas> = match limits {
-        RuleLimits::Same(quotas) => vec![quotas],
-        RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas).collect(),
-    };
-    lists.into_iter().map(Quotas::len)
+    limits.each().into_iter().map(Quotas::len)
 }
 
 /// A matcher for each path, which more rules may cover than all paths together.

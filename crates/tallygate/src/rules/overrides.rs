@@ -38,7 +38,7 @@ pub struct Override {
 #[derive(Clone, Debug, PartialEq)]
 pub enum OverrideAction {
     /// Replaces the quotas. Those that have the same name as one of the rule's keep its counts. By
-    /// default the name is the behaviour and the period.
+    /// default the name is the algorithm and the period.
     Limits(Quotas),
     /// The rule does not apply.
     Allow,

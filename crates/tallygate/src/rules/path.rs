@@ -19,8 +19,7 @@ use super::path_variants::ParseOptions;
 use super::{Glob, TextError};
 
 const EXAMPLE: &str = "/users/{id}/files/**";
-/// The most bytes of a pattern.
-const MAX_LENGTH: usize = 1024;
+const MAX_BYTES: usize = 1024;
 
 /// A pattern for paths, such as `/users/{id}/files/**`.
 ///
@@ -183,14 +182,16 @@ impl FromStr for PathPattern {
 
     fn from_str(text: &str) -> Result<Self, TextError> {
         let wrong = |reason| TextError::new(text, reason, EXAMPLE);
-        if text.len() > MAX_LENGTH {
+        if text.len() > MAX_BYTES {
             return Err(wrong("is longer than 1024 bytes"));
         }
         let inside = text
             .strip_prefix('/')
             .ok_or_else(|| wrong("does not begin with `/`"))?;
         if inside.contains(['?', '#']) {
-            return Err(wrong("has a query or fragment, which is no part of a path"));
+            return Err(wrong(
+                "has a query or fragment, which is not part of a path",
+            ));
         }
         let mut pattern = PathPattern {
             text: text.to_owned(),

@@ -29,36 +29,31 @@ pub(super) struct ParseOptions {
 impl<'a> PathVariants<'a> {
     pub(super) fn new(path: &'a str) -> Self {
         let bytes = path.as_bytes();
-        let mut variants = PathVariants(SmallVec::from_iter([Path::new(path)]));
+        let mut variants = SmallVec::from_iter([Path::new(path)]);
         let slashes = has_extra_slashes(bytes);
         let parameters = memchr::memchr(b';', bytes).is_some();
         // Other variants may have empty segments where the path has none.
         let empty = slashes || parameters || memchr::memmem::find(bytes, b"//").is_some();
         if !empty {
-            return variants;
+            return PathVariants(variants);
         }
         let either = |is: bool| [false, true].into_iter().take(1 + usize::from(is));
         for extra_slashes in either(slashes) {
             for strips_parameters in either(parameters) {
                 for merges_slashes in [false, true] {
-                    variants.add(Path::parse(
-                        path,
-                        ParseOptions {
-                            merges_slashes,
-                            extra_slashes,
-                            strips_parameters,
-                        },
-                    ));
+                    let options = ParseOptions {
+                        merges_slashes,
+                        extra_slashes,
+                        strips_parameters,
+                    };
+                    let variant = Path::parse(path, options);
+                    if !variants.contains(&variant) {
+                        variants.push(variant);
+                    }
                 }
             }
         }
-        variants
-    }
-
-    fn add(&mut self, variant: Path<'a>) {
-        if !self.0.contains(&variant) {
-            self.0.push(variant);
-        }
+        PathVariants(variants)
     }
 
     /// The variant of RFC 3986.

@@ -10,7 +10,7 @@ use crate::request::MAX_LIMITS;
 /// Quotas with different names, at least one. A request has to fit all of them.
 ///
 /// A counter is identified by its key and the name of its limit: the rule's name, a space, and the
-/// quota's name, which by default is its behaviour and period. So no two rules share a counter, and
+/// quota's name, which by default is its algorithm and period. So no two rules share a counter, and
 /// a changed limit keeps its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas(Vec<(Option<Name>, Quota)>);

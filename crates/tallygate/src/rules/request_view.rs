@@ -70,7 +70,7 @@ impl<'h> RequestView<'h> {
         })
     }
 
-    /// The address that stands for all of the client's.
+    /// The address that identifies the client: for IPv6, that of its network.
     pub(super) fn grouped_client_ip(&self) -> Option<IpAddr> {
         Some(self.client.grouped(self.client_ip()?))
     }

@@ -80,7 +80,7 @@ impl FromStr for StatusRange {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = || TextError::new(text, "is no status from 100 to 599", EXAMPLE);
+        let wrong = || TextError::new(text, "is not a status from 100 to 599", EXAMPLE);
         match *text.as_bytes() {
             [class @ b'1'..=b'5', b'x', b'x'] => {
                 let first = u16::from(class - b'0') * 100;

@@ -11,7 +11,7 @@ use crate::limit::Limit;
 /// Rules that can be replaced at any time without blocking requests.
 ///
 /// Each request is planned by one version of the rules. Counters belong to the store: a limit that
-/// keeps its rule's name, its behaviour and its period keeps every count.
+/// keeps its rule's name, its algorithm and its period keeps every count.
 #[derive(Debug)]
 pub struct SwappableRules(ArcSwap<Rules>);
 

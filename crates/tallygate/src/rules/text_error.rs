@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// The most characters of a text that an error repeats.
-const MAX_SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// A text that does not parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +15,13 @@ pub struct TextError {
 impl TextError {
     pub(super) fn new(text: &str, reason: &'static str, example: &'static str) -> Self {
         TextError {
-            text: text.chars().take(MAX_SHOWN).collect(),
+            text: text.chars().take(MAX_SHOWN_CHARS).collect(),
             reason,
             example,
         }
     }
 
-    /// What is wrong, to be put after the text: `has no name`.
+    /// What is wrong, to be appended to the text: `names no host`.
     pub fn reason(&self) -> &'static str {
         self.reason
     }

@@ -16,10 +16,20 @@ pub enum RuleLimits {
     Tiered(Tiers),
 }
 
+impl RuleLimits {
+    /// The quotas of each tier; without tiers, one list.
+    pub(crate) fn each(&self) -> Vec<&Quotas> {
+        match self {
+            RuleLimits::Same(quotas) => vec![quotas],
+            RuleLimits::Tiered(tiers) => tiers.tiers.iter().map(|(_, quotas)| quotas).collect(),
+        }
+    }
+}
+
 /// Tiers, such as free and pro, each with its own quotas.
 ///
 /// Quotas with the same name share a counter: a client that changes its tier keeps the count. By
-/// default the name is the behaviour and the period.
+/// default the name is the algorithm and the period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
     by: TierBy,

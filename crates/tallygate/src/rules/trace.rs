@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::compile::CompiledRule;
-use super::evaluate::{Evaluation, ListedBy, Planner, Visitor};
+use super::evaluate::{Evaluation, ListedBy, Visitor};
 use super::extract::Extracted;
 use super::matcher::Mismatch;
 use super::{Name, Rule, Source};
@@ -11,8 +11,7 @@ use crate::http::Plan;
 use crate::key::Key;
 use crate::limit::Limit;
 
-/// The most characters of a value that are shown.
-const MAX_SHOWN: usize = 80;
+const MAX_SHOWN_CHARS: usize = 80;
 
 /// What the rules do with a request.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub struct Trace {
     pub client: Option<IpAddr>,
     /// Every rule, in order.
     pub rules: Vec<RuleTrace>,
-    planner: Planner,
+    plan: Plan,
     sources: Vec<SourceTrace>,
 }
 
@@ -112,14 +111,14 @@ impl Trace {
         Trace {
             client,
             rules: Vec::new(),
-            planner: Planner::default(),
+            plan: Plan::default(),
             sources: Vec::new(),
         }
     }
 
     /// The plan for the request.
     pub fn plan(&self) -> &Plan {
-        &self.planner.plan
+        &self.plan
     }
 
     pub(super) fn not_reached(&mut self, rule: &Rule) {
@@ -172,7 +171,7 @@ impl Visitor for Trace {
             },
         };
         self.add(&compiled.rule, outcome);
-        self.planner.rule(compiled, evaluation);
+        self.plan.rule(compiled, evaluation);
     }
 }
 
@@ -193,10 +192,10 @@ fn shown_key(key: &Key<'_>) -> TracedValue {
 
 /// A value on one line, cut if it is long.
 fn shown(value: &[u8]) -> String {
-    let start = &value[..value.len().min(4 * MAX_SHOWN)];
+    let start = &value[..value.len().min(4 * MAX_SHOWN_CHARS)];
     let text = String::from_utf8_lossy(start);
     let mut escaped = text.chars().flat_map(char::escape_debug);
-    let mut short: String = escaped.by_ref().take(MAX_SHOWN).collect();
+    let mut short: String = escaped.by_ref().take(MAX_SHOWN_CHARS).collect();
     if escaped.next().is_some() {
         short.push('…');
     }

@@ -1,16 +1,15 @@
-//! RuleLimits that never refuse, or never admit, a request.
+//! Limits that never refuse, or never admit, a request.
 
 use crate::rules::{Cost, Rule, RuleLimits};
 use tallygate_core::{Algorithm, Quota};
 
 use super::{
     CONTRADICTORY, Diagnostics, MAX_COMPARED, NEVER_BINDS, NEVER_FITS, RuleSpans, SpannedConfig,
-    quotas,
 };
 
-/// RuleLimits of a rule that its cost exceeds, or that another limit makes redundant.
+/// Limits of a rule that its cost exceeds, or that another limit makes redundant.
 pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
-    for (list, quota_spans) in quotas(rule, spans) {
+    for (list, quota_spans) in rule.limits.each().into_iter().zip(&spans.quotas) {
         let list: Vec<&Quota> = list.iter().map(|(_, quota)| quota).collect();
         for (number, (quota, span)) in list.iter().zip(quota_spans).enumerate() {
             if let Some(what) = cost_above(&rule.cost, quota.capacity()) {
@@ -105,10 +104,9 @@ fn is_redundant(loose: &Quota, strict: &Quota) -> bool {
     match (is_bucket(strict), is_bucket(loose)) {
         (_, false) => {
             // The sliding window counter may count requests of nearly two periods.
-            let periods = if loose.algorithm() == Algorithm::default() {
-                2
-            } else {
-                1
+            let periods = match loose.algorithm() == Algorithm::default() {
+                true => 2,
+                false => 1,
             };
             let same_kind = strict.algorithm() == loose.algorithm()
                 && strict.period_us() == loose.period_us()

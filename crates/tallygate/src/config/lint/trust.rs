@@ -1,4 +1,4 @@
-//! RuleLimits that clients can evade because they depend on what clients can forge.
+//! Limits that clients can evade because they depend on what clients can forge.
 
 use crate::rules::{HeaderCondition, Part, Rule, RuleLimits, Source, TierBy};
 

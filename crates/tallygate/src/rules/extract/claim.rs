@@ -8,8 +8,8 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// The most bytes of a header; longer ones have no claim.
-const MAX_LENGTH: usize = 16 * 1024;
+/// A longer header has no claim.
+const MAX_BYTES: usize = 16 * 1024;
 
 const BASE64URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -18,7 +18,7 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 /// The claim with a name, from JSON, base64url of JSON, or a token with or without `Bearer`.
 pub(super) fn find(name: &str, header: &[u8]) -> Option<Cow<'static, [u8]>> {
-    if header.len() > MAX_LENGTH {
+    if header.len() > MAX_BYTES {
         return None;
     }
     let text = without_scheme(header.trim_ascii());
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn malformed_tokens_have_no_claim() {
         let deep = format!("{{\"sub\":{}1{}}}", "[".repeat(5000), "]".repeat(5000));
-        let long = format!("{{\"sub\":\"{}\"}}", "x".repeat(MAX_LENGTH));
+        let long = format!("{{\"sub\":\"{}\"}}", "x".repeat(MAX_BYTES));
         for header in [
             "", ".", "..", "{", "[]", "Bearer", "Bearer ", "a.b.c", "\u{e9}", "{}",
         ] {
