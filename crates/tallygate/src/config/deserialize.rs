@@ -1,4 +1,4 @@
-//! Deserializes a YAML tree into the types of `schema`. Continues after a mistake, so that one run
+//! Deserializes a YAML tree into the types of `schema`. Continues after an error, so that one run
 //! reports all of them.
 
 mod hint;

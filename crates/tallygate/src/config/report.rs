@@ -56,10 +56,8 @@ impl Report {
     }
 
     fn count(&self, severity: Severity) -> usize {
-        let diagnostics = self.diagnostics.iter();
-        diagnostics
-            .filter(|found| found.severity == severity)
-            .count()
+        let same = |found: &&Diagnostic| found.severity == severity;
+        self.diagnostics.iter().filter(same).count()
     }
 
     /// The code of each diagnostic, in the order of the files.

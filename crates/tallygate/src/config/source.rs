@@ -160,8 +160,7 @@ impl Sources {
 /// The last character boundary at or before an index (`str::floor_char_boundary` needs Rust 1.91).
 pub(super) fn floor_char_boundary(text: &str, index: usize) -> usize {
     let mut indices = (0..=index.min(text.len())).rev();
-    let found = indices.find(|&index| text.is_char_boundary(index));
-    found.unwrap_or(0)
+    indices.find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 pub(super) fn ceil_char_boundary(text: &str, index: usize) -> usize {

@@ -178,8 +178,7 @@ impl Validator<'_> {
         field.items()
     }
 
-    fn max_items(&mut self, name: &str, spans: impl Iterator<Item = Span>, max: usize) {
-        let mut spans = spans;
+    fn max_items(&mut self, name: &str, mut spans: impl Iterator<Item = Span>, max: usize) {
         if let Some(span) = spans.nth(max) {
             let message = format!("more than {max} {name}");
             self.error(code::TOO_MANY, span, message);

@@ -1,4 +1,4 @@
-//! Hints for mistakes: fields of other rate limiters, misplaced fields, values of the wrong type.
+//! Hints for errors: fields of other rate limiters, misplaced fields, values of the wrong type.
 
 use crate::config::diagnostic::{did_you_mean, either};
 use crate::config::yaml::{Kind, Node};

@@ -28,7 +28,7 @@ pub(super) struct RuleIndex<'a> {
     /// All names; `None` for rules that are invalid.
     by_name: HashMap<&'a str, Option<&'a Rule>>,
     rules: &'a [Rule],
-    kinds: KeyShapes<'a>,
+    shapes: KeyShapes<'a>,
 }
 
 impl<'a> RuleIndex<'a> {
@@ -38,7 +38,7 @@ impl<'a> RuleIndex<'a> {
         RuleIndex {
             by_name,
             rules,
-            kinds: KeyShapes::new(rules),
+            shapes: KeyShapes::new(rules),
         }
     }
 }
@@ -102,7 +102,7 @@ impl Validator<'_> {
             return None;
         }
         for ((text, span), part) in texts.iter().zip(shape.parts) {
-            if let Some(why) = part.invalid_text(text) {
+            if let Some(reason) = part.invalid_text(text) {
                 let help = match part.sources().next() {
                     Some(Source::Ip) => {
                         "an address is written like 192.0.2.7; a network without `key`"
@@ -110,7 +110,7 @@ impl Validator<'_> {
                     Some(Source::Constant(_)) => "the rule's key has a `constant` here",
                     _ => "`on_missing` decides about requests without a part",
                 };
-                let message = format!("no client has this key: a part of it {why}");
+                let message = format!("no client has this key: a part of it {reason}");
                 self.error(code::KEY, *span, message).help(help);
                 return None;
             }
@@ -124,7 +124,7 @@ impl Validator<'_> {
         span: Span,
         index: &RuleIndex<'_>,
     ) -> Option<Override> {
-        let instead = self.instead(field, span);
+        let action = self.override_action(field, span);
         let mut rule = None;
         if let Some(name) = &field.rule {
             let text = name.get()?;
@@ -143,11 +143,10 @@ impl Validator<'_> {
             (None, Shorthand::Value(_)) => KeyShape::default(),
             (None, Shorthand::Map(entry)) => self.common_shape(entry, index)?,
         };
-        let who = self.client(&field.client, shape)?;
         Some(Override {
             rule: rule.map(|rule| rule.name.clone()),
-            client: who,
-            action: instead?,
+            client: self.client(&field.client, shape)?,
+            action: action?,
         })
     }
 
@@ -158,7 +157,7 @@ impl Validator<'_> {
         entry: &schema::KeyEntry,
         index: &RuleIndex<'r>,
     ) -> Option<KeyShape<'r>> {
-        let rule = match index.kinds.with_parts(entry.key.get()?.0.len()) {
+        let rule = match index.shapes.with_parts(entry.key.get()?.0.len()) {
             Some((first, Some(other))) => {
                 let (first, other) = (&first.name, &other.name);
                 let message = format!("the keys of `{first}` and `{other}` have different parts");
@@ -172,7 +171,7 @@ impl Validator<'_> {
         Some(rule.map_or(KeyShape::default(), KeyShape::from_rule))
     }
 
-    fn instead(&mut self, field: &schema::Override, span: Span) -> Option<OverrideAction> {
+    fn override_action(&mut self, field: &schema::Override, span: Span) -> Option<OverrideAction> {
         for (name, flag) in [("allow", &field.allow), ("deny", &field.deny)] {
             if let Some(flag) = flag
                 && flag.get().is_some_and(|flag| !flag.0)

@@ -73,7 +73,7 @@ impl Validator<'_> {
         let mut matches = Vec::new();
         for (name, field) in &table.0 {
             let name = self.header_name(name);
-            let test = match field.get() {
+            let condition = match field.get() {
                 None => None,
                 Some(Shorthand::Value(list)) => {
                     if list.0.is_empty() {
@@ -92,11 +92,9 @@ impl Validator<'_> {
                     false => HeaderCondition::Absent,
                 }),
             };
-            let both = name.zip(test);
-            matches.extend(both.map(|(name, test)| HeaderMatcher {
-                name,
-                condition: test,
-            }));
+            if let Some((name, condition)) = name.zip(condition) {
+                matches.push(HeaderMatcher { name, condition });
+            }
         }
         matches
     }

@@ -71,19 +71,12 @@ impl Validator<'_> {
             None => defaults.headers,
             Some(field) => self.headers(field, defaults.headers),
         };
-        let counts = match &field.count {
-            None => StatusFilter::All,
-            Some(count) => {
-                let answers = count
-                    .get()
-                    .and_then(|value| self.answers(value, count.span));
-                answers.unwrap_or(StatusFilter::All)
-            }
-        };
-        let longest_delay = field.longest_delay.as_ref();
-        let longest_delay = longest_delay.and_then(|delay| self.duration(delay));
-        let single_flight = field.single_flight.value();
-        let single_flight = single_flight.and_then(|value| self.single_flight(value, &matcher));
+        let count = field.count.as_ref();
+        let count_if = count.and_then(|count| self.status_filter(count.get()?, count.span));
+        let max_delay = field.longest_delay.as_ref();
+        let max_delay = max_delay.and_then(|delay| self.duration(delay));
+        let coalesce = field.single_flight.value();
+        let coalesce = coalesce.and_then(|value| self.single_flight(value, &matcher));
 
         let (limits, quotas) = limits?;
         let mut rule = Rule::with_limits(name?, limits);
@@ -102,9 +95,9 @@ impl Validator<'_> {
         rule.shadow = self.bool_or(&field.shadow, false);
         rule.stop = self.bool_or(&field.stop, false);
         rule.headers = headers;
-        rule.count_if = counts;
-        rule.max_delay = longest_delay;
-        rule.coalesce = single_flight;
+        rule.count_if = count_if.unwrap_or_default();
+        rule.max_delay = max_delay;
+        rule.coalesce = coalesce;
         let spans = RuleSpans {
             name: field.name.span,
             paths,
@@ -238,7 +231,7 @@ impl Validator<'_> {
         })
     }
 
-    fn answers(&mut self, field: &schema::Count, span: Span) -> Option<StatusFilter> {
+    fn status_filter(&mut self, field: &schema::Count, span: Span) -> Option<StatusFilter> {
         let fields = [
             ("only", field.only.is_some()),
             ("except", field.except.is_some()),
