@@ -8,7 +8,7 @@ use std::error::Error;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use tallygate::http::ClientAddress;
+use tallygate::http::{ClientAddress, Peer};
 use tallygate::rules::{ListEntry, Override, OverrideAction, Rule, RuleSet, Rules};
 use tallygate::tower::RateLimitLayer;
 use tallygate::{Engine, MemoryStore, Quota};
@@ -38,8 +38,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut service = layer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     }));
+    // A server inserts the address of each connection.
+    let peer = Peer("198.51.100.7:50000".parse()?);
     for _ in 0..7 {
-        let request = Request::post("/login").body(())?;
+        let request = Request::post("/login").extension(peer).body(())?;
         let status: StatusCode = service.call(request).await?.status();
         println!("POST /login: {status}");
     }
