@@ -1,5 +1,5 @@
-//! How long a decision takes while the Redis store is broken, against its deadline, and how soon
-//! the store is used again: one table, one run.
+//! The latency of decisions while the Redis store is broken, compared with the deadline, and the time
+//! to recovery.
 //!
 //! `cargo bench -p tallygate-bench --bench faults`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
@@ -16,56 +16,57 @@ use tallygate_bench::options::Options;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 
-/// The deadline that a limiter has unless told otherwise.
+/// The default deadline of a limiter.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// How many ask at the same time, and for how long the store is broken.
+/// Concurrent clients.
 const CLIENTS: usize = 16;
+/// How long the store is broken.
 const BROKEN_FOR: Duration = Duration::from_secs(3);
-/// The pause between two questions of one client.
+/// The pause between two requests of one client.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A way to break a store, and to mend it.
+/// A way to break a store, and to repair it.
 struct Fault {
     name: &'static str,
     breaks: fn(&Server, &Proxy),
-    mends: fn(&Server, &Proxy),
+    repairs: fn(&Server, &Proxy),
 }
 
 const FAULTS: [Fault; 7] = [
     Fault {
-        name: "nothing",
+        name: "none",
         breaks: |_, _| {},
-        mends: |_, _| {},
+        repairs: |_, _| {},
     },
     Fault {
         name: "server stopped (SIGSTOP)",
         breaks: |server, _| server.stop(),
-        mends: |server, _| server.resume(),
+        repairs: |server, _| server.resume(),
     },
     Fault {
         name: "server killed",
         breaks: |server, _| server.kill(),
-        mends: |server, _| server.restart(),
+        repairs: |server, _| server.restart(),
     },
     Fault {
-        name: "network cut without a word",
+        name: "network black hole",
         breaks: |_, proxy| proxy.set(Mode::BlackHole),
-        mends: |_, proxy| proxy.set(Mode::Pass),
+        repairs: |_, proxy| proxy.set(Mode::Pass),
     },
     Fault {
         name: "connection refused",
         breaks: |_, proxy| proxy.set(Mode::Refuse),
-        mends: |_, proxy| proxy.set(Mode::Pass),
+        repairs: |_, proxy| proxy.set(Mode::Pass),
     },
     Fault {
-        name: "garbage for answers",
+        name: "garbage replies",
         breaks: |_, proxy| proxy.set(Mode::Garbage),
-        mends: |_, proxy| proxy.set(Mode::Pass),
+        repairs: |_, proxy| proxy.set(Mode::Pass),
     },
     Fault {
         name: "reset after each call",
         breaks: |_, proxy| proxy.set(Mode::ResetAfter),
-        mends: |_, proxy| proxy.set(Mode::Pass),
+        repairs: |_, proxy| proxy.set(Mode::Pass),
     },
 ];
 
@@ -75,10 +76,10 @@ fn main() -> ExitCode {
 
 fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     println!(
-        "Deadline {DEADLINE:?}; {CLIENTS} clients ask for {BROKEN_FOR:?} while it is broken.\n"
+        "Deadline {DEADLINE:?}; {CLIENTS} clients send requests for {BROKEN_FOR:?} during the fault.\n"
     );
     println!(
-        "| fault | decisions | degraded | p50 µs | p99 µs | max µs | max / deadline | used again after ms |"
+        "| fault | decisions | degraded | p50 µs | p99 µs | max µs | max / deadline | recovery ms |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -102,30 +103,30 @@ async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
     let quota: Quota = "token-bucket 1000000/s".parse()?;
     let limiter = Limiter::with_store(store, quota).deadline(DEADLINE);
     (fault.breaks)(&server, &proxy);
-    let over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| tokio::spawn(ask(limiter.clone(), client, Arc::clone(&over))))
+        .map(|client| tokio::spawn(send_requests(limiter.clone(), client, Arc::clone(&stop))))
         .collect();
     tokio::time::sleep(BROKEN_FOR).await;
-    over.store(true, Ordering::Relaxed);
-    let mut waits = Vec::new();
+    stop.store(true, Ordering::Relaxed);
+    let mut latencies = Vec::new();
     let mut degraded = 0;
     for client in clients {
-        let (own, without) = client.await?;
-        waits.extend(own);
-        degraded += without;
+        let (own, own_degraded) = client.await?;
+        latencies.extend(own);
+        degraded += own_degraded;
     }
-    (fault.mends)(&server, &proxy);
-    let mended = Instant::now();
+    (fault.repairs)(&server, &proxy);
+    let repaired = Instant::now();
     while limiter.decide(&limiter.request("a")).await.degraded() {
         tokio::time::sleep(PAUSE).await;
     }
-    let again = mended.elapsed().as_millis();
-    waits.sort_unstable();
-    let at = |percent: usize| waits[(waits.len() - 1) * percent / 100].as_micros();
-    let (all, max) = (waits.len(), at(100));
+    let recovery = repaired.elapsed().as_millis();
+    latencies.sort_unstable();
+    let at = |percent: usize| latencies[(latencies.len() - 1) * percent / 100].as_micros();
+    let (all, max) = (latencies.len(), at(100));
     println!(
-        "| {} | {all} | {degraded} | {} | {} | {max} | {:.2} | {again} |",
+        "| {} | {all} | {degraded} | {} | {} | {max} | {:.2} | {recovery} |",
         fault.name,
         at(50),
         at(99),
@@ -134,20 +135,20 @@ async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks until told to stop: how long each answer took, and how many came without the store.
-async fn ask(
+/// Sends requests until stopped. Returns the latency of each decision and the number of degraded ones.
+async fn send_requests(
     limiter: Limiter<RedisStore>,
     client: usize,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
 ) -> (Vec<Duration>, usize) {
     let key = client.to_string();
-    let (mut waits, mut degraded) = (Vec::new(), 0);
-    while !over.load(Ordering::Relaxed) {
-        let began = Instant::now();
+    let (mut latencies, mut degraded) = (Vec::new(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
         let decision = limiter.decide(&limiter.request(&key)).await;
-        waits.push(began.elapsed());
+        latencies.push(start.elapsed());
         degraded += usize::from(decision.degraded());
         tokio::time::sleep(PAUSE).await;
     }
-    (waits, degraded)
+    (latencies, degraded)
 }

@@ -1,5 +1,5 @@
-//! What the layer adds to a call of an axum router, in this process and on the memory store,
-//! beside tower_governor's: one table, one run.
+//! The cost that the layer adds to a call of an axum router, in process and with the memory store,
+//! compared with tower_governor.
 //!
 //! `cargo bench -p tallygate-bench --bench layer`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
@@ -32,67 +32,66 @@ const BARE: &str = "bare axum";
 const TALLYGATE: &str = "tallygate";
 const GOVERNOR: &str = "tower_governor";
 
-/// How many clients call in turn.
+/// Clients, which call in turn.
 const CLIENTS: u32 = 1_000;
 
-/// A row of the table: what is asked of each contender.
+/// A row of the table.
 struct Scenario {
     name: &'static str,
     admitted: bool,
-    tells: Tells,
-    router: Routed,
+    headers: HeaderSet,
+    router: RouterKind,
 }
 
-/// What becomes of a router before it is called.
+/// How a router is prepared.
 #[derive(Clone, Copy, PartialEq)]
-enum Routed {
-    /// It is given its state, as `axum::serve` and every `into_make_service` do: its layers are put on
-    /// once.
-    Served,
-    /// Nothing: its layers are put on anew for every call.
-    Raw,
+enum RouterKind {
+    /// With its state, as `axum::serve` and `into_make_service` do: layers are applied once.
+    WithState,
+    /// Without state: layers are applied again on every call.
+    WithoutState,
 }
 
-/// What clients are told.
+/// The rate limit headers of a response.
 #[derive(Clone, Copy, PartialEq)]
-enum Tells {
-    Nothing,
-    /// `X-RateLimit-*`, which both contenders have.
-    Counts,
-    /// All that Tallygate tells unless told otherwise; the other has no more than before.
+enum HeaderSet {
+    None,
+    /// `X-RateLimit-*`, which both contenders support.
+    XRateLimit,
+    /// Tallygate's default headers; `X-RateLimit-*` for tower_governor.
     All,
 }
 
 const SCENARIOS: [Scenario; 5] = [
     Scenario {
-        name: "admitted, told nothing",
+        name: "admitted, no headers",
         admitted: true,
-        tells: Tells::Nothing,
-        router: Routed::Served,
+        headers: HeaderSet::None,
+        router: RouterKind::WithState,
     },
     Scenario {
-        name: "admitted, told nothing, router without state",
+        name: "admitted, no headers, router without state",
         admitted: true,
-        tells: Tells::Nothing,
-        router: Routed::Raw,
+        headers: HeaderSet::None,
+        router: RouterKind::WithoutState,
     },
     Scenario {
-        name: "admitted, told X-RateLimit",
+        name: "admitted, with X-RateLimit headers",
         admitted: true,
-        tells: Tells::Counts,
-        router: Routed::Served,
+        headers: HeaderSet::XRateLimit,
+        router: RouterKind::WithState,
     },
     Scenario {
-        name: "admitted, told all",
+        name: "admitted, with all headers",
         admitted: true,
-        tells: Tells::All,
-        router: Routed::Served,
+        headers: HeaderSet::All,
+        router: RouterKind::WithState,
     },
     Scenario {
-        name: "refused, told X-RateLimit",
+        name: "refused, with X-RateLimit headers",
         admitted: false,
-        tells: Tells::Counts,
-        router: Routed::Served,
+        headers: HeaderSet::XRateLimit,
+        router: RouterKind::WithState,
     },
 ];
 
@@ -109,14 +108,14 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut table = Table::new("ns of CPU a call", [BARE, TALLYGATE, GOVERNOR]);
+    let mut table = Table::new("ns of CPU per call", [BARE, TALLYGATE, GOVERNOR]);
     for scenario in SCENARIOS {
         if !options.wants_scenario(scenario.name) {
             continue;
         }
         eprintln!("measuring {}", scenario.name);
         let mut contenders = contenders(&scenario);
-        // In turns, so that what disturbs one disturbs all.
+        // Interleaved, so that noise affects all contenders alike.
         for _ in 0..rounds {
             for (name, router) in &mut contenders {
                 let value = runtime.block_on(measure(router, calls, scenario.admitted))?;
@@ -138,7 +137,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
 
 fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
     let plain = || Router::new().route("/", get(|| async { "hello" }));
-    // Filled faster than anybody calls, or hardly ever.
+    // Refills faster than the calls arrive, or practically never.
     let (quota, interval, burst) = match scenario.admitted {
         true => (
             "token-bucket 1000000/s burst 1000",
@@ -147,39 +146,39 @@ fn contenders(scenario: &Scenario) -> Vec<(&'static str, Router)> {
         ),
         false => ("token-bucket 1/d", Duration::from_secs(24 * 60 * 60), 1),
     };
-    let quota: Quota = quota.parse().expect("a quota");
-    let headers = match scenario.tells {
-        Tells::Nothing => Headers::none(),
-        Tells::Counts => Headers::none().retry_after(true).x_ratelimit(true),
-        Tells::All => Headers::default(),
+    let quota: Quota = quota.parse().expect("the quota is valid");
+    let headers = match scenario.headers {
+        HeaderSet::None => Headers::none(),
+        HeaderSet::XRateLimit => Headers::none().retry_after(true).x_ratelimit(true),
+        HeaderSet::All => Headers::default(),
     };
     let layer = RateLimitLayer::new(Rule::new("bench", quota).by_ip().headers(headers));
     let mut governor = GovernorConfigBuilder::default();
     governor.period(interval).burst_size(burst);
-    let governed = if scenario.tells != Tells::Nothing {
+    let governed = if scenario.headers != HeaderSet::None {
         let config = governor
             .use_headers()
             .finish()
-            .expect("a burst of one or more");
+            .expect("the burst is at least one");
         plain().layer(GovernorLayer::new(config))
     } else {
-        let config = governor.finish().expect("a burst of one or more");
+        let config = governor.finish().expect("the burst is at least one");
         plain().layer(GovernorLayer::new(config))
     };
-    let routed = |router: Router| match scenario.router {
-        Routed::Served => router.with_state(()),
-        Routed::Raw => router,
+    let prepare = |router: Router| match scenario.router {
+        RouterKind::WithState => router.with_state(()),
+        RouterKind::WithoutState => router,
     };
     vec![
-        (BARE, routed(plain())),
-        (TALLYGATE, routed(plain().layer(layer))),
-        (GOVERNOR, routed(governed)),
+        (BARE, prepare(plain())),
+        (TALLYGATE, prepare(plain().layer(layer))),
+        (GOVERNOR, prepare(governed)),
     ]
 }
 
-/// The processor time of one call, in nanoseconds.
+/// The CPU time of one call, in nanoseconds.
 async fn measure(router: &mut Router, calls: u32, admitted: bool) -> Result<f64, Box<dyn Error>> {
-    let began = thread_cpu_time();
+    let start = thread_cpu_time();
     let mut refused = 0;
     for i in 0..calls {
         let mut request = Request::new(Body::empty());
@@ -188,9 +187,9 @@ async fn measure(router: &mut Router, calls: u32, admitted: bool) -> Result<f64,
         let response = Service::<Request<Body>>::call(router, request).await?;
         refused += u32::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
     }
-    let spent = thread_cpu_time() - began;
+    let spent = thread_cpu_time() - start;
     if admitted && refused > 0 {
-        return Err(format!("{refused} calls were refused that should not be").into());
+        return Err(format!("{refused} calls were refused, expected none").into());
     }
     Ok(spent.as_nanos() as f64 / f64::from(calls))
 }

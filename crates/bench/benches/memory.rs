@@ -1,6 +1,6 @@
-//! Tallygate's memory store beside its peers: one table, one run.
+//! Tallygate's memory store compared with its peers.
 //!
-//! `cargo bench -p tallygate-bench --bench memory -- --help` tells the options.
+//! `cargo bench -p tallygate-bench --bench memory -- --help` lists the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::io;
@@ -28,7 +28,7 @@ fn measure(options: &Options) -> io::Result<()> {
     let plan = Plan::of(options.size);
     let columns = contender::all().into_iter().map(|entry| entry.name);
     let columns = columns.filter(|name| options.wants_contender(name));
-    let mut table = Table::new("ns a decision, unless said otherwise", columns);
+    let mut table = Table::new("ns per decision, unless stated otherwise", columns);
     for task in tasks(&plan, options) {
         eprintln!("measuring {}", task.join(" "));
         for figure in child::figures(options, &task)? {
@@ -50,13 +50,13 @@ fn measure(options: &Options) -> io::Result<()> {
 }
 
 const NOTES: &str = "\
-In brackets: how many times the first column. Medians; contenders take turns. One thread: its \
-processor time; two: wall time over the decisions of both. Contenders without batches decide them one by one. \
-throttlecrab wants `&mut` and is behind a mutex. limitador has fixed windows only and makes 25 \
-times fewer decisions. The floor is a hash and one random read-modify-write in a table with a \
-line of 64 bytes for each key; it limits nobody. While keys expire, governor's worst call is its \
-`retain_recent`, which somebody must call, and throttlecrab's a check that sweeps; best of the \
-runs.";
+In brackets: the ratio to the first column. Medians; contenders are interleaved. One thread: CPU \
+time; two: wall time divided by the decisions of both. Contenders without batches decide one request \
+per call. throttlecrab needs `&mut` and is behind a mutex. limitador has fixed windows only and makes \
+25 times fewer decisions. The floor is a hash and one random read-modify-write in a table with a \
+cache line of 64 bytes per key; it enforces no limit. While keys expire, governor's worst call is its \
+`retain_recent`, which the application must call, and throttlecrab's a check that sweeps; best of \
+the runs.";
 
 /// The parts of a run, each the arguments of a child.
 fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
@@ -89,7 +89,7 @@ fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
     tasks
 }
 
-/// Does the part that a child was started for and prints its figures.
+/// Runs the task of a child and prints its figures.
 fn work(options: &Options, task: &[String]) -> io::Result<()> {
     let plan = Plan::of(options.size);
     let unknown = || io::Error::other(format!("no task {}", task.join(" ")));

@@ -1,6 +1,6 @@
-//! Tallygate's Redis store and its script beside the articles' and the peers: one table, one run.
+//! Tallygate's Redis store and its script compared with scripts from articles and with peers.
 //!
-//! `cargo bench -p tallygate-bench --bench redis -- --help` tells the options.
+//! `cargo bench -p tallygate-bench --bench redis -- --help` lists the options.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
 
 use std::io;
@@ -12,7 +12,7 @@ use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
 use tallygate_bench::options::Options;
 use tallygate_bench::redis::client;
-use tallygate_bench::redis::concurrency::{self, Flight, Lane, Load};
+use tallygate_bench::redis::concurrency::{self, ConcurrentScenario, DynClient, Load};
 use tallygate_bench::redis::scenario::Plan;
 use tallygate_bench::redis::script;
 use tallygate_bench::redis::server::Server;
@@ -25,29 +25,29 @@ fn main() -> ExitCode {
     entry::run("redis", measure)
 }
 
-/// Measures everything in turns and prints the table.
+/// Measures everything, interleaved, and prints the table.
 fn measure(options: &Options) -> io::Result<()> {
-    let plan = Plan::of(options.size);
-    // Before the server takes one of the processors.
+    let plan = Plan::new(options.size);
+    // Before the processes are pinned.
     let machine = machine::describe();
     let mut server = Server::start()?;
-    let apart = server.keep_apart();
+    let pinned = server.pin();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let columns = client::all().into_iter().map(|entry| entry.name);
     let columns = columns.filter(|name| options.wants_contender(name));
-    let title = "server CPU, µs a decision, unless said otherwise";
+    let title = "server CPU, µs per decision, unless stated otherwise";
     let mut table = Table::new(title, columns);
 
     for round in 1..=plan.rounds {
         eprintln!("round {round} of {}: server CPU", plan.rounds);
-        on_the_server(&plan, options, &mut server, &mut table);
+        measure_server_cpu(&plan, options, &mut server, &mut table);
         eprintln!("round {round} of {}: in flight", plan.rounds);
-        in_flight(&plan, options, &mut server, &runtime, &mut table);
+        measure_concurrency(&plan, options, &mut server, &runtime, &mut table);
     }
     eprintln!("memory");
-    in_memory(&plan, options, &mut server, &runtime, &mut table);
+    measure_memory(&plan, options, &mut server, &runtime, &mut table);
 
     println!("Machine: {machine}.  ");
     let peers = machine::versions(&["redis@1", "limitador@0.6"]);
@@ -55,8 +55,8 @@ fn measure(options: &Options) -> io::Result<()> {
     println!("Command: `{}`\n", options.command("redis"));
     println!("{table}");
     println!("{NOTES}\n");
-    if let Err(error) = apart {
-        println!("The server and the client shared their processors: {error}.\n");
+    if let Err(error) = pinned {
+        println!("The server and the client shared their CPUs: {error}.\n");
     }
     println!("Targets:\n");
     for target in target::targets(&plan, &table) {
@@ -66,26 +66,26 @@ fn measure(options: &Options) -> io::Result<()> {
 }
 
 const NOTES: &str = "\
-In brackets: how many times the first column, the median of each round's. Medians; contenders take \
-turns. The server is kept on one processor and the client on another. Server CPU is the process's \
-own count of user and system time over the decisions, 64 on their way at once. Contenders without \
-batches, or without several limits in one request, send a call for each. A log's decisions come at \
-a steady pace, so that half of its limit is in it and each entry that comes finds one that goes. \
-INCR and PING limit nobody. Up to there `tallygate` is its script, sent by the same client as the \
-others; from there on it is the whole store under a limiter. In flight: tasks of one thread, each waiting for one decision at a time. \
-limitador has fixed windows only, needs two round trips, and can be had without RocksDB up to this \
-version only. Memory is the sum of MEMORY USAGE over all keys of a user.";
+In brackets: the ratio to the first column, as the median over the rounds. Medians; contenders are \
+interleaved. Server and client are pinned to different CPUs. Server CPU is the user and system time \
+that the server reports, divided by the decisions, with 64 in flight. Contenders without batches, or \
+without several limits per request, send one call for each. Requests to a log arrive at a steady rate \
+that fills half of its limit, so that one entry expires for each new one. INCR and PING enforce no \
+limit. In the rows of server CPU, `tallygate` is its script, sent by the same client as the others; in \
+the rows in flight it is the whole store with a limiter. In flight: tasks of one thread, each waiting \
+for one decision at a time. limitador has fixed windows only, needs two round trips, and later \
+versions require RocksDB. Memory is the sum of MEMORY USAGE over all counters of a key.";
 
-/// One round of what a decision costs the server.
-fn on_the_server(plan: &Plan, options: &Options, server: &mut Server, table: &mut Table) {
+/// One round of the server's CPU time.
+fn measure_server_cpu(plan: &Plan, options: &Options, server: &mut Server, table: &mut Table) {
     for &scenario in &plan.scenarios {
         let row = scenario.to_string();
         if !options.wants_scenario(&row) {
             continue;
         }
         for entry in script::all() {
-            let able = entry.can(scenario);
-            if able && options.wants_contender(entry.name) {
+            let supported = entry.supports(scenario);
+            if supported && options.wants_contender(entry.name) {
                 table.add(Figure {
                     row: row.clone(),
                     contender: entry.name.to_owned(),
@@ -96,7 +96,7 @@ fn on_the_server(plan: &Plan, options: &Options, server: &mut Server, table: &mu
     }
 }
 
-/// What is told of many decisions in flight.
+/// The figures of a run with many decisions in flight.
 const FIGURES: [&str; 5] = [
     concurrency::RATE,
     concurrency::P50,
@@ -106,27 +106,27 @@ const FIGURES: [&str; 5] = [
 ];
 
 /// One round of many decisions in flight.
-fn in_flight(
+fn measure_concurrency(
     plan: &Plan,
     options: &Options,
     server: &mut Server,
     runtime: &Runtime,
     table: &mut Table,
 ) {
-    for &flight in &plan.flights {
-        let rows = FIGURES.map(|figure| flight.row(figure));
+    for &scenario in &plan.concurrent {
+        let rows = FIGURES.map(|figure| scenario.row(figure));
         if !rows.iter().any(|row| options.wants_scenario(row)) {
             continue;
         }
         for entry in client::all() {
-            let able = entry.behaviours.contains(&flight.behaviour);
-            if !able || !options.wants_contender(entry.name) {
+            let supported = entry.behaviours.contains(&scenario.behaviour);
+            if !supported || !options.wants_contender(entry.name) {
                 continue;
             }
-            server.forget();
-            let setting = Setting::roomy(flight.behaviour, plan.requests.len());
-            let lane = (entry.build)(runtime, &server.url(), &setting);
-            let values = fly(plan, flight, &*lane, server, runtime, entry.name);
+            server.flush();
+            let setting = Setting::roomy(scenario.behaviour, plan.requests.len());
+            let client = (entry.build)(runtime, &server.url(), &setting);
+            let values = run(plan, scenario, &*client, server, runtime, entry.name);
             for (row, value) in rows.iter().zip(values) {
                 if options.wants_scenario(row) {
                     table.add(Figure {
@@ -140,63 +140,63 @@ fn in_flight(
     }
 }
 
-/// Gives one contender its turn and tells its [`FIGURES`].
-fn fly(
+/// Measures the [`FIGURES`] of one contender.
+fn run(
     plan: &Plan,
-    flight: Flight,
-    lane: &dyn Lane,
+    scenario: ConcurrentScenario,
+    client: &dyn DynClient,
     server: &mut Server,
     runtime: &Runtime,
     name: &str,
 ) -> [f64; FIGURES.len()] {
     let load = |time: Duration| Load {
-        in_flight: flight.in_flight,
+        in_flight: scenario.in_flight,
         time,
     };
-    // The counters are to be there already.
-    lane.fly(runtime, &plan.requests, load(plan.flight_time / 4));
+    // Warm-up: creates the counters.
+    client.run(runtime, &plan.requests, load(plan.load_time / 4));
     let before = server.cpu();
-    let flown = lane.fly(runtime, &plan.requests, load(plan.flight_time));
+    let result = client.run(runtime, &plan.requests, load(plan.load_time));
     let cpu = server.cpu() - before;
-    let decided = flown.waits.len();
-    if flown.admitted != decided {
-        let behaviour = flight.behaviour.name();
+    let decided = result.latencies_ns.len();
+    if result.admitted != decided {
+        let behaviour = scenario.behaviour.name();
         eprintln!(
             "{behaviour}: {name} admitted {} of {decided}",
-            flown.admitted
+            result.admitted
         );
     }
     [
-        flown.rate() / 1_000.0,
-        flown.wait_us(0.5),
-        flown.wait_us(0.99),
+        result.rate() / 1_000.0,
+        result.latency_us(0.5),
+        result.latency_us(0.99),
         cpu.as_secs_f64() * 1e6 / decided as f64,
-        flown.cpu.as_secs_f64() * 1e6 / decided as f64,
+        result.cpu.as_secs_f64() * 1e6 / decided as f64,
     ]
 }
 
-/// What keys cost the server in memory.
-fn in_memory(
+/// The server's memory per key.
+fn measure_memory(
     plan: &Plan,
     options: &Options,
     server: &mut Server,
     runtime: &Runtime,
     table: &mut Table,
 ) {
-    for question in &plan.questions {
-        let row = question.row();
+    for scenario in &plan.memory {
+        let row = scenario.row();
         if !options.wants_scenario(&row) {
             continue;
         }
         for entry in script::all().into_iter().filter(|entry| entry.limits) {
-            let able = entry.behaviours.contains(&question.behaviour);
-            if able && options.wants_contender(entry.name) {
+            let supported = entry.behaviours.contains(&scenario.behaviour);
+            if supported && options.wants_contender(entry.name) {
                 table.add(Figure {
                     row: row.clone(),
                     contender: entry.name.to_owned(),
                     value: match entry.name {
-                        script::TALLYGATE => question.answer_of_store(runtime, server),
-                        _ => question.answer(&entry, server),
+                        script::TALLYGATE => scenario.measure_store(runtime, server),
+                        _ => scenario.measure_script(&entry, server),
                     },
                 });
             }

@@ -1,7 +1,7 @@
-//! The Redis store beside the articles' scripts and the peers: what `--bench redis` measures.
+//! The parts of `--bench redis`: the Redis store compared with scripts from articles and with peers.
 //!
-//! [`script`] holds whoever decides inside the server, [`client`] whoever is called in this process;
-//! both have one small file per contender. Everything else knows contenders only by their traits.
+//! [`script`] has the contenders that decide inside the server, [`client`] those that run in this
+//! process, one file each. The other modules use contenders only through their traits.
 
 pub mod client;
 pub mod concurrency;

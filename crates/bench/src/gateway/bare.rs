@@ -72,7 +72,7 @@ async fn proxy(address: SocketAddr, to: u16) -> Result<(), BoxError> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let (client, to) = (client.clone(), to.clone());
-        let pass = service_fn(move |mut request: Request<Incoming>| {
+        let forward = service_fn(move |mut request: Request<Incoming>| {
             let mut parts = std::mem::take(request.uri_mut()).into_parts();
             parts.scheme = Some(Scheme::HTTP);
             parts.authority = Some(to.clone());
@@ -82,7 +82,7 @@ async fn proxy(address: SocketAddr, to: u16) -> Result<(), BoxError> {
                 Ok::<_, BoxError>(client.request(request).await?)
             }
         });
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), forward));
     }
 }
 
@@ -114,10 +114,10 @@ async fn check(address: SocketAddr) -> Result<(), BoxError> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let answer = service_fn(|request: Request<Incoming>| async {
+        let handler = service_fn(|request: Request<Incoming>| async {
             let body = request.into_body().collect().await?.to_bytes();
             let check: CheckRequest = serde_json::from_slice(&body)?;
-            let answer = CheckResponse {
+            let body = CheckResponse {
                 allowed: true,
                 granted: check.cost,
                 limit: 1_000_000,
@@ -129,11 +129,11 @@ async fn check(address: SocketAddr) -> Result<(), BoxError> {
                 degraded: false,
                 shared: false,
             };
-            let mut response = Response::new(Full::new(Bytes::from(serde_json::to_vec(&answer)?)));
+            let mut response = Response::new(Full::new(Bytes::from(serde_json::to_vec(&body)?)));
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
             Ok::<_, BoxError>(response)
         });
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), handler));
     }
 }

@@ -78,7 +78,7 @@ pub struct Setup {
     folder: TempDir,
     tallygate: PathBuf,
     upstream: u16,
-    _behind: Process,
+    _upstream_process: Process,
 }
 
 impl Setup {
@@ -101,21 +101,21 @@ impl Setup {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("check.lua"), SCRIPT)?;
         let upstream = ports::free();
-        let answer = format!(
+        let server = format!(
             "server {{ listen 127.0.0.1:{upstream}; keepalive_requests 100000000;\n\
              location / {{ return 200 \"{}\"; }} }}",
             "hello ".repeat(20)
         );
-        let behind = nginx(
+        let upstream_nginx = nginx(
             folder.path(),
-            "behind",
+            "upstream",
             Cores::Others,
             Workers::One,
-            &answer,
+            &server,
         )?;
         Ok(Setup {
-            tallygate: built()?,
-            _behind: Process::listening(behind, upstream)?,
+            tallygate: build()?,
+            _upstream_process: Process::listening(upstream_nginx, upstream)?,
             folder,
             upstream,
         })
@@ -169,10 +169,10 @@ impl Setup {
         let servers = format!(
             "limit_req_zone $binary_remote_addr zone=all:10m rate={rate};\n\
              limit_req_status 429;\n\
-             upstream behind {{ server 127.0.0.1:{}; keepalive 64; keepalive_requests 100000000; }}\n\
+             upstream app {{ server 127.0.0.1:{}; keepalive 64; keepalive_requests 100000000; }}\n\
              server {{ listen 127.0.0.1:{port}; keepalive_requests 100000000;\n\
              location / {{ limit_req zone=all{burst};\n\
-             proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}",
+             proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}",
             self.upstream
         );
         nginx(
@@ -242,7 +242,7 @@ fn nginx(
 }
 
 /// Builds the program in release mode.
-fn built() -> io::Result<PathBuf> {
+fn build() -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "-p", "tallygate-server"])
         .status()?;
@@ -252,6 +252,6 @@ fn built() -> io::Result<PathBuf> {
     // This program is in its `deps` folder.
     let this = env::current_exe()?;
     let folder = this.parent().and_then(Path::parent);
-    let folder = folder.ok_or_else(|| io::Error::other("this program is in no folder"))?;
+    let folder = folder.ok_or_else(|| io::Error::other("this program has no parent folder"))?;
     Ok(folder.join("tallygate"))
 }

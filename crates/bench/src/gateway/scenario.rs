@@ -38,7 +38,7 @@ pub struct Scenario {
 }
 
 /// The contender's CPU time.
-pub const CPU: &str = "CPU, µs a request";
+pub const CPU: &str = "CPU, µs per request";
 /// Its throughput.
 pub const RATE: &str = "thousand requests/s";
 /// All figures.
@@ -72,7 +72,7 @@ impl Scenario {
     /// Measures a contender's [`FIGURES`].
     ///
     /// # Errors
-    /// When it does not run, or responds otherwise than expected.
+    /// When it does not run, or responds unexpectedly.
     pub fn measure(
         self,
         contender: Contender,

@@ -17,7 +17,7 @@ pub struct Load {
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadResult {
-    /// Answered requests.
+    /// Completed requests.
     pub requests: u64,
     /// Responses other than 2xx and 3xx.
     pub errors: u64,
@@ -43,7 +43,7 @@ pub fn run(cores: Cores, load: Load, script: Option<&Path>, url: &str) -> io::Re
     let text = String::from_utf8_lossy(&output.stdout);
     parse(&text).ok_or_else(|| {
         let error = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!("wrk said:\n{text}{error}"))
+        io::Error::other(format!("wrk failed:\n{text}{error}"))
     })
 }
 

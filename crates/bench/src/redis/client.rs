@@ -1,12 +1,12 @@
-//! Who is called in this process and asks the server: hand-written loops and whole limiters.
+//! Contenders that run in this process and call the server: hand-written loops and whole limiters.
 //!
-//! A contender is one file here and one line in [`all`].
+//! A contender is one file here and one entry in [`all`].
 
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::concurrency::Lane;
+use super::concurrency::DynClient;
 use super::script::{self, TALLYGATE};
 use crate::keys::Key;
 use crate::setting::{Behaviour, Setting};
@@ -15,34 +15,34 @@ mod by_hand;
 mod limitador;
 pub(crate) mod tallygate;
 
-/// How long an answer may take: a busy machine is to be slow here, not to fail.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Long, so that a busy machine is slow and does not fail.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What decides requests of cost 1, many at a time.
+/// Decides requests of cost 1, many concurrently.
 pub trait Client: Send + Sync + 'static {
-    /// Decides one request: whether it is admitted.
+    /// Decides one request and returns whether it is admitted.
     fn check(&self, key: &Key) -> impl Future<Output = bool> + Send;
 }
 
-/// A line in the list of contenders.
+/// An entry in the list of contenders.
 pub struct Entry {
     /// Its column in the table.
     pub name: &'static str,
     /// The behaviours it is measured with.
     pub behaviours: &'static [Behaviour],
-    /// Connects it to the server at that address.
+    /// Connects it to the server at a URL.
     pub build: Box<Build>,
 }
 
-type Build = dyn Fn(&Runtime, &str, &Setting) -> Box<dyn Lane>;
+type Build = dyn Fn(&Runtime, &str, &Setting) -> Box<dyn DynClient>;
 
-/// The name of the store that sends each decision by itself.
+/// The store with one call per decision.
 pub const UNBATCHED: &str = "tallygate, batching off";
 
-/// The name of a loop that anybody could write over Tallygate's script.
+/// A hand-written loop over Tallygate's script.
 pub const BY_HAND: &str = "its script by hand";
 
-/// The name of the peer that the targets speak of.
+/// The peer of the targets.
 pub const LIMITADOR: &str = "limitador";
 
 /// Every contender, in the order of the table's columns.
@@ -72,7 +72,7 @@ pub fn all() -> Vec<Entry> {
                 TALLYGATE => BY_HAND,
                 name => name,
             },
-            // What limits nobody is everybody's floor.
+            // The floor enforces no limit and applies to every behaviour.
             behaviours: match entry.limits {
                 true => entry.behaviours,
                 false => &Behaviour::ALL,
@@ -95,7 +95,7 @@ mod tests {
     use crate::redis::server::Server;
 
     #[test]
-    fn every_client_admits_everything_under_a_roomy_limit() {
+    fn every_client_admits_all_requests_below_a_large_limit() {
         let mut server = Server::start().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -108,13 +108,13 @@ mod tests {
         };
         for entry in all() {
             for &behaviour in entry.behaviours {
-                server.forget();
+                server.flush();
                 let setting = Setting::roomy(behaviour, 256);
-                let lane = (entry.build)(&runtime, &server.url(), &setting);
-                let flown = lane.fly(&runtime, &requests, load);
-                let (name, decided) = (entry.name, flown.waits.len());
+                let client = (entry.build)(&runtime, &server.url(), &setting);
+                let result = client.run(&runtime, &requests, load);
+                let (name, decided) = (entry.name, result.latencies_ns.len());
                 assert!(decided >= 64, "{name} {behaviour:?}: {decided}");
-                assert_eq!(flown.admitted, decided, "{name} {behaviour:?}");
+                assert_eq!(result.admitted, decided, "{name} {behaviour:?}");
             }
         }
     }

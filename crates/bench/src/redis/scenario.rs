@@ -1,5 +1,4 @@
-//! What is measured of the server: the plan of a run, its scenarios, and the turns the contenders
-//! take in them.
+//! The plan of a run: its scenarios, and the measurement of the server's CPU time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,71 +7,71 @@ use std::time::{Duration, Instant};
 
 use redis::Pipeline;
 
-use super::concurrency::Flight;
-use super::memory::Question;
-use super::script::{BATCH, Entry, SEVERAL, Script, When, now_us};
+use super::concurrency::ConcurrentScenario;
+use super::memory::MemoryScenario;
+use super::script::{BATCH, Entry, LIMITS_PER_REQUEST, Script, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key, Spread};
 use crate::options::Size;
 use crate::setting::{Behaviour, Outcome, Setting};
 
-/// Decisions that are on their way at once when the server's time is measured.
+/// Decisions in flight while the server's CPU time is measured.
 const IN_FLIGHT: usize = 64;
 
-/// A log's period. At a pace of [`IN_FLIGHT`] requests every [`LOG_PACE`], 30,000 a second, half of
-/// [`LOG_UNITS`] are in all logs together.
+/// A log's period. With [`IN_FLIGHT`] requests every [`LOG_INTERVAL`], 30,000 per second, all logs
+/// together contain half of [`LOG_UNITS`].
 const LOG_PERIOD: Duration = Duration::from_millis(250);
-const LOG_PACE: Duration = Duration::from_micros(2_133);
+const LOG_INTERVAL: Duration = Duration::from_micros(2_133);
 const LOG_UNITS: usize = 15_000;
 
-/// How requests are handed over.
+/// How requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One call for each.
-    OneByOne,
-    /// One call for [`BATCH`] of them, where a contender can.
-    Batches,
-    /// One call for a request with [`SEVERAL`] limits, where a contender can.
-    Several,
+    /// One request per call.
+    Single,
+    /// [`BATCH`] requests per call, if the contender supports it.
+    Batch,
+    /// One request with [`LIMITS_PER_REQUEST`] limits per call, if the contender supports it.
+    MultiLimit,
 }
 
 impl Shape {
-    /// The limits of a request.
+    /// The number of limits of a request.
     fn limits(self) -> usize {
         match self {
-            Shape::OneByOne | Shape::Batches => 1,
-            Shape::Several => SEVERAL,
+            Shape::Single | Shape::Batch => 1,
+            Shape::MultiLimit => LIMITS_PER_REQUEST,
         }
     }
 }
 
-/// One row of the table: µs of the server's processor time for a decision.
+/// One row of the table: the server's CPU time per decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// How it limits.
+    /// The algorithm.
     pub behaviour: Behaviour,
-    /// What is answered.
+    /// The expected decision.
     pub outcome: Outcome,
-    /// How requests are handed over.
+    /// How requests are sent.
     pub shape: Shape,
     /// The limit of a log.
     pub log: u32,
 }
 
 impl Scenario {
-    /// Admitted one by one; a log has a limit of 100.
-    pub fn one_by_one(behaviour: Behaviour) -> Scenario {
+    /// Admitted, one request per call; a log has a limit of 100.
+    pub fn single(behaviour: Behaviour) -> Scenario {
         Scenario {
             behaviour,
             outcome: Outcome::Admitted,
-            shape: Shape::OneByOne,
+            shape: Shape::Single,
             log: 100,
         }
     }
 
-    /// The same in that shape.
+    /// Changes the shape.
     #[must_use]
-    pub fn shaped(self, shape: Shape) -> Scenario {
+    pub fn with_shape(self, shape: Shape) -> Scenario {
         Scenario { shape, ..self }
     }
 
@@ -82,9 +81,9 @@ impl Scenario {
 }
 
 impl Entry {
-    /// Whether it has something to show in that scenario: what limits nobody only what a call costs.
-    pub fn can(&self, scenario: Scenario) -> bool {
-        let plain = scenario == Scenario::one_by_one(scenario.behaviour);
+    /// Whether it is measured in a scenario; the floor only with admitted single requests.
+    pub fn supports(&self, scenario: Scenario) -> bool {
+        let plain = scenario == Scenario::single(scenario.behaviour);
         self.behaviours.contains(&scenario.behaviour) && (self.limits || plain)
     }
 }
@@ -100,9 +99,9 @@ impl fmt::Display for Scenario {
             Outcome::Refused => f.write_str(", refused")?,
         }
         match self.shape {
-            Shape::OneByOne => f.write_str(", one by one"),
-            Shape::Batches => write!(f, ", {BATCH} a call"),
-            Shape::Several => write!(f, ", {SEVERAL} limits in one request"),
+            Shape::Single => f.write_str(", 1 per call"),
+            Shape::Batch => write!(f, ", {BATCH} per call"),
+            Shape::MultiLimit => write!(f, ", {LIMITS_PER_REQUEST} limits per request"),
         }
     }
 }
@@ -110,74 +109,74 @@ impl fmt::Display for Scenario {
 /// Everything a run measures.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How often everything is measured, in turns.
+    /// How often everything is measured.
     pub rounds: usize,
-    /// The rows about the server's time.
+    /// The rows of the server's CPU time.
     pub scenarios: Vec<Scenario>,
-    /// The rows about many decisions in flight.
-    pub flights: Vec<Flight>,
-    /// How long each of those lasts.
-    pub flight_time: Duration,
-    /// The rows about memory.
-    pub questions: Vec<Question>,
+    /// The rows with many decisions in flight.
+    pub concurrent: Vec<ConcurrentScenario>,
+    /// The duration of each of those.
+    pub load_time: Duration,
+    /// The rows of the memory per key.
+    pub memory: Vec<MemoryScenario>,
     /// Requests over the keys, in the order of arrival.
     pub requests: Arc<[Key]>,
     keys: usize,
 }
 
 impl Plan {
-    /// The plan of that size.
-    pub fn of(size: Size) -> Plan {
-        let (rounds, keys, decisions, flight_ms) = match size {
+    /// The plan of a size.
+    pub fn new(size: Size) -> Plan {
+        let (rounds, keys, decisions, load_ms) = match size {
             Size::Quick => (3, 500, 2_500, 40),
             Size::Usual => (7, 2_000, 12_000, 200),
             Size::Full => (25, 10_000, 30_000, 300),
         };
-        let flight = |behaviour, in_flight| Flight {
+        let concurrent = |behaviour, in_flight| ConcurrentScenario {
             behaviour,
             in_flight,
         };
         Plan {
             rounds,
             scenarios: scenarios(),
-            flights: vec![
-                flight(Behaviour::TokenBucket, 1),
-                flight(Behaviour::TokenBucket, 64),
-                flight(Behaviour::TokenBucket, 256),
-                flight(Behaviour::FixedWindow, 64),
+            concurrent: vec![
+                concurrent(Behaviour::TokenBucket, 1),
+                concurrent(Behaviour::TokenBucket, 64),
+                concurrent(Behaviour::TokenBucket, 256),
+                concurrent(Behaviour::FixedWindow, 64),
             ],
-            flight_time: Duration::from_millis(flight_ms),
-            questions: Question::all(),
+            load_time: Duration::from_millis(load_ms),
+            memory: MemoryScenario::all(),
             requests: keys::requests(Spread::Uniform, keys, decisions, 42).into(),
             keys,
         }
     }
 
-    /// Gives one contender its turn in a scenario: µs of the server's time for a decision.
+    /// Measures a contender in a scenario: the server's CPU time per decision, µs.
     pub fn measure(&self, scenario: Scenario, entry: &Entry, server: &mut Server) -> f64 {
         let setting = self.setting(scenario);
         let script = (entry.build)(&setting);
         let script = &*script;
         server.prepare(script);
-        let mut turn = Turn {
+        let mut measurement = Measurement {
             scenario,
             script,
             server,
         };
         let run = match (scenario.is_log(), scenario.outcome) {
-            (true, Outcome::Admitted) => turn.on_busy_logs(&setting),
-            (true, Outcome::Refused) | (false, _) => turn.on_keys(self, &setting),
+            (true, Outcome::Admitted) => measurement.run_on_busy_logs(&setting),
+            (true, Outcome::Refused) | (false, _) => measurement.run_on_keys(self, &setting),
         };
-        let due = match scenario.outcome {
-            Outcome::Admitted => run.asked,
+        let expected = match scenario.outcome {
+            Outcome::Admitted => run.checks,
             Outcome::Refused => 0,
         };
-        if entry.limits && run.admitted != due {
-            let (admitted, asked) = (run.admitted, run.asked);
+        if entry.limits && run.admitted != expected {
+            let (admitted, checks) = (run.admitted, run.checks);
             let name = entry.name;
-            eprintln!("{scenario}: {name} admitted {admitted} of {asked}, not {due}");
+            eprintln!("{scenario}: {name} admitted {admitted} of {checks}, expected {expected}");
         }
-        let decisions = run.asked / scenario.shape.limits();
+        let decisions = run.checks / scenario.shape.limits();
         run.cpu.as_secs_f64() * 1e6 / decisions as f64
     }
 
@@ -197,7 +196,7 @@ impl Plan {
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for behaviour in Behaviour::ALL {
-        let one = Scenario::one_by_one(behaviour);
+        let one = Scenario::single(behaviour);
         scenarios.push(one);
         if one.is_log() {
             scenarios.push(Scenario { log: 10_000, ..one });
@@ -206,32 +205,32 @@ fn scenarios() -> Vec<Scenario> {
             outcome: Outcome::Refused,
             ..one
         });
-        scenarios.push(one.shaped(Shape::Batches));
+        scenarios.push(one.with_shape(Shape::Batch));
         if !one.is_log() {
-            scenarios.push(one.shaped(Shape::Several));
+            scenarios.push(one.with_shape(Shape::MultiLimit));
         }
     }
     scenarios
 }
 
-/// One contender's turn in a scenario.
-struct Turn<'a> {
+/// The measurement of one contender in a scenario.
+struct Measurement<'a> {
     scenario: Scenario,
     script: &'a dyn Script,
     server: &'a mut Server,
 }
 
-/// What was asked of the server and what that cost it.
+/// The checks that were sent, one per limit of each request, and the server's CPU time for them.
 #[derive(Default)]
 struct Run {
-    asked: usize,
+    checks: usize,
     admitted: usize,
     cpu: Duration,
 }
 
-impl Turn<'_> {
-    /// Counters that are there already and, where refusals are measured, used up.
-    fn on_keys(&mut self, plan: &Plan, setting: &Setting) -> Run {
+impl Measurement<'_> {
+    /// Measures with existing counters, exhausted ones for refusals.
+    fn run_on_keys(&mut self, plan: &Plan, setting: &Setting) -> Run {
         let keys = match self.scenario.is_log() {
             true => LOG_UNITS / setting.limit as usize,
             false => plan.keys,
@@ -239,14 +238,14 @@ impl Turn<'_> {
         let all: Vec<Key> = (0..keys).map(keys::key).collect();
         match self.scenario.outcome {
             Outcome::Admitted => {
-                // A counter of two windows is to have something in both.
+                // A sliding window counter needs units in both windows.
                 let before = now_us() - setting.period.as_micros() as u64;
-                self.ask_for(&all, When::At(before));
-                self.ask_for(&all, When::Now);
+                self.send_singles(&all, When::At(before));
+                self.send_singles(&all, When::Now);
             }
             Outcome::Refused => {
                 for _ in 0..setting.capacity {
-                    self.ask_for(&all, When::Now);
+                    self.send_singles(&all, When::Now);
                 }
             }
         }
@@ -258,32 +257,32 @@ impl Turn<'_> {
             &fewer[..]
         };
         let before = self.server.cpu();
-        let mut run = self.ask(requests, When::Now);
+        let mut run = self.send(requests, When::Now);
         run.cpu = self.server.cpu() - before;
         run
     }
 
-    /// Logs in the middle of their life: at a steady pace that fills half of each, every entry that
-    /// comes finds another one that goes.
-    fn on_busy_logs(&mut self, setting: &Setting) -> Run {
+    /// Measures with logs in a steady state: requests arrive at a rate that keeps each log half full, so
+    /// that one entry expires for each new one.
+    fn run_on_busy_logs(&mut self, setting: &Setting) -> Run {
         let keys = (LOG_UNITS / setting.limit as usize).max(1);
-        let pipelines = LOG_PERIOD.div_duration_f64(LOG_PACE) as usize;
+        let pipelines = LOG_PERIOD.div_duration_f64(LOG_INTERVAL) as usize;
         let requests = keys::requests(Spread::Uniform, keys, IN_FLIGHT * pipelines, 42);
-        let begin = Instant::now();
+        let start = Instant::now();
         let mut sent = 0;
-        let mut pass = |turn: &mut Self| {
+        let mut pass = |measurement: &mut Self| {
             let mut run = Run::default();
             for requests in requests.chunks(IN_FLIGHT) {
-                let due = begin + LOG_PACE * sent;
+                let due = start + LOG_INTERVAL * sent;
                 thread::sleep(due.saturating_duration_since(Instant::now()));
-                let answered = turn.ask(requests, When::Now);
-                run.asked += answered.asked;
-                run.admitted += answered.admitted;
+                let part = measurement.send(requests, When::Now);
+                run.checks += part.checks;
+                run.admitted += part.admitted;
                 sent += 1;
             }
             run
         };
-        // The first period fills them.
+        // The first period fills the logs.
         pass(self);
         let before = self.server.cpu();
         let mut run = pass(self);
@@ -291,40 +290,40 @@ impl Turn<'_> {
         run
     }
 
-    /// Asks once for each of the keys, whatever the scenario's shape.
-    fn ask_for(&mut self, keys: &[Key], when: When) {
+    /// Sends one request per key, one per call, whatever the scenario's shape.
+    fn send_singles(&mut self, keys: &[Key], when: When) {
         for keys in keys.chunks(IN_FLIGHT) {
             let mut calls = Pipeline::with_capacity(IN_FLIGHT);
             for key in keys {
-                calls.add_command(self.script.one(key, when));
+                calls.add_command(self.script.single(key, when));
             }
             self.server.send(&calls);
         }
     }
 
     /// Sends the requests in the scenario's shape.
-    fn ask(&mut self, requests: &[Key], when: When) -> Run {
+    fn send(&mut self, requests: &[Key], when: When) -> Run {
         let mut run = Run::default();
         for keys in requests.chunks_exact(IN_FLIGHT * self.scenario.shape.limits()) {
             let mut calls = Pipeline::with_capacity(keys.len());
             match self.scenario.shape {
-                Shape::OneByOne => {
+                Shape::Single => {
                     for key in keys {
-                        calls.add_command(self.script.one(key, when));
+                        calls.add_command(self.script.single(key, when));
                     }
                 }
-                Shape::Batches => self.script.many(keys, when, &mut calls),
-                Shape::Several => {
-                    for keys in keys.chunks(SEVERAL) {
-                        self.script.several(keys, when, &mut calls);
+                Shape::Batch => self.script.batch(keys, when, &mut calls),
+                Shape::MultiLimit => {
+                    for keys in keys.chunks(LIMITS_PER_REQUEST) {
+                        self.script.multi_limit(keys, when, &mut calls);
                     }
                 }
             }
-            let answers = self.server.send(&calls);
-            run.asked += keys.len();
-            run.admitted += answers
+            let replies = self.server.send(&calls);
+            run.checks += keys.len();
+            run.admitted += replies
                 .iter()
-                .map(|answer| self.script.admitted(answer))
+                .map(|reply| self.script.admitted(reply))
                 .sum::<usize>();
         }
         run
@@ -336,11 +335,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_its_own() {
-        let plan = Plan::of(Size::Quick);
+    fn row_names_are_unique() {
+        let plan = Plan::new(Size::Quick);
         let mut names: Vec<String> = plan.scenarios.iter().map(Scenario::to_string).collect();
-        names.extend(plan.questions.iter().map(Question::row));
-        names.extend(plan.flights.iter().map(|flight| flight.row("")));
+        names.extend(plan.memory.iter().map(MemoryScenario::row));
+        names.extend(plan.concurrent.iter().map(|scenario| scenario.row("")));
         let all = names.len();
         names.sort();
         names.dedup();

@@ -1,6 +1,6 @@
-//! Who decides inside the server: scripts and plain commands, all sent by the same client.
+//! Contenders that decide inside the server: scripts and plain commands, all sent by the same client.
 //!
-//! A contender is one file here and one line in [`all`].
+//! A contender is one file here and one entry in [`all`].
 
 use std::time::SystemTime;
 
@@ -14,43 +14,43 @@ pub(crate) mod floor;
 pub(crate) mod gcra;
 pub(crate) mod tallygate;
 
-/// Decisions in one call of a script that can decide several.
+/// Requests per call of a script that supports batches.
 pub const BATCH: usize = 16;
 
-/// Limits in a request of several.
-pub const SEVERAL: usize = 3;
+/// Limits of a request with several.
+pub const LIMITS_PER_REQUEST: usize = 3;
 
-/// What decides requests of cost 1 inside the server.
+/// Decides requests of cost 1 inside the server.
 pub trait Script: Send + Sync {
-    /// The script's text; none for a plain command.
+    /// The script's text; `None` for a plain command.
     fn text(&self) -> Option<&str>;
 
     /// The call that decides one request.
-    fn one(&self, key: &Key, when: When) -> Cmd;
+    fn single(&self, key: &Key, when: When) -> Cmd;
 
-    /// Adds the calls that decide a request for each of these keys, [`BATCH`] in a call.
+    /// Adds the calls that decide one request per key, [`BATCH`] per call.
     ///
-    /// One by one, where a contender has no better way.
-    fn many(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
+    /// By default, one request per call.
+    fn batch(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
         for key in keys {
-            calls.add_command(self.one(key, when));
+            calls.add_command(self.single(key, when));
         }
     }
 
-    /// Adds the calls for a request that has a limit for each of these keys.
+    /// Adds the calls for a request with one limit per key.
     ///
-    /// A call for each, where a contender has no better way.
-    fn several(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
+    /// By default, one limit per call.
+    fn multi_limit(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
         for key in keys {
-            calls.add_command(self.one(key, when));
+            calls.add_command(self.single(key, when));
         }
     }
 
-    /// How many of the limits that a call asked for the answer admits.
-    fn admitted(&self, answer: &Value) -> usize;
+    /// How many of the limits of a call its reply admits.
+    fn admitted(&self, reply: &Value) -> usize;
 }
 
-/// A script that the server has been given, and the calls of it.
+/// Calls of a script that is loaded in the server.
 pub(crate) struct Evalsha {
     text: String,
     hash: String,
@@ -68,7 +68,7 @@ impl Evalsha {
         &self.text
     }
 
-    /// The call up to its number of keys.
+    /// The start of a call, up to its number of keys.
     pub(crate) fn with_keys(&self, keys: usize) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.hash).arg(keys);
@@ -79,14 +79,14 @@ impl Evalsha {
 /// When a request is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At the real time, read where the contender reads it.
+    /// At the current time, read wherever the contender reads it.
     Now,
-    /// At that time, µs since the epoch, where the contender can be told.
+    /// At this time in microseconds since the epoch, if the contender supports it.
     At(u64),
 }
 
 impl When {
-    /// The time as an application knows it, µs since the epoch.
+    /// The time by the client's clock, in microseconds since the epoch.
     pub fn us(self) -> u64 {
         match self {
             When::Now => now_us(),
@@ -95,20 +95,20 @@ impl When {
     }
 }
 
-/// The time by this machine's clock, µs since the epoch.
+/// The time by this machine's clock, in microseconds since the epoch.
 pub fn now_us() -> u64 {
-    let passed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let us = passed.expect("the clock is past 1970").as_micros();
+    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let us = elapsed.expect("the clock is past 1970").as_micros();
     u64::try_from(us).expect("the clock is before the year 500,000")
 }
 
-/// A line in the list of contenders.
+/// An entry in the list of contenders.
 pub struct Entry {
     /// Its column in the table.
     pub name: &'static str,
     /// The behaviours it is measured with.
     pub behaviours: &'static [Behaviour],
-    /// Whether it limits at all; the floor does not.
+    /// Whether it enforces a limit; the floor does not.
     pub limits: bool,
     /// Builds it.
     pub build: fn(&Setting) -> Box<dyn Script>,
@@ -117,7 +117,7 @@ pub struct Entry {
 /// The name of the contender that the others are compared with.
 pub const TALLYGATE: &str = "tallygate";
 
-/// The name of the contender that the targets speak of.
+/// The name of the peer of the targets.
 pub const ARTICLES: &str = "articles' script";
 
 /// Every contender, in the order of the table's columns.
@@ -164,7 +164,7 @@ mod tests {
     use crate::keys;
     use crate::redis::server::Server;
 
-    /// A limit of 5 that stays used up.
+    /// A limit of 5 that is not refilled during a test.
     fn five(behaviour: Behaviour) -> Setting {
         Setting {
             behaviour,
@@ -175,8 +175,8 @@ mod tests {
     }
 
     fn admitted(script: &dyn Script, server: &mut Server, calls: &Pipeline) -> usize {
-        let answers = server.send(calls);
-        answers.iter().map(|answer| script.admitted(answer)).sum()
+        let replies = server.send(calls);
+        replies.iter().map(|reply| script.admitted(reply)).sum()
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
                 server.prepare(script);
                 let mut calls = redis::pipe();
                 for _ in 0..12 {
-                    calls.add_command(script.one(&keys::key(1), When::Now));
+                    calls.add_command(script.single(&keys::key(1), When::Now));
                 }
                 let admitted = admitted(script, &mut server, &calls);
                 assert_eq!(admitted, 5, "{} {behaviour:?}", entry.name);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_admits_in_batches_what_it_admits_one_by_one() {
+    fn every_script_admits_the_same_in_batches_as_in_single_calls() {
         let mut server = Server::start().unwrap();
         for entry in all().iter().filter(|entry| entry.limits) {
             for &behaviour in entry.behaviours {
@@ -206,7 +206,7 @@ mod tests {
                 // 4 keys, 8 requests each, equal keys inside a batch too.
                 let requests: Vec<Key> = (0..32).map(|n| keys::key(n % 4)).collect();
                 let mut calls = redis::pipe();
-                script.many(&requests, When::Now, &mut calls);
+                script.batch(&requests, When::Now, &mut calls);
                 let admitted = admitted(script, &mut server, &calls);
                 assert_eq!(admitted, 20, "{} {behaviour:?}", entry.name);
             }
@@ -214,17 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn several_limits_of_one_request_are_all_asked() {
+    fn all_limits_of_a_request_are_checked() {
         let mut server = Server::start().unwrap();
         for entry in all().iter().filter(|entry| entry.limits) {
             for &behaviour in entry.behaviours {
                 let script = &*(entry.build)(&five(behaviour));
                 server.prepare(script);
-                let limits: Vec<Key> = (0..SEVERAL).map(keys::key).collect();
+                let limits: Vec<Key> = (0..LIMITS_PER_REQUEST).map(keys::key).collect();
                 let mut calls = redis::pipe();
-                script.several(&limits, When::Now, &mut calls);
+                script.multi_limit(&limits, When::Now, &mut calls);
                 let admitted = admitted(script, &mut server, &calls);
-                assert_eq!(admitted, SEVERAL, "{} {behaviour:?}", entry.name);
+                assert_eq!(admitted, LIMITS_PER_REQUEST, "{} {behaviour:?}", entry.name);
             }
         }
     }

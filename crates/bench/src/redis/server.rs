@@ -1,4 +1,4 @@
-//! The server that is measured: started on a free port, kept on one processor, asked what it spent.
+//! The measured server: started on a free port, pinned to a CPU.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::script::Script;
 
-/// A server of this bench's own and a connection to it.
+/// A server and a connection to it.
 pub struct Server {
     process: tallygate_testkit::redis::Server,
     connection: Connection,
@@ -19,7 +19,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// It cannot be connected to.
+    /// When it cannot be connected to.
     pub fn start() -> io::Result<Server> {
         let process = tallygate_testkit::redis::Server::start();
         let client = redis::Client::open(process.url()).map_err(io::Error::other)?;
@@ -30,12 +30,12 @@ impl Server {
         })
     }
 
-    /// Keeps it on the first processor and the calling thread on the second.
+    /// Pins it to the first CPU and the calling thread to the second.
     ///
     /// # Errors
     ///
-    /// There is but one.
-    pub fn keep_apart(&self) -> io::Result<()> {
+    /// When there is only one CPU.
+    pub fn pin(&self) -> io::Result<()> {
         let mut second = CpuSet::new();
         second.set(1);
         sched_setaffinity(None, &second)?;
@@ -43,32 +43,32 @@ impl Server {
         Ok(())
     }
 
-    /// Where a client finds it.
+    /// Its URL.
     pub fn url(&self) -> String {
         self.process.url()
     }
 
-    /// Forgets every key and is given the script.
+    /// Deletes all keys and loads a script.
     pub fn prepare(&mut self, script: &dyn Script) {
-        self.forget();
+        self.flush();
         if let Some(text) = script.text() {
-            self.ask::<String>(cmd("SCRIPT").arg("LOAD").arg(text));
+            self.query::<String>(cmd("SCRIPT").arg("LOAD").arg(text));
         }
     }
 
-    /// Forgets every key.
-    pub fn forget(&mut self) {
-        self.ask::<()>(&cmd("FLUSHALL"));
+    /// Deletes all keys.
+    pub fn flush(&mut self) {
+        self.query::<()>(&cmd("FLUSHALL"));
     }
 
-    /// Sends all calls at once and waits for all answers.
+    /// Sends all calls in one pipeline and waits for all replies.
     pub fn send(&mut self, calls: &Pipeline) -> Vec<Value> {
-        must(calls.query(&mut self.connection))
+        expect_reply(calls.query(&mut self.connection))
     }
 
-    /// The processor time it has spent since it was started.
+    /// Its CPU time since the start.
     pub fn cpu(&mut self) -> Duration {
-        let info: String = self.ask(cmd("INFO").arg("cpu"));
+        let info: String = self.query(cmd("INFO").arg("cpu"));
         ["used_cpu_sys:", "used_cpu_user:"]
             .iter()
             .filter_map(|name| info.lines().find_map(|line| line.strip_prefix(name)))
@@ -77,9 +77,9 @@ impl Server {
             .sum()
     }
 
-    /// What all keys take up, by `MEMORY USAGE`.
+    /// The memory of all keys, by `MEMORY USAGE`.
     pub fn bytes(&mut self) -> u64 {
-        let keys: Vec<Vec<u8>> = self.ask(cmd("KEYS").arg("*"));
+        let keys: Vec<Vec<u8>> = self.query(cmd("KEYS").arg("*"));
         let mut bytes = 0;
         for keys in keys.chunks(1_000) {
             let mut calls = pipe();
@@ -87,27 +87,27 @@ impl Server {
                 let call = calls.cmd("MEMORY").arg("USAGE").arg(key);
                 call.arg("SAMPLES").arg(0);
             }
-            let usage: Vec<u64> = must(calls.query(&mut self.connection));
+            let usage: Vec<u64> = expect_reply(calls.query(&mut self.connection));
             bytes += usage.iter().sum::<u64>();
         }
         bytes
     }
 
-    /// What it is: name and version.
+    /// Its name and version.
     pub fn version(&mut self) -> String {
-        let info: String = self.ask(cmd("INFO").arg("server"));
+        let info: String = self.query(cmd("INFO").arg("server"));
         let version = info
             .lines()
             .find_map(|line| line.strip_prefix("redis_version:"));
-        format!("Redis {}", version.unwrap_or("of an unknown version"))
+        format!("Redis {}", version.unwrap_or("(unknown version)"))
     }
 
-    fn ask<T: redis::FromRedisValue>(&mut self, call: &redis::Cmd) -> T {
-        must(call.query(&mut self.connection))
+    fn query<T: redis::FromRedisValue>(&mut self, call: &redis::Cmd) -> T {
+        expect_reply(call.query(&mut self.connection))
     }
 }
 
-/// A bench has no use for a server that is gone.
-pub(crate) fn must<T>(answer: RedisResult<T>) -> T {
-    answer.unwrap_or_else(|error| panic!("the server answers: {error}"))
+/// Unwraps a reply: a bench cannot continue without its server.
+pub(crate) fn expect_reply<T>(reply: RedisResult<T>) -> T {
+    reply.unwrap_or_else(|error| panic!("no reply from the server: {error}"))
 }

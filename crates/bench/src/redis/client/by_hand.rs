@@ -1,31 +1,31 @@
-//! A hand-written loop: one call of a script for each decision, over one shared connection.
+//! A hand-written loop: one script call per decision over one shared connection.
 
 use redis::AsyncConnectionConfig;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use tokio::runtime::Runtime;
 
-use super::{Client, PATIENCE};
+use super::{Client, RESPONSE_TIMEOUT};
 use crate::keys::Key;
-use crate::redis::concurrency::{Lane, lane};
+use crate::redis::concurrency::{DynClient, boxed};
 use crate::redis::script::{Script, When};
-use crate::redis::server::must;
+use crate::redis::server::expect_reply;
 
 struct ByHand {
     connection: MultiplexedConnection,
     script: Box<dyn Script>,
 }
 
-/// Connects and gives the server the script.
-pub(super) fn connect(runtime: &Runtime, url: &str, script: Box<dyn Script>) -> Box<dyn Lane> {
-    lane(runtime.block_on(async {
-        let client = must(redis::Client::open(url));
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+/// Connects and loads the script.
+pub(super) fn connect(runtime: &Runtime, url: &str, script: Box<dyn Script>) -> Box<dyn DynClient> {
+    boxed(runtime.block_on(async {
+        let client = expect_reply(redis::Client::open(url));
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
         let connection = client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = must(connection.await);
+        let mut connection = expect_reply(connection.await);
         if let Some(text) = script.text() {
             let mut load = redis::cmd("SCRIPT");
             let load = load.arg("LOAD").arg(text);
-            must(load.query_async::<String>(&mut connection).await);
+            expect_reply(load.query_async::<String>(&mut connection).await);
         }
         ByHand { connection, script }
     }))
@@ -33,8 +33,8 @@ pub(super) fn connect(runtime: &Runtime, url: &str, script: Box<dyn Script>) -> 
 
 impl Client for ByHand {
     async fn check(&self, key: &Key) -> bool {
-        let call = self.script.one(key, When::Now);
-        let answer = self.connection.clone().req_packed_command(&call).await;
-        self.script.admitted(&must(answer)) == 1
+        let call = self.script.single(key, When::Now);
+        let reply = self.connection.clone().req_packed_command(&call).await;
+        self.script.admitted(&expect_reply(reply)) == 1
     }
 }

@@ -1,4 +1,4 @@
-//! limitador's asynchronous Redis store: fixed windows, one round trip to look and one to count.
+//! limitador's asynchronous Redis store: fixed windows, one round trip to check and one to count.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::Client;
 use crate::keys::Key;
-use crate::redis::concurrency::{Lane, lane};
+use crate::redis::concurrency::{DynClient, boxed};
 use crate::setting::Setting;
 
 struct Limitador {
@@ -18,15 +18,15 @@ struct Limitador {
     namespace: Namespace,
 }
 
-/// Connects it, with one limit that has the key as its variable.
-pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn Lane> {
+/// Connects it, with one limit per value of the variable `key`.
+pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn DynClient> {
     let store = runtime.block_on(AsyncRedisStorage::new(url));
-    let store = store.expect("the server answers");
+    let store = store.expect("the server replies");
     let limiter = AsyncRateLimiter::new_with_storage(Box::new(store));
-    let (most, seconds) = (setting.capacity.into(), setting.period.as_secs());
+    let (max, seconds) = (setting.capacity.into(), setting.period.as_secs());
     let conditions: [&str; 0] = [];
-    limiter.add_limit(Limit::new("bench", most, seconds, conditions, ["key"]));
-    lane(Limitador {
+    limiter.add_limit(Limit::new("bench", max, seconds, conditions, ["key"]));
+    boxed(Limitador {
         limiter,
         namespace: "bench".into(),
     })
@@ -35,10 +35,10 @@ pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dy
 impl Client for Limitador {
     async fn check(&self, key: &Key) -> bool {
         let values = HashMap::from([("key".to_owned(), key.clone())]);
-        let answer = self
+        let result = self
             .limiter
             .check_rate_limited_and_update(&self.namespace, &values, 1, true)
             .await;
-        black_box(answer).is_ok_and(|answer| !answer.limited)
+        black_box(result).is_ok_and(|result| !result.limited)
     }
 }

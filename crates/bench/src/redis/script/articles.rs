@@ -1,5 +1,5 @@
-//! The scripts that articles about rate limiting show, in their well-known shape: the application's
-//! clock as an argument, several numbers as the answer.
+//! The scripts of articles about rate limiting, in their usual form: the application's clock is an
+//! argument, the reply has several numbers.
 
 use redis::{Cmd, Value};
 
@@ -34,7 +34,7 @@ impl Script for Article {
         Some(self.call.text())
     }
 
-    fn one(&self, key: &Key, when: When) -> Cmd {
+    fn single(&self, key: &Key, when: When) -> Cmd {
         let Setting {
             behaviour,
             limit,
@@ -82,14 +82,14 @@ impl Script for Article {
         }
     }
 
-    fn admitted(&self, answer: &Value) -> usize {
-        usize::from(first(answer) == Some(1))
+    fn admitted(&self, reply: &Value) -> usize {
+        usize::from(first(reply) == Some(1))
     }
 }
 
-/// The first number of an answer that is a list of them.
-pub(crate) fn first(answer: &Value) -> Option<i64> {
-    let Value::Array(numbers) = answer else {
+/// The first number of a reply that is a list of numbers.
+pub(crate) fn first(reply: &Value) -> Option<i64> {
+    let Value::Array(numbers) = reply else {
         return None;
     };
     match numbers.first()? {

@@ -1,4 +1,4 @@
-//! The floor: what any decision in the server pays. It limits nobody.
+//! The floor: the minimum cost of any decision in the server. It enforces no limit.
 
 use redis::{Cmd, Value, cmd};
 
@@ -8,7 +8,7 @@ use crate::keys::Key;
 pub(crate) const INCR: &str = "INCR";
 pub(crate) const PING: &str = "PING";
 
-/// Counts and forgets nothing.
+/// Counts without expiry.
 pub(crate) struct Incr;
 
 impl Script for Incr {
@@ -16,18 +16,18 @@ impl Script for Incr {
         None
     }
 
-    fn one(&self, key: &Key, _: When) -> Cmd {
+    fn single(&self, key: &Key, _: When) -> Cmd {
         let mut call = cmd(INCR);
         call.arg(key);
         call
     }
 
-    fn admitted(&self, answer: &Value) -> usize {
-        usize::from(matches!(answer, Value::Int(_)))
+    fn admitted(&self, reply: &Value) -> usize {
+        usize::from(matches!(reply, Value::Int(_)))
     }
 }
 
-/// Touches no key.
+/// Accesses no key.
 pub(crate) struct Ping;
 
 impl Script for Ping {
@@ -35,11 +35,11 @@ impl Script for Ping {
         None
     }
 
-    fn one(&self, _: &Key, _: When) -> Cmd {
+    fn single(&self, _: &Key, _: When) -> Cmd {
         cmd(PING)
     }
 
-    fn admitted(&self, answer: &Value) -> usize {
-        usize::from(matches!(answer, Value::SimpleString(_)))
+    fn admitted(&self, reply: &Value) -> usize {
+        usize::from(matches!(reply, Value::SimpleString(_)))
     }
 }

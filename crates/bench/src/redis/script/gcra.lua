@@ -1,5 +1,5 @@
 -- What redis-cell's CL.THROTTLE does, as a script: GCRA on the server's clock.
--- KEYS: the counter. ARGV: burst, µs a unit. Answers limited, limit, remaining, retry and reset in s.
+-- KEYS: the counter. ARGV: burst, µs per unit. Returns limited, limit, remaining, retry and reset in s.
 local burst = tonumber(ARGV[1])
 local interval = tonumber(ARGV[2])
 local time = redis.call('TIME')

@@ -30,7 +30,7 @@ impl Script for Gcra {
         Some(self.call.text())
     }
 
-    fn one(&self, key: &Key, _: When) -> Cmd {
+    fn single(&self, key: &Key, _: When) -> Cmd {
         let mut call = self.call.with_keys(1);
         call.arg(key)
             .arg(self.burst)
@@ -38,8 +38,8 @@ impl Script for Gcra {
         call
     }
 
-    fn admitted(&self, answer: &Value) -> usize {
-        // The first number says whether it is limited.
-        usize::from(first(answer) == Some(0))
+    fn admitted(&self, reply: &Value) -> usize {
+        // The first number is 1 if the request is limited.
+        usize::from(first(reply) == Some(0))
     }
 }

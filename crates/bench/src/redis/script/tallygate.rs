@@ -1,4 +1,4 @@
-//! Tallygate's own script, without the store around it: what it costs the server, whoever calls.
+//! Tallygate's script without the store: its cost in the server, independent of the client.
 
 use redis::{Cmd, Pipeline, Value};
 use tallygate_core::lua::{self, Kinds, Operation};
@@ -11,15 +11,16 @@ use crate::setting::Setting;
 pub(crate) struct Tallygate {
     call: Evalsha,
     quota: Quota,
-    /// The argument of a limit that is the last of its request, and of one that is not.
+    /// The argument of the last limit of a request.
     last: Vec<u8>,
+    /// The argument of the other limits.
     more: Vec<u8>,
 }
 
 impl Tallygate {
     pub(crate) fn new(setting: &Setting) -> Self {
         let text = setting.to_string();
-        let quota: Quota = text.parse().expect("a setting is written as a quota");
+        let quota: Quota = text.parse().expect("a setting is a valid quota");
         let argument = |more| {
             let mut argument = Vec::new();
             lua::write_argument(&mut argument, &quota, Operation::Verb(Verb::Check), 1, more);
@@ -33,11 +34,11 @@ impl Tallygate {
         }
     }
 
-    /// One call; `together` says whether its keys are the limits of one request.
-    fn call(&self, keys: &[Key], when: When, together: bool) -> Cmd {
+    /// One call; with `one_request`, its keys are the limits of one request.
+    fn call(&self, keys: &[Key], when: When, one_request: bool) -> Cmd {
         let mut call = self.call.with_keys(keys.len());
         call.arg(keys);
-        let arguments = (1..=keys.len()).map(|i| match together && i < keys.len() {
+        let arguments = (1..=keys.len()).map(|i| match one_request && i < keys.len() {
             true => &*self.more,
             false => &*self.last,
         });
@@ -48,9 +49,9 @@ impl Tallygate {
         call
     }
 
-    /// The states of an answer and the time they were found at; none if it is no answer.
-    fn read(&self, answer: &Value) -> Option<Vec<FoundState<'_>>> {
-        let Value::BulkString(bytes) = answer else {
+    /// The states in a reply and the time they were read at; `None` if the reply is malformed.
+    fn read(&self, reply: &Value) -> Option<Vec<FoundState<'_>>> {
+        let Value::BulkString(bytes) = reply else {
             return None;
         };
         let mut rest = &bytes[..];
@@ -73,22 +74,22 @@ impl Script for Tallygate {
         Some(self.call.text())
     }
 
-    fn one(&self, key: &Key, when: When) -> Cmd {
+    fn single(&self, key: &Key, when: When) -> Cmd {
         self.call(std::slice::from_ref(key), when, false)
     }
 
-    fn many(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
+    fn batch(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
         for keys in keys.chunks(BATCH) {
             calls.add_command(self.call(keys, when, false));
         }
     }
 
-    fn several(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
+    fn multi_limit(&self, keys: &[Key], when: When, calls: &mut Pipeline) {
         calls.add_command(self.call(keys, when, true));
     }
 
-    fn admitted(&self, answer: &Value) -> usize {
-        let found = self.read(answer).unwrap_or_default();
+    fn admitted(&self, reply: &Value) -> usize {
+        let found = self.read(reply).unwrap_or_default();
         found
             .into_iter()
             .map(|found| evaluate_found(&mut [found], Verb::Check))
@@ -97,10 +98,10 @@ impl Script for Tallygate {
     }
 }
 
-/// The number at the front of an answer and the space after it.
-fn number(answer: &mut &[u8]) -> Option<u64> {
-    let end = answer.iter().position(|&byte| byte == b' ')?;
-    let number = std::str::from_utf8(&answer[..end]).ok()?.parse().ok()?;
-    *answer = &answer[end + 1..];
+/// Takes the number at the start of a reply and the space after it.
+fn number(reply: &mut &[u8]) -> Option<u64> {
+    let end = reply.iter().position(|&byte| byte == b' ')?;
+    let number = std::str::from_utf8(&reply[..end]).ok()?.parse().ok()?;
+    *reply = &reply[end + 1..];
     Some(number)
 }

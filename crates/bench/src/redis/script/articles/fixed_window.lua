@@ -1,4 +1,4 @@
--- Fixed window: INCR, EXPIRE when it is the first, TTL for the answer.
+-- Fixed window: INCR, EXPIRE on the first request, TTL for the reply.
 -- KEYS: the counter. ARGV: limit, window in seconds.
 local key = KEYS[1]
 local limit = tonumber(ARGV[1])

@@ -1,5 +1,5 @@
--- Leaky bucket that refuses what would overflow: a hash with the level and when it last leaked.
--- KEYS: the bucket. ARGV: capacity, units leaking a second, now in seconds.
+-- Leaky bucket that refuses requests that would overflow: a hash with the level and the last leak time.
+-- KEYS: the bucket. ARGV: capacity, units leaking per second, now in seconds.
 local key = KEYS[1]
 local capacity = tonumber(ARGV[1])
 local rate = tonumber(ARGV[2])

@@ -1,5 +1,5 @@
--- Leaky bucket that delays what it admits: a hash with the queue's length and when it last leaked.
--- KEYS: the queue. ARGV: capacity, units leaving a second, now in seconds.
+-- Leaky bucket that delays admitted requests: a hash with the queue length and the last leak time.
+-- KEYS: the queue. ARGV: capacity, units leaving per second, now in seconds.
 local key = KEYS[1]
 local capacity = tonumber(ARGV[1])
 local rate = tonumber(ARGV[2])

@@ -1,4 +1,4 @@
--- Sliding window counter: a key for each window, the previous one weighted.
+-- Sliding window counter: a key per window, the previous one weighted.
 -- KEYS: current and previous window. ARGV: limit, window in ms, now in ms.
 local limit = tonumber(ARGV[1])
 local window = tonumber(ARGV[2])

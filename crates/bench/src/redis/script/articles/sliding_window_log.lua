@@ -1,4 +1,4 @@
--- Sliding window log: a sorted set with a unique member for each request.
+-- Sliding window log: a sorted set with a unique member per request.
 -- KEYS: the log. ARGV: limit, window in ms, now in ms, the member.
 local key = KEYS[1]
 local limit = tonumber(ARGV[1])

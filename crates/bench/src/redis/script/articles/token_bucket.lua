@@ -1,5 +1,5 @@
--- Token bucket: a hash with the tokens and when they were last counted.
--- KEYS: the bucket. ARGV: capacity, tokens a second, now in seconds.
+-- Token bucket: a hash with the tokens and the last refill time.
+-- KEYS: the bucket. ARGV: capacity, tokens per second, now in seconds.
 local key = KEYS[1]
 local capacity = tonumber(ARGV[1])
 local rate = tonumber(ARGV[2])
