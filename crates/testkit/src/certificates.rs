@@ -12,9 +12,9 @@ use tempfile::TempDir;
 /// A certificate and its key, as PEM files.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Where the certificate is.
+    /// The certificate.
     pub certificate: PathBuf,
-    /// Where its private key is.
+    /// Its private key.
     pub key: PathBuf,
 }
 
@@ -38,16 +38,16 @@ impl Certificates {
             .expect("the temporary folder can be written to");
         let issuer = authority(&folder.path().join("ca.pem"), "Tallygate test authority");
         authority(&folder.path().join("stranger.pem"), "Another authority");
-        let made = Self { folder };
+        let certificates = Self { folder };
         let server = || subject("server", ExtendedKeyUsagePurpose::ServerAuth);
-        sign(server(), &issuer, &made.server());
+        sign(server(), &issuer, &certificates.server());
         let mut expired = server();
         expired.not_before = date_time_ymd(2001, 1, 1);
         expired.not_after = date_time_ymd(2002, 1, 1);
-        sign(expired, &issuer, &made.expired_server());
+        sign(expired, &issuer, &certificates.expired_server());
         let client = subject("client", ExtendedKeyUsagePurpose::ClientAuth);
-        sign(client, &issuer, &made.client());
-        made
+        sign(client, &issuer, &certificates.client());
+        certificates
     }
 
     /// The CA's certificate.
@@ -123,7 +123,7 @@ fn sign(subject: CertificateParams, issuer: &Issuer<'_, KeyPair>, into: &Pair) {
 }
 
 fn new_key() -> KeyPair {
-    KeyPair::generate().expect("the system gives random bytes")
+    KeyPair::generate().expect("the system has random bytes")
 }
 
 fn write(path: &Path, pem: &str) {

@@ -23,11 +23,11 @@ pub fn within(bound: Duration, mut condition: impl FnMut() -> bool) -> bool {
 
 /// Waits until a function returns `Some`, within the bound.
 #[must_use]
-pub fn first<T>(bound: Duration, mut question: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn first<T>(bound: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(answer) = question() {
-            return Some(answer);
+        if let Some(value) = poll() {
+            return Some(value);
         }
         if start.elapsed() >= bound {
             return None;
@@ -42,12 +42,12 @@ mod tests {
 
     #[test]
     fn a_condition_is_polled_until_it_holds() {
-        let mut asked = 0;
-        until(Duration::from_secs(5), "asked three times", || {
-            asked += 1;
-            asked == 3
+        let mut polls = 0;
+        until(Duration::from_secs(5), "polled three times", || {
+            polls += 1;
+            polls == 3
         });
-        assert_eq!(asked, 3);
+        assert_eq!(polls, 3);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Free ports.
 //!
-//! They are taken from below the range the system gives to outgoing connections. From inside it,
-//! some client's connection may sit on the port of a server that is down for a moment, and a client
-//! that keeps connecting to such a port may end up connected to itself.
+//! They are below the ephemeral range. Inside it, an outgoing connection may use the port of a server
+//! that is down for a moment, and a client that keeps connecting to such a port may connect to itself.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 /// The offset of a cluster node's bus port.
 pub const BUS_OFFSET: u16 = 10_000;
 
-const LOWEST: u16 = 10_000;
+const MIN_PORT: u16 = 10_000;
 const ATTEMPTS: usize = 1000;
 
 /// Finds a free port of the loopback address. Another process may take it first.
@@ -35,18 +34,18 @@ pub fn free_with_bus() -> u16 {
     })
 }
 
-fn find(room_above: u16, good: impl Fn(u16) -> bool) -> u16 {
-    let highest = first_outgoing().saturating_sub(room_above);
+fn find(room_above: u16, is_good: impl Fn(u16) -> bool) -> u16 {
+    let highest = first_ephemeral().saturating_sub(room_above);
     // With an ephemeral range of nearly all ports, no range is left.
-    let highest = if highest < LOWEST + 1000 {
+    let highest = if highest < MIN_PORT + 1000 {
         u16::MAX - room_above
     } else {
         highest
     };
     (0..ATTEMPTS)
-        .map(|_| fastrand::u16(LOWEST..highest))
-        .find(|&port| good(port))
-        .expect("one port in a thousand is free")
+        .map(|_| fastrand::u16(MIN_PORT..highest))
+        .find(|&port| is_good(port))
+        .expect("one of a thousand ports is free")
 }
 
 fn is_free(port: u16) -> bool {
@@ -54,7 +53,7 @@ fn is_free(port: u16) -> bool {
 }
 
 /// The start of the ephemeral port range.
-fn first_outgoing() -> u16 {
+fn first_ephemeral() -> u16 {
     fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
         .and_then(|range| range.split_whitespace().next()?.parse().ok())
@@ -68,12 +67,12 @@ mod tests {
     #[test]
     fn a_free_port_can_be_listened_on() {
         let listens = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        poll_twice(|| listens(free()));
-        poll_twice(|| listens(free_with_bus() + BUS_OFFSET));
+        holds_in_two_attempts(|| listens(free()));
+        holds_in_two_attempts(|| listens(free_with_bus() + BUS_OFFSET));
     }
 
     /// Another process may take the port in between, but hardly twice.
-    fn poll_twice(condition: impl Fn() -> bool) {
+    fn holds_in_two_attempts(condition: impl Fn() -> bool) {
         assert!(condition() || condition());
     }
 }

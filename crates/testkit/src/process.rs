@@ -99,7 +99,7 @@ impl Process {
     /// The child's state letter in `/proc`.
     fn state(&self) -> Option<char> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
-        // The name before it is in parentheses and may hold any character.
+        // The name before it is in parentheses and may contain any character.
         stat.rsplit_once(") ")?.1.chars().next()
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_ends_with_the_pipe_of_its_watchdog() {
+    fn a_child_ends_when_the_pipe_of_its_watchdog_closes() {
         let folder = tempfile::tempdir().unwrap();
         let args = ["600".to_owned()];
         let log = folder.path().join("log");
@@ -141,7 +141,7 @@ mod tests {
         poll::until(Duration::from_secs(10), "the child ends", || {
             !process.is_running()
         });
-        poll::until(Duration::from_secs(10), "its folder goes", || {
+        poll::until(Duration::from_secs(10), "its folder is removed", || {
             !folder.path().exists()
         });
     }

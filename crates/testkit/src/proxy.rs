@@ -46,7 +46,7 @@ struct State {
     change: u64,
     once: Option<Once>,
     /// A byte written to one of these wakes a connection to check the mode.
-    bells: Vec<(u64, UnixStream)>,
+    wakers: Vec<(u64, UnixStream)>,
 }
 
 /// A one-shot mode for the first request that contains a word.
@@ -84,7 +84,7 @@ impl Proxy {
                 mode: Mode::Pass,
                 change: 0,
                 once: None,
-                bells: Vec::new(),
+                wakers: Vec::new(),
             }),
         });
         let listening = Listening::start(listener, &shared);
@@ -158,7 +158,7 @@ impl Proxy {
     /// How many connections are open now.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.shared.state().bells.len()
+        self.shared.state().wakers.len()
     }
 }
 
@@ -194,17 +194,17 @@ impl Listening {
 impl Shared {
     /// Runs a connection on its own thread.
     fn serve(shared: &Arc<Self>, number: u64, client: TcpStream) {
-        let Ok((bell, rung)) = UnixStream::pair() else {
+        let Ok((waker, wakeups)) = UnixStream::pair() else {
             return;
         };
-        shared.state().bells.push((number, bell));
+        shared.state().wakers.push((number, waker));
         let shared = Arc::clone(shared);
         thread::spawn(move || {
             // Without a server, the client is disconnected.
             if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.target)) {
-                Connection::new(client, server, rung, &shared).run();
+                Connection::new(client, server, wakeups, &shared).run();
             }
-            shared.state().bells.retain(|(other, _)| *other != number);
+            shared.state().wakers.retain(|(other, _)| *other != number);
         });
     }
 
@@ -213,9 +213,9 @@ impl Shared {
         state.mode = mode;
         state.change += 1;
         state.once = None;
-        for (_, bell) in &state.bells {
+        for (_, waker) in &state.wakers {
             // It fails if the connection has just ended.
-            let _ = (&*bell).write_all(b"!");
+            let _ = (&*waker).write_all(b"!");
         }
     }
 

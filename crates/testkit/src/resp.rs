@@ -178,7 +178,7 @@ impl Connection {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line)?;
         let Some(line) = line.strip_suffix(b"\r\n") else {
-            return Err(Error::new(ErrorKind::UnexpectedEof, "cut in mid-reply"));
+            return Err(Error::new(ErrorKind::UnexpectedEof, "incomplete reply"));
         };
         Ok(String::from_utf8_lossy(line).into_owned())
     }

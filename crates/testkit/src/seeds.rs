@@ -13,7 +13,7 @@ pub fn with_each_seed(test: impl Fn(&mut fastrand::Rng)) {
     for seed in seeds {
         let run = || test(&mut fastrand::Rng::with_seed(seed));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            eprintln!("to run it again: TALLYGATE_SEED={seed}");
+            eprintln!("to repeat: TALLYGATE_SEED={seed}");
             resume_unwind(panic);
         }
     }

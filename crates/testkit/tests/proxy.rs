@@ -1,4 +1,4 @@
-//! The faulty proxy, in front of a real server: every mode does what it says.
+//! Every mode of the proxy, in front of a real server.
 #![cfg(feature = "servers")]
 #![allow(clippy::unwrap_used)]
 
@@ -10,9 +10,9 @@ use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn pair() -> (Server, Proxy) {
+fn server_and_proxy() -> (Server, Proxy) {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     (server, proxy)
@@ -27,7 +27,7 @@ fn incr(connection: &mut Connection) -> Result<i64, ErrorKind> {
     reply.map(|n| n.integer()).map_err(|error| error.kind())
 }
 
-/// What the server has counted, asked past the proxy.
+/// The server's counter, read without the proxy.
 fn counted(server: &Server) -> i64 {
     match server.command(&["GET", "n"]) {
         Reply::Nil => 0,
@@ -36,8 +36,8 @@ fn counted(server: &Server) -> i64 {
 }
 
 #[test]
-fn what_passes_is_unchanged_and_connections_are_counted() {
-    let (server, proxy) = pair();
+fn forwarded_bytes_are_unchanged_and_connections_are_counted() {
+    let (server, proxy) = server_and_proxy();
     let mut first = connect(&proxy);
     assert_eq!(incr(&mut first), Ok(1));
     let big = "x".repeat(1 << 20);
@@ -47,12 +47,12 @@ fn what_passes_is_unchanged_and_connections_are_counted() {
     assert_eq!(counted(&server), 2);
     assert_eq!(proxy.accepted(), 2);
     drop(first);
-    poll::until(PATIENCE, "both close", || proxy.open() == 0);
+    poll::until(TIMEOUT, "both close", || proxy.open() == 0);
 }
 
 #[test]
-fn a_reset_before_the_call_leaves_the_server_untouched() {
-    let (server, proxy) = pair();
+fn a_reset_before_the_call_does_not_reach_the_server() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     assert_eq!(incr(&mut connection), Ok(1));
     proxy.set(Mode::ResetBefore);
@@ -62,8 +62,8 @@ fn a_reset_before_the_call_leaves_the_server_untouched() {
 }
 
 #[test]
-fn a_reset_after_the_call_hides_that_it_ran() {
-    let (server, proxy) = pair();
+fn a_reset_after_the_call_happens_after_the_server_ran_it() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     assert_eq!(incr(&mut connection), Ok(1));
     proxy.set(Mode::ResetAfter);
@@ -72,8 +72,8 @@ fn a_reset_after_the_call_hides_that_it_ran() {
 }
 
 #[test]
-fn a_mode_for_one_request_waits_for_its_word() {
-    let (server, proxy) = pair();
+fn a_one_shot_mode_waits_for_its_word() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     proxy.once("INCR", Mode::ResetAfter);
     assert_eq!(connection.command(&["PING"]).unwrap().text(), "PONG");
@@ -90,8 +90,8 @@ fn a_mode_for_one_request_waits_for_its_word() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_then_resets() {
-    let (server, proxy) = pair();
+fn a_black_hole_drops_bytes_and_then_resets() {
+    let (server, proxy) = server_and_proxy();
     let (mut old, mut idle) = (connect(&proxy), connect(&proxy));
     assert_eq!(incr(&mut old), Ok(1));
     assert_eq!(incr(&mut idle), Ok(2));
@@ -100,7 +100,7 @@ fn a_black_hole_swallows_and_then_resets() {
     for connection in [&mut old, &mut new] {
         connection.send(&["INCR", "n"]).unwrap();
     }
-    poll::until(PATIENCE, "both vanish", || proxy.swallowed() == 2);
+    poll::until(TIMEOUT, "both are dropped", || proxy.swallowed() == 2);
     proxy.set(Mode::Pass);
     for connection in [&mut old, &mut new] {
         let error = connection.receive().unwrap_err();
@@ -111,8 +111,8 @@ fn a_black_hole_swallows_and_then_resets() {
 }
 
 #[test]
-fn what_is_held_arrives_later() {
-    let (server, proxy) = pair();
+fn held_requests_arrive_later() {
+    let (server, proxy) = server_and_proxy();
     let (mut first, mut second) = (connect(&proxy), connect(&proxy));
     proxy.set(Mode::Hold);
     first.send(&["INCR", "n"]).unwrap();
@@ -121,15 +121,15 @@ fn what_is_held_arrives_later() {
     assert_eq!(first.receive().unwrap(), Reply::Integer(1));
     proxy.once("INCR", Mode::Hold);
     second.send(&["INCR", "n"]).unwrap();
-    poll::until(PATIENCE, "it is held", || !proxy.is_waiting());
+    poll::until(TIMEOUT, "it is held", || !proxy.is_waiting());
     assert_eq!(incr(&mut first), Ok(2));
     proxy.set(Mode::Pass);
     assert_eq!(second.receive().unwrap(), Reply::Integer(3));
 }
 
 #[test]
-fn a_refusal_closes_what_is_open_and_ends() {
-    let (_server, proxy) = pair();
+fn refuse_closes_open_connections_until_the_mode_changes() {
+    let (_server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     assert_eq!(incr(&mut connection), Ok(1));
     proxy.set(Mode::Refuse);
@@ -143,8 +143,8 @@ fn a_refusal_closes_what_is_open_and_ends() {
 }
 
 #[test]
-fn garbage_comes_after_the_server_ran_the_call() {
-    let (server, proxy) = pair();
+fn garbage_is_sent_after_the_server_ran_the_call() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     proxy.set(Mode::Garbage);
     assert_eq!(incr(&mut connection), Err(ErrorKind::InvalidData));
@@ -152,8 +152,8 @@ fn garbage_comes_after_the_server_ran_the_call() {
 }
 
 #[test]
-fn half_a_reply_comes_and_then_the_end() {
-    let (server, proxy) = pair();
+fn cut_sends_half_a_reply_and_closes() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     proxy.set(Mode::Cut);
     assert_eq!(incr(&mut connection), Err(ErrorKind::UnexpectedEof));
@@ -161,8 +161,8 @@ fn half_a_reply_comes_and_then_the_end() {
 }
 
 #[test]
-fn delayed_replies_come_in_order_and_side_by_side() {
-    let (_server, proxy) = pair();
+fn delayed_replies_arrive_in_order_and_concurrently() {
+    let (_server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     let delay = Duration::from_millis(200);
     proxy.set(Mode::Delay(delay));
@@ -173,12 +173,12 @@ fn delayed_replies_come_in_order_and_side_by_side() {
     for n in 1..=20 {
         assert_eq!(connection.receive().unwrap(), Reply::Integer(n));
     }
-    assert!(start.elapsed() >= delay, "it came too early");
+    assert!(start.elapsed() >= delay, "a reply is too early");
 }
 
 #[test]
-fn a_server_may_seem_older_than_it_is() {
-    let (server, proxy) = pair();
+fn replace_changes_the_reported_version() {
+    let (server, proxy) = server_and_proxy();
     let version = server.info("redis_version").unwrap();
     let mut connection = connect(&proxy);
     proxy.set(Mode::Replace(b"redis_version:7", b"redis_version:5"));
@@ -188,8 +188,8 @@ fn a_server_may_seem_older_than_it_is() {
 }
 
 #[test]
-fn a_client_is_hung_up_on_when_its_server_goes() {
-    let (server, proxy) = pair();
+fn a_client_is_disconnected_when_its_server_ends() {
+    let (server, proxy) = server_and_proxy();
     let mut connection = connect(&proxy);
     assert_eq!(incr(&mut connection), Ok(1));
     server.kill();

@@ -1,4 +1,4 @@
-//! Real servers: each kind starts, answers, breaks as asked and comes back.
+//! Real servers: each kind starts, replies, fails on demand and recovers.
 #![cfg(feature = "servers")]
 #![allow(clippy::unwrap_used)]
 
@@ -11,14 +11,14 @@ use tallygate_testkit::redis::{
 };
 use tallygate_testkit::resp::{Connection, Reply};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn is_alive(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
 #[test]
-fn a_server_starts_answers_and_ends_with_its_value() {
+fn a_server_starts_replies_and_ends_on_drop() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &["--maxmemory", "64mb"]);
         assert_eq!(server.command(&["SET", "k", "v"]).text(), "OK");
@@ -35,15 +35,15 @@ fn a_server_starts_answers_and_ends_with_its_value() {
 }
 
 #[test]
-fn the_flavours_are_what_they_say() {
+fn each_flavour_reports_its_own_version() {
     for (flavour, field) in [
         (Flavour::Redis, "redis_version"),
         (Flavour::Valkey, "valkey_version"),
     ] {
         let (major, minor, patch) = flavour.version();
         let server = Server::start_as(flavour, &[]);
-        let said = server.info(field).unwrap();
-        assert_eq!(said, format!("{major}.{minor}.{patch}"));
+        let version = server.info(field).unwrap();
+        assert_eq!(version, format!("{major}.{minor}.{patch}"));
     }
 }
 
@@ -58,7 +58,7 @@ fn a_server_ends_when_the_test_panics() {
 }
 
 #[test]
-fn a_server_comes_back_on_its_port_with_or_without_its_data() {
+fn a_server_restarts_on_its_port_with_or_without_its_data() {
     for flavour in Flavour::ALL {
         let server = Server::start_as(flavour, &[]);
         let url = server.url();
@@ -75,7 +75,7 @@ fn a_server_comes_back_on_its_port_with_or_without_its_data() {
 }
 
 #[test]
-fn a_frozen_server_answers_later() {
+fn a_frozen_server_replies_after_it_is_resumed() {
     let server = Server::start();
     let mut connection = server.connect().unwrap();
     server.stop();
@@ -89,7 +89,7 @@ fn a_frozen_server_answers_later() {
 }
 
 #[test]
-fn a_server_can_be_met_while_it_loads() {
+fn a_loading_server_replies_with_an_error() {
     let server = Server::start_with(&[
         "--key-load-delay",
         "1000",
@@ -98,39 +98,39 @@ fn a_server_can_be_met_while_it_loads() {
     ]);
     server.command(&["DEBUG", "POPULATE", "2000"]);
     server.restart_loading();
-    let said = server.command(&["GET", "key:1"]);
-    assert!(said.error().unwrap().starts_with("LOADING"), "{said:?}");
-    poll::until(PATIENCE, "it has loaded", || {
+    let reply = server.command(&["GET", "key:1"]);
+    assert!(reply.error().unwrap().starts_with("LOADING"), "{reply:?}");
+    poll::until(TIMEOUT, "it has loaded", || {
         server.command(&["PING"]).error().is_none()
     });
     assert_eq!(server.command(&["DBSIZE"]), Reply::Integer(2000));
 }
 
 #[test]
-fn a_busy_server_can_be_made_and_freed() {
+fn a_server_can_be_made_busy_and_freed() {
     let server = Server::start_with(&["--busy-reply-threshold", "1"]);
     let mut busy = server.connect().unwrap();
     busy.send(&["EVAL", "while true do end", "0"]).unwrap();
-    poll::until(PATIENCE, "it is busy", || {
-        let said = server.command(&["PING"]);
-        said.error().is_some_and(|said| said.starts_with("BUSY"))
+    poll::until(TIMEOUT, "it is busy", || {
+        let reply = server.command(&["PING"]);
+        reply.error().is_some_and(|error| error.starts_with("BUSY"))
     });
     assert_eq!(server.command(&["SCRIPT", "KILL"]).text(), "OK");
     assert!(busy.receive().unwrap().error().is_some());
 }
 
 #[test]
-fn a_password_is_in_the_url() {
+fn the_url_contains_the_password() {
     let server = Server::start_with(&["--requirepass", "secret"]);
     assert!(server.url().starts_with("redis://:secret@127.0.0.1:"));
     assert_eq!(server.command(&["PING"]).text(), "PONG");
-    let mut stranger = Connection::to_port(server.port()).unwrap();
-    let said = stranger.command(&["PING"]).unwrap();
-    assert!(said.error().unwrap().starts_with("NOAUTH"));
+    let mut anonymous = Connection::to_port(server.port()).unwrap();
+    let reply = anonymous.command(&["PING"]).unwrap();
+    assert!(reply.error().unwrap().starts_with("NOAUTH"));
 }
 
 #[test]
-fn users_have_the_rights_they_should() {
+fn users_have_the_expected_permissions() {
     let server = Server::start();
     User::ALL.iter().for_each(|&user| server.add_user(user));
     let try_as = |user: User, command: &[&str]| {
@@ -148,14 +148,14 @@ fn users_have_the_rights_they_should() {
         try_as(User::Powerless, &own),
         try_as(User::Limited, &["FLUSHALL"]),
     ] {
-        let said = refused.error().unwrap();
-        assert!(said.contains("NOPERM"), "{said}");
+        let error = refused.error().unwrap();
+        assert!(error.contains("NOPERM"), "{error}");
     }
     assert_eq!(try_as(User::Admin, &other).text(), "OK");
 }
 
-/// Asks through the system's own client, which checks certificates.
-fn ask_securely(tls: &TlsServer, more: &[&str]) -> String {
+/// Sends a PING with redis-cli, which verifies certificates.
+fn tls_ping(tls: &TlsServer, more: &[&str]) -> String {
     let port = tls.server().port().to_string();
     let user = User::Limited;
     let output = Command::new("redis-cli")
@@ -170,7 +170,7 @@ fn ask_securely(tls: &TlsServer, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_secured_server_wants_trust_both_ways() {
+fn a_tls_server_requires_mutual_authentication() {
     let tls = TlsServer::start(ClientCertificate::Required);
     assert_eq!(tls.server().command(&["PING"]).text(), "PONG");
     let certificates = tls.certificates();
@@ -181,25 +181,25 @@ fn a_secured_server_wants_trust_both_ways() {
         certificates.client().key,
     ]
     .map(|path| path.display().to_string());
-    let shown = ["--cert", &certificate, "--key", &key];
-    let with = |ca| [&["--cacert", ca], &shown[..]].concat();
-    assert_eq!(ask_securely(&tls, &with(&ca)), "PONG\n");
-    let said = ask_securely(&tls, &with(&stranger));
-    assert!(said.contains("certificate verify failed"), "{said}");
-    let said = ask_securely(&tls, &["--cacert", &ca]);
-    assert!(!said.contains("PONG"), "{said}");
+    let client_pair = ["--cert", &certificate, "--key", &key];
+    let with = |ca| [&["--cacert", ca], &client_pair[..]].concat();
+    assert_eq!(tls_ping(&tls, &with(&ca)), "PONG\n");
+    let reply = tls_ping(&tls, &with(&stranger));
+    assert!(reply.contains("certificate verify failed"), "{reply}");
+    let reply = tls_ping(&tls, &["--cacert", &ca]);
+    assert!(!reply.contains("PONG"), "{reply}");
 
     let tls = TlsServer::start(ClientCertificate::Optional);
     let ca = tls.certificates().authority().display().to_string();
-    assert_eq!(ask_securely(&tls, &["--cacert", &ca]), "PONG\n");
+    assert_eq!(tls_ping(&tls, &["--cacert", &ca]), "PONG\n");
 }
 
 #[test]
-fn an_expired_certificate_is_shown_as_such() {
+fn an_expired_certificate_is_rejected() {
     let tls = TlsServer::start_expired();
     let ca = tls.certificates().authority().display().to_string();
-    let said = ask_securely(&tls, &["--cacert", &ca]);
-    assert!(said.contains("certificate verify failed"), "{said}");
+    let reply = tls_ping(&tls, &["--cacert", &ca]);
+    assert!(reply.contains("certificate verify failed"), "{reply}");
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn sentinels_replace_a_killed_master() {
         assert_ne!(new.port(), old.port());
         assert_eq!(new.command(&["GET", "k"]).text(), "v");
         group.rejoin();
-        let said = old.command(&["SET", "k", "w"]);
-        assert!(said.error().unwrap().starts_with("READONLY"), "{said:?}");
+        let reply = old.command(&["SET", "k", "w"]);
+        assert!(reply.error().unwrap().starts_with("READONLY"), "{reply:?}");
         assert_eq!(group.replicas().len(), 2);
     }
 }
@@ -229,34 +229,37 @@ fn sentinels_replace_a_killed_master() {
 fn a_cluster_moves_a_slot_and_replaces_a_master() {
     for flavour in Flavour::ALL {
         let cluster = Cluster::start_as(flavour, &[]);
-        let slot = cluster.slot_of("{tag}1");
+        let slot = cluster.key_slot("{tag}1");
         let from = cluster.node_for_slot(slot);
         let to = (from + 1) % 3;
         for key in ["{tag}1", "{tag}2", "{tag}3"] {
             cluster.node(from).command(&["SET", key, "v"]);
         }
-        let said = cluster.node(to).command(&["GET", "{tag}1"]);
-        assert!(said.error().unwrap().starts_with("MOVED"), "{said:?}");
+        let reply = cluster.node(to).command(&["GET", "{tag}1"]);
+        assert!(reply.error().unwrap().starts_with("MOVED"), "{reply:?}");
 
-        let moving = cluster.start_migration(slot, to);
-        assert!(moving.move_key("{tag}1"));
-        assert!(!moving.move_key("{tag}1"));
-        let said = cluster.node(from).command(&["GET", "{tag}1"]);
-        assert!(said.error().unwrap().starts_with("ASK"), "{said:?}");
+        let migration = cluster.start_migration(slot, to);
+        assert!(migration.move_key("{tag}1"));
+        assert!(!migration.move_key("{tag}1"));
+        let reply = cluster.node(from).command(&["GET", "{tag}1"]);
+        assert!(reply.error().unwrap().starts_with("ASK"), "{reply:?}");
         let several = ["EVAL", "return 1", "2", "{tag}1", "{tag}2"];
-        let said = cluster.node(from).command(&several);
-        assert!(said.error().unwrap().starts_with("TRYAGAIN"), "{said:?}");
-        assert_eq!(moving.move_keys(), 2);
-        moving.end();
+        let reply = cluster.node(from).command(&several);
+        assert!(reply.error().unwrap().starts_with("TRYAGAIN"), "{reply:?}");
+        assert_eq!(migration.move_keys(), 2);
+        migration.end();
         assert_eq!(cluster.node_for_slot(slot), to);
         assert_eq!(cluster.node(to).command(&["GET", "{tag}3"]).text(), "v");
 
         cluster.node(to).command(&["WAIT", "1", "10000"]);
         assert_eq!(cluster.kill_master(slot), to);
         cluster.settle();
-        let heir = cluster.node_for_slot(slot);
-        assert_eq!(heir, to + 3);
-        assert_eq!(cluster.node(heir).command(&["GET", "{tag}3"]).text(), "v");
+        let new_master = cluster.node_for_slot(slot);
+        assert_eq!(new_master, to + 3);
+        assert_eq!(
+            cluster.node(new_master).command(&["GET", "{tag}3"]).text(),
+            "v"
+        );
         cluster.rejoin();
         assert_eq!(cluster.masters().len(), 3);
     }

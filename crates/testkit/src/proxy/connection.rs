@@ -18,17 +18,17 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Connection<'a> {
     client: TcpStream,
     server: TcpStream,
-    bell: UnixStream,
+    wakeups: UnixStream,
     shared: &'a Shared,
     /// The last change of mode it has seen.
     change: u64,
     /// Its own mode, if it carried the request of a one-shot mode.
     own: Option<Mode>,
-    /// A request that was read before it was held.
-    held: Vec<u8>,
+    /// Requests to forward when the mode changes.
+    held_requests: Vec<u8>,
     /// Delayed replies and their due times.
     replies: VecDeque<(Instant, Vec<u8>)>,
-    has_lost: bool,
+    has_lost_bytes: bool,
 }
 
 /// How a connection ends.
@@ -47,24 +47,24 @@ impl<'a> Connection<'a> {
     pub(super) fn new(
         client: TcpStream,
         server: TcpStream,
-        bell: UnixStream,
+        wakeups: UnixStream,
         shared: &'a Shared,
     ) -> Self {
         Self {
             client,
             server,
-            bell,
+            wakeups,
             shared,
             change: shared.state().change,
             own: None,
-            held: Vec::new(),
+            held_requests: Vec::new(),
             replies: VecDeque::new(),
-            has_lost: false,
+            has_lost_bytes: false,
         }
     }
 
     pub(super) fn run(mut self) {
-        let Err(end) = self.pass_on() else { return };
+        let Err(end) = self.forward() else { return };
         match end {
             End::Closed => {}
             // Closing with a zero linger time sends a reset.
@@ -75,7 +75,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Runs until the connection ends.
-    fn pass_on(&mut self) -> Result<(), End> {
+    fn forward(&mut self) -> Result<(), End> {
         for stream in [&self.client, &self.server] {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
@@ -90,8 +90,8 @@ impl<'a> Connection<'a> {
                 continue;
             }
             self.deliver()?;
-            if !self.held.is_empty() {
-                let held = std::mem::take(&mut self.held);
+            if !self.held_requests.is_empty() {
+                let held = std::mem::take(&mut self.held_requests);
                 self.request(&held, mode.clone())?;
             }
             if from_client {
@@ -115,7 +115,7 @@ impl<'a> Connection<'a> {
         if state.change != self.change {
             self.change = state.change;
             self.own = None;
-            if self.has_lost && state.mode != Mode::BlackHole {
+            if self.has_lost_bytes && state.mode != Mode::BlackHole {
                 return Err(End::Reset);
             }
         }
@@ -128,8 +128,8 @@ impl<'a> Connection<'a> {
 
     /// Takes the one-shot mode for this request, if there is one.
     fn own_mode(&mut self, request: &[u8]) -> Option<Mode> {
-        let waits = |once: &mut Once| contains(request, &once.word);
-        let once = self.shared.state().once.take_if(waits)?;
+        let matches = |once: &mut Once| contains(request, &once.word);
+        let once = self.shared.state().once.take_if(matches)?;
         self.own = Some(once.mode);
         self.own.clone()
     }
@@ -146,7 +146,7 @@ impl<'a> Connection<'a> {
         let mut sources = [
             PollFd::new(&self.client, wanted),
             PollFd::new(&self.server, wanted),
-            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&self.wakeups, PollFlags::IN),
         ];
         let next = self.replies.front().filter(|_| !holds);
         let due = next.map(|(due, _)| {
@@ -154,9 +154,9 @@ impl<'a> Connection<'a> {
             Timespec::try_from(left).expect("a delay is short")
         });
         poll(&mut sources, due.as_ref()).map_err(io::Error::from)?;
-        let [client, server, bell] = sources.map(|source| !source.revents().is_empty());
-        if bell {
-            self.bell.read_exact(&mut [0])?;
+        let [client, server, wakeups] = sources.map(|source| !source.revents().is_empty());
+        if wakeups {
+            self.wakeups.read_exact(&mut [0])?;
         }
         // No other events were requested, so the peer has closed.
         if holds && (client || server) {
@@ -175,7 +175,7 @@ impl<'a> Connection<'a> {
             | Mode::Delay(_)
             | Mode::Cut => self.server.write_all(request)?,
             Mode::BlackHole => self.swallow(),
-            Mode::Hold => self.held.extend_from_slice(request),
+            Mode::Hold => self.held_requests.extend_from_slice(request),
             Mode::Refuse => return Err(End::Closed),
             Mode::ResetBefore => return Err(End::Reset),
         }
@@ -189,7 +189,7 @@ impl<'a> Connection<'a> {
             Mode::Pass | Mode::ResetBefore | Mode::Hold => reply.to_vec(),
             Mode::Garbage => GARBAGE.to_vec(),
             Mode::Answer(answer) => answer,
-            Mode::Replace(these, by) => replace(reply, these, by),
+            Mode::Replace(from_bytes, by) => replace(reply, from_bytes, by),
             Mode::Delay(delay) => {
                 late = delay;
                 reply.to_vec()
@@ -214,7 +214,7 @@ impl<'a> Connection<'a> {
     }
 
     fn swallow(&mut self) {
-        self.has_lost = true;
+        self.has_lost_bytes = true;
         self.shared.swallowed.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -242,17 +242,17 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
     word.is_empty() || bytes.windows(word.len()).any(|window| window == word)
 }
 
-fn replace(bytes: &[u8], these: &[u8], by: &[u8]) -> Vec<u8> {
-    assert_eq!(these.len(), by.len(), "a reply says how long it is");
+fn replace(bytes: &[u8], from_bytes: &[u8], by: &[u8]) -> Vec<u8> {
+    assert_eq!(from_bytes.len(), by.len(), "a reply contains its length");
     let mut bytes = bytes.to_vec();
     let mut from = 0;
     while let Some(found) = bytes[from..]
-        .windows(these.len())
-        .position(|window| window == these)
+        .windows(from_bytes.len())
+        .position(|window| window == from_bytes)
     {
         let start = from + found;
-        bytes[start..start + these.len()].copy_from_slice(by);
-        from = start + these.len();
+        bytes[start..start + from_bytes.len()].copy_from_slice(by);
+        from = start + from_bytes.len();
     }
     bytes
 }

@@ -10,7 +10,7 @@ pub enum Mode {
     /// Accepts connections, drops requests and replies. A connection that lost bytes is reset when
     /// the mode changes, since TCP cannot skip a byte.
     BlackHole,
-    /// Accepts connections, holds everything; it is forwarded when the mode changes.
+    /// Accepts connections, holds all bytes and forwards them when the mode changes.
     Hold,
     /// Refuses connections, and closes open ones.
     Refuse,
@@ -22,7 +22,7 @@ pub enum Mode {
     Garbage,
     /// Forwards the request; replies with these bytes.
     Answer(Vec<u8>),
-    /// Replaces bytes in replies by others of the same length, such as the version.
+    /// Replaces bytes in replies, such as the version, by others of the same length.
     Replace(&'static [u8], &'static [u8]),
     /// Delays replies without reducing the throughput.
     Delay(Duration),

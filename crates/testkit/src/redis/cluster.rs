@@ -93,7 +93,7 @@ impl Cluster {
 
     /// The slot of a key.
     #[must_use]
-    pub fn slot_of(&self, key: &str) -> u16 {
+    pub fn key_slot(&self, key: &str) -> u16 {
         let node = self.awake().next();
         let node = node.expect("a node is running");
         let slot = node.command(&["CLUSTER", "KEYSLOT", key]).integer();
@@ -124,7 +124,7 @@ impl Cluster {
         };
         let owns = |member: &&Member| member.is_master && !member.slots.is_empty();
         let owners = view.iter().filter(owns);
-        owners.filter_map(|member| self.place(&member.id)).collect()
+        owners.filter_map(|member| self.index(&member.id)).collect()
     }
 
     /// Starts migrating a slot to another master. Until the end, a migrated key is answered with ASK,
@@ -133,23 +133,23 @@ impl Cluster {
     pub fn start_migration(&self, slot: u16, to: usize) -> Migration<'_> {
         let from = self.node_for_slot(slot);
         assert_ne!(from, to, "slot {slot} is there already");
-        let moving = Migration {
+        let migration = Migration {
             cluster: self,
             slot,
             from,
             to,
         };
         // The target first: it must know before a client is redirected there.
-        moving.set(to, &["IMPORTING", &self.ids[from]]);
-        moving.set(from, &["MIGRATING", &self.ids[to]]);
-        moving
+        migration.set(to, &["IMPORTING", &self.ids[from]]);
+        migration.set(from, &["MIGRATING", &self.ids[to]]);
+        migration
     }
 
     /// Migrates a slot with all its keys.
     pub fn migrate_slot(&self, slot: u16, to: usize) {
-        let moving = self.start_migration(slot, to);
-        moving.move_keys();
-        moving.end();
+        let migration = self.start_migration(slot, to);
+        migration.move_keys();
+        migration.end();
     }
 
     /// Kills the owner of a slot and returns its index.
@@ -192,32 +192,32 @@ impl Cluster {
         self.wait("agree on a slot", |cluster| {
             let own = view(&cluster.nodes[owner]);
             let latest = own.and_then(|own| epoch(&own));
-            let heard = |view: &Vec<Member>| {
+            let agrees = |view: &Vec<Member>| {
                 epoch(view) == latest && cluster.owner(view, slot) == Some(owner)
             };
-            latest.is_some() && cluster.views().iter().all(heard)
+            latest.is_some() && cluster.views().iter().all(agrees)
         });
     }
 
-    /// By hand: redis-cli pauses a second between steps.
+    /// Creates the cluster without redis-cli, which pauses a second between steps.
     fn assemble(&self) {
         // All epochs first: after MEET a node accepts none.
-        for (place, node) in self.nodes.iter().enumerate() {
-            let epoch = (place + 1).to_string();
-            good(&node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
+        for (i, node) in self.nodes.iter().enumerate() {
+            let epoch = (i + 1).to_string();
+            assert_ok(&node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
         }
-        for (place, node) in self.nodes.iter().enumerate() {
-            for other in &self.nodes[place + 1..] {
+        for (i, node) in self.nodes.iter().enumerate() {
+            for other in &self.nodes[i + 1..] {
                 let (port, bus) = (other.port(), other.port() + BUS_OFFSET);
                 let (port, bus) = (port.to_string(), bus.to_string());
-                good(&node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
+                assert_ok(&node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
             }
         }
         for (master, slots) in ranges().into_iter().enumerate() {
             let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
             let command = ["CLUSTER", "ADDSLOTS"].into_iter();
             let command: Vec<&str> = command.chain(slots.iter().map(String::as_str)).collect();
-            good(&self.nodes[master].command(&command));
+            assert_ok(&self.nodes[master].command(&command));
         }
         self.wait("meet", |cluster| {
             let met = |view: &Vec<Member>| cluster.ids.iter().all(|id| knows(view, id));
@@ -225,20 +225,20 @@ impl Cluster {
         });
         for replica in MASTERS..NODES {
             let master = &self.ids[replica - MASTERS];
-            good(&self.nodes[replica].command(&["CLUSTER", "REPLICATE", master]));
+            assert_ok(&self.nodes[replica].command(&["CLUSTER", "REPLICATE", master]));
         }
-        self.wait("find together", Self::is_whole);
+        self.wait("form a cluster", Self::is_whole);
     }
 
     fn is_whole(&self) -> bool {
         let views = self.views();
-        let in_step = |view: &Vec<Member>| {
+        let is_complete = |view: &Vec<Member>| {
             let masters = view.iter().filter(|member| member.is_master).count();
-            view.len() == NODES && masters == MASTERS && view.iter().all(|member| member.is_well)
+            view.len() == NODES && masters == MASTERS && view.iter().all(|member| member.is_healthy)
         };
         let linked = |node: &&Server| node.info("master_link_status").as_deref() == Some("up");
         views.len() == NODES
-            && views.iter().all(in_step)
+            && views.iter().all(is_complete)
             && self.agree(&views)
             && self.nodes.iter().all(is_ok)
             && self.nodes.iter().filter(linked).count() == NODES - MASTERS
@@ -261,10 +261,10 @@ impl Cluster {
 
     fn owner(&self, view: &[Member], slot: u16) -> Option<usize> {
         let owns = |member: &&Member| member.slots.iter().any(|range| range.contains(&slot));
-        self.place(&view.iter().find(owns)?.id)
+        self.index(&view.iter().find(owns)?.id)
     }
 
-    fn place(&self, id: &str) -> Option<usize> {
+    fn index(&self, id: &str) -> Option<usize> {
         self.ids.iter().position(|known| known == id)
     }
 
@@ -283,12 +283,16 @@ impl Cluster {
     }
 
     fn logs(&self) -> String {
-        let said = self.nodes.iter().map(|node| {
+        let logs = self.nodes.iter().map(|node| {
             let view = node.try_command(&["CLUSTER", "NODES"]);
             let view = view.map(|view| view.text().to_owned());
-            format!("{}\nsees {}", node.log_tail(), view.unwrap_or_default())
+            format!(
+                "{}\nCLUSTER NODES: {}",
+                node.log_tail(),
+                view.unwrap_or_default()
+            )
         });
-        said.collect::<Vec<_>>().join("\n")
+        logs.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -298,6 +302,6 @@ fn ranges() -> [RangeInclusive<u16>; MASTERS] {
 }
 
 #[track_caller]
-fn good(reply: &Reply) {
+fn assert_ok(reply: &Reply) {
     assert_eq!(reply.error(), None);
 }

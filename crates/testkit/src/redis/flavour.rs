@@ -1,4 +1,4 @@
-//! Redis and Valkey: where their programs are.
+//! Redis and Valkey: their programs and versions.
 
 use std::env;
 use std::fs;

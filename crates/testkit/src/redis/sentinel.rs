@@ -55,22 +55,22 @@ impl Sentinel {
         let master = Server::start_config(&plan);
         let port = master.port();
         plan.config.push(format!("replicaof 127.0.0.1 {port}"));
-        let watcher = sentinel_config(flavour, port, password.as_deref());
-        let mut started = start_all([&plan, &plan, &watcher, &watcher, &watcher]);
+        let sentinel = sentinel_config(flavour, port, password.as_deref());
+        let mut started = start_all([&plan, &plan, &sentinel, &sentinel, &sentinel]);
         let sentinels = started.split_off(2);
         let mut nodes = vec![master];
         nodes.append(&mut started);
         for sentinel in &sentinels {
             let command = [&["SENTINEL", "DEBUG"][..], &SHORT_PERIODS].concat();
             let reply = sentinel.command(&command);
-            assert_eq!(reply.error(), None, "a sentinel hurries");
+            assert_eq!(reply.error(), None, "a sentinel accepts short periods");
         }
         let group = Self {
             nodes,
             sentinels,
             login: password,
         };
-        group.wait("find together", |group| group.is_whole());
+        group.wait("discover each other", |group| group.is_whole());
         group
     }
 

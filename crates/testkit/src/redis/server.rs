@@ -245,7 +245,7 @@ impl Server {
                 Err(StartError::Failed(reason)) => panic!("{reason}"),
             }
         }
-        panic!("all of {ATTEMPTS} ports were taken");
+        panic!("all of {ATTEMPTS} ports were in use");
     }
 
     pub(super) fn password(&self) -> Option<&str> {
@@ -268,7 +268,7 @@ impl Server {
             Err(StartError::PortTaken) => None,
             Err(StartError::Failed(reason)) => panic!("{reason}"),
         });
-        assert!(started.is_some(), "port {} stays taken", self.port);
+        assert!(started.is_some(), "port {} stays in use", self.port);
     }
 
     /// Starts the program and waits until it replies.
@@ -288,15 +288,19 @@ impl Server {
             )
         });
         *self.process() = Some(process);
-        let answered = poll::within(TIMEOUT, || self.is_ready(ready) || !self.is_running());
-        if answered && self.is_running() {
+        let ended_or_ready = poll::within(TIMEOUT, || self.is_ready(ready) || !self.is_running());
+        if ended_or_ready && self.is_running() {
             return Ok(());
         }
         self.kill();
         if self.log()[log_before..].contains("Address already in use") {
             return Err(StartError::PortTaken);
         }
-        let reason = if answered { "ended" } else { "says nothing" };
+        let reason = if ended_or_ready {
+            "ended"
+        } else {
+            "does not reply"
+        };
         let reason = format!(
             "{} {reason}: {args:?}\n{}",
             program.display(),
@@ -310,13 +314,13 @@ impl Server {
             (Ok(Reply::Status(_)), Ready::Serving | Ready::Loading) => true,
             (Ok(reply), Ready::Loading) => reply
                 .error()
-                .is_some_and(|said| said.starts_with("LOADING")),
+                .is_some_and(|error| error.starts_with("LOADING")),
             (Ok(_), Ready::Serving) | (Err(_), Ready::Serving | Ready::Loading) => false,
         }
     }
 
-    fn running(&self, act: impl FnOnce(&Process)) {
-        act(self.process().as_ref().expect("the server runs"));
+    fn running(&self, action: impl FnOnce(&Process)) {
+        action(self.process().as_ref().expect("the server runs"));
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {

@@ -27,16 +27,16 @@ impl TlsServer {
     #[must_use]
     pub fn start(client: ClientCertificate) -> Self {
         let certificates = Certificates::new();
-        let shown = certificates.server();
-        Self::start_with(&shown, certificates, client)
+        let pair = certificates.server();
+        Self::start_with(&pair, certificates, client)
     }
 
     /// Starts it with a certificate that expired in 2002.
     #[must_use]
     pub fn start_expired() -> Self {
         let certificates = Certificates::new();
-        let shown = certificates.expired_server();
-        Self::start_with(&shown, certificates, ClientCertificate::NotRequested)
+        let pair = certificates.expired_server();
+        Self::start_with(&pair, certificates, ClientCertificate::NotRequested)
     }
 
     /// Its URL for a user: `rediss://<name>:<password>@127.0.0.1:<port>`.
@@ -61,7 +61,7 @@ impl TlsServer {
         &self.certificates
     }
 
-    fn start_with(shown: &Pair, certificates: Certificates, client: ClientCertificate) -> Self {
+    fn start_with(pair: &Pair, certificates: Certificates, client: ClientCertificate) -> Self {
         let client = match client {
             ClientCertificate::NotRequested => "no",
             ClientCertificate::Optional => "optional",
@@ -70,8 +70,8 @@ impl TlsServer {
         let mut plan = ServerConfig::new(Flavour::Redis, &[]);
         plan.role = Role::Tls;
         plan.config = vec![
-            format!("tls-cert-file {}", shown.certificate.display()),
-            format!("tls-key-file {}", shown.key.display()),
+            format!("tls-cert-file {}", pair.certificate.display()),
+            format!("tls-key-file {}", pair.key.display()),
             format!("tls-ca-cert-file {}", certificates.authority().display()),
             format!("tls-auth-clients {client}"),
             "user default off".to_owned(),

@@ -32,7 +32,7 @@ fn spread_traffic(store: &RedisStore, deadline: Duration) -> Traffic {
 #[test]
 fn the_keys_are_on_all_masters() {
     let cluster = Cluster::start();
-    let owner = |key: &str| cluster.node_for_slot(cluster.slot_of(key));
+    let owner = |key: &str| cluster.node_for_slot(cluster.key_slot(key));
     let mut owners = SPREAD.map(owner).to_vec();
     owners.sort_unstable();
     assert_eq!(owners, [0, 1, 2]);
@@ -43,7 +43,7 @@ fn a_killed_master_is_replaced() {
     for flavour in Flavour::ALL {
         let cluster = Cluster::start_as(flavour, &[]);
         let traffic = spread_traffic(&connect(&cluster), DEFAULT_DEADLINE);
-        cluster.kill_master(cluster.slot_of(SPREAD[1]));
+        cluster.kill_master(cluster.key_slot(SPREAD[1]));
         cluster.settle();
         traffic.finish(Data::Lost);
         let alive = cluster.nodes().iter().filter(|node| node.is_awake());
@@ -55,7 +55,7 @@ fn a_killed_master_is_replaced() {
 fn a_hanging_master_is_replaced() {
     let cluster = Cluster::start();
     let traffic = spread_traffic(&connect(&cluster), DEFAULT_DEADLINE);
-    let hung = cluster.node_for_slot(cluster.slot_of(SPREAD[2]));
+    let hung = cluster.node_for_slot(cluster.key_slot(SPREAD[2]));
     cluster.node(hung).stop();
     cluster.settle();
     traffic.wait_healthy();
@@ -75,7 +75,7 @@ fn keys_of_other_masters_are_counted_exactly_when_one_is_gone() {
     let call = |key: &'static str| block_on(limiter.decide(&limiter.request(key)));
     assert!(SPREAD.iter().all(|key| call(key).allowed()));
     let (gone, there) = (SPREAD[0], SPREAD[1]);
-    let slot = cluster.slot_of(gone);
+    let slot = cluster.key_slot(gone);
     let master = cluster.kill_master(slot);
     // Its replica too, so that there is no failover.
     cluster.node((master + 3) % 6).kill();
@@ -93,24 +93,24 @@ fn keys_of_other_masters_are_counted_exactly_when_one_is_gone() {
 /// Migrates the slot of a key to the next master, one key first; runs `between` during the
 /// migration.
 fn migrate(cluster: &Cluster, key: &str, between: impl FnOnce()) {
-    let slot = cluster.slot_of(key);
+    let slot = cluster.key_slot(key);
     let from = cluster.node_for_slot(slot);
-    let moving = cluster.start_migration(slot, (from + 1) % 3);
+    let migration = cluster.start_migration(slot, (from + 1) % 3);
     let first = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"];
     if let Some(first) = cluster.node(from).command(&first).array().first() {
-        assert!(moving.move_key(first.text()));
+        assert!(migration.move_key(first.text()));
     }
     between();
-    moving.move_keys();
-    moving.end();
+    migration.move_keys();
+    migration.end();
 }
 
 /// Traffic on one limit, on several of one slot, and on several of different slots.
-fn all_kinds(store: &RedisStore, asks: Vec<Vec<&'static str>>) -> Traffic {
+fn mixed_traffic(store: &RedisStore, keys: Vec<Vec<&'static str>>) -> Traffic {
     let limiter = patient_limiter(store, LARGE_QUOTA)
         .and(quota("leaky-bucket 1/d burst 50000"))
         .unwrap();
-    let traffic = Traffic::with_keys(limiter, asks, LONG_DEADLINE);
+    let traffic = Traffic::with_keys(limiter, keys, LONG_DEADLINE);
     traffic.wait_healthy();
     traffic
 }
@@ -121,8 +121,8 @@ fn migration_under_load_loses_no_decision_and_no_unit() {
         let cluster = Cluster::start_as(flavour, &[]);
         let one_limit = Traffic::start(&store(&cluster.url()), LONG_DEADLINE);
         let [b, c, d] = SPREAD;
-        let asks = vec![vec![b], vec![b, c], vec![c, d]];
-        let several = all_kinds(&store(&cluster.url()), asks);
+        let keys = vec![vec![b], vec![b, c], vec![c, d]];
+        let several = mixed_traffic(&store(&cluster.url()), keys);
         for _ in 0..3 {
             for key in [b, c, "load"] {
                 migrate(&cluster, key, || {
@@ -153,17 +153,17 @@ fn all_keys_of_a_migrating_slot_are_decided() {
     ];
     let limits: Vec<Limiter<RedisStore>> =
         more.map(|text| limiter.with_limit(quota(text))).to_vec();
-    let all_at_once = || {
-        let asked: Vec<_> = (0..64)
+    let decide_concurrently = || {
+        let calls: Vec<_> = (0..64)
             .map(|i| {
                 let limiter = limits[i % limits.len()].clone();
                 let peek = tallygate::Verb::Peek;
-                let ask = async move { limiter.decide(&limiter.request("b").verb(peek)).await };
-                runtime().spawn(ask)
+                let call = async move { limiter.decide(&limiter.request("b").verb(peek)).await };
+                runtime().spawn(call)
             })
             .collect();
         let answered = |decision: JoinHandle<Decision>| !block_on(decision).unwrap().degraded();
-        assert!(asked.into_iter().all(answered));
+        assert!(calls.into_iter().all(answered));
     };
     for limiter in &limits {
         assert!(block_on(limiter.decide(&limiter.request("b"))).allowed());
@@ -180,10 +180,10 @@ fn all_keys_of_a_migrating_slot_are_decided() {
     };
     for _ in 0..3 {
         migrate(&cluster, "b", || {
-            all_at_once();
+            decide_concurrently();
             new();
         });
-        all_at_once();
+        decide_concurrently();
     }
 }
 
@@ -210,7 +210,7 @@ fn migration_admits_nothing_above_the_limit() {
                         }
                     }
                     let decision = limiter.decide(&request).await;
-                    assert!(!decision.degraded(), "no answer");
+                    assert!(!decision.degraded(), "the store fails");
                     admitted += u32::from(decision.allowed());
                     refused += u32::from(!decision.allowed());
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -229,11 +229,7 @@ fn migration_admits_nothing_above_the_limit() {
     assert_eq!(admitted, LIMIT);
     for limit in limiter.limits() {
         let used = crate::fixtures::used(&limiter.with_limit(limit.clone()), "b");
-        assert_eq!(
-            used,
-            u64::from(LIMIT),
-            "what was taken back is not given back"
-        );
+        assert_eq!(used, u64::from(LIMIT), "units were not rolled back");
     }
     let request = Request::with_limits("b", limiter.limits()).unwrap();
     assert!(!block_on(limiter.decide(&request)).allowed());

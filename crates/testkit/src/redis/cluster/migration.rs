@@ -1,12 +1,12 @@
-//! A slot on its way from one master to another. Knows nothing of who asks for its keys.
+//! The migration of a slot from one master to another.
 
-use super::{Cluster, good};
+use super::{Cluster, assert_ok};
 use crate::resp::Reply;
 
-/// How many keys travel in one step.
+/// Keys per `MIGRATE`.
 const BATCH: &str = "100";
 
-/// A slot between two masters. Dropped before its end, it stays there.
+/// A slot in migration. Dropping it does not end the migration.
 #[derive(Debug)]
 pub struct Migration<'a> {
     pub(super) cluster: &'a Cluster,
@@ -28,12 +28,12 @@ impl Migration<'_> {
         self.to
     }
 
-    /// Migrations one key; false if it is not where the slot comes from.
+    /// Migrates one key. Returns false if the source does not have it.
     pub fn move_key(&self, key: &str) -> bool {
         self.migrate(&[key.as_bytes().to_vec()])
     }
 
-    /// Migrations every key the slot holds, and says how many.
+    /// Migrates all keys of the slot. Returns how many.
     pub fn move_keys(&self) -> usize {
         let source = &self.cluster.nodes[self.from];
         let slot = self.slot.to_string();
@@ -42,7 +42,7 @@ impl Migration<'_> {
             let reply = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, BATCH]);
             let name = |key: &Reply| match key {
                 Reply::Bulk(name) => name.clone(),
-                other => panic!("no key: {other:?}"),
+                other => panic!("not a key: {other:?}"),
             };
             let keys: Vec<Vec<u8>> = reply.array().iter().map(name).collect();
             if keys.is_empty() {
@@ -53,12 +53,12 @@ impl Migration<'_> {
         }
     }
 
-    /// Ends the move: every master learns who owns the slot now. Waits until every node has heard
-    /// it: a move begun earlier could claim the slot with an epoch that is taken, and nodes would
-    /// disagree for good.
+    /// Ends the migration: assigns the slot on every master and waits until every node knows the owner.
+    /// Otherwise the next migration could claim the slot with an epoch in use, and nodes would disagree
+    /// permanently.
     pub fn end(self) {
         let owner = ["NODE", &self.cluster.ids[self.to]];
-        // The new owner first: otherwise nobody owns it for a moment.
+        // The new owner first: otherwise the slot has no owner for a moment.
         self.set(self.to, &owner);
         self.set(self.from, &owner);
         for master in self.cluster.masters() {
@@ -69,16 +69,16 @@ impl Migration<'_> {
         self.cluster.wait_for_owner(self.slot, self.to);
     }
 
-    /// Calls the move off: the slot stays where it was. Keys that have moved stay lost to it.
-    pub fn call_off(self) {
+    /// Cancels the migration: the slot stays on its node, without the keys that were migrated.
+    pub fn cancel(self) {
         self.set(self.to, &["STABLE"]);
         self.set(self.from, &["STABLE"]);
     }
 
-    pub(super) fn set(&self, node: usize, what: &[&str]) {
+    pub(super) fn set(&self, node: usize, arguments: &[&str]) {
         let slot = self.slot.to_string();
-        let command = [&["CLUSTER", "SETSLOT", &slot], what].concat();
-        good(&self.cluster.nodes[node].command(&command));
+        let command = [&["CLUSTER", "SETSLOT", &slot], arguments].concat();
+        assert_ok(&self.cluster.nodes[node].command(&command));
     }
 
     fn migrate(&self, keys: &[Vec<u8>]) -> bool {
@@ -92,7 +92,7 @@ impl Migration<'_> {
         command.push(b"KEYS");
         command.extend(keys.iter().map(Vec::as_slice));
         let reply = self.cluster.nodes[self.from].command(&command);
-        good(&reply);
+        assert_ok(&reply);
         reply.text() == "OK"
     }
 }

@@ -1,4 +1,4 @@
-//! What one node thinks the cluster is. Knows how nodes say it.
+//! The cluster as one node sees it: `CLUSTER NODES`.
 
 use std::ops::RangeInclusive;
 
@@ -10,14 +10,14 @@ use crate::resp::Reply;
 pub(super) struct Member {
     pub(super) id: String,
     pub(super) is_master: bool,
-    /// Known, linked, and not thought to be down.
-    pub(super) is_well: bool,
-    /// The age of its claims: where two nodes claim a slot, the higher wins.
+    /// Connected and not marked as failing.
+    pub(super) is_healthy: bool,
+    /// The configuration epoch: if two nodes claim a slot, the higher one wins.
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
-/// Reads `CLUSTER NODES`: id, address, flags, master, ping, pong, epoch, link, slots.
+/// Parses `CLUSTER NODES`: id, address, flags, master, ping, pong, epoch, link, slots.
 pub(super) fn view(node: &Server) -> Option<Vec<Member>> {
     let Reply::Bulk(text) = node.try_command(&["CLUSTER", "NODES"]).ok()? else {
         return None;
@@ -32,13 +32,13 @@ fn member(line: &str) -> Option<Member> {
         return None;
     };
     let flags: Vec<&str> = flags.split(',').collect();
-    let ill = ["fail", "fail?", "handshake", "noaddr"];
+    let unhealthy = ["fail", "fail?", "handshake", "noaddr"];
     Some(Member {
         id: (*id).to_owned(),
         is_master: flags.contains(&"master"),
-        is_well: *link == "connected" && !flags.iter().any(|flag| ill.contains(flag)),
+        is_healthy: *link == "connected" && !flags.iter().any(|flag| unhealthy.contains(flag)),
         epoch: epoch.parse().ok()?,
-        // What is in brackets is on its way.
+        // Slots in brackets are being migrated.
         slots: slots.iter().filter_map(|slots| range(slots)).collect(),
     })
 }
@@ -49,7 +49,8 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 }
 
 pub(super) fn knows(view: &[Member], id: &str) -> bool {
-    view.iter().any(|member| member.id == id && member.is_well)
+    view.iter()
+        .any(|member| member.id == id && member.is_healthy)
 }
 
 pub(super) fn is_ok(node: &Server) -> bool {
