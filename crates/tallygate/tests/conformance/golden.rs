@@ -1,12 +1,12 @@
-//! The golden traces: every figure of every step, as a stranger would see it.
+//! The golden traces: every figure of every step, through the public API.
 
 use serde_json::Value;
 use tallygate::{Decision, Limit, Request, RetryAfter, Verb, Verdict};
 
-use super::Decides;
+use super::TestStore;
 
-/// Runs every golden trace, each on a store of its own.
-pub(crate) fn golden_traces_are_answered_exactly<D: Decides>(mut fresh: impl FnMut() -> D) {
+/// Runs every golden trace, each on a fresh store.
+pub(crate) fn golden_traces_are_decided_exactly<D: TestStore>(mut fresh: impl FnMut() -> D) {
     let mut steps = 0;
     for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
@@ -20,12 +20,16 @@ pub(crate) fn golden_traces_are_answered_exactly<D: Decides>(mut fresh: impl FnM
                 .verb(verb)
                 .cost(cost.try_into().unwrap());
             let decision = store.decide(&request, step["t_us"].as_u64().unwrap());
-            let place = format!("{} step {i}", trace["id"]);
-            compare(&top(&decision), step, &place);
-            assert!(!decision.shared(), "{place} was shared");
+            let step_name = format!("{} step {i}", trace["id"]);
+            compare(&decision_figures(&decision), step, &step_name);
+            assert!(!decision.shared(), "{step_name} was shared");
             if let Some(expected) = step.get("quotas") {
                 for (k, verdict) in decision.verdicts().iter().enumerate() {
-                    compare(&own(verdict), &expected[k], &format!("{place} quota {k}"));
+                    compare(
+                        &verdict_figures(verdict),
+                        &expected[k],
+                        &format!("{step_name} quota {k}"),
+                    );
                 }
             }
             steps += 1;
@@ -38,7 +42,7 @@ fn verb(word: &Value) -> Verb {
     word.as_str().unwrap().parse().unwrap()
 }
 
-/// Told apart by position, as in replay.
+/// Named by position, as in replay.
 fn limits(trace: &Value) -> Vec<Limit> {
     let one = [trace["quota"].clone()];
     let quotas = trace
@@ -50,7 +54,7 @@ fn limits(trace: &Value) -> Vec<Limit> {
     quotas.iter().enumerate().map(limit).collect()
 }
 
-fn top(decision: &Decision) -> Value {
+fn decision_figures(decision: &Decision) -> Value {
     let retry = decision.retry_after().and_then(RetryAfter::duration);
     serde_json::json!({
         "allowed": decision.allowed(),
@@ -63,7 +67,7 @@ fn top(decision: &Decision) -> Value {
     })
 }
 
-fn own(verdict: &Verdict) -> Value {
+fn verdict_figures(verdict: &Verdict) -> Value {
     serde_json::json!({
         "allowed": verdict.allowed(),
         "granted": verdict.granted(),
@@ -75,8 +79,8 @@ fn own(verdict: &Verdict) -> Value {
     })
 }
 
-fn compare(figures: &Value, expected: &Value, place: &str) {
+fn compare(figures: &Value, expected: &Value, step_name: &str) {
     for (name, figure) in figures.as_object().unwrap() {
-        assert_eq!(figure, &expected[name], "{name} of {place}");
+        assert_eq!(figure, &expected[name], "{name} of {step_name}");
     }
 }

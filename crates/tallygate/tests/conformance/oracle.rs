@@ -1,5 +1,5 @@
-//! A map of plain states under the core's arithmetic: what a store answers if it never forgets
-//! too early, never mixes counters up and decides all or nothing.
+//! The reference for stores: a map of states with the core's arithmetic. No state is dropped, and a
+//! request takes from all of its counters or from none.
 
 use std::collections::HashMap;
 
@@ -18,17 +18,18 @@ type Identity = (Key<'static>, String, Algorithm, u64);
 #[derive(Clone, Default)]
 struct Counter {
     state: State,
-    forget_at: u64,
-    /// The latest time seen when a request last fitted here that another limit refused.
-    spared_at: u64,
+    /// When the counter is as new.
+    expires_at: u64,
+    /// The latest time seen at the last request that fitted here and that another limit refused.
+    rolled_back_at: u64,
 }
 
 fn identities(request: &Request<'_>) -> Vec<Identity> {
-    let identity = |asked: &tallygate::RequestEntry<'_>| {
-        let quota = asked.limit.quota();
+    let identity = |entry: &tallygate::RequestEntry<'_>| {
+        let quota = entry.limit.quota();
         (
-            asked.key.clone().into_owned(),
-            asked.limit.name().to_owned(),
+            entry.key.clone().into_owned(),
+            entry.limit.name().to_owned(),
             quota.algorithm(),
             quota.period_us(),
         )
@@ -46,40 +47,40 @@ impl Oracle {
             .map(|identity| self.counters.remove(identity).unwrap_or_default())
             .collect();
         let mut after = before.clone();
-        let quotas = request.entries().iter().map(|asked| asked.limit.quota());
+        let quotas = request.entries().iter().map(|entry| entry.limit.quota());
         let mut limits: Vec<_> = request
             .entries()
             .iter()
             .zip(&mut after)
-            .map(|(asked, counter)| (asked.limit.quota(), &mut counter.state, asked.cost()))
+            .map(|(entry, counter)| (entry.limit.quota(), &mut counter.state, entry.cost()))
             .collect();
         let decision = evaluate_all(&mut limits, request.requested_verb(), now);
         let each = identities.into_iter().zip(decision.verdicts());
         let each = each.zip(quotas).zip(before).zip(after);
         for ((((identity, verdict), quota), before), mut after) in each {
             if verdict.allowed() && !decision.verdict().allowed() {
-                after.spared_at = self.latest;
+                after.rolled_back_at = self.latest;
             }
             if after.state != before.state {
                 let untouched = evaluate(quota, &mut after.state.clone(), Verb::Peek, 0, now);
-                after.forget_at = now.saturating_add(untouched.reset_after_us);
+                after.expires_at = now.saturating_add(untouched.reset_after_us);
             }
             self.counters.insert(identity, after);
         }
         decision
     }
 
-    /// When a request would take from each of its counters.
-    pub(crate) fn moments(&self, request: &Request<'_>, now: u64) -> Vec<u64> {
+    /// The effective time of a request for each of its counters.
+    pub(crate) fn effective_times(&self, request: &Request<'_>, now: u64) -> Vec<u64> {
         let each = identities(request).into_iter().zip(request.entries());
-        let moment = |(identity, asked): (Identity, &tallygate::RequestEntry<'_>)| {
+        let effective_time = |(identity, entry): (Identity, &tallygate::RequestEntry<'_>)| {
             let counter = self.counters.get(&identity).cloned().unwrap_or_default();
-            counter.state.effective_time_us(asked.limit.quota(), now)
+            counter.state.effective_time_us(entry.limit.quota(), now)
         };
-        each.map(moment).collect()
+        each.map(effective_time).collect()
     }
 
-    /// Takes back what each counter of a request gave, and when.
+    /// Undoes a request; `taken` has the time and the units of each counter.
     pub(crate) fn undo(
         &mut self,
         request: &Request<'_>,
@@ -88,72 +89,72 @@ impl Oracle {
     ) {
         self.latest = self.latest.max(now);
         let each = identities(request).into_iter().zip(request.entries());
-        for ((identity, asked), (taken_us, units)) in each.zip(taken) {
+        for ((identity, entry), (taken_us, units)) in each.zip(taken) {
             let counter = self.counters.entry(identity).or_default();
             let before = counter.state.clone();
             let undone = undo(
-                asked.limit.quota(),
+                entry.limit.quota(),
                 &mut counter.state,
                 taken_us,
                 units,
                 now,
             );
             if counter.state != before {
-                counter.forget_at = now.saturating_add(undone.reset_after_us);
+                counter.expires_at = now.saturating_add(undone.reset_after_us);
             }
         }
     }
 
-    /// Whether one of these counters had no part in a refusal, and the clock has stepped back
-    /// since or had before: a store that took from it and gave back has another state of it.
-    pub(crate) fn was_spared_later(&self, request: &Request<'_>, now: u64) -> bool {
-        let spared_later = |identity: &Identity| {
+    /// Whether a store that rolls back may have another state of one of these counters: a request was
+    /// rolled back there at a time later than `now`.
+    pub(crate) fn was_rolled_back_later(&self, request: &Request<'_>, now: u64) -> bool {
+        let rolled_back_later = |identity: &Identity| {
             let counter = self.counters.get(identity);
-            counter.is_some_and(|counter| now < counter.spared_at)
+            counter.is_some_and(|counter| now < counter.rolled_back_at)
         };
-        identities(request).iter().any(spared_later)
+        identities(request).iter().any(rolled_back_later)
     }
 
-    /// Whether a store may have forgotten one of these counters at some later time already, and
-    /// the clock has stepped back to before that: then both answers are right.
-    pub(crate) fn is_open(&self, request: &Request<'_>, now: u64) -> bool {
-        let open = |identity: &Identity| {
-            self.counters
-                .get(identity)
-                .is_some_and(|counter| now < counter.forget_at && counter.forget_at <= self.latest)
+    /// Whether a store may have dropped one of these counters: it expired at a time already seen, and
+    /// the clock has stepped back to before that. Both decisions are then correct.
+    pub(crate) fn may_be_expired(&self, request: &Request<'_>, now: u64) -> bool {
+        let may_be_expired = |identity: &Identity| {
+            self.counters.get(identity).is_some_and(|counter| {
+                now < counter.expires_at && counter.expires_at <= self.latest
+            })
         };
-        identities(request).iter().any(open)
+        identities(request).iter().any(may_be_expired)
     }
 }
 
-/// How an answer differs from the oracle's, if it does.
-pub(crate) fn difference(given: &Decision, right: &tallygate_core::Decision) -> Option<String> {
-    let verdict = right.verdict();
+/// The difference between a decision and the oracle's, if there is one.
+pub(crate) fn difference(actual: &Decision, expected: &tallygate_core::Decision) -> Option<String> {
+    let verdict = expected.verdict();
     // None inside: never.
-    let retry = given.retry_after().map(RetryAfter::duration);
+    let retry = actual.retry_after().map(RetryAfter::duration);
     let retry = retry.map(|wait| wait.map(|wait| wait.as_micros() as u64));
-    let right_retry = verdict.retry().map(|_| verdict.retry_after_us());
+    let expected_retry = verdict.retry().map(|_| verdict.retry_after_us());
     let figures = (
-        given.allowed(),
-        given.granted(),
-        given.limit(),
-        given.remaining(),
-        given.reset_after().as_micros(),
-        given.delay().as_micros(),
-        given.binding(),
+        actual.allowed(),
+        actual.granted(),
+        actual.limit(),
+        actual.remaining(),
+        actual.reset_after().as_micros(),
+        actual.delay().as_micros(),
+        actual.binding(),
     );
-    let right_figures = (
+    let expected_figures = (
         verdict.allowed(),
         verdict.granted(),
         verdict.limit,
         verdict.remaining,
         u128::from(verdict.reset_after_us),
         u128::from(verdict.delay_us()),
-        right.binding(),
+        expected.binding(),
     );
-    let same = figures == right_figures
-        && retry == right_retry
-        && given.verdicts() == right.verdicts()
-        && !given.shared();
-    (!same).then(|| format!("{given:?}\nis not\n{right:?}"))
+    let same = figures == expected_figures
+        && retry == expected_retry
+        && actual.verdicts() == expected.verdicts()
+        && !actual.shared();
+    (!same).then(|| format!("{actual:?}\nis not\n{expected:?}"))
 }

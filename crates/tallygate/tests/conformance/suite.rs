@@ -1,5 +1,5 @@
-//! What every store must answer, step by step: the golden traces, and the plain arithmetic on a
-//! map of states. Knows a store only as something that decides a request at a supplied time.
+//! The conformance suite of stores: golden traces, and random traces compared with an oracle. A store is
+//! anything that decides a request at a supplied time.
 
 mod golden;
 pub(crate) mod oracle;
@@ -8,37 +8,37 @@ mod undo;
 
 use tallygate::{Decision, Request};
 
-pub(crate) use golden::golden_traces_are_answered_exactly;
+pub(crate) use golden::golden_traces_are_decided_exactly;
 pub(crate) use traces::{
-    random_traces_are_answered_exactly, steps_back_are_answered_exactly,
-    the_ends_of_time_are_answered_exactly,
+    clock_steps_back_are_decided_exactly, extreme_times_are_decided_exactly,
+    random_traces_are_decided_exactly,
 };
-pub(crate) use undo::undone_decisions_leave_what_they_should;
+pub(crate) use undo::undone_decisions_restore_the_counters;
 
-/// A store, fresh and empty, that decides on supplied time.
-pub(crate) trait Decides {
+/// An empty store that decides at supplied times.
+pub(crate) trait TestStore {
     /// Decides one request.
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision;
 
-    /// Whether a limit that a request fits may be taken from before another one refuses, and given
-    /// back: a clock that steps back finds another state then than if nothing had happened.
-    fn gives_back(&self) -> bool {
+    /// Whether the store may take from a limit and roll back when another limit refuses. After a step
+    /// back of the clock, the state may then differ from an untouched one.
+    fn rolls_back(&self) -> bool {
         false
     }
 
-    /// How long a random trace is: as long as the store's speed allows.
+    /// The length of a random trace; shorter for slow stores.
     fn steps(&self) -> usize {
         6_000
     }
 }
 
-/// A store that takes back what it decided.
-pub(crate) trait Undoes: Decides {
-    /// Takes back what a decision took, for all or some of the limits it was made for.
+/// A store that undoes decisions.
+pub(crate) trait UndoStore: TestStore {
+    /// Undoes a decision, for all or some of its limits.
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64);
 }
 
-impl<F: FnMut(&Request<'_>, u64) -> Decision> Decides for F {
+impl<F: FnMut(&Request<'_>, u64) -> Decision> TestStore for F {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         self(request, now_us)
     }

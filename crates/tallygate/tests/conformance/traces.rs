@@ -1,17 +1,17 @@
-//! Random traces over many keys, several limits at once and all verbs.
+//! Random traces over many keys, several limits per request, and all verbs.
 
 use tallygate::{Decision, Key, Limit, Request, RetryAfter, Verb};
 
-use super::Decides;
+use super::TestStore;
 use super::oracle::{Oracle, difference};
 use tallygate_testkit::{any, with_each_seed};
 
-/// Some time in 2023, the start of an hour, a minute and a second alike.
+/// A time in 2023 at the start of an hour.
 pub(super) const T0: u64 = 1_699_999_200_000_000;
 const SECOND: u64 = 1_000_000;
 /// With 15 limits, 360 counters.
 const KEYS: u32 = 24;
-/// Small, slow, fast and awkward ones; no two of one behaviour and period.
+/// Small, slow, fast and uneven ones; no two with the same behaviour and period.
 const QUOTAS: [&str; 12] = [
     "fixed-window 3/ms",
     "fixed-window 1000000/d",
@@ -52,7 +52,7 @@ fn any_key(rng: &mut fastrand::Rng) -> Key<'static> {
     }
 }
 
-/// A request of one to four limits, mostly one; of several, some have costs of their own.
+/// A request with one to four limits, mostly one. With several, some have their own costs.
 pub(super) fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Request<'a> {
     let verbs = [
         Verb::Check,
@@ -67,7 +67,7 @@ pub(super) fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> R
         8 => Verb::Refund,
         _ => Verb::Reset,
     };
-    // A debt of years would silence a key for the rest of the trace.
+    // With a debt of years, a key would be refused for the rest of the trace.
     let costs = match verb {
         Verb::Charge => &COSTS[..8],
         _ => &COSTS[..],
@@ -82,13 +82,13 @@ pub(super) fn any_request<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> R
         } else {
             request.clone().and(key, limit)
         };
-        // The same counter twice cannot be asked for.
+        // A request cannot contain the same counter twice.
         request = longer.unwrap_or(request);
     }
     request.verb(verb).cost(any(rng, costs))
 }
 
-/// The same instant, a little later, and the edges that the last answer named.
+/// The same time, a little later, or near a boundary of the last decision.
 pub(super) fn later(rng: &mut fastrand::Rng, now: u64, last: Option<&Decision>) -> u64 {
     let (retry, reset) = last.map_or((0, 0), |decision| {
         let retry = decision.retry_after().and_then(RetryAfter::duration);
@@ -97,21 +97,22 @@ pub(super) fn later(rng: &mut fastrand::Rng, now: u64, last: Option<&Decision>) 
             decision.reset_after().as_micros() as u64,
         )
     });
-    let edge = |rng: &mut fastrand::Rng, wait: u64| (wait + rng.u64(..3)).saturating_sub(1);
-    // An edge that is years away would end every other story.
-    let near = |wait: u64| if wait < 10 * SECOND { wait } else { 0 };
+    let near_boundary =
+        |rng: &mut fastrand::Rng, wait: u64| (wait + rng.u64(..3)).saturating_sub(1);
+    // Not years away: that would expire all other counters.
+    let if_near = |wait: u64| if wait < 10 * SECOND { wait } else { 0 };
     now + match rng.u32(..10) {
         0..3 => 0,
         3 => 1,
-        4 => edge(rng, near(retry)),
-        5 => edge(rng, near(reset)),
+        4 => near_boundary(rng, if_near(retry)),
+        5 => near_boundary(rng, if_near(reset)),
         6..9 => rng.u64(..1_500),
         _ => rng.u64(..2 * SECOND),
     }
 }
 
 fn run<'a>(
-    store: &mut impl Decides,
+    store: &mut impl TestStore,
     steps: usize,
     mut next: impl FnMut(Option<&Decision>, u64) -> (Request<'a>, u64),
 ) {
@@ -121,22 +122,22 @@ fn run<'a>(
     for step in 0..steps {
         let (mut request, at) = next(last.as_ref(), now);
         now = at;
-        let given_back = store.gives_back() && oracle.was_spared_later(&request, now);
-        if given_back || oracle.is_open(&request, now) {
-            // Forgotten for good, in both.
+        let rolled_back = store.rolls_back() && oracle.was_rolled_back_later(&request, now);
+        if rolled_back || oracle.may_be_expired(&request, now) {
+            // Delete the counters in both.
             request = request.verb(Verb::Reset);
         }
-        let given = store.decide(&request, now);
-        let right = oracle.decide(&request, now);
-        if let Some(difference) = difference(&given, &right) {
+        let actual = store.decide(&request, now);
+        let expected = oracle.decide(&request, now);
+        if let Some(difference) = difference(&actual, &expected) {
             panic!("step {step} at {now}: {request:?}\n{difference}");
         }
-        last = Some(given);
+        last = Some(actual);
     }
 }
 
-/// Time goes forward.
-pub(crate) fn random_traces_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D) {
+/// Time moves forward.
+pub(crate) fn random_traces_are_decided_exactly<D: TestStore>(fresh: impl Fn() -> D) {
     let limits = limits();
     with_each_seed(|rng| {
         let next =
@@ -147,8 +148,8 @@ pub(crate) fn random_traces_are_answered_exactly<D: Decides>(fresh: impl Fn() ->
     });
 }
 
-/// Time goes forward, mostly, and back by a little, a span and years.
-pub(crate) fn steps_back_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D) {
+/// Time mostly moves forward, and sometimes back by a little, by a span, or by 20 seconds.
+pub(crate) fn clock_steps_back_are_decided_exactly<D: TestStore>(fresh: impl Fn() -> D) {
     let limits = limits();
     with_each_seed(|rng| {
         let next = |last: Option<&Decision>, now: u64| {
@@ -170,8 +171,8 @@ pub(crate) fn steps_back_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D)
     });
 }
 
-/// Times beyond the last one count as that; time 0 is a time like any other.
-pub(crate) fn the_ends_of_time_are_answered_exactly<D: Decides>(fresh: impl Fn() -> D) {
+/// Times above the maximum count as the maximum; time 0 is valid.
+pub(crate) fn extreme_times_are_decided_exactly<D: TestStore>(fresh: impl Fn() -> D) {
     const LAST: u64 = 1 << 52;
     let beginning = [0, 0, 1, 999, 1_000, 1_001, SECOND];
     let end = [
@@ -192,7 +193,7 @@ pub(crate) fn the_ends_of_time_are_answered_exactly<D: Decides>(fresh: impl Fn()
                 } else {
                     rng.usize(..times.len())
                 };
-                // Forward only within the range: what is beyond its end is all one instant.
+                // Forward only: all times above the maximum are the same.
                 let at = times[i].max(if now == T0 { 0 } else { now });
                 (any_request(rng, &limits), at)
             };

@@ -1,26 +1,26 @@
-//! Random traces in which decisions are undone, whole or in part, soon or late: every counter is
-//! then as the plain arithmetic has it.
+//! Random traces in which decisions are undone, completely or in part, at any time: every counter then
+//! has the state of the oracle.
 
 use tallygate::{Decision, Request, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
 use super::oracle::{Oracle, difference};
 use super::traces::{T0, any_request, later, limits};
-use super::{Decides, Undoes};
+use super::{TestStore, UndoStore};
 
 /// A decision that may be undone.
 struct Past<'a> {
     request: Request<'a>,
-    given: Decision,
-    right: tallygate_core::Decision,
-    /// When each limit was taken from.
-    moments: Vec<u64>,
+    actual: Decision,
+    expected: tallygate_core::Decision,
+    /// The effective time of each limit.
+    effective_times: Vec<u64>,
 }
 
-/// How many decisions are remembered.
-const REMEMBERED: usize = 6;
+/// The maximum number of decisions that may be undone.
+const MAX_PAST: usize = 6;
 
-/// Some of a request's limits, by their places.
+/// The indices of some of a request's limits.
 fn some(rng: &mut fastrand::Rng, request: &Request<'_>) -> Vec<usize> {
     let all = 0..request.entries().len();
     let chosen: Vec<usize> = all.clone().filter(|_| rng.u8(..3) > 0).collect();
@@ -31,23 +31,23 @@ fn some(rng: &mut fastrand::Rng, request: &Request<'_>) -> Vec<usize> {
     }
 }
 
-/// The request with those limits only.
-fn part<'a>(request: &Request<'a>, places: &[usize]) -> Request<'a> {
-    let asked = |place: usize| &request.entries()[place];
-    let (first, rest) = places.split_first().unwrap();
-    let part = Request::new(asked(*first).key.clone(), asked(*first).limit);
+/// The request with only these limits.
+fn part<'a>(request: &Request<'a>, indices: &[usize]) -> Request<'a> {
+    let entry = |i: usize| &request.entries()[i];
+    let (first, rest) = indices.split_first().unwrap();
+    let part = Request::new(entry(*first).key.clone(), entry(*first).limit);
     let part = part
-        .cost(asked(*first).cost())
+        .cost(entry(*first).cost())
         .verb(request.requested_verb());
-    rest.iter().fold(part, |part, &place| {
-        let asked = asked(place);
-        let longer = part.and_cost(asked.key.clone(), asked.limit, asked.cost());
+    rest.iter().fold(part, |part, &i| {
+        let entry = entry(i);
+        let longer = part.and_cost(entry.key.clone(), entry.limit, entry.cost());
         longer.unwrap()
     })
 }
 
-/// Time goes forward, mostly, and back by a little now and then.
-pub(crate) fn undone_decisions_leave_what_they_should<U: Undoes>(fresh: impl Fn() -> U) {
+/// Time mostly moves forward, and sometimes back by a little.
+pub(crate) fn undone_decisions_restore_the_counters<U: UndoStore>(fresh: impl Fn() -> U) {
     let limits = limits();
     with_each_seed(|rng| {
         let mut store = fresh();
@@ -57,50 +57,53 @@ pub(crate) fn undone_decisions_leave_what_they_should<U: Undoes>(fresh: impl Fn(
         for step in 0..store.steps() {
             now = match rng.u8(..20) {
                 0 => now - rng.u64(..2_000),
-                _ => later(rng, now, past.last().map(|past| &past.given)),
+                _ => later(rng, now, past.last().map(|past| &past.actual)),
             };
             let mut request = if !past.is_empty() && rng.u8(..3) == 0 {
                 let past = past.swap_remove(rng.usize(..past.len()));
-                let places = some(rng, &past.request);
-                let request = part(&past.request, &places);
-                if !open(&store, &oracle, &request, now) {
-                    store.undo(&request, &past.given, now);
-                    let units = places.iter().map(|&i| past.right.verdicts()[i].granted());
-                    let moments = places.iter().map(|&i| past.moments[i]);
-                    oracle.undo(&request, moments.zip(units), now);
+                let indices = some(rng, &past.request);
+                let request = part(&past.request, &indices);
+                if !is_ambiguous(&store, &oracle, &request, now) {
+                    store.undo(&request, &past.actual, now);
+                    let units = indices
+                        .iter()
+                        .map(|&i| past.expected.verdicts()[i].granted());
+                    let times = indices.iter().map(|&i| past.effective_times[i]);
+                    oracle.undo(&request, times.zip(units), now);
                     undone += 1;
                 }
                 request.verb(Verb::Peek)
             } else {
                 any_request(rng, &limits)
             };
-            if open(&store, &oracle, &request, now) {
-                // Forgotten for good, in both.
+            if is_ambiguous(&store, &oracle, &request, now) {
+                // Delete the counters in both.
                 request = request.verb(Verb::Reset);
             }
-            let moments = oracle.moments(&request, now);
-            let given = store.decide(&request, now);
-            let right = oracle.decide(&request, now);
-            if let Some(difference) = difference(&given, &right) {
+            let effective_times = oracle.effective_times(&request, now);
+            let actual = store.decide(&request, now);
+            let expected = oracle.decide(&request, now);
+            if let Some(difference) = difference(&actual, &expected) {
                 panic!("step {step} at {now}: {request:?}\n{difference}");
             }
-            if any(rng, &[true, true, given.allowed()]) {
+            if any(rng, &[true, true, actual.allowed()]) {
                 past.push(Past {
                     request,
-                    given,
-                    right,
-                    moments,
+                    actual,
+                    expected,
+                    effective_times,
                 });
             }
-            if past.len() > REMEMBERED {
-                past.remove(rng.usize(..REMEMBERED));
+            if past.len() > MAX_PAST {
+                past.remove(rng.usize(..MAX_PAST));
             }
         }
         assert!(undone * 10 > store.steps(), "only {undone} were undone");
     });
 }
 
-/// Whether both a store that has forgotten and one that has not are right.
-fn open(store: &impl Decides, oracle: &Oracle, request: &Request<'_>, now: u64) -> bool {
-    oracle.is_open(request, now) || store.gives_back() && oracle.was_spared_later(request, now)
+/// Whether a store may correctly differ from the oracle.
+fn is_ambiguous(store: &impl TestStore, oracle: &Oracle, request: &Request<'_>, now: u64) -> bool {
+    oracle.may_be_expired(request, now)
+        || store.rolls_back() && oracle.was_rolled_back_later(request, now)
 }

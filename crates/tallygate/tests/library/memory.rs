@@ -56,36 +56,36 @@ fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
 
 #[test]
 fn the_store_answers_the_golden_traces_exactly() {
-    conformance::golden_traces_are_answered_exactly(at_supplied_time);
+    conformance::golden_traces_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
 fn a_limiter_on_a_manual_clock_answers_the_golden_traces_exactly() {
-    conformance::golden_traces_are_answered_exactly(on_manual_clock);
+    conformance::golden_traces_are_decided_exactly(on_manual_clock);
 }
 
 #[test]
 fn the_store_answers_random_traces_exactly() {
-    conformance::random_traces_are_answered_exactly(at_supplied_time);
+    conformance::random_traces_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
 fn a_limiter_on_a_manual_clock_answers_random_traces_exactly() {
-    conformance::random_traces_are_answered_exactly(on_manual_clock);
+    conformance::random_traces_are_decided_exactly(on_manual_clock);
 }
 
 #[test]
 fn a_store_without_spare_slots_answers_random_traces_exactly() {
-    conformance::random_traces_are_answered_exactly(without_spare_slots);
-    conformance::steps_back_are_answered_exactly(without_spare_slots);
+    conformance::random_traces_are_decided_exactly(without_spare_slots);
+    conformance::clock_steps_back_are_decided_exactly(without_spare_slots);
 }
 
 #[test]
 fn the_store_answers_exactly_when_the_clock_steps_back() {
-    conformance::steps_back_are_answered_exactly(at_supplied_time);
+    conformance::clock_steps_back_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
 fn the_store_answers_exactly_at_the_earliest_and_latest_times() {
-    conformance::the_ends_of_time_are_answered_exactly(at_supplied_time);
+    conformance::extreme_times_are_decided_exactly(at_supplied_time);
 }

@@ -10,18 +10,18 @@ use tallygate::{
 };
 
 use crate::behaviours::{self, MINUTE, Store, T0, each_minute, limiter, store};
-use crate::conformance::{self, Decides, Undoes};
+use crate::conformance::{self, TestStore, UndoStore};
 
 /// The store itself, on supplied time.
 struct Supplied(Arc<Store>);
 
-impl Decides for Supplied {
+impl TestStore for Supplied {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         self.0.decide_at(request, now_us)
     }
 }
 
-impl Undoes for Supplied {
+impl UndoStore for Supplied {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         self.0.undo_at(request, decision, now_us);
     }
@@ -33,7 +33,7 @@ struct Set {
     limiter: Limiter<Arc<Store>>,
 }
 
-impl Decides for Set {
+impl TestStore for Set {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         self.clock.set(now_us);
         let mut decisions = self.limiter.decide_many(std::slice::from_ref(request));
@@ -41,7 +41,7 @@ impl Decides for Set {
     }
 }
 
-impl Undoes for Set {
+impl UndoStore for Set {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         self.clock.set(now_us);
         self.limiter.undo(request, decision);
@@ -50,17 +50,17 @@ impl Undoes for Set {
 
 #[test]
 fn the_store_undoes_exactly() {
-    conformance::undone_decisions_leave_what_they_should(|| Supplied(store(1_000).1));
+    conformance::undone_decisions_restore_the_counters(|| Supplied(store(1_000).1));
 }
 
 #[test]
 fn a_store_without_spare_slots_undoes_exactly() {
-    conformance::undone_decisions_leave_what_they_should(|| Supplied(store(360).1));
+    conformance::undone_decisions_restore_the_counters(|| Supplied(store(360).1));
 }
 
 #[test]
 fn a_limiter_on_a_manual_clock_undoes_exactly() {
-    conformance::undone_decisions_leave_what_they_should(|| {
+    conformance::undone_decisions_restore_the_counters(|| {
         let (clock, limiter) = limiter(Quota::per_second(1));
         Set { clock, limiter }
     });

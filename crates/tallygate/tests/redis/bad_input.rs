@@ -63,14 +63,14 @@ fn wrong_or_missing_credentials_are_reported() {
 #[test]
 fn an_unreachable_server_is_reported() {
     let port = ports::free();
-    let nobody = [
+    let unreachable = [
         format!("redis://127.0.0.1:{port}"),
         format!("rediss://127.0.0.1:{port}"),
         format!("redis-cluster://127.0.0.1:{port}"),
         format!("redis-sentinel://127.0.0.1:{port}/mymaster"),
         "unix:///nowhere/at/all.sock".to_owned(),
     ];
-    for url in nobody {
+    for url in unreachable {
         fails_with(
             at(&url),
             Unreachable,
@@ -168,10 +168,10 @@ fn a_wrong_topology_is_reported() {
 fn an_old_server_is_reported() {
     let proxy = Proxy::to(HEALTHY.port());
     let version = HEALTHY.info("redis_version").unwrap();
-    let these: &'static [u8] = format!("redis_version:{version}").leak().as_bytes();
+    let original: &'static [u8] = format!("redis_version:{version}").leak().as_bytes();
     let old = "redis_version:6.0.".to_owned() + &"9".repeat(version.len().saturating_sub(4));
-    assert_eq!(old.len(), these.len());
-    proxy.set(Mode::Replace(these, old.leak().as_bytes()));
+    assert_eq!(old.len(), original.len());
+    proxy.set(Mode::Replace(original, old.leak().as_bytes()));
     fails_with(at(&proxy.url()), Misconfigured, &["6.0.", "6.2", "upgrade"]);
     // Before version 6 there is no HELLO.
     let unknown = b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";

@@ -66,20 +66,20 @@ fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
 
 /// Sends requests until a decision is degraded or not.
 async fn until(limiter: &Limiter<RedisStore>, key: &Key<'_>, degraded: bool) {
-    let began = Instant::now();
+    let start = Instant::now();
     while limiter.decide(&limiter.request(key)).await.degraded() != degraded {
-        assert!(began.elapsed() < TIMEOUT, "never degraded: {degraded}");
+        assert!(start.elapsed() < TIMEOUT, "degraded is never {degraded}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 /// Sends requests for a while without the store. No probe runs after the last decision.
 async fn stay_degraded(limiter: &Limiter<RedisStore>, key: &Key<'_>) {
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(1_200) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_200) {
         tokio::time::sleep(Duration::from_millis(2)).await;
-        let asked = (0..16).map(|_| async { limiter.decide(&limiter.request(key)).await });
-        for decision in futures_util::future::join_all(asked).await {
+        let decisions = (0..16).map(|_| async { limiter.decide(&limiter.request(key)).await });
+        for decision in futures_util::future::join_all(decisions).await {
             assert!(decision.degraded());
         }
     }

@@ -33,12 +33,12 @@ fn connect(url: &str, namespace: &str, batching: &str) -> RedisStore {
 /// Not a test by itself: run by the child processes of the tests below.
 #[test]
 fn a_child_process_sends_its_requests() {
-    let Ok(told) = env::var(CHILD_VARIABLE) else {
+    let Ok(parameters) = env::var(CHILD_VARIABLE) else {
         return;
     };
-    let told: Vec<&str> = told.split(';').collect();
-    let [url, namespace, batching, quotas @ ..] = &*told else {
-        panic!("told {told:?}");
+    let parameters: Vec<&str> = parameters.split(';').collect();
+    let [url, namespace, batching, quotas @ ..] = &*parameters else {
+        panic!("invalid parameters: {parameters:?}");
     };
     let store = connect(url, namespace, batching);
     let limiter = limiter(&store, quotas);
@@ -49,7 +49,7 @@ fn a_child_process_sends_its_requests() {
                 let mut admitted = 0;
                 for _ in 0..CALLS {
                     let decision = limiter.decide(&limiter.request("shared")).await;
-                    assert!(!decision.degraded(), "the store does not answer");
+                    assert!(!decision.degraded(), "the store fails");
                     admitted += u32::from(decision.allowed());
                 }
                 admitted
@@ -69,13 +69,13 @@ fn limiter(store: &RedisStore, quotas: &[&str]) -> Limiter<RedisStore> {
 /// How many of all concurrent requests are admitted.
 fn admitted(batching: bool, quotas: &[&str]) -> u32 {
     let (url, namespace) = (HEALTHY.url(), namespace() + "shared");
-    let told = format!("{url};{namespace};{batching};{}", quotas.join(";"));
+    let parameters = format!("{url};{namespace};{batching};{}", quotas.join(";"));
     let children: Vec<_> = (0..PROCESSES)
         .map(|_| {
             Command::new(env::current_exe().unwrap())
                 .args(["--exact", "--nocapture", "--test-threads=1"])
                 .arg("processes::a_child_process_sends_its_requests")
-                .env(CHILD_VARIABLE, &told)
+                .env(CHILD_VARIABLE, &parameters)
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
@@ -84,11 +84,11 @@ fn admitted(batching: bool, quotas: &[&str]) -> u32 {
     let mut sum = 0;
     for child in children {
         let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        let number = said
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let number = stdout
             .lines()
             .find_map(|line| line.strip_prefix("admitted="))
-            .unwrap_or_else(|| panic!("a child says {said}"));
+            .unwrap_or_else(|| panic!("no count in {stdout}"));
         sum += number.parse::<u32>().unwrap();
     }
     // Counted equals admitted.
@@ -125,9 +125,9 @@ fn processes_together_are_admitted_exactly_the_smallest_limit() {
 #[test]
 fn requests_that_fit_are_all_admitted() {
     for batching in [true, false] {
-        let roomy = [format!("sliding-window-log {ALL}/30d")];
-        let roomy: Vec<&str> = roomy.iter().map(String::as_str).collect();
-        assert_eq!(admitted(batching, &roomy), ALL);
+        let large = [format!("sliding-window-log {ALL}/30d")];
+        let large: Vec<&str> = large.iter().map(String::as_str).collect();
+        assert_eq!(admitted(batching, &large), ALL);
     }
 }
 

@@ -29,34 +29,34 @@ fn the_queue_is_bounded(batching: bool) {
     let limit = Limit::from(quota(LARGE_QUOTA));
     assert!(block_on(store.decide(&Request::new("queue", &limit))).is_ok());
     proxy.set(Mode::Hold);
-    let turned_away = Arc::new(AtomicU64::new(0));
+    let rejected = Arc::new(AtomicU64::new(0));
     let calls: Vec<_> = (0..CAPACITY + MORE)
         .map(|_| {
             let (store, limit) = (store.clone(), limit.clone());
-            let turned_away = Arc::clone(&turned_away);
+            let rejected = Arc::clone(&rejected);
             runtime().spawn(async move {
                 match store.decide(&Request::new("queue", &limit)).await {
                     Ok(decision) => assert!(decision.allowed()),
                     Err(error) => {
                         assert_eq!(error.kind(), StoreErrorKind::Overloaded, "{error}");
-                        turned_away.fetch_add(1, Relaxed);
+                        rejected.fetch_add(1, Relaxed);
                     }
                 }
             })
         })
         .collect();
-    poll::until(TIMEOUT, "the rest is turned away", || {
-        turned_away.load(Relaxed) >= MORE
+    poll::until(TIMEOUT, "the rest is rejected", || {
+        rejected.load(Relaxed) >= MORE
     });
     proxy.set(Mode::Pass);
     for call in calls {
         block_on(call).unwrap();
     }
-    let turned_away = turned_away.load(Relaxed);
-    assert!(turned_away <= MORE + IN_FLIGHT, "{turned_away} turned away");
+    let rejected = rejected.load(Relaxed);
+    assert!(rejected <= MORE + IN_FLIGHT, "{rejected} rejected");
     // All others were decided, and only they were counted.
     let counted = used(&patient_limiter(&store, LARGE_QUOTA), "queue");
-    assert_eq!(counted, 1 + CAPACITY + MORE - turned_away);
+    assert_eq!(counted, 1 + CAPACITY + MORE - rejected);
 }
 
 #[test]

@@ -61,13 +61,13 @@ fn a_store_that_failed_on_one_runtime_recovers_on_another() {
     let is_degraded = || async { limiter.decide(&limiter.request("alone")).await.degraded() };
     proxy.set(Mode::Refuse);
     let runtime = new_runtime();
-    poll::until(TIMEOUT, "the store is left alone", || {
+    poll::until(TIMEOUT, "the breaker opens", || {
         assert!(runtime.block_on(is_degraded()));
         limiter.store_is_down()
     });
     runtime.shutdown_background();
     proxy.set(Mode::Pass);
-    poll::until(TIMEOUT, "the store is asked again", || {
+    poll::until(TIMEOUT, "the store is used again", || {
         !block_on(is_degraded())
     });
 }

@@ -12,18 +12,18 @@ const SECRET: &str = "hunter2";
 const PASSWORD: &str = "pass-phrase";
 
 #[track_caller]
-fn check_debug(thing: &(impl Debug + ?Sized)) {
-    for shown in [format!("{thing:?}"), format!("{thing:#?}")] {
+fn check_debug(value: &(impl Debug + ?Sized)) {
+    for shown in [format!("{value:?}"), format!("{value:#?}")] {
         assert!(!shown.contains(SECRET), "{shown}");
         assert!(!shown.contains(PASSWORD), "{shown}");
     }
 }
 
 #[track_caller]
-fn check_text(thing: &(impl Debug + Display + ?Sized)) {
-    check_debug(thing);
-    let said = thing.to_string();
-    assert!(!said.contains(SECRET) && !said.contains(PASSWORD), "{said}");
+fn check_text(value: &(impl Debug + Display + ?Sized)) {
+    check_debug(value);
+    let text = value.to_string();
+    assert!(!text.contains(SECRET) && !text.contains(PASSWORD), "{text}");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_secret_is_never_sent_or_stored_in_clear_text() {
     let mut seen = 0;
     while seen < 3 {
         let Reply::Status(line) = monitor.receive().unwrap() else {
-            panic!("MONITOR says lines");
+            panic!("MONITOR sends lines");
         };
         check_debug(&line);
         seen += usize::from(line.contains("] \"EVAL"));

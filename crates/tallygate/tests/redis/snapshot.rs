@@ -1,4 +1,4 @@
-//! A look at counters as servers store them, on one server and in a cluster.
+//! `RedisStore::inspect` on one server and in a cluster.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn limits() -> impl Iterator<Item = Limit> {
     })
 }
 
-/// The units that a view shows; what drained in a moment of a day is less than one.
-fn used(view: &CounterState) -> u64 {
-    match view {
+/// The used units of a state; less than one drains during a test.
+fn used(state: &CounterState) -> u64 {
+    match state {
         CounterState::Window {
             start_us,
             end_us,
@@ -48,39 +48,43 @@ fn used(view: &CounterState) -> u64 {
     }
 }
 
-fn shows_what_was_taken(store: RedisStore) {
+fn check_inspect(store: RedisStore) {
     let limiter: Limiter<RedisStore> =
         Limiter::with_store(store, Quota::per_minute(1)).deadline(LONG_DEADLINE);
     for (i, limit) in limits().enumerate() {
         let key = Key::from(format!("key {i}"));
-        let look = || block_on(limiter.store().inspect(&key, &limit)).unwrap();
-        assert_eq!(used(&look().state), 0, "{}", limit.name());
+        let inspect = || block_on(limiter.store().inspect(&key, &limit)).unwrap();
+        assert_eq!(used(&inspect().state), 0, "{}", limit.name());
         for (cost, sum) in [(3, 3), (2, 5), (30, 5)] {
             let request = Request::new(&key, &limit).cost(cost);
             let decision = block_on(limiter.decide(&request));
-            assert!(!decision.degraded(), "the store does not answer");
-            let shown = look();
+            assert!(!decision.degraded(), "the store fails");
+            let shown = inspect();
             assert_eq!(used(&shown.state), sum, "{}", limit.name());
-            assert!(look().now_us >= shown.now_us);
+            assert!(inspect().now_us >= shown.now_us);
             let peek = block_on(limiter.decide(&request.verb(Verb::Peek)));
-            assert_eq!(u64::from(peek.remaining()), 20 - sum, "it changed nothing");
+            assert_eq!(
+                u64::from(peek.remaining()),
+                20 - sum,
+                "inspect changed the counter"
+            );
         }
     }
 }
 
 #[test]
-fn a_look_at_a_counter_shows_what_was_taken() {
-    shows_what_was_taken(store(&HEALTHY.url()));
+fn inspect_shows_the_units_taken() {
+    check_inspect(store(&HEALTHY.url()));
 }
 
 #[test]
-fn a_look_finds_whoever_of_a_cluster_holds_the_counter() {
+fn inspect_finds_the_cluster_node_of_a_counter() {
     let cluster = Cluster::start();
-    shows_what_was_taken(connected(builder(&cluster.url())));
+    check_inspect(connected(builder(&cluster.url())));
 }
 
 #[test]
-fn a_look_at_a_server_that_is_gone_is_an_error() {
+fn inspect_fails_if_the_server_is_unreachable() {
     let proxy = Proxy::to(HEALTHY.port());
     let store = store(&proxy.url());
     proxy.set(Mode::Refuse);

@@ -1,4 +1,4 @@
-//! The conformance suite on every topology, call by call and in batches.
+//! The conformance suite on every topology, in single calls and in batches.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use tallygate_testkit::redis::{
 };
 
 use crate::conformance::oracle::{Oracle, difference};
-use crate::conformance::{self, Decides, Undoes};
+use crate::conformance::{self, TestStore, UndoStore};
 use crate::fixtures::{HEALTHY, LONG_DEADLINE, block_on, builder, connected};
 
 /// A store with supplied times.
@@ -25,12 +25,12 @@ enum Slots {
     Many,
 }
 
-impl Decides for Supplied {
+impl TestStore for Supplied {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         block_on(self.store.decide_at(request, now_us)).unwrap()
     }
 
-    fn gives_back(&self) -> bool {
+    fn rolls_back(&self) -> bool {
         self.slots == Slots::Many
     }
 
@@ -39,7 +39,7 @@ impl Decides for Supplied {
     }
 }
 
-impl Undoes for Supplied {
+impl UndoStore for Supplied {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         block_on(self.store.undo_at(request, decision, now_us)).unwrap();
     }
@@ -55,20 +55,20 @@ fn conforms_over(slots: Slots, builder: impl Fn() -> RedisStoreBuilder) {
         store: connected(builder()),
         slots,
     };
-    conformance::golden_traces_are_answered_exactly(fresh);
-    conformance::random_traces_are_answered_exactly(fresh);
-    conformance::steps_back_are_answered_exactly(fresh);
-    conformance::the_ends_of_time_are_answered_exactly(fresh);
-    conformance::undone_decisions_leave_what_they_should(fresh);
+    conformance::golden_traces_are_decided_exactly(fresh);
+    conformance::random_traces_are_decided_exactly(fresh);
+    conformance::clock_steps_back_are_decided_exactly(fresh);
+    conformance::extreme_times_are_decided_exactly(fresh);
+    conformance::undone_decisions_restore_the_counters(fresh);
     batches_are_decided_exactly(&connected(builder()), slots);
 }
 
 /// One recorded step of a trace.
 struct Step {
-    asked: Vec<(Key<'static>, Limit, u32)>,
+    entries: Vec<(Key<'static>, Limit, u32)>,
     verb: Verb,
     now_us: u64,
-    right: tallygate_core::Decision,
+    expected: tallygate_core::Decision,
 }
 
 /// Records a trace, deciding as the oracle does.
@@ -78,26 +78,26 @@ struct Recorder {
     slots: Slots,
 }
 
-impl Decides for Recorder {
+impl TestStore for Recorder {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         let (oracle, steps) = &mut *self.trace.lock().unwrap();
-        let right = oracle.decide(request, now_us);
-        let asked = request.entries().iter();
+        let expected = oracle.decide(request, now_us);
+        let entries = request.entries().iter();
         steps.push(Step {
-            asked: asked
-                .map(|asked| {
-                    let key = asked.key.clone().into_owned();
-                    (key, asked.limit.clone(), asked.cost())
+            entries: entries
+                .map(|entry| {
+                    let key = entry.key.clone().into_owned();
+                    (key, entry.limit.clone(), entry.cost())
                 })
                 .collect(),
             verb: request.requested_verb(),
             now_us,
-            right: right.clone(),
+            expected: expected.clone(),
         });
-        Decision::from(right.verdicts().to_vec())
+        Decision::from(expected.verdicts().to_vec())
     }
 
-    fn gives_back(&self) -> bool {
+    fn rolls_back(&self) -> bool {
         self.slots == Slots::Many
     }
 
@@ -108,7 +108,7 @@ impl Decides for Recorder {
 
 fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
     let traces = Mutex::new(Vec::new());
-    conformance::steps_back_are_answered_exactly(|| {
+    conformance::clock_steps_back_are_decided_exactly(|| {
         let recorder = Recorder {
             slots,
             ..Recorder::default()
@@ -121,9 +121,9 @@ fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
         block_on(store.clear()).unwrap();
         let requests: Vec<(Request<'_>, u64)> = steps.iter().map(request).collect();
         for (part, steps) in requests.chunks(100).zip(steps.chunks(100)) {
-            let given = block_on(store.decide_many_at(part)).unwrap();
-            for (given, step) in given.iter().zip(steps) {
-                let difference = difference(given, &step.right);
+            let actual = block_on(store.decide_many_at(part)).unwrap();
+            for (actual, step) in actual.iter().zip(steps) {
+                let difference = difference(actual, &step.expected);
                 assert_eq!(difference, None, "at {}", step.now_us);
             }
         }
@@ -131,9 +131,9 @@ fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
 }
 
 fn request(step: &Step) -> (Request<'_>, u64) {
-    let (key, limit, cost) = &step.asked[0];
+    let (key, limit, cost) = &step.entries[0];
     let mut request = Request::new(key, limit).cost(*cost);
-    for (key, limit, cost) in &step.asked[1..] {
+    for (key, limit, cost) in &step.entries[1..] {
         request = request.and_cost(key, limit, *cost).unwrap();
     }
     (request.verb(step.verb), step.now_us)

@@ -25,7 +25,7 @@ const POLICIES: [OnFailure; 3] = [
 const TASKS: usize = 2;
 /// Between two calls of one task.
 const CALL_INTERVAL: Duration = Duration::from_millis(4);
-/// After so many consecutive decisions by the store, it counts as healthy.
+/// Consecutive decisions by the store after which it counts as healthy.
 const HEALTHY_RUN: u64 = 60;
 
 /// Tasks that send requests continuously.
@@ -103,13 +103,13 @@ impl Traffic {
         assert!(!self.has_failed(), "a wrong decision, see above");
     }
 
-    /// Waits for so many more degraded decisions of every policy.
+    /// Waits for `more` further degraded decisions of every policy.
     #[track_caller]
     pub(crate) fn wait_degraded(&self, more: u64) {
         let before = self.counts.by_policy.each_ref().map(|n| n.load(Relaxed));
         poll::until(TIMEOUT, "decisions are degraded", || {
-            let grown = self.counts.by_policy.iter().zip(before);
-            grown
+            let counts = self.counts.by_policy.iter().zip(before);
+            counts
                 .into_iter()
                 .all(|(n, before)| n.load(Relaxed) >= before + more)
         });
@@ -149,16 +149,16 @@ impl Traffic {
         keys.dedup();
         for key in keys {
             let uses_key = |kind: &usize| self.kinds[*kind].contains(&key);
-            let least: u64 = indices.clone().filter(uses_key).map(exact).sum();
+            let min: u64 = indices.clone().filter(uses_key).map(exact).sum();
             let more: u64 = indices.clone().filter(uses_key).map(degraded).sum();
             for limit in self.limiter.limits() {
                 let counted = used(&self.limiter.with_limit(limit.clone()), key);
-                let max = least + more;
-                assert!(counted <= max, "{counted} counted of {least} + {more}");
+                let max = min + more;
+                assert!(counted <= max, "{counted} counted of {min} + {more}");
                 match data {
-                    Data::Kept => assert!(counted >= least, "{counted} counted of {least}"),
+                    Data::Kept => assert!(counted >= min, "{counted} counted of {min}"),
                     Data::Lost => {}
-                    Data::KeptExact => assert_eq!(counted, least, "{more} failed"),
+                    Data::KeptExact => assert_eq!(counted, min, "{more} failed"),
                 }
             }
         }
@@ -191,8 +191,8 @@ async fn send_requests(
         let request = request(&keys, limiter.limits());
         let started = Instant::now();
         let decision = limiter.decide(&request).await;
-        let took = started.elapsed();
-        assert!(took < 20 * deadline, "a decision took {took:?}");
+        let elapsed = started.elapsed();
+        assert!(elapsed < 20 * deadline, "a decision took {elapsed:?}");
         check_policy(&decision, POLICIES[policy]);
         if decision.degraded() {
             counts.healthy_run.store(0, Relaxed);

@@ -29,7 +29,7 @@ fn undo(limiter: &Limiter<RedisStore>, request: &Request<'_>, decision: &Decisio
 #[track_caller]
 fn left(limiter: &Limiter<RedisStore>, request: &Request<'_>) -> Vec<u32> {
     let peek = block_on(limiter.decide(&request.clone().verb(Verb::Peek).cost(1)));
-    assert!(!peek.degraded(), "the store does not answer");
+    assert!(!peek.degraded(), "the store fails");
     peek.verdicts().iter().map(|v| v.remaining).collect()
 }
 
@@ -90,7 +90,7 @@ fn an_undo_with_a_lost_reply_is_not_repeated() {
         undo(&limiter, &request, &decisions[0]);
         poll::until(TIMEOUT, "the undo is sent", || !proxy.is_waiting());
         let answers = || !block_on(limiter.decide(&request.clone().verb(Verb::Peek))).degraded();
-        poll::until(TIMEOUT, "it connects again", answers);
+        poll::until(TIMEOUT, "it reconnects", answers);
         assert_eq!(used(&limiter, "lost"), 4, "{mode:?}");
     }
 }
@@ -106,7 +106,7 @@ fn an_undo_that_never_arrives_refunds_nothing() {
     undo(&limiter, &request, &decision);
     poll::until(TIMEOUT, "the undo is sent", || !proxy.is_waiting());
     let answers = || !block_on(limiter.decide(&request.clone().verb(Verb::Peek))).degraded();
-    poll::until(TIMEOUT, "it connects again", answers);
+    poll::until(TIMEOUT, "it reconnects", answers);
     assert_eq!(used(&limiter, "never"), 4);
     // Nor does one without a runtime.
     limiter.undo(&request, &decision);

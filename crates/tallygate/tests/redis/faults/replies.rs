@@ -25,7 +25,7 @@ fn with_one_fault(mode: &Mode, batching: bool) -> [u64; 2] {
     assert!(!proxy.is_waiting());
     // It reconnects; calls without a connection meanwhile are not sent.
     let mut answered = 10;
-    poll::until(TIMEOUT, "it connects again", || {
+    poll::until(TIMEOUT, "it reconnects", || {
         answered += u64::from(is_answered());
         answered == 30
     });

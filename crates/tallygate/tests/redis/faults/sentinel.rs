@@ -28,7 +28,7 @@ fn a_hanging_master_is_replaced() {
     let traffic = Traffic::start(&store, DEFAULT_DEADLINE);
     let old = group.master();
     old.stop();
-    poll::until(TIMEOUT, "another is named", || {
+    poll::until(TIMEOUT, "another master is named", || {
         group.master().port() != old.port()
     });
     traffic.wait_healthy();
@@ -50,7 +50,9 @@ fn a_demoted_master_is_replaced() {
     let sentinel = &group.sentinels()[0];
     let reply = sentinel.command(&["SENTINEL", "FAILOVER", Sentinel::NAME]);
     assert_eq!(reply.text(), "OK");
-    poll::until(TIMEOUT, "another is named", || group.master().port() != old);
+    poll::until(TIMEOUT, "another master is named", || {
+        group.master().port() != old
+    });
     traffic.finish(Data::Lost);
     group.nodes().iter().for_each(every_key_expires);
 }

@@ -26,7 +26,7 @@ fn survives(
     breaks();
     traffic.wait_degraded(20);
     let down = || traffic.store_is_down();
-    poll::until(TIMEOUT, "the store is left alone", down);
+    poll::until(TIMEOUT, "the breaker opens", down);
     traffic.wait_degraded(20);
     repairs();
     traffic.finish(data);
@@ -60,12 +60,12 @@ fn a_loading_server_is_survived() {
         "1024",
     ]);
     server.command(&["DEBUG", "POPULATE", "1000"]);
-    let loaded = || {
-        let loads = || server.info("loading").as_deref() == Some("0");
-        poll::until(TIMEOUT, "it has loaded", loads);
+    let wait_loaded = || {
+        let loaded = || server.info("loading").as_deref() == Some("0");
+        poll::until(TIMEOUT, "it has loaded", loaded);
     };
     let reload = || server.restart_loading();
-    survives(&server, DEFAULT_DEADLINE, Data::Lost, reload, loaded);
+    survives(&server, DEFAULT_DEADLINE, Data::Lost, reload, wait_loaded);
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn a_master_made_a_replica_is_survived() {
 #[test]
 fn missing_replicas_are_survived() {
     let server = Server::start_with(&["--min-replicas-to-write", "0"]);
-    let replicas = |least: &str| {
-        let reply = server.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
+    let replicas = |min: &str| {
+        let reply = server.command(&["CONFIG", "SET", "min-replicas-to-write", min]);
         assert_eq!(reply.text(), "OK");
     };
     refuses(&server, || replicas("1"), || replicas("0"));
