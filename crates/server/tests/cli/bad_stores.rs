@@ -11,7 +11,7 @@ use crate::run;
 
 /// Checks the message of all three commands, and the failed check of doctor.
 #[track_caller]
-fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
+fn assert_reported(url: &str, more: &[&str], check: &str, messages: &[&str]) {
     let replay = ["replay", "--quota", "10/s", "--store", url];
     for (command, code) in [
         (&replay[..], 1),
@@ -36,8 +36,12 @@ fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
         assert_eq!(ran.code, code, "{}: {output}", command[0]);
         let words: Vec<&str> = output.split_whitespace().collect();
         let words = words.join(" ");
-        for says in says {
-            assert!(words.contains(says), "{} says: {output}", command[0]);
+        for message in messages {
+            assert!(
+                words.contains(message),
+                "no {message} in {}: {output}",
+                command[0]
+            );
         }
         for secret in ["hunter2", "-secret"] {
             assert!(!output.contains(secret), "{output}");
@@ -46,7 +50,7 @@ fn refused(url: &str, more: &[&str], check: &str, says: &[&str]) {
 }
 
 #[test]
-fn an_invalid_url() {
+fn an_invalid_url_is_reported() {
     for url in [
         "postgres://:hunter2@localhost",
         "hunter2",
@@ -65,7 +69,7 @@ fn an_invalid_url() {
 }
 
 #[test]
-fn unreadable_certificates() {
+fn unreadable_certificates_are_reported() {
     let ran = run(
         &[
             "doctor",
@@ -81,24 +85,24 @@ fn unreadable_certificates() {
 }
 
 #[test]
-fn an_unreachable_server() {
+fn an_unreachable_server_is_reported() {
     let server = Server::start();
     let url = server.url();
     server.kill();
-    refused(
+    assert_reported(
         &url,
         &[],
         "connection",
         &["connection refused", "is the server up"],
     );
     let hidden = "redis://:hunter2@tallygate.invalid";
-    refused(
+    assert_reported(
         hidden,
         &[],
         "connection",
         &["the host name cannot be resolved"],
     );
-    refused(
+    assert_reported(
         "unix:///no/such.sock",
         &[],
         "connection",
@@ -107,38 +111,38 @@ fn an_unreachable_server() {
 }
 
 #[test]
-fn a_wrong_or_missing_password() {
+fn a_wrong_or_missing_password_is_reported() {
     let server = Server::start_with(&["--requirepass", "hunter2"]);
     let port = server.port();
     let wrong = format!("redis://:hunter2x@127.0.0.1:{port}");
-    refused(
+    assert_reported(
         &wrong,
         &[],
         "sign-in",
         &["WRONGPASS", "correct it in the URL"],
     );
     let missing = format!("redis://127.0.0.1:{port}");
-    refused(&missing, &[], "sign-in", &["NOAUTH", "add it to the URL"]);
+    assert_reported(&missing, &[], "sign-in", &["NOAUTH", "add it to the URL"]);
     let database = format!("redis://:hunter2@127.0.0.1:{port}/99");
-    refused(&database, &[], "sign-in", &["no database with that number"]);
+    assert_reported(&database, &[], "sign-in", &["no database with that number"]);
 }
 
 #[test]
-fn a_wrong_topology() {
+fn a_wrong_topology_is_reported() {
     let server = Server::start();
     let port = server.port();
     let cluster = format!("redis-cluster://127.0.0.1:{port}");
-    refused(
+    assert_reported(
         &cluster,
         &[],
         "arrangement",
         &["not part of a cluster", "use redis://"],
     );
     let sentinel = format!("redis-sentinel://127.0.0.1:{port}/mymaster");
-    refused(&sentinel, &[], "arrangement", &["not a sentinel"]);
+    assert_reported(&sentinel, &[], "arrangement", &["not a sentinel"]);
     let cluster = Cluster::start();
     let url = cluster.node(0).url();
-    refused(
+    assert_reported(
         &url,
         &[],
         "arrangement",
@@ -146,14 +150,14 @@ fn a_wrong_topology() {
     );
     let group = Sentinel::start();
     let sentinel = &group.sentinels()[0];
-    refused(
+    assert_reported(
         &sentinel.url(),
         &[],
         "arrangement",
         &["is a sentinel", "redis-sentinel://"],
     );
     let url = group.url().replace(Sentinel::NAME, "other");
-    refused(&url, &[], "arrangement", &["know no master with that name"]);
+    assert_reported(&url, &[], "arrangement", &["know no master with that name"]);
     let replica = group.replicas()[0].url();
     let ran = run(&["doctor", "--store", &replica], "");
     assert_eq!(ran.code, 1);
@@ -165,11 +169,11 @@ fn a_wrong_topology() {
 }
 
 #[test]
-fn a_failed_tls_handshake() {
+fn a_failed_tls_handshake_is_reported() {
     let expired = TlsServer::start_expired();
     let authority = expired.certificates().authority();
     let trust = ["--ca-cert", authority.to_str().unwrap()];
-    refused(
+    assert_reported(
         &expired.url(User::Admin),
         &trust,
         "tls",
@@ -180,7 +184,7 @@ fn a_failed_tls_handshake() {
     let certificates = tls.certificates();
     let authority = certificates.authority();
     let trust = ["--ca-cert", authority.to_str().unwrap()];
-    refused(
+    assert_reported(
         &url,
         &[],
         "tls",
@@ -188,27 +192,27 @@ fn a_failed_tls_handshake() {
     );
     let stranger = certificates.stranger();
     let stranger = ["--ca-cert", stranger.to_str().unwrap()];
-    refused(&url, &stranger, "tls", &["certificate"]);
-    refused(
+    assert_reported(&url, &stranger, "tls", &["certificate"]);
+    assert_reported(
         &url,
         &trust,
         "tls",
         &["client certificate", "--client-cert"],
     );
     let plain = url.replace("rediss://", "redis://");
-    refused(&plain, &[], "tls", &["TLS (rediss://)"]);
+    assert_reported(&plain, &[], "tls", &["TLS (rediss://)"]);
     let server = Server::start();
     let url = server.url().replace("redis://", "rediss://");
-    refused(&url, &[], "tls", &["TLS", "redis://"]);
+    assert_reported(&url, &[], "tls", &["TLS", "redis://"]);
 }
 
 #[test]
-fn a_user_without_permissions() {
+fn missing_permissions_are_reported() {
     let server = Server::start();
     server.add_user(User::Powerless);
     let (name, password) = (User::Powerless.name(), User::Powerless.password());
     let url = format!("redis://{name}:{password}@127.0.0.1:{}", server.port());
-    refused(&url, &[], "rights", &["ACL SETUSER"]);
+    assert_reported(&url, &[], "rights", &["ACL SETUSER"]);
     let ran = run(&["doctor", "--store", &url], "");
     let words: Vec<&str> = ran.out.split_whitespace().collect();
     let line = "ACL SETUSER powerless ~tallygate:* +eval +evalsha +set";
@@ -216,29 +220,29 @@ fn a_user_without_permissions() {
 }
 
 #[test]
-fn an_old_server() {
+fn an_old_server_is_reported() {
     let server = Server::start();
     let version = server.info("redis_version").unwrap();
     // The same server with an older version of the same length.
     let older = format!("6.0.{}", "9".repeat(version.len() - 4));
-    let says = format!("version {older} is older than 6.2");
-    let url = older_version(server.port(), &version, &older);
+    let message = format!("version {older} is older than 6.2");
+    let url = start_version_proxy(server.port(), &version, &older);
     for command in [&["replay", "--quota", "10/s"][..], &["race"]] {
         let ran = run(&[command, &["--store", &url]].concat(), "");
         assert_eq!(ran.code, 1);
         assert!(
-            ran.err.contains(&says) && ran.err.contains("upgrade"),
+            ran.err.contains(&message) && ran.err.contains("upgrade"),
             "{}",
             ran.err
         );
     }
     let ran = run(&["doctor", "--store", &url], "");
     assert_eq!(ran.code, 1);
-    let says = format!("fail  version         Redis {older} is older than 6.2");
-    assert!(ran.out.contains(&says), "{}", ran.out);
+    let message = format!("fail  version         Redis {older} is older than 6.2");
+    assert!(ran.out.contains(&message), "{}", ran.out);
     // Before version 6 there was no HELLO.
     let ancient = Server::start_with(&["--rename-command", "HELLO", ""]);
-    refused(
+    assert_reported(
         &ancient.url(),
         &[],
         "version",
@@ -246,8 +250,8 @@ fn an_old_server() {
     );
 }
 
-/// Forwards everything, but replaces the version.
-fn older_version(port: u16, version: &str, older: &str) -> String {
+/// Starts a proxy that replaces the version, and returns its URL.
+fn start_version_proxy(port: u16, version: &str, older: &str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (version, older) = (version.to_owned(), older.to_owned());
@@ -255,19 +259,19 @@ fn older_version(port: u16, version: &str, older: &str) -> String {
         for client in listener.incoming() {
             let client = client.unwrap();
             let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-            pass(
+            forward(
                 client.try_clone().unwrap(),
                 server.try_clone().unwrap(),
                 |text| text,
             );
             let (version, older) = (version.clone(), older.clone());
-            pass(server, client, move |text| text.replace(&version, &older));
+            forward(server, client, move |text| text.replace(&version, &older));
         }
     });
     url
 }
 
-fn pass(
+fn forward(
     mut from: TcpStream,
     mut to: TcpStream,
     change: impl Fn(String) -> String + Send + 'static,

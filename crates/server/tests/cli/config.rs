@@ -8,7 +8,7 @@ use crate::{Ran, ran, run, tallygate};
 const EXAMPLE: &str = "tests/good_rules/example.yaml";
 const CHANGED: &str = "tests/good_rules/changed.yaml";
 const WARNED: &str = "tests/good_rules/warned.yaml";
-const WRONG: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
+const INVALID: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
 
 fn config(args: &[&str]) -> Ran {
     let args: Vec<&str> = ["config"].iter().chain(args).copied().collect();
@@ -26,8 +26,8 @@ fn check_reports_sizes_errors_and_warnings() {
         ("good", &["check", EXAMPLE][..], 0),
         ("warned", &["check", WARNED], 0),
         ("strict", &["check", "--strict", EXAMPLE, WARNED], 1),
-        ("wrong", &["check", EXAMPLE, WRONG], 2),
-        ("json", &["check", "--json", EXAMPLE, WARNED, WRONG], 2),
+        ("invalid", &["check", EXAMPLE, INVALID], 2),
+        ("json", &["check", "--json", EXAMPLE, WARNED, INVALID], 2),
     ] {
         let ran = config(args);
         assert_eq!((ran.code, ran.err.as_str()), (code, ""), "{args:?}");
@@ -44,7 +44,7 @@ fn a_missing_file_is_an_error() {
     for args in [
         &["explain", "/no/such/file.yaml", "--request", "GET /"][..],
         &["diff", EXAMPLE, "/no/such/file.yaml"],
-        &["diff", WRONG, EXAMPLE],
+        &["diff", INVALID, EXAMPLE],
     ] {
         let ran = config(args);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
@@ -53,8 +53,8 @@ fn a_missing_file_is_an_error() {
 }
 
 #[test]
-fn check_json_is_a_line_for_each_file() {
-    let ran = config(&["check", "--json", EXAMPLE, WRONG]);
+fn check_json_prints_one_line_per_file() {
+    let ran = config(&["check", "--json", EXAMPLE, INVALID]);
     let lines: Vec<serde_json::Value> = ran
         .out
         .lines()
@@ -75,7 +75,7 @@ fn check_json_is_a_line_for_each_file() {
 }
 
 #[test]
-fn explain_is_as_its_golden_copies() {
+fn explain_matches_its_golden_files() {
     for (name, args) in [
         (
             "login",
@@ -120,7 +120,7 @@ fn explain_is_as_its_golden_copies() {
                 "x-cost: 1000",
             ],
         ),
-        ("nobody", &["--request", "GET /other"]),
+        ("no-rule", &["--request", "GET /other"]),
         (
             "grpc",
             &[
@@ -142,7 +142,7 @@ fn explain_is_as_its_golden_copies() {
 }
 
 #[test]
-fn a_request_that_is_none_is_exit_2_and_repeats_no_header() {
+fn an_invalid_request_is_exit_2_and_shows_no_header() {
     for args in [
         &["--request", ""][..],
         &["--request", "GET  "],
@@ -153,14 +153,14 @@ fn a_request_that_is_none_is_exit_2_and_repeats_no_header() {
         &["--request", "GET /", "--header", "x y: hunter2"],
     ] {
         let ran = explain(args);
-        let harmless = args.iter().any(|word| word.ends_with('\n'));
-        assert_eq!(ran.code, if harmless { 0 } else { 2 }, "{args:?}");
+        let is_valid = args.iter().any(|word| word.ends_with('\n'));
+        assert_eq!(ran.code, if is_valid { 0 } else { 2 }, "{args:?}");
         assert!(!ran.err.contains("hunter2"), "{}", ran.err);
     }
 }
 
 #[test]
-fn diff_tells_what_changes_and_whose_counts_are_kept() {
+fn diff_shows_changes_and_which_counters_are_kept() {
     let same = config(&["diff", EXAMPLE, EXAMPLE]);
     assert_eq!((same.code, same.out.as_str()), (0, "No differences.\n"));
     let ran = config(&["diff", EXAMPLE, CHANGED]);
@@ -174,15 +174,15 @@ fn diff_tells_what_changes_and_whose_counts_are_kept() {
 }
 
 #[test]
-fn the_schema_is_the_one_in_the_docs() {
+fn the_schema_equals_the_one_in_the_docs() {
     let ran = config(&["schema"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    let kept = fs::read_to_string("../../docs/rules.schema.json").unwrap();
-    assert!(ran.out == kept, "docs/rules.schema.json is out of date");
+    let expected = fs::read_to_string("../../docs/rules.schema.json").unwrap();
+    assert!(ran.out == expected, "docs/rules.schema.json is out of date");
 }
 
 #[test]
-fn the_environment_is_read_and_not_shown() {
+fn environment_variables_are_used_and_not_shown() {
     let output = tallygate(&["config", "check", EXAMPLE])
         .env("REDIS_URL", "redis://ann:hunter2@db:port")
         .output()

@@ -59,7 +59,7 @@ fn quotes_around_a_quota_may_be_omitted() {
 }
 
 #[test]
-fn a_bad_quota_is_pointed_at() {
+fn an_invalid_quota_is_marked_in_the_error() {
     let ran = run(&["explain", "token-bucket 10/s queue 5"], "");
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     golden("explain-bad-quota.txt", &ran.err);

@@ -23,7 +23,7 @@ fn assert_error(bad: &[u8], message: &str) {
 }
 
 #[test]
-fn invalid_json() {
+fn invalid_json_is_reported() {
     assert_error(
         b"SECRET",
         "expected an object, found no JSON value (column 1)",
@@ -61,7 +61,7 @@ fn invalid_json() {
 }
 
 #[test]
-fn invalid_strings() {
+fn invalid_strings_are_reported() {
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\xff\"}",
         "invalid unicode code point (column 24)",
@@ -77,7 +77,7 @@ fn invalid_strings() {
 }
 
 #[test]
-fn missing_unknown_and_duplicate_fields() {
+fn missing_unknown_and_duplicate_fields_are_reported() {
     assert_error(b"{\"key\":\"SECRET\"}", "missing field `t_us` (column 16)");
     assert_error(b"{\"t_us\":0}", "missing field `key` (column 10)");
     assert_error(
@@ -91,7 +91,7 @@ fn missing_unknown_and_duplicate_fields() {
 }
 
 #[test]
-fn values_of_a_wrong_type_or_out_of_range() {
+fn values_of_a_wrong_type_or_out_of_range_are_reported() {
     assert_error(
         b"{\"t_us\":0,\"key\":7}",
         "key is a number, expected a string (column 17)",
@@ -129,7 +129,7 @@ fn values_of_a_wrong_type_or_out_of_range() {
 }
 
 #[test]
-fn a_line_too_long() {
+fn a_line_that_is_too_long_is_reported() {
     let endless = format!("{{\"t_us\":0,\"key\":\"{}\"}}", "k".repeat(9 << 20));
     assert_error(endless.as_bytes(), "longer than 8388608 bytes");
 }

@@ -34,7 +34,7 @@ fn the_output_has_an_exact_form() {
 }
 
 #[test]
-fn several_quotas_are_listed_last_in_canonical_form_all_or_nothing() {
+fn several_quotas_are_decided_all_or_nothing_and_listed_in_canonical_form() {
     let args = [
         "replay",
         "--quota",
@@ -63,7 +63,7 @@ fn several_quotas_are_listed_last_in_canonical_form_all_or_nothing() {
 }
 
 #[test]
-fn the_same_quota_twice_is_told_apart_by_position() {
+fn equal_quotas_are_distinguished_by_position() {
     let args = ["replay", "--quota", "1/s", "--quota", "1/s"];
     let ran = run(&args, "{\"t_us\":0,\"key\":\"a\"}\n");
     assert_eq!(ran.out.matches("\"remaining\":0").count(), 3);
@@ -98,14 +98,14 @@ fn keys_are_counted_separately_and_written_as_json() {
     let expected = keys
         .iter()
         .map(|key| format!("{{\"t_us\":0,\"key\":{},\"allowed\":true,", text(key)));
-    for (answer, expected) in ran.out.lines().zip(expected) {
-        assert!(answer.starts_with(&expected), "{}", &expected[..40]);
+    for (line, expected) in ran.out.lines().zip(expected) {
+        assert!(line.starts_with(&expected), "{}", &expected[..40]);
     }
     assert_eq!(ran.out.lines().count(), keys.len());
 }
 
 #[test]
-fn escapes_and_plain_text_name_the_same_key() {
+fn escaped_and_plain_text_are_the_same_key() {
     let input = "{\"t_us\":0,\"key\":\"a/é\"}\n{\"t_us\":0,\"key\":\"\\u0061\\/\\u00e9\"}\n";
     let ran = run(&["replay", "--quota", "fixed-window 1/min"], input);
     assert!(
@@ -118,12 +118,12 @@ fn escapes_and_plain_text_name_the_same_key() {
 }
 
 #[test]
-fn blank_lines_are_skipped_and_the_last_line_needs_no_end() {
+fn blank_lines_are_skipped_and_the_last_line_end_is_optional() {
     let input = "\n  \t\r\n{\"t_us\":0,\"key\":\"a\"}\r\n\n{\"t_us\":0,\"key\":\"a\"}";
     let ran = run(&LOG, input);
     assert_eq!(ran.out.lines().count(), 2);
-    let nothing = run(&LOG, "");
-    assert_eq!((nothing.code, nothing.out.as_str()), (0, ""));
+    let empty = run(&LOG, "");
+    assert_eq!((empty.code, empty.out.as_str()), (0, ""));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_ends_of_every_range_are_accepted() {
 }
 
 #[test]
-fn a_file_and_a_dash_and_standard_input_are_the_same() {
+fn a_file_a_dash_and_standard_input_give_the_same_output() {
     let line = "{\"t_us\":0,\"key\":\"a\"}\n";
     let path = file("same.jsonl", line);
     let from_stdin = run(&LOG, line);
@@ -161,7 +161,7 @@ fn a_file_and_a_dash_and_standard_input_are_the_same() {
 }
 
 #[test]
-fn an_unreadable_file_is_bad_input() {
+fn an_unreadable_file_is_exit_2() {
     for path in ["/no/such/file", env!("CARGO_TARGET_TMPDIR")] {
         let ran = run(&[&LOG[..], &[path]].concat(), "");
         assert_eq!(ran.code, 2);
@@ -174,7 +174,7 @@ fn an_unreadable_file_is_bad_input() {
 }
 
 #[test]
-fn memory_is_a_store_by_name() {
+fn memory_is_accepted_as_a_store() {
     let ran = run(&[&LOG[..], &["--store", "memory"]].concat(), "");
     assert_eq!(ran.code, 0);
 }

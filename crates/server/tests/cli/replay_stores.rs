@@ -14,7 +14,7 @@ use crate::vectors::request;
 use crate::{Ran, run, tallygate};
 
 /// Replays in memory and in a store, and compares.
-fn same(quotas: &[&str], input: &str, url: &str) {
+fn assert_same_output(quotas: &[&str], input: &str, url: &str) {
     let mut args = vec!["replay"];
     args.extend(quotas.iter().flat_map(|quota| ["--quota", quota]));
     let memory = run(&args, input);
@@ -54,7 +54,7 @@ fn golden_traces(url: &str) {
     }
     for (quotas, input) in by_quotas {
         let quotas: Vec<&str> = quotas.iter().map(String::as_str).collect();
-        same(&quotas, &input, url);
+        assert_same_output(&quotas, &input, url);
     }
 }
 
@@ -102,7 +102,7 @@ fn random_trace(rng: &mut fastrand::Rng, lines: usize) -> String {
 fn random_traces(url: &str, lines: usize) {
     with_each_seed(|rng| {
         for quotas in QUOTAS {
-            same(quotas, &random_trace(rng, lines), url);
+            assert_same_output(quotas, &random_trace(rng, lines), url);
         }
     });
 }
@@ -170,15 +170,15 @@ fn a_malformed_line_stops_the_replay_after_earlier_output() {
 #[test]
 fn a_store_failure_is_exit_1() {
     let server = Server::start();
-    let mut typed = Typed::start(&server.url());
+    let mut session = Session::start(&server.url());
     assert!(
-        typed
-            .answer("{\"t_us\":0,\"key\":\"a\"}\n")
+        session
+            .exchange("{\"t_us\":0,\"key\":\"a\"}\n")
             .contains("\"remaining\":9")
     );
     server.kill();
-    typed.write("{\"t_us\":0,\"key\":\"a\"}\n");
-    let ran = typed.end();
+    session.write("{\"t_us\":0,\"key\":\"a\"}\n");
+    let ran = session.end();
     assert_eq!((ran.code, ran.out.as_str()), (1, ""));
     assert!(ran.err.contains("the store did not answer"), "{}", ran.err);
     assert!(!ran.err.contains(&server.port().to_string()), "{}", ran.err);
@@ -187,16 +187,16 @@ fn a_store_failure_is_exit_1() {
 #[test]
 fn interactive_input_is_answered_line_by_line() {
     let server = Server::start();
-    let mut typed = Typed::start(&server.url());
+    let mut session = Session::start(&server.url());
     for remaining in [9, 8, 7] {
         // Blank lines and half a line do not delay the output.
-        typed.write("{\"t_us\":0,\"key\":\"a\"}\n\n \n{\"t_us\"");
-        let answer = typed.answer(":0,\"key\":\"b\"}\n");
-        assert!(answer.contains(&format!("\"remaining\":{remaining}")));
-        assert!(typed.answer("").contains("\"key\":\"b\""));
+        session.write("{\"t_us\":0,\"key\":\"a\"}\n\n \n{\"t_us\"");
+        let line = session.exchange(":0,\"key\":\"b\"}\n");
+        assert!(line.contains(&format!("\"remaining\":{remaining}")));
+        assert!(session.exchange("").contains("\"key\":\"b\""));
     }
-    assert!(!is_empty(&server), "the counters are there while it runs");
-    assert_eq!(typed.end().code, 0);
+    assert!(!is_empty(&server), "no counters while it runs");
+    assert_eq!(session.end().code, 0);
     assert!(is_empty(&server));
 }
 
@@ -204,10 +204,10 @@ fn interactive_input_is_answered_line_by_line() {
 fn a_signal_ends_the_run_and_deletes_the_counters() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let server = Server::start();
-        let mut typed = Typed::start(&server.url());
-        typed.answer("{\"t_us\":0,\"key\":\"a\"}\n");
+        let mut session = Session::start(&server.url());
+        session.exchange("{\"t_us\":0,\"key\":\"a\"}\n");
         assert!(!is_empty(&server));
-        let pid = typed.child.id().to_string();
+        let pid = session.child.id().to_string();
         assert!(
             Command::new("kill")
                 .args([signal, &pid])
@@ -215,7 +215,7 @@ fn a_signal_ends_the_run_and_deletes_the_counters() {
                 .unwrap()
                 .success()
         );
-        assert_eq!(typed.child.wait().unwrap().code(), Some(code));
+        assert_eq!(session.child.wait().unwrap().code(), Some(code));
         assert!(is_empty(&server));
     }
 }
@@ -223,10 +223,10 @@ fn a_signal_ends_the_run_and_deletes_the_counters() {
 #[test]
 fn counters_of_a_killed_run_expire_within_a_day() {
     let server = Server::start();
-    let mut typed = Typed::start(&server.url());
-    typed.answer("{\"t_us\":0,\"key\":\"a\"}\n");
-    typed.child.kill().unwrap();
-    typed.child.wait().unwrap();
+    let mut session = Session::start(&server.url());
+    session.exchange("{\"t_us\":0,\"key\":\"a\"}\n");
+    session.child.kill().unwrap();
+    session.child.wait().unwrap();
     let names = server.command(&["KEYS", "*"]);
     let name = names.array()[0].text();
     assert!(name.starts_with("tallygate:1:replay-"), "{name}");
@@ -249,13 +249,13 @@ fn a_closed_reader_ends_the_run_and_deletes_the_counters() {
     let _ = stdin.write_all("{\"t_us\":0,\"key\":\"a\"}\n".repeat(5_000).as_bytes());
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    poll::until(Duration::from_secs(10), "nothing is left", || {
+    poll::until(Duration::from_secs(10), "the counters are deleted", || {
         is_empty(&server)
     });
 }
 
 #[test]
-fn the_environment_may_name_the_store() {
+fn an_environment_variable_may_set_the_store() {
     let server = Server::start_with(&["--requirepass", "hunter2"]);
     let output = tallygate(&["replay", "--quota", "10/s", "/dev/null"])
         .env("TALLYGATE_STORE", server.url())
@@ -270,13 +270,13 @@ fn the_environment_may_name_the_store() {
 }
 
 /// An interactive replay.
-struct Typed {
+struct Session {
     child: std::process::Child,
     stdin: Option<std::process::ChildStdin>,
     stdout: BufReader<std::process::ChildStdout>,
 }
 
-impl Typed {
+impl Session {
     fn start(url: &str) -> Self {
         let mut child = tallygate(&["replay", "--quota", "10/s", "--store", url])
             .stdin(Stdio::piped())
@@ -286,7 +286,7 @@ impl Typed {
             .unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Typed {
+        Session {
             child,
             stdin,
             stdout,
@@ -302,7 +302,7 @@ impl Typed {
     }
 
     /// Writes and waits for one line of output.
-    fn answer(&mut self, text: &str) -> String {
+    fn exchange(&mut self, text: &str) -> String {
         self.write(text);
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();

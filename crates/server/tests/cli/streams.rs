@@ -19,13 +19,13 @@ fn interactive_input_is_answered_line_by_line() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    let (sender, answers) = mpsc::channel();
+    let (sender, output) = mpsc::channel();
     let reader = thread::spawn(move || {
         for line in stdout.lines() {
             sender.send(line.unwrap()).unwrap();
         }
     });
-    let next = || answers.recv_timeout(Duration::from_secs(60)).unwrap();
+    let next = || output.recv_timeout(Duration::from_secs(60)).unwrap();
     for _ in 0..3 {
         // A line and the start of another: the first is decided immediately.
         stdin
@@ -61,7 +61,7 @@ fn a_closed_reader_ends_the_run_without_an_error() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_an_external_failure() {
+fn a_full_disk_is_exit_1() {
     for args in [
         &["demo"][..],
         &["explain", "10/s"],

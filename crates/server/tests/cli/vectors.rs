@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::run;
 
 #[test]
-fn every_test_vector_gives_the_expected_output() {
+fn every_test_vector_has_the_expected_output() {
     let mut steps_seen = 0;
     for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
@@ -25,11 +25,11 @@ fn every_test_vector_gives_the_expected_output() {
         let input: String = steps.iter().map(request).collect();
         let ran = run(&args, input);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", trace["id"]);
-        let answers: Vec<&str> = ran.out.lines().collect();
-        assert_eq!(answers.len(), steps.len(), "{}", trace["id"]);
-        for (i, (answer, step)) in answers.iter().zip(steps).enumerate() {
-            let place = format!("{} step {i}", trace["id"]);
-            assert_eq!(*answer, expected(step, &quotas), "{place}");
+        let lines: Vec<&str> = ran.out.lines().collect();
+        assert_eq!(lines.len(), steps.len(), "{}", trace["id"]);
+        for (i, (line, step)) in lines.iter().zip(steps).enumerate() {
+            let step_name = format!("{} step {i}", trace["id"]);
+            assert_eq!(*line, expected(step, &quotas), "{step_name}");
             steps_seen += 1;
         }
     }
