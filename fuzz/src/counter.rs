@@ -1,5 +1,4 @@
-//! A counter that checks every answer it gives against what the specification promises. Knows
-//! only the core's public names.
+//! A counter that checks every decision against the specification, through the core's public API.
 
 use std::fmt;
 
@@ -8,7 +7,7 @@ use tallygate_core::{
     evaluate_all, evaluate_packed,
 };
 
-/// One counter under one quota, kept twice: as a state and, where there is such a form, packed.
+/// One counter of one quota, stored twice: as a state and, except for logs, packed.
 #[derive(Clone, Debug)]
 pub struct Counter {
     quota: Quota,
@@ -18,17 +17,17 @@ pub struct Counter {
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// What is asked.
+pub struct Step {
+    /// The verb.
     pub verb: Verb,
-    /// How many units.
+    /// The units.
     pub cost: u32,
-    /// When; any time at all.
+    /// The time; any value.
     pub t_us: u64,
 }
 
 impl Counter {
-    /// A counter never seen.
+    /// A new counter.
     pub fn new(quota: Quota) -> Self {
         Counter {
             quota,
@@ -37,73 +36,79 @@ impl Counter {
         }
     }
 
-    /// Decides a request and checks the verdict and what was written down.
+    /// Decides a request and checks the verdict and the new state.
     ///
     /// # Panics
-    /// When a promise is broken.
-    pub fn ask(&mut self, ask: Ask) -> Verdict {
+    /// When an invariant is violated.
+    pub fn decide(&mut self, step: Step) -> Verdict {
         let before = self.clone();
-        let Ask { verb, cost, t_us } = ask;
+        let Step { verb, cost, t_us } = step;
         let verdict = evaluate(&self.quota, &mut self.state, verb, cost, t_us);
-        let told = Told {
+        let transition = Transition {
             before,
-            ask,
+            step,
             verdict,
         };
-        told.check_outcome();
-        told.check_figures(self);
-        told.check_retry();
-        self.check_reset(&told);
-        self.check_packed(&told);
+        transition.check_outcome();
+        transition.check_figures(self);
+        transition.check_retry();
+        self.check_reset(&transition);
+        self.check_packed(&transition);
         verdict
     }
 
-    /// What a request would be told, without changing anything.
-    fn would(&self, verb: Verb, cost: u32, t_us: u64) -> Verdict {
+    /// The verdict of a request, without changing the counter.
+    fn preview(&self, verb: Verb, cost: u32, t_us: u64) -> Verdict {
         evaluate(&self.quota, &mut self.state.clone(), verb, cost, t_us)
     }
 
-    /// At `reset_after` the key is as new, and not one microsecond earlier.
-    fn check_reset(&self, told: &Told) {
-        let d = told.verdict.reset_after_us;
-        let Some(then) = told.after(d) else { return };
+    /// At `reset_after` the counter is as new, and not one microsecond earlier.
+    fn check_reset(&self, transition: &Transition) {
+        let d = transition.verdict.reset_after_us;
+        let Some(then) = transition.after(d) else {
+            return;
+        };
         let capacity = self.quota.capacity();
         let new = Counter::new(self.quota);
         for verb in [Verb::Check, Verb::Charge, Verb::Refund] {
-            let (kept, forgotten) = (
-                self.would(verb, capacity, then),
-                new.would(verb, capacity, then),
+            let (stored, fresh) = (
+                self.preview(verb, capacity, then),
+                new.preview(verb, capacity, then),
             );
-            assert_eq!(kept, forgotten, "{verb} at the reset, {told}");
+            assert_eq!(stored, fresh, "{verb} at the reset, {transition}");
         }
         if d > 0 {
-            let early = self.would(Verb::Check, capacity, then - 1);
-            assert!(!early.allowed(), "as new before the reset, {told}");
+            let early = self.preview(Verb::Check, capacity, then - 1);
+            assert!(!early.allowed(), "as new before the reset, {transition}");
         }
     }
 
-    /// The fast path of a log gives what the general path does.
-    fn check_general(&self, told: &Told) {
-        let Ask { verb, cost, t_us } = told.ask;
-        let mut state = told.before.state.clone();
+    /// The fast path of a log and the general path agree.
+    fn check_general(&self, transition: &Transition) {
+        let Step { verb, cost, t_us } = transition.step;
+        let mut state = transition.before.state.clone();
         let decision = evaluate_all(&mut [(&self.quota, &mut state, cost)], verb, t_us);
-        assert_eq!(*decision.verdict(), told.verdict, "general, {told}");
-        assert_eq!(state, self.state, "general, {told}");
+        assert_eq!(
+            *decision.verdict(),
+            transition.verdict,
+            "general, {transition}"
+        );
+        assert_eq!(state, self.state, "general, {transition}");
     }
 
-    /// The packed twin answers alike, loses nothing and keeps within its bits.
-    fn check_packed(&mut self, told: &Told) {
+    /// The packed form decides alike, loses nothing and fits its bits.
+    fn check_packed(&mut self, transition: &Transition) {
         if self.quota.algorithm().is_log() {
-            self.check_general(told);
+            self.check_general(transition);
             return;
         }
-        let Ask { verb, cost, t_us } = told.ask;
+        let Step { verb, cost, t_us } = transition.step;
         let packed = match self.packed {
             None => self.state.pack(&self.quota),
             Some(before) => {
                 let decided = evaluate_packed(&self.quota, before, verb, cost, t_us)
                     .expect("only logs cannot be packed");
-                assert_eq!(decided.verdict, told.verdict, "packed, {told}");
+                assert_eq!(decided.verdict, transition.verdict, "packed, {transition}");
                 match decided.change {
                     Change::None => Some(before),
                     Change::Write(packed) => Some(packed),
@@ -111,40 +116,40 @@ impl Counter {
                 }
             }
         };
-        assert_eq!(packed, self.state.pack(&self.quota), "packed, {told}");
+        assert_eq!(packed, self.state.pack(&self.quota), "packed, {transition}");
         if let Some(Packed {
             expires_at_us,
             a,
             b,
         }) = packed
         {
-            let within = expires_at_us < 1 << 54 && a < 1 << 53 && b < 1 << 60;
-            assert!(within, "{packed:?} is beyond its bits, {told}");
+            let fits = expires_at_us < 1 << 54 && a < 1 << 53 && b < 1 << 60;
+            assert!(fits, "{packed:?} exceeds its bits, {transition}");
         }
         self.packed = packed;
     }
 }
 
-/// A counter as it was, what it was asked and what it answered.
-struct Told {
+/// A decision: the counter before it, the request and the verdict.
+struct Transition {
     before: Counter,
-    ask: Ask,
+    step: Step,
     verdict: Verdict,
 }
 
-impl Told {
-    /// The moment that long after the request; none past the end of time, where clocks stop.
+impl Transition {
+    /// The time `d` after the request; `None` above [`MAX_TIME_US`].
     fn after(&self, d: u64) -> Option<u64> {
-        let then = self.ask.t_us.min(MAX_TIME_US).checked_add(d)?;
+        let then = self.step.t_us.min(MAX_TIME_US).checked_add(d)?;
         (then <= MAX_TIME_US).then_some(then)
     }
 
-    /// Whether it is admitted, and how much is granted, follows from what was available.
+    /// Checks the outcome and the granted units against the available units.
     fn check_outcome(&self) {
-        let Ask { verb, cost, t_us } = self.ask;
+        let Step { verb, cost, t_us } = self.step;
         let capacity = self.before.quota.capacity();
-        let available = self.before.would(Verb::Peek, 0, t_us).remaining;
-        let (wanted, granted) = match verb {
+        let available = self.before.preview(Verb::Peek, 0, t_us).remaining;
+        let (required, granted) = match verb {
             Verb::Check => (cost, cost),
             Verb::Peek => (cost, 0),
             Verb::Take => (cost.min(1), cost.min(available)),
@@ -156,16 +161,19 @@ impl Told {
                 granted: got,
                 delay_us,
             } => {
-                assert!(wanted <= available, "admitted what does not fit, {self}");
+                assert!(
+                    required <= available,
+                    "admitted although it does not fit, {self}"
+                );
                 assert_eq!(got, granted, "granted, {self}");
                 let shapes = self.before.quota.algorithm().is_shaping();
                 let takes = cost > 0 && !matches!(verb, Verb::Refund | Verb::Reset);
                 assert!(delay_us == 0 || (shapes && takes), "delayed, {self}");
             }
             Outcome::Refused { retry } => {
-                assert!(wanted > available, "refused what fits, {self}");
+                assert!(required > available, "refused although it fits, {self}");
                 let never = retry == Retry::Never;
-                assert_eq!(never, wanted > capacity, "never, {self}");
+                assert_eq!(never, required > capacity, "never, {self}");
             }
         }
         let remaining = self.verdict.remaining;
@@ -174,14 +182,17 @@ impl Told {
                 let left = available.saturating_sub(self.verdict.granted());
                 assert_eq!(remaining, left, "remaining, {self}");
             }
-            Verb::Refund => assert!(remaining >= available, "a refund took, {self}"),
-            Verb::Reset => assert_eq!(remaining, capacity, "a reset kept, {self}"),
+            Verb::Refund => assert!(
+                remaining >= available,
+                "a refund reduced the remaining units, {self}"
+            ),
+            Verb::Reset => assert_eq!(remaining, capacity, "a reset left units used, {self}"),
         }
     }
 
-    /// The figures are in range and are those of the counter as it now is.
+    /// The figures are in range and match the new state.
     fn check_figures(&self, now: &Counter) {
-        let Ask { verb, cost, t_us } = self.ask;
+        let Step { verb, cost, t_us } = self.step;
         let Verdict {
             limit, remaining, ..
         } = self.verdict;
@@ -189,11 +200,15 @@ impl Told {
         assert!(remaining <= limit, "remaining above the limit, {self}");
         let idle = verb == Verb::Peek || (cost == 0 && verb != Verb::Reset);
         if idle || !self.verdict.allowed() {
-            assert_eq!(now.state, self.before.state, "changed something, {self}");
+            assert_eq!(now.state, self.before.state, "the state changed, {self}");
         }
-        let seen = now.would(Verb::Peek, 0, t_us);
+        let peek = now.preview(Verb::Peek, 0, t_us);
         let figures = |v: &Verdict| (v.remaining, v.reset_after_us);
-        assert_eq!(figures(&self.verdict), figures(&seen), "seen next, {self}");
+        assert_eq!(
+            figures(&self.verdict),
+            figures(&peek),
+            "not equal to a peek, {self}"
+        );
     }
 
     /// At `retry_after` the same request is admitted; one microsecond earlier it is refused.
@@ -201,24 +216,24 @@ impl Told {
         let Some(d) = self.verdict.retry_after_us() else {
             return;
         };
-        assert!(d > 0, "refused with nothing to wait for, {self}");
+        assert!(d > 0, "refused with a wait of zero, {self}");
         let Some(then) = self.after(d) else { return };
-        let Ask { verb, cost, .. } = self.ask;
-        let late = self.before.would(verb, cost, then);
+        let Step { verb, cost, .. } = self.step;
+        let late = self.before.preview(verb, cost, then);
         assert!(late.allowed(), "still refused at {then}, {self}");
-        let early = self.before.would(verb, cost, then - 1);
+        let early = self.before.preview(verb, cost, then - 1);
         assert_eq!(early.retry_after_us(), Some(1), "too long, {self}");
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Transition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told {
+        let Transition {
             before,
-            ask,
+            step,
             verdict,
         } = self;
         let (quota, state) = (before.quota, &before.state);
-        write!(f, "{quota}: {ask:?} of {state:?} gave {verdict:?}")
+        write!(f, "{quota}: {step:?} of {state:?} gave {verdict:?}")
     }
 }

@@ -1,43 +1,40 @@
-//! Requests out of bytes, at the times and costs where mistakes live. Knows quotas and verdicts;
-//! knows nothing of what is done with a request.
+//! Decodes bytes into requests at boundary times and costs.
 
 use tallygate_core::{MAX_TIME_US, Quota, Verb, Verdict};
 
-use crate::counter::{Ask, Counter};
+use crate::counter::{Counter, Step};
 
-/// The most steps that are taken of a script, so that a long one does not slow the search.
-const MOST_STEPS: usize = 48;
+/// The maximum number of steps of a script, so that long ones do not slow the search.
+const MAX_STEPS: usize = 48;
 
-/// What a quota without a script goes through: bursts, debts, refunds, both ends of time and
-/// steps back.
-const UNSCRIPTED: &[u8] = b"\
+/// The script of a quota without one: bursts, debts, refunds, minimal and maximal times, steps back.
+const DEFAULT_SCRIPT: &[u8] = b"\
     \x00\x02\x0f\x00\x00\x01\x00\x00\x02\x05\x01\x00\x00\x01\x02\x00\
     \x03\x03\x05\x00\x00\x01\x06\x00\x04\x01\x07\x00\x02\x04\x08\x00\
     \x03\x04\x0c\x00\x00\x01\x0d\x00\x04\x04\x0b\x00\x00\x02\x09\x00\
     \x00\x06\x0a\x80\x05\x00\x00\x00\x00\x02\x03\x00\x01\x02\x04\x00";
 
-/// Drives a new counter through a script of four bytes a step, or through one of our own when it
-/// is empty.
-pub fn drive(quota: &Quota, script: &[u8]) {
+/// Runs a script of four bytes per step on a new counter; the default script if it is empty.
+pub fn run(quota: &Quota, script: &[u8]) {
     let script = if script.is_empty() {
-        UNSCRIPTED
+        DEFAULT_SCRIPT
     } else {
         script
     };
     let mut counter = Counter::new(*quota);
     let mut t_us = 1_700_000_000_000_000;
     let mut last: Option<Verdict> = None;
-    for step in script.chunks_exact(4).take(MOST_STEPS) {
+    for step in script.chunks_exact(4).take(MAX_STEPS) {
         let &[verb, cost, time, amount] = step else {
             return;
         };
         t_us = next_time(quota, t_us, last.as_ref(), time, amount);
-        let ask = Ask {
+        let request = Step {
             verb: Verb::ALL[usize::from(verb) % Verb::ALL.len()],
             cost: next_cost(quota, last.as_ref(), cost, amount),
             t_us,
         };
-        last = Some(counter.ask(ask));
+        last = Some(counter.decide(request));
     }
 }
 
@@ -55,7 +52,7 @@ fn next_cost(quota: &Quota, last: Option<&Verdict>, kind: u8, amount: u8) -> u32
     }
 }
 
-/// An edge of what was last answered, a microsecond before it, a step back, or an end of time.
+/// A boundary of the last verdict, a microsecond before it, a step back, or an extreme time.
 fn next_time(quota: &Quota, t_us: u64, last: Option<&Verdict>, kind: u8, amount: u8) -> u64 {
     let (period, span) = (quota.period_us(), quota.span_us());
     let (wait, reset) = last.map_or((1, 1), |verdict| {

@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
         .collect();
     for by in [ForwardedBy::XForwardedFor, ForwardedBy::Forwarded] {
-        let network: Network = "10.0.0.0/8".parse().expect("a network of our own");
+        let network: Network = "10.0.0.0/8".parse().expect("the network is valid");
         let behind = ClientAddress::behind([network]).header(by);
         let headers = headers(by, &lines);
         for client in [&ClientAddress::peer().header(by), &behind] {
@@ -45,7 +45,7 @@ fn headers(by: ForwardedBy, lines: &[HeaderValue]) -> HeaderMap {
     headers
 }
 
-/// Appends a hop as a proxy does, to the last line or in a line of its own.
+/// Appends a hop as a proxy does, to the last line or in its own line.
 fn check_left_end_is_ignored(by: ForwardedBy, behind: &ClientAddress, lines: &[HeaderValue]) {
     let seen = match by {
         ForwardedBy::XForwardedFor => "198.51.100.7",
@@ -57,9 +57,9 @@ fn check_left_end_is_ignored(by: ForwardedBy, behind: &ClientAddress, lines: &[H
     let mut joined = lines.to_vec();
     if let Some(last) = joined.last_mut() {
         let list = [last.as_bytes(), b", ", seen.as_bytes()].concat();
-        *last = HeaderValue::from_bytes(&list).expect("two values and a comma");
+        *last = HeaderValue::from_bytes(&list).expect("valid values stay valid when joined");
     }
-    let client: IpAddr = "198.51.100.7".parse().expect("an address of our own");
+    let client: IpAddr = "198.51.100.7".parse().expect("the address is valid");
     for list in [apart, joined].iter().filter(|list| !list.is_empty()) {
         assert_eq!(behind.exact(PROXY, &headers(by, list)), client);
     }

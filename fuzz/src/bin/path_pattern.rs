@@ -5,9 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use tallygate::rules::{Path, PathPattern};
 
-/// The most characters of an error: 60 of the text, each escaped, and the message.
+/// The maximum number of characters of an error: 60 of the text, each escaped, and the message.
 const MAX_ERROR_LENGTH: usize = 60 * 10 + 200;
-/// The most paths of one input.
+/// The maximum number of paths of one input.
 const MAX_PATHS: usize = 16;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -25,9 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
 fn read(text: &str) -> Option<PathPattern> {
     match text.parse::<PathPattern>() {
         Ok(pattern) => {
-            assert_eq!(pattern.to_string(), text, "written otherwise");
+            assert_eq!(pattern.to_string(), text, "displayed differently");
             assert!(pattern.covers(&pattern), "{pattern} does not cover itself");
-            let all: PathPattern = "/**".parse().expect("a pattern of our own");
+            let all: PathPattern = "/**".parse().expect("the pattern is valid");
             assert!(all.covers(&pattern), "{pattern}");
             Some(pattern)
         }

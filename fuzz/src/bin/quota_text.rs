@@ -1,24 +1,25 @@
-//! Any text as a quota: read back as it was written, explained shortly when it is wrong, and
-//! exact at hostile times. What follows the first line end is a script of requests.
+//! Parses any text as a quota. Checks that the canonical form parses to the same quota, that errors are
+//! short, and that decisions are exact at extreme times. A script of requests follows the first line
+//! feed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tallygate_core::{MAX_CAPACITY, MAX_PERIOD_US, MAX_TIME_US, MIN_PERIOD_US, Quota, QuotaError};
 use tallygate_fuzz::script;
 
-/// The most characters an error may have, however long the text, and what it says of the problem
-/// alone: a quoted word of 40 and our own.
-const LONGEST_ERROR: usize = 400;
-const LONGEST_PROBLEM: usize = 200;
+/// The maximum length of an error, independent of the length of the text.
+const MAX_ERROR_CHARS: usize = 400;
+/// The maximum length of its problem: a quoted word of up to 40 characters and the message.
+const MAX_PROBLEM_CHARS: usize = 200;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Line ends and all: they have no place in a quota.
+    // With line feeds, which are invalid in a quota.
     read(bytes);
     let mut parts = bytes.splitn(2, |&byte| byte == b'\n');
     let text = parts.next().unwrap_or_default();
     let steps = parts.next().unwrap_or_default();
     if let Some(quota) = read(text) {
-        script::drive(&quota, steps);
+        script::run(&quota, steps);
     }
 });
 
@@ -38,8 +39,8 @@ fn read(bytes: &[u8]) -> Option<Quota> {
 
 fn check_quota(quota: &Quota) {
     let canonical = quota.to_string();
-    let again: Quota = canonical.parse().expect("canonical text is a quota");
-    assert_eq!(again, *quota, "`{canonical}` means something else");
+    let again: Quota = canonical.parse().expect("canonical text is a valid quota");
+    assert_eq!(again, *quota, "`{canonical}` is another quota");
     assert_eq!(again.to_string(), canonical, "not canonical");
     assert!(canonical.len() <= 80 && canonical.is_ascii(), "{canonical}");
 
@@ -50,7 +51,7 @@ fn check_quota(quota: &Quota) {
     assert!(canonical.contains(&quota.period_text()));
     assert!(quota.default_name().ends_with(&quota.period_text()));
 
-    // More time or more units never mean less.
+    // Monotonic in time and in units.
     let spans = [
         0,
         1,
@@ -59,8 +60,11 @@ fn check_quota(quota: &Quota) {
         MAX_TIME_US,
         u64::MAX,
     ];
-    let most = spans.map(|span| quota.worst_case(span));
-    assert!(most[1] >= most[0] && most[5] >= most[4], "{canonical}");
+    let max_admitted = spans.map(|span| quota.worst_case(span));
+    assert!(
+        max_admitted[1] >= max_admitted[0] && max_admitted[5] >= max_admitted[4],
+        "{canonical}"
+    );
     let drains = [0, 1, quota.capacity(), u32::MAX].map(|units| quota.drain_us(units));
     assert!(drains.is_sorted(), "{canonical}: {drains:?}");
 }
@@ -68,9 +72,9 @@ fn check_quota(quota: &Quota) {
 fn check_error(text: &str, error: &QuotaError) {
     let message = error.to_string();
     let picture = error.picture();
-    assert!(message.chars().count() <= LONGEST_ERROR, "{message}");
+    assert!(message.chars().count() <= MAX_ERROR_CHARS, "{message}");
     assert!(
-        error.problem().chars().count() <= LONGEST_PROBLEM,
+        error.problem().chars().count() <= MAX_PROBLEM_CHARS,
         "{message}"
     );
     assert!(!message.chars().any(char::is_control), "{message:?}");
@@ -85,7 +89,7 @@ fn check_error(text: &str, error: &QuotaError) {
     let (shown, marks) = picture.split_once('\n').expect("two lines");
     assert!(!shown.chars().any(char::is_control), "{shown:?}");
     let (shown, marked) = (shown.chars().count(), marks.len());
-    assert!(shown <= LONGEST_ERROR && marked <= shown + 1, "{picture}");
+    assert!(shown <= MAX_ERROR_CHARS && marked <= shown + 1, "{picture}");
     let marks = marks.trim_start_matches(' ');
     assert!(!marks.is_empty() && marks.bytes().all(|mark| mark == b'^'));
 }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use tallygate::{Limit, MemoryStore, Request};
 use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
-use tallygate_fuzz::counter::{Ask, Counter};
+use tallygate_fuzz::counter::{Counter, Step};
 use tallygate_fuzz::replay_reference::{self, SECRET};
 use tallygate_server::replay_request::{self, ReplayRequest};
 
@@ -92,7 +92,7 @@ fn check_each_quota(lines: &[ReplayRequest<'_>]) {
             let counter = counters
                 .entry(&line.key)
                 .or_insert_with(|| Counter::new(*limit.quota()));
-            counter.ask(Ask {
+            counter.decide(Step {
                 verb: line.verb,
                 cost: line.cost,
                 t_us: line.t_us,

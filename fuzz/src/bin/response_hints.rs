@@ -1,5 +1,5 @@
-//! Any lines as the head of a remote's response: read without a panic, whatever the order of
-//! different fields, never longer than its fields say apart, and exact where it is simple.
+//! Parses any lines as the headers of a remote's response. Checks that the order of different headers
+//! does not matter, that the pause is the longest of all headers, and that plain numbers are exact.
 #![no_main]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use libfuzzer_sys::fuzz_target;
 use tallygate::outbound::requested_pause;
 
-/// The fields that are read; a line's first byte says which one it is.
+/// The header names, selected by the first byte of a line.
 const FIELDS: [&str; 9] = [
     "retry-after",
     "ratelimit",
@@ -39,18 +39,18 @@ fuzz_target!(|bytes: &[u8]| {
         })
         .collect();
 
-    let refused = asked(StatusCode::TOO_MANY_REQUESTS, &lines);
-    let served = asked(StatusCode::OK, &lines);
-    assert!(served <= refused, "{served:?} of a success, {refused:?}");
-    assert!(refused != Some(Duration::ZERO), "a wait of nothing");
-    let busy = asked(StatusCode::SERVICE_UNAVAILABLE, &lines);
-    assert_eq!(busy, refused, "503 is read as 429");
-    order_of_fields_plays_no_part(&lines, refused);
-    fields_apart_say_the_same(&lines, refused);
-    numbers_are_exact(&lines, refused);
+    let refused = pause(StatusCode::TOO_MANY_REQUESTS, &lines);
+    let served = pause(StatusCode::OK, &lines);
+    assert!(served <= refused, "{served:?} for 200, {refused:?} for 429");
+    assert!(refused != Some(Duration::ZERO), "a pause of zero");
+    let busy = pause(StatusCode::SERVICE_UNAVAILABLE, &lines);
+    assert_eq!(busy, refused, "503 and 429 differ");
+    check_order_does_not_matter(&lines, refused);
+    check_longest_family_wins(&lines, refused);
+    check_numbers_are_exact(&lines, refused);
 });
 
-fn asked(status: StatusCode, lines: &[Line]) -> Option<Duration> {
+fn pause(status: StatusCode, lines: &[Line]) -> Option<Duration> {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         headers.append(name, value.clone());
@@ -59,46 +59,46 @@ fn asked(status: StatusCode, lines: &[Line]) -> Option<Duration> {
     requested_pause(status, &headers, now)
 }
 
-/// Lines of one name keep their order, those of different names are told apart anyway.
-fn order_of_fields_plays_no_part(lines: &[Line], wait: Option<Duration>) {
+/// Sorts by name; lines of the same name keep their order.
+fn check_order_does_not_matter(lines: &[Line], wait: Option<Duration>) {
     let mut sorted = lines.to_vec();
     sorted.sort_by(|a, b| b.0.as_str().cmp(a.0.as_str()));
-    assert_eq!(asked(StatusCode::TOO_MANY_REQUESTS, &sorted), wait);
+    assert_eq!(pause(StatusCode::TOO_MANY_REQUESTS, &sorted), wait);
 }
 
-/// The longest wait of each family by itself is the wait of all.
-fn fields_apart_say_the_same(lines: &[Line], wait: Option<Duration>) {
+/// The pause is the longest pause of any header family alone.
+fn check_longest_family_wins(lines: &[Line], wait: Option<Duration>) {
     let families: [&[usize]; 5] = [&[0], &[1], &[2, 3], &[4, 5], &[6, 7]];
-    let apart = families.iter().map(|family| {
+    let pauses = families.iter().map(|family| {
         let of_family = |line: &&Line| {
             let names = family.iter().map(|&field| FIELDS[field]);
             line.0 == header::DATE || names.into_iter().any(|name| line.0 == name)
         };
         let lines: Vec<Line> = lines.iter().filter(of_family).cloned().collect();
-        asked(StatusCode::TOO_MANY_REQUESTS, &lines)
+        pause(StatusCode::TOO_MANY_REQUESTS, &lines)
     });
-    assert_eq!(apart.max().flatten(), wait);
+    assert_eq!(pauses.max().flatten(), wait);
 }
 
-/// A few plain digits mean what they say.
-fn numbers_are_exact(lines: &[Line], wait: Option<Duration>) {
+/// A plain number of seconds is used as it is.
+fn check_numbers_are_exact(lines: &[Line], wait: Option<Duration>) {
     for (name, value) in lines.iter().take(16) {
         let digits = value.to_str().unwrap_or_default();
         let plain = digits.len() <= 9 && digits.bytes().all(|byte| byte.is_ascii_digit());
         let Some(seconds) = digits.parse::<u64>().ok().filter(|_| plain) else {
             continue;
         };
-        let due = (seconds > 0).then(|| Duration::from_secs(seconds));
+        let expected = (seconds > 0).then(|| Duration::from_secs(seconds));
         if *name == header::RETRY_AFTER {
-            assert!(wait >= due, "{wait:?} is less than {due:?}");
+            assert!(wait >= expected, "{wait:?} is less than {expected:?}");
         }
         for text in [
             format!("\"a\";r=0;t={seconds}"),
             format!("limit=1, remaining=0, reset={seconds}"),
         ] {
-            let value = HeaderValue::from_str(&text).expect("a field of our own");
+            let value = HeaderValue::from_str(&text).expect("the value is valid");
             let field = (HeaderName::from_static("ratelimit"), value);
-            assert_eq!(asked(StatusCode::OK, &[field]), due, "{text}");
+            assert_eq!(pause(StatusCode::OK, &[field]), expected, "{text}");
         }
     }
 }

@@ -27,8 +27,8 @@ const NAMES: [&str; 8] = [
 ];
 
 static RULES: LazyLock<Rules> = LazyLock::new(|| {
-    let header = |name: &str| Source::Header(name.parse().expect("a name of our own"));
-    let claims = "x-claims".parse().expect("a name of our own");
+    let header = |name: &str| Source::Header(name.parse().expect("the name is valid"));
+    let claims = "x-claims".parse().expect("the name is valid");
     let name = "sub".to_owned();
     let parts = [
         Part::new(Source::Ip),
@@ -43,11 +43,11 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
         }),
     ];
     let one = |(number, missing): (usize, Missing)| {
-        let quota = "10/min".parse().expect("a quota of our own");
-        let quotas = Quotas::new(vec![(None, quota)]).expect("one quota");
-        let name = format!("rule-{number}").parse().expect("a name of our own");
+        let quota = "10/min".parse().expect("the quota is valid");
+        let quotas = Quotas::new(vec![(None, quota)]).expect("one quota is valid");
+        let name = format!("rule-{number}").parse().expect("the name is valid");
         let mut rule = Rule::with_limits(name, RuleLimits::Same(quotas));
-        rule.matcher.paths = vec!["/{id}/**".parse().expect("a pattern of our own")];
+        rule.matcher.paths = vec!["/{id}/**".parse().expect("the pattern is valid")];
         rule.key = match number {
             0 => parts.to_vec(),
             _ => vec![parts[number % parts.len()].clone()],
@@ -55,7 +55,7 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
         rule.on_missing = missing;
         rule.shadow = number % 3 == 1;
         rule.cost = Cost::Header {
-            name: "x-cost".parse().expect("a name of our own"),
+            name: "x-cost".parse().expect("the name is valid"),
             default: 1,
             min: 1,
             max: 100,
@@ -72,13 +72,13 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
     };
     let missing = [Missing::Shared, Missing::Pass, Missing::Refuse];
     let rules = (0..12).map(|number| one((number, missing[number % 3])));
-    let proxies = "10.0.0.0/8".parse().expect("a network of our own");
+    let proxies = "10.0.0.0/8".parse().expect("the network is valid");
     let set = RuleSet {
         client: ClientAddress::behind([proxies]),
         rules: rules.collect(),
         overrides: Vec::new(),
     };
-    Rules::new(set).expect("rules of our own")
+    Rules::new(set).expect("the rules are valid")
 });
 
 fuzz_target!(|bytes: &[u8]| {
