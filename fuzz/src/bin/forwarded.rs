@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use tallygate::http::{ClientAddress, ForwardedBy, Network};
 
 const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+const UNTRUSTED_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
 
 fuzz_target!(|bytes: &[u8]| {
     let lines = bytes.split(|&byte| byte == b'\n');
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         let behind = ClientAddress::behind([network]).header(by);
         let headers = headers(by, &lines);
         for client in [&ClientAddress::peer().header(by), &behind] {
-            assert_eq!(client.exact(STRANGER, &headers), STRANGER);
+            assert_eq!(client.exact(UNTRUSTED_PEER, &headers), UNTRUSTED_PEER);
         }
         // The result is grouped.
         for hops in 0..4 {

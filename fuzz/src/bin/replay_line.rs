@@ -152,15 +152,15 @@ fn check_decision(line: &ReplayRequest<'_>, decision: &Decision, unchanged: bool
     if refused {
         assert!(unchanged, "refused and charged, {line:?}");
         assert!(verdicts.iter().all(|v| v.granted() == 0), "{line:?}");
-        // Never is longest.
+        // `None` is never: the longest wait.
         let wait = |v: &Verdict| v.retry_after_us().unwrap_or(u64::MAX);
-        let longest = verdicts.iter().filter(|v| !v.allowed()).map(wait).max();
+        let max_wait = verdicts.iter().filter(|v| !v.allowed()).map(wait).max();
         assert!(!binding.allowed(), "{line:?}");
-        assert_eq!(Some(wait(binding)), longest, "{line:?}");
+        assert_eq!(Some(wait(binding)), max_wait, "{line:?}");
         return;
     }
-    let least = verdicts.iter().map(|v| v.remaining).min();
-    assert_eq!(Some(binding.remaining), least, "{line:?}");
+    let min_remaining = verdicts.iter().map(|v| v.remaining).min();
+    assert_eq!(Some(binding.remaining), min_remaining, "{line:?}");
     let delay = verdicts.iter().map(|v| v.delay_us()).max();
     assert_eq!(Some(verdict.delay_us()), delay, "{line:?}");
     let granted = verdict.granted();
