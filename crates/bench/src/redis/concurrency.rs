@@ -93,10 +93,13 @@ impl<C: Client> DynClient for Arc<C> {
                 runtime.spawn(async move {
                     let mut latencies_ns = Vec::with_capacity(1 << 12);
                     let mut admitted = 0;
-                    let mut own_requests = requests[task * share..(task + 1) * share].iter().cycle();
+                    let mut own_requests =
+                        requests[task * share..(task + 1) * share].iter().cycle();
                     let mut before = start;
                     while before - start < load.time {
-                        let Some(key) = own_requests.next() else { break };
+                        let Some(key) = own_requests.next() else {
+                            break;
+                        };
                         before = Instant::now();
                         admitted += usize::from(client.check(key).await);
                         latencies_ns.push(before.elapsed().as_nanos() as u64);

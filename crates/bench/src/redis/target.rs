@@ -14,7 +14,7 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let mut targets = Vec::new();
     for behaviour in Behaviour::ALL {
         let max = match behaviour {
-            // The articles' scripts do not read the clock, and write on a refusal too.
+            // The articles' scripts for these do not read the server's clock.
             Behaviour::FixedWindow | Behaviour::SlidingWindowCounter => 1.5,
             Behaviour::SlidingWindowLog
             | Behaviour::TokenBucket
@@ -29,8 +29,8 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
         if scenario.shape == Shape::MultiLimit {
             let one = scenario.with_shape(Shape::Single).to_string();
             let several = scenario.to_string();
-            let (ours, one) = ((&*several, TALLYGATE), (&*one, TALLYGATE));
-            targets.push(at_most(table, ours, one, "its script with 1 limit", 2.3));
+            let (several, one) = ((&*several, TALLYGATE), (&*one, TALLYGATE));
+            targets.push(at_most(table, several, one, "its script with 1 limit", 2.3));
         }
     }
     let log = Scenario::single(Behaviour::SlidingWindowLog);
@@ -73,12 +73,12 @@ fn at_most(table: &Table, one: Cell<'_>, other: Cell<'_>, name: &str, max: f64) 
     }
 }
 
-fn at_least(table: &Table, row: &str, ours: &str, theirs: &str, min: f64) -> Target {
+fn at_least(table: &Table, row: &str, contender: &str, peer: &str, min: f64) -> Target {
     Target {
-        what: format!("{row}, {ours}"),
+        what: format!("{row}, {contender}"),
         measured: table
-            .ratio((row, ours), (row, theirs))
-            .map(|times| (format!("{}x {theirs}", short(times)), times >= min)),
+            .ratio((row, contender), (row, peer))
+            .map(|times| (format!("{}x {peer}", short(times)), times >= min)),
         wanted: format!("at least {min}x"),
     }
 }

@@ -18,7 +18,11 @@ pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dy
 }
 
 /// Connects it, without batching.
-pub(super) fn connect_unbatched(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn DynClient> {
+pub(super) fn connect_unbatched(
+    runtime: &Runtime,
+    url: &str,
+    setting: &Setting,
+) -> Box<dyn DynClient> {
     boxed(Store(limiter(runtime, url, setting, false)))
 }
 
@@ -44,7 +48,10 @@ pub(crate) fn decide_at(runtime: &Runtime, url: &str, setting: &Setting, timed: 
 }
 
 fn limiter(runtime: &Runtime, url: &str, setting: &Setting, batching: bool) -> Limiter<RedisStore> {
-    let quota: Quota = setting.to_string().parse().expect("a setting is a valid quota");
+    let quota: Quota = setting
+        .to_string()
+        .parse()
+        .expect("a setting is a valid quota");
     let store = RedisStore::builder(url)
         .batching(batching)
         .response_timeout(RESPONSE_TIMEOUT);
