@@ -37,7 +37,7 @@ impl Certificates {
             .tempdir()
             .expect("the temporary folder can be written to");
         let issuer = authority(&folder.path().join("ca.pem"), "Tallygate test authority");
-        authority(&folder.path().join("stranger.pem"), "Another authority");
+        authority(&folder.path().join("other-ca.pem"), "Another authority");
         let certificates = Self { folder };
         let server = || subject("server", ExtendedKeyUsagePurpose::ServerAuth);
         sign(server(), &issuer, &certificates.server());
@@ -58,8 +58,8 @@ impl Certificates {
 
     /// The certificate of another CA.
     #[must_use]
-    pub fn stranger(&self) -> PathBuf {
-        self.folder.path().join("stranger.pem")
+    pub fn other_authority(&self) -> PathBuf {
+        self.folder.path().join("other-ca.pem")
     }
 
     /// For a server.

@@ -35,7 +35,7 @@ pub struct Proxy {
 struct Shared {
     target: u16,
     accepted: AtomicU64,
-    swallowed: AtomicU64,
+    dropped: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -79,7 +79,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target,
             accepted: AtomicU64::new(0),
-            swallowed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             state: Mutex::new(State {
                 mode: Mode::Pass,
                 change: 0,
@@ -151,8 +151,8 @@ impl Proxy {
     /// How many requests and replies a [`Mode::BlackHole`] has dropped; bytes read together count
     /// once.
     #[must_use]
-    pub fn swallowed(&self) -> u64 {
-        self.shared.swallowed.load(Ordering::Relaxed)
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
     }
 
     /// How many connections are open now.

@@ -100,7 +100,7 @@ fn a_black_hole_drops_bytes_and_then_resets() {
     for connection in [&mut old, &mut new] {
         connection.send(&["INCR", "n"]).unwrap();
     }
-    poll::until(TIMEOUT, "both are dropped", || proxy.swallowed() == 2);
+    poll::until(TIMEOUT, "both are dropped", || proxy.dropped() == 2);
     proxy.set(Mode::Pass);
     for connection in [&mut old, &mut new] {
         let error = connection.receive().unwrap_err();

@@ -174,9 +174,9 @@ fn a_tls_server_requires_mutual_authentication() {
     let tls = TlsServer::start(ClientCertificate::Required);
     assert_eq!(tls.server().command(&["PING"]).text(), "PONG");
     let certificates = tls.certificates();
-    let [ca, stranger, certificate, key] = [
+    let [ca, other_authority, certificate, key] = [
         certificates.authority(),
-        certificates.stranger(),
+        certificates.other_authority(),
         certificates.client().certificate,
         certificates.client().key,
     ]
@@ -184,7 +184,7 @@ fn a_tls_server_requires_mutual_authentication() {
     let client_pair = ["--cert", &certificate, "--key", &key];
     let with = |ca| [&["--cacert", ca], &client_pair[..]].concat();
     assert_eq!(tls_ping(&tls, &with(&ca)), "PONG\n");
-    let reply = tls_ping(&tls, &with(&stranger));
+    let reply = tls_ping(&tls, &with(&other_authority));
     assert!(reply.contains("certificate verify failed"), "{reply}");
     let reply = tls_ping(&tls, &["--cacert", &ca]);
     assert!(!reply.contains("PONG"), "{reply}");

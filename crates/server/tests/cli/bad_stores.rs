@@ -190,9 +190,9 @@ fn a_failed_tls_handshake_is_reported() {
         "tls",
         &["not signed by a trusted CA", "--ca-cert"],
     );
-    let stranger = certificates.stranger();
-    let stranger = ["--ca-cert", stranger.to_str().unwrap()];
-    assert_reported(&url, &stranger, "tls", &["certificate"]);
+    let other_authority = certificates.other_authority();
+    let other_authority = ["--ca-cert", other_authority.to_str().unwrap()];
+    assert_reported(&url, &other_authority, "tls", &["certificate"]);
     assert_reported(
         &url,
         &trust,

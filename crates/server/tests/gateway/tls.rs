@@ -191,7 +191,7 @@ async fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
     let port = tls_upstream(&certificates, "http/1.1").await.port();
     let named = |host: &str| Settings::new([format!("https://{host}:{port}").parse().unwrap()]);
     let mut stranger = named("localhost");
-    stranger.upstream_ca_cert = Some(certificates.stranger());
+    stranger.upstream_ca_cert = Some(certificates.other_authority());
     let mut other_name = named("[::ffff:127.0.0.1]");
     other_name.upstream_ca_cert = Some(certificates.authority());
     for settings in [stranger, named("localhost"), other_name] {

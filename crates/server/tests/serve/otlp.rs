@@ -250,7 +250,7 @@ fn an_untrusted_tls_receiver_gets_nothing() {
         let trusted = ("SSL_CERT_FILE", authority.to_str().unwrap());
         Server::start_with_env(&["--otlp", &url], &[FREQUENT, trusted])
     };
-    let distrusting = start(certificates.stranger());
+    let distrusting = start(certificates.other_authority());
     let message = "OTLP export fails";
     poll::until(TIMEOUT, "the warning", || {
         distrusting.stderr().contains(message)

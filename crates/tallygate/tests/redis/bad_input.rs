@@ -120,8 +120,12 @@ fn invalid_certificates_are_reported() {
 
     let tls = TlsServer::start(ClientCertificate::Required);
     let url = tls.url(User::Limited);
-    let stranger = std::fs::read(tls.certificates().stranger()).unwrap();
-    fails_with(at(&url).root_certificate(stranger), Unreachable, &["CA"]);
+    let other_authority = std::fs::read(tls.certificates().other_authority()).unwrap();
+    fails_with(
+        at(&url).root_certificate(other_authority),
+        Unreachable,
+        &["CA"],
+    );
     fails_with(at(&url), Unreachable, &["CA"]);
     fails_with(
         at(&url).root_certificate(ca(&tls)),

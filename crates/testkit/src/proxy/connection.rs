@@ -174,7 +174,7 @@ impl<'a> Connection<'a> {
             | Mode::Replace(..)
             | Mode::Delay(_)
             | Mode::Cut => self.server.write_all(request)?,
-            Mode::BlackHole => self.swallow(),
+            Mode::BlackHole => self.drop_bytes(),
             Mode::Hold => self.held_requests.extend_from_slice(request),
             Mode::Refuse => return Err(End::Closed),
             Mode::ResetBefore => return Err(End::Reset),
@@ -189,13 +189,13 @@ impl<'a> Connection<'a> {
             Mode::Pass | Mode::ResetBefore | Mode::Hold => reply.to_vec(),
             Mode::Garbage => GARBAGE.to_vec(),
             Mode::Answer(answer) => answer,
-            Mode::Replace(from_bytes, by) => replace(reply, from_bytes, by),
+            Mode::Replace(old, new) => replace(reply, old, new),
             Mode::Delay(delay) => {
                 late = delay;
                 reply.to_vec()
             }
             Mode::BlackHole => {
-                self.swallow();
+                self.drop_bytes();
                 return Ok(());
             }
             Mode::Cut => {
@@ -213,9 +213,9 @@ impl<'a> Connection<'a> {
         self.deliver().map_err(End::from)
     }
 
-    fn swallow(&mut self) {
+    fn drop_bytes(&mut self) {
         self.has_lost_bytes = true;
-        self.shared.swallowed.fetch_add(1, Ordering::Relaxed);
+        self.shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sends the client the replies that are due.
@@ -242,17 +242,17 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
     word.is_empty() || bytes.windows(word.len()).any(|window| window == word)
 }
 
-fn replace(bytes: &[u8], from_bytes: &[u8], by: &[u8]) -> Vec<u8> {
-    assert_eq!(from_bytes.len(), by.len(), "a reply contains its length");
+fn replace(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    assert_eq!(old.len(), new.len(), "a reply contains its length");
     let mut bytes = bytes.to_vec();
     let mut from = 0;
     while let Some(found) = bytes[from..]
-        .windows(from_bytes.len())
-        .position(|window| window == from_bytes)
+        .windows(old.len())
+        .position(|window| window == old)
     {
         let start = from + found;
-        bytes[start..start + from_bytes.len()].copy_from_slice(by);
-        from = start + from_bytes.len();
+        bytes[start..start + old.len()].copy_from_slice(new);
+        from = start + old.len();
     }
     bytes
 }

@@ -42,19 +42,19 @@ impl Cluster {
     /// Panics with the logs if the cluster does not form.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
-        let mut plan = ServerConfig::new(flavour, args);
-        plan.role = Role::ClusterNode;
-        plan.config = vec![
+        let mut config = ServerConfig::new(flavour, args);
+        config.role = Role::ClusterNode;
+        config.lines = vec![
             "cluster-enabled yes".to_owned(),
             format!("cluster-node-timeout {}", Self::NODE_TIMEOUT_MS),
             // A replica may take over with data of any age.
             "cluster-replica-validity-factor 0".to_owned(),
             "repl-ping-replica-period 1".to_owned(),
         ];
-        if let Some((_, password)) = &plan.login {
-            plan.config.push(format!("masterauth {password}"));
+        if let Some((_, password)) = &config.login {
+            config.lines.push(format!("masterauth {password}"));
         }
-        let nodes = start_all([&plan; NODES]);
+        let nodes = start_all([&config; NODES]);
         let id = |node: &Server| node.command(&["CLUSTER", "MYID"]).text().to_owned();
         let ids = nodes.iter().map(id).collect();
         let cluster = Self { nodes, ids };
@@ -127,8 +127,8 @@ impl Cluster {
         owners.filter_map(|member| self.index(&member.id)).collect()
     }
 
-    /// Starts migrating a slot to another master. Until the end, a migrated key is answered with ASK,
-    /// and a call whose keys are on both nodes with TRYAGAIN.
+    /// Starts migrating a slot to another master. Until the end, the reply for a migrated key is
+    /// ASK, and for a call whose keys are on both nodes TRYAGAIN.
     #[must_use]
     pub fn start_migration(&self, slot: u16, to: usize) -> Migration<'_> {
         let from = self.node_for_slot(slot);

@@ -11,7 +11,7 @@ pub(super) struct ServerConfig {
     pub(super) flavour: Flavour,
     pub(super) role: Role,
     /// Lines of the configuration file.
-    pub(super) config: Vec<String>,
+    pub(super) lines: Vec<String>,
     /// Program arguments; they override the file.
     pub(super) args: Vec<String>,
     /// User and password for the commands of tests.
@@ -36,7 +36,7 @@ impl ServerConfig {
         Self {
             flavour,
             role: Role::Single,
-            config: Vec::new(),
+            lines: Vec::new(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             login: password,
         }
@@ -50,8 +50,8 @@ impl ServerConfig {
         }
     }
 
-    /// The configuration file.
-    pub(super) fn config(&self, port: u16, folder: &Path) -> String {
+    /// Renders the configuration file.
+    pub(super) fn render(&self, port: u16, folder: &Path) -> String {
         let folder = folder.display();
         let mut text = match self.role {
             Role::Single | Role::ClusterNode | Role::Sentinel => format!("port {port}\n"),
@@ -74,7 +74,7 @@ impl ServerConfig {
                 line("enable-debug-command yes");
             }
         }
-        self.config.iter().for_each(|added| line(added));
+        self.lines.iter().for_each(|added| line(added));
         text
     }
 }

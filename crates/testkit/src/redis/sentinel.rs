@@ -46,17 +46,17 @@ impl Sentinel {
     /// Panics with the logs if they do not discover each other.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
-        let mut plan = ServerConfig::new(flavour, args);
-        plan.config.push("repl-ping-replica-period 1".to_owned());
-        let password = plan.login.as_ref().map(|(_, password)| password.clone());
+        let mut config = ServerConfig::new(flavour, args);
+        config.lines.push("repl-ping-replica-period 1".to_owned());
+        let password = config.login.as_ref().map(|(_, password)| password.clone());
         if let Some(password) = &password {
-            plan.config.push(format!("masterauth {password}"));
+            config.lines.push(format!("masterauth {password}"));
         }
-        let master = Server::start_config(&plan);
+        let master = Server::start_config(&config);
         let port = master.port();
-        plan.config.push(format!("replicaof 127.0.0.1 {port}"));
+        config.lines.push(format!("replicaof 127.0.0.1 {port}"));
         let sentinel = sentinel_config(flavour, port, password.as_deref());
-        let mut started = start_all([&plan, &plan, &sentinel, &sentinel, &sentinel]);
+        let mut started = start_all([&config, &config, &sentinel, &sentinel, &sentinel]);
         let sentinels = started.split_off(2);
         let mut nodes = vec![master];
         nodes.append(&mut started);
@@ -177,9 +177,9 @@ impl Sentinel {
 
 fn sentinel_config(flavour: Flavour, master: u16, password: Option<&str>) -> ServerConfig {
     let name = Sentinel::NAME;
-    let mut plan = ServerConfig::new(flavour, &[]);
-    plan.role = Role::Sentinel;
-    plan.config = vec![
+    let mut config = ServerConfig::new(flavour, &[]);
+    config.role = Role::Sentinel;
+    config.lines = vec![
         format!("sentinel monitor {name} 127.0.0.1 {master} 2"),
         format!("sentinel down-after-milliseconds {name} 1000"),
         format!("sentinel failover-timeout {name} 3000"),
@@ -187,9 +187,9 @@ fn sentinel_config(flavour: Flavour, master: u16, password: Option<&str>) -> Ser
     ];
     if let Some(password) = password {
         let line = format!("sentinel auth-pass {name} {password}");
-        plan.config.push(line);
+        config.lines.push(line);
     }
-    plan
+    config
 }
 
 fn named_master(sentinel: &Server) -> Option<u16> {

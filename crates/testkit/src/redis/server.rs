@@ -23,7 +23,7 @@ pub struct Server {
     process: Mutex<Option<Process>>,
     folder: TempDir,
     port: u16,
-    plan: ServerConfig,
+    config: ServerConfig,
 }
 
 enum StartError {
@@ -85,7 +85,7 @@ impl Server {
     /// Redis or Valkey.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
-        self.plan.flavour
+        self.config.flavour
     }
 
     /// Its process ID, while it runs.
@@ -123,7 +123,7 @@ impl Server {
     /// On an I/O error.
     pub fn connect(&self) -> io::Result<Connection> {
         let mut connection = Connection::to_socket(&self.socket())?;
-        if let Some((user, password)) = &self.plan.login {
+        if let Some((user, password)) = &self.config.login {
             connection.command(&["AUTH", user, password])?;
         }
         Ok(connection)
@@ -224,21 +224,21 @@ impl Server {
     }
 
     /// Starts a server, on another port if the first is taken.
-    pub(super) fn start_config(plan: &ServerConfig) -> Self {
+    pub(super) fn start_config(config: &ServerConfig) -> Self {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new()
                 .prefix("tallygate-redis-")
                 .tempdir()
                 .expect("the temporary folder can be written to");
-            let port = plan.port();
+            let port = config.port();
             let server = Self {
                 process: Mutex::new(None),
                 folder,
                 port,
-                plan: plan.clone(),
+                config: config.clone(),
             };
-            let config = plan.config(port, server.folder.path());
-            fs::write(server.config(), config).expect("the server's folder can be written to");
+            let text = config.render(port, server.folder.path());
+            fs::write(server.config_path(), text).expect("the server's folder can be written to");
             match server.run(Ready::Serving) {
                 Ok(()) => return server,
                 Err(StartError::PortTaken) => {}
@@ -249,7 +249,7 @@ impl Server {
     }
 
     pub(super) fn password(&self) -> Option<&str> {
-        let (_, password) = self.plan.login.as_ref()?;
+        let (_, password) = self.config.login.as_ref()?;
         Some(password)
     }
 
@@ -273,12 +273,12 @@ impl Server {
 
     /// Starts the program and waits until it replies.
     fn run(&self, ready: Ready) -> Result<(), StartError> {
-        let mut args = vec![self.config().display().to_string()];
-        if self.plan.role == Role::Sentinel {
+        let mut args = vec![self.config_path().display().to_string()];
+        if self.config.role == Role::Sentinel {
             args.push("--sentinel".to_owned());
         }
-        args.extend_from_slice(&self.plan.args);
-        let program = self.plan.flavour.program();
+        args.extend_from_slice(&self.config.args);
+        let program = self.config.flavour.program();
         let log_before = self.log().len();
         let process = Process::spawn(&program, &args, self.folder.path(), &self.log_path());
         let process = process.unwrap_or_else(|error| {
@@ -328,7 +328,7 @@ impl Server {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn config(&self) -> PathBuf {
+    fn config_path(&self) -> PathBuf {
         self.folder.path().join("server.conf")
     }
 

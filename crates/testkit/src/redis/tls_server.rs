@@ -67,9 +67,9 @@ impl TlsServer {
             ClientCertificate::Optional => "optional",
             ClientCertificate::Required => "yes",
         };
-        let mut plan = ServerConfig::new(Flavour::Redis, &[]);
-        plan.role = Role::Tls;
-        plan.config = vec![
+        let mut config = ServerConfig::new(Flavour::Redis, &[]);
+        config.role = Role::Tls;
+        config.lines = vec![
             format!("tls-cert-file {}", pair.certificate.display()),
             format!("tls-key-file {}", pair.key.display()),
             format!("tls-ca-cert-file {}", certificates.authority().display()),
@@ -78,11 +78,11 @@ impl TlsServer {
         ];
         let users =
             User::ALL.map(|user| format!("user {} {}", user.name(), user.rules().join(" ")));
-        plan.config.extend(users);
+        config.lines.extend(users);
         let admin = User::Admin;
-        plan.login = Some((admin.name().to_owned(), admin.password().to_owned()));
+        config.login = Some((admin.name().to_owned(), admin.password().to_owned()));
         Self {
-            server: Server::start_config(&plan),
+            server: Server::start_config(&config),
             certificates,
         }
     }
