@@ -16,10 +16,8 @@ use tallygate::rules::{
     ListEntry, Name, Override, OverrideAction, Rule, RuleSet, RuleSetError, Rules, SwappableRules,
 };
 
-/// The most temporary overrides.
 pub(crate) const MAX_OVERRIDES: usize = 1_000;
 
-/// The active rules.
 pub(crate) struct ActiveRules {
     compiled: SwappableRules,
     kill_switch: AtomicU8,
@@ -31,10 +29,9 @@ pub(crate) struct ActiveRules {
     added: Notify,
 }
 
-/// The kill switch, which takes precedence over every rule.
+/// Takes precedence over every rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KillSwitch {
-    /// The rules apply.
     #[default]
     Off,
     /// Every request is admitted and none is counted.
@@ -53,20 +50,15 @@ struct RuleSources {
     next_id: u64,
 }
 
-/// An override that expires.
 #[derive(Clone, Debug)]
 pub(crate) struct TemporaryOverride {
     /// The id, by which it can be removed.
     pub(crate) id: u64,
-    /// The override.
     pub(crate) what: Override,
-    /// When it expires.
     pub(crate) until: Instant,
 }
 
-/// A snapshot of the active rules.
 pub(crate) struct RulesSnapshot {
-    /// The file they are from.
     pub(crate) origin: String,
     /// The rules, with the shadow modes of the admin API.
     pub(crate) set: RuleSet,
@@ -74,16 +66,13 @@ pub(crate) struct RulesSnapshot {
     pub(crate) switched: Vec<Name>,
 }
 
-/// Why an override or a shadow mode cannot be set.
 #[derive(Debug)]
 pub(crate) enum OverrideError {
-    /// There is no such rule.
     NoRule,
     /// No rule that it is for has a key with as many parts.
     Parts,
     /// It is for all rules, and their keys have different sources.
     Mixed,
-    /// There are [`MAX_OVERRIDES`].
     Full,
 }
 
@@ -140,7 +129,6 @@ impl ActiveRules {
         Some(plan)
     }
 
-    /// The state of the kill switch.
     pub(crate) fn kill_switch(&self) -> KillSwitch {
         let state = self.kill_switch.load(Ordering::Relaxed);
         let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
@@ -149,13 +137,11 @@ impl ActiveRules {
             .unwrap_or_default()
     }
 
-    /// Sets the kill switch for all requests from now on.
     pub(crate) fn set_kill_switch(&self, switch: KillSwitch) {
         self.kill_switch.store(switch as u8, Ordering::Relaxed);
     }
 
-    /// Replaces the rules of the file. TemporaryOverride overrides and shadow modes stay, as far as they still
-    /// fit.
+    /// Replaces the rules of the file. Temporary overrides and shadow modes stay if they still fit.
     ///
     /// # Errors
     /// The first error of the rule set; the previous rules then stay active.
@@ -195,7 +181,6 @@ impl ActiveRules {
         Ok(id)
     }
 
-    /// Removes an override and returns whether it existed.
     pub(crate) fn remove_override(&self, id: u64) -> bool {
         let mut sources = self.sources();
         let before = sources.overrides.len();
@@ -228,12 +213,11 @@ impl ActiveRules {
         Ok(())
     }
 
-    /// The temporary overrides, newest first.
+    /// Newest first.
     pub(crate) fn overrides(&self) -> Vec<TemporaryOverride> {
         self.sources().overrides.clone()
     }
 
-    /// A snapshot of the rules.
     pub(crate) fn snapshot(&self) -> RulesSnapshot {
         let sources = self.sources();
         let mut set = sources.set.clone();
@@ -245,7 +229,6 @@ impl ActiveRules {
         }
     }
 
-    /// The file that the rules are from.
     pub(crate) fn origin(&self) -> String {
         self.sources().origin.clone()
     }
@@ -308,7 +291,7 @@ impl RuleSources {
         }
     }
 
-    /// Removes expired overrides and returns whether there were any.
+    /// Returns whether any override expired.
     fn expire(&mut self) -> bool {
         let now = Instant::now();
         let before = self.overrides.len();
@@ -324,7 +307,6 @@ impl RuleSources {
         }
     }
 
-    /// Compiles and activates the rules.
     fn apply(&self, rules: &ActiveRules) -> Result<(), RuleSetError> {
         let mut set = self.set.clone();
         self.apply_shadows(&mut set);
@@ -363,7 +345,6 @@ impl Policy for ActiveRules {
 }
 
 impl KillSwitch {
-    /// The name in the admin API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             KillSwitch::Off => "off",
@@ -372,7 +353,6 @@ impl KillSwitch {
         }
     }
 
-    /// Parses a name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
         all.into_iter().find(|switch| switch.name() == name)
@@ -380,7 +360,6 @@ impl KillSwitch {
 }
 
 impl TemporaryOverride {
-    /// The name of the action in the admin API.
     pub(crate) fn action(&self) -> &'static str {
         match self.what.action {
             OverrideAction::Limits(_) => "limits",

@@ -32,14 +32,12 @@ use crate::state::Serving;
 
 const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// The admin listener.
 pub(crate) struct Admin {
     serving: Arc<Serving>,
     audit: Audit,
     live: Arc<Live>,
 }
 
-/// A change of the kill switch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KillSwitchUpdate {
@@ -127,7 +125,6 @@ impl Admin {
         Err(Problem::new(Code::TokenRequired, detail))
     }
 
-    /// Streams events to a viewer.
     fn events(
         &self,
         request: &Request<Incoming>,

@@ -73,7 +73,6 @@ const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 impl File {
-    /// Responds to a request for a file.
     pub(super) fn answer<B>(
         name: &str,
         request: &Request<B>,

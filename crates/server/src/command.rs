@@ -15,7 +15,6 @@ use std::io;
 use crate::cli::Command;
 use crate::error::Failure;
 
-/// Runs a command on standard input and output.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match command {

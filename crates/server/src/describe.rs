@@ -4,7 +4,6 @@ use tallygate_core::{Algorithm, Quota};
 
 use crate::format::{count, duration};
 
-/// The worst case as a formula.
 pub(crate) fn worst_case_formula(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::FixedWindow => "limit x (span/period, rounded up, + 1)",
@@ -80,7 +79,6 @@ pub(crate) fn summary(quota: &Quota) -> String {
     }
 }
 
-/// An algorithm's settings and texts in the demo.
 pub(crate) struct Demo {
     /// The burst or queue of a bucket; windows and logs have none.
     pub(crate) capacity: Option<u32>,

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use tallygate::{RedisError, StoreError};
 use tallygate_core::QuotaError;
 
-/// Why a command stopped early.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input is invalid: exit 2.
@@ -22,7 +21,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The message for standard error.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Failure::Input(text) | Failure::Outside(text) => Some(text),
@@ -38,7 +36,6 @@ impl Failure {
         }
     }
 
-    /// An error on writing the output.
     pub(crate) fn writing(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Failure::BrokenPipe

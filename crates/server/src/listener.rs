@@ -35,7 +35,6 @@ const MAX_FINAL_ACCEPTS: usize = 4_096;
 /// How long shutdown waits for the next one of them.
 const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The limits of one port.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Further connections wait in the accept queue.
@@ -45,7 +44,6 @@ pub(crate) struct Options {
     pub(crate) tls: Option<TlsOptions>,
 }
 
-/// The TLS side of one port.
 #[derive(Debug)]
 pub(crate) struct TlsOptions {
     /// Read for every connection, so that a renewed certificate takes effect.
@@ -53,7 +51,6 @@ pub(crate) struct TlsOptions {
     pub(crate) handshake_timeout: Duration,
 }
 
-/// The life cycle of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running,
@@ -63,7 +60,6 @@ pub(crate) enum Phase {
     Aborting,
 }
 
-/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
@@ -73,7 +69,6 @@ pub(crate) struct Accepted {
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// Serves the connections of a port.
 pub(crate) trait ConnectionHandler: Send + Sync + 'static {
     /// Serves one connection to its end. Returns soon after [`Phase::Aborting`].
     fn serve<T>(self: Arc<Self>, io: T, accepted: Accepted) -> impl Future<Output = ()> + Send
@@ -143,7 +138,6 @@ pub(crate) async fn serve<H: ConnectionHandler>(
     aborted
 }
 
-/// The next connection, once there is a permit for it.
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
@@ -193,7 +187,6 @@ async fn serve_tls<H: ConnectionHandler>(
     }
 }
 
-/// Answers the requests of the API or the admin port.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error = Infallible> + Send + 'static;
 
@@ -204,7 +197,6 @@ pub(crate) trait RequestHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// Serves HTTP/1.1 with a [`RequestHandler`].
 pub(crate) struct Http1<H>(pub(crate) H);
 
 impl<H> Http1<H> {

@@ -15,7 +15,6 @@ pub(crate) struct MalformedIo<T> {
     inner: T,
     /// Whether what is written now can be a bare rejection.
     pub(crate) rewrites: bool,
-    /// What is written in place of a rejection.
     replacement: Vec<u8>,
     written: usize,
 }

@@ -36,7 +36,6 @@ const ERROR_KINDS: [StoreErrorKind; 7] = [
     StoreErrorKind::Other,
 ];
 
-/// The metrics of a server.
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: IntCounterVec,
@@ -48,11 +47,9 @@ pub(crate) struct Metrics {
     keys: IntGauge,
     shared_budgets: IntCounter,
     reloads: IntCounterVec,
-    /// The rules that have series.
     rules: Mutex<HashSet<String>>,
 }
 
-/// The metrics of a store.
 #[derive(Clone)]
 pub(crate) struct StoreMetrics {
     seconds: Histogram,
@@ -195,14 +192,12 @@ impl Metrics {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Counts a decision.
     pub(crate) fn record_decision(&self, rule: &str, outcome: Outcome) {
         self.decisions
             .with_label_values(&[rule, outcome.name()])
             .inc();
     }
 
-    /// Observes the duration of a decision.
     pub(crate) fn observe_decision(&self, time: Duration) {
         self.decision_seconds.observe(time.as_secs_f64());
     }
@@ -216,17 +211,14 @@ impl Metrics {
         QueueGuard(gauges)
     }
 
-    /// Counts a successful reload of the rules file.
     pub(crate) fn record_reload(&self) {
         self.reloads.with_label_values(&["ok"]).inc();
     }
 
-    /// Counts a failed reload of the rules file.
     pub(crate) fn record_failed_reload(&self) {
         self.reloads.with_label_values(&["error"]).inc();
     }
 
-    /// The metrics of the store.
     pub(crate) fn store(&self) -> StoreMetrics {
         StoreMetrics {
             seconds: self.store_seconds.clone(),
@@ -243,7 +235,6 @@ impl Metrics {
         text
     }
 
-    /// All metric families.
     pub(crate) fn gather(&self, store: &StoreStats) -> Vec<MetricFamily> {
         self.breaker.set(store.is_down.into());
         self.keys.set(i64::try_from(store.keys).unwrap_or(i64::MAX));
@@ -294,7 +285,6 @@ impl Metrics {
         }
     }
 
-    /// The response times of the store.
     pub(crate) fn store_buckets(&self) -> Buckets {
         let metric = self.store_seconds.metric();
         let histogram = metric.get_histogram();
@@ -304,7 +294,6 @@ impl Metrics {
         buckets.chain([all]).collect()
     }
 
-    /// The number of store errors of all kinds.
     pub(crate) fn store_errors(&self) -> u64 {
         let counter = |kind: &StoreErrorKind| self.store_errors.with_label_values(&[kind.name()]);
         ERROR_KINDS.iter().map(|kind| counter(kind).get()).sum()

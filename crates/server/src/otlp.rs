@@ -25,7 +25,6 @@ use crate::state::Serving;
 /// Time limit of the last export at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The exporters of a running server.
 pub(crate) struct Otlp {
     client: Client,
     resource: Resource,

@@ -48,7 +48,6 @@ impl Playground {
         }
     }
 
-    /// Returns whether a path belongs to the playground.
     pub(super) fn has(path: &str) -> bool {
         path == "/" || path.starts_with("/ui/") || path.starts_with("/api/")
     }

@@ -8,7 +8,6 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use tallygate::http::ProblemDetails;
 
-/// Why a request cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) code: Code,

@@ -6,10 +6,8 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 use tallygate::Key;
 
-/// Bytes of a hash that are shown.
 const HASH_BYTES: usize = 6;
 
-/// Redacts keys.
 pub(crate) struct Redactor {
     /// Prevents guessing likely keys from their hash.
     salt: [u8; 16],
@@ -17,7 +15,7 @@ pub(crate) struct Redactor {
 }
 
 impl Redactor {
-    /// Creates a redactor that hashes every key.
+    /// Hashes every key.
     pub(crate) fn new() -> Self {
         let mut salt = [0; 16];
         fastrand::Rng::new().fill(&mut salt);
@@ -31,12 +29,10 @@ impl Redactor {
         self
     }
 
-    /// Whether keys are shown in clear.
     pub(crate) fn shows_keys(&self) -> bool {
         self.show_keys
     }
 
-    /// Hashes a key of these parts.
     pub(crate) fn hash<P: AsRef<[u8]>>(&self, parts: impl IntoIterator<Item = P>) -> String {
         let mut hasher = Sha256::new_with_prefix(self.salt);
         for part in parts {

@@ -87,7 +87,6 @@ fn truncate(text: &str) -> String {
     text.chars().take(MAX_ECHOED_CHARS).collect()
 }
 
-/// A JSON response.
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body.into()));
     *response.status_mut() = status;
@@ -98,12 +97,10 @@ pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<
     response
 }
 
-/// A JSON response from a value.
 pub(super) fn json_value(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
     json(status, format!("{value}\n"))
 }
 
-/// A 405 response.
 pub(super) fn method_not_allowed(allowed: &[Method]) -> Response<Full<Bytes>> {
     let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
     let names = names.join(", ");
@@ -142,7 +139,6 @@ pub(super) fn parse_query<const N: usize>(
     Ok(values)
 }
 
-/// Decodes a percent-encoded part of a URL.
 pub(super) fn percent_decode(text: &str) -> Result<String, Problem> {
     let error = || {
         Problem::new(

@@ -13,9 +13,7 @@ use crate::error::Failure;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The value of `--store`.
 pub(crate) enum StoreUrl {
-    /// The counters are in this process.
     Memory,
     /// Redis, not yet connected.
     Redis(RedisStoreBuilder),

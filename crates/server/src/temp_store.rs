@@ -15,7 +15,6 @@ use crate::error::Failure;
 /// The time limit for deleting counters after a signal.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A temporary store and the runtime it runs on.
 pub(crate) struct TempStore {
     runtime: Runtime,
     store: RedisStore,
@@ -81,7 +80,6 @@ impl TempStore {
         })
     }
 
-    /// Deletes the counters.
     pub(crate) fn clear(&self) -> Result<(), Failure> {
         self.run(self.store.clear()).map_err(|error| {
             Failure::Outside(format!(

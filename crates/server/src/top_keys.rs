@@ -19,7 +19,6 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(300);
 /// Longer keys are stored as a hash.
 const MAX_KEY_BYTES: usize = 256;
 
-/// The most frequent and the most refused keys.
 pub(crate) struct TopKeys {
     hottest: SpaceSaving,
     refused: SpaceSaving,
@@ -28,16 +27,13 @@ pub(crate) struct TopKeys {
     redactor: Arc<Redactor>,
 }
 
-/// A key in one of the lists.
 pub(crate) struct TopKey {
     pub(crate) rule: String,
-    /// The redacted key.
     pub(crate) key: String,
     /// A lower bound.
     pub(crate) count: u64,
 }
 
-/// A key in a table.
 enum StoredKey {
     Whole(Key<'static>),
     /// Longer than [`MAX_KEY_BYTES`].
@@ -45,7 +41,6 @@ enum StoredKey {
 }
 
 impl TopKeys {
-    /// Creates empty lists.
     pub(crate) fn new(redactor: Arc<Redactor>) -> Self {
         let now = Instant::now();
         TopKeys {
@@ -60,7 +55,6 @@ impl TopKeys {
         &self.redactor
     }
 
-    /// Counts a request for a key.
     pub(crate) fn count(&self, now: Instant, rule: &str, key: &Key<'_>, outcome: Outcome) {
         let is_refused = match outcome {
             Outcome::Refused | Outcome::ShadowRefused => true,

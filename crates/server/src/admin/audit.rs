@@ -7,7 +7,6 @@ use crate::active_rules::KillSwitch;
 use crate::redact::Redactor;
 use tallygate::rules::Name;
 
-/// Writes the audit log.
 pub(super) struct Audit {
     redactor: Arc<Redactor>,
 }

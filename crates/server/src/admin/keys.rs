@@ -16,7 +16,6 @@ use crate::problem::{Code, Problem};
 use crate::response;
 use tallygate::rules::KeyText;
 
-/// One counter of a key.
 struct Counter {
     /// None for a quota given in the query.
     rule: Option<String>,

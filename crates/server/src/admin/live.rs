@@ -24,7 +24,6 @@ const BUFFERED_EVENTS: usize = 2;
 const MAX_SKIPPED_EVENTS: u32 = 30;
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Broadcasts events to viewers.
 pub(super) struct Live {
     viewers: Mutex<Viewers>,
     /// Signals the first viewer.
@@ -43,7 +42,6 @@ struct Viewer {
     skipped: u32,
 }
 
-/// Why a viewer is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinError {
     TooManyViewers,

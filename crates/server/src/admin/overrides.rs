@@ -24,7 +24,6 @@ use tallygate::rules::{KeyText, ListEntry, Override, OverrideAction, Quotas};
 /// 30 days. Permanent overrides belong in the rules file.
 const MAX_SECONDS: u64 = 30 * 24 * 3_600;
 
-/// A new override.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OverrideRequest {

@@ -17,7 +17,6 @@ use crate::problem::{Code, Problem};
 use crate::response;
 use tallygate::rules::{Missing, Name, Quotas, Rule, RuleLimits};
 
-/// A change of a rule.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleUpdate {

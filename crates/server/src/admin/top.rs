@@ -15,7 +15,6 @@ use crate::response;
 use crate::state::Serving;
 use crate::top_keys::{TopKey, WINDOW};
 
-/// Keys per list.
 const DEFAULT_KEYS: usize = 10;
 const MAX_KEYS: usize = 100;
 
@@ -50,7 +49,6 @@ impl Admin {
     }
 }
 
-/// Both lists as JSON.
 pub(super) fn lists(serving: &Serving, limit: usize) -> Value {
     let mut parts = HashMap::new();
     serving.force.for_each_rule(|rule, _| {

@@ -19,7 +19,6 @@ use crate::format::wrap;
 use crate::store_url::StoreUrl;
 use crate::temp_store::TempStore;
 
-/// The width of the output, in columns.
 const WIDTH: usize = 80;
 /// The column where the text of a finding starts.
 const INDENT: usize = 22;

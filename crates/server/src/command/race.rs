@@ -48,7 +48,6 @@ pub(crate) async fn over(counters: &Counters, race: Race) -> Result<Vec<Round>, 
     }
 }
 
-/// The parameters of a race.
 #[derive(Clone, Copy)]
 pub(crate) struct Race {
     pub(crate) clients: u32,
@@ -64,7 +63,6 @@ impl Race {
             .expect("the command line bounds the limit")
     }
 
-    /// How many clients the limit admits.
     fn allowed(&self) -> u32 {
         self.limit.min(self.clients)
     }
@@ -111,7 +109,6 @@ fn write_text(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) 
     Ok(())
 }
 
-/// Explains the result.
 fn explain(race: &Race, rounds: &[Round]) -> String {
     let allowed = race.allowed();
     let max = rounds.iter().map(|round| round.read_check_write).max();

@@ -55,7 +55,6 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Where the counters of a replay are kept.
 enum Counters {
     Memory(MemoryCounters),
     Redis(RedisCounters),
@@ -87,7 +86,6 @@ impl Counters {
         }
     }
 
-    /// Deletes the counters.
     fn clear(&self) -> Result<(), Failure> {
         match self {
             Counters::Memory(_) => Ok(()),

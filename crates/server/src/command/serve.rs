@@ -276,7 +276,6 @@ fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<StoreUrl, Failure
     StoreUrl::from_args(&store)
 }
 
-/// The client of the OTLP endpoint, from the arguments and the environment.
 fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let disabled =

@@ -33,7 +33,6 @@ struct Upload {
     idle: IdleTimeout,
 }
 
-/// How far an upload has come, and why it stopped.
 #[derive(Debug)]
 pub(super) struct UploadProgress {
     started: Instant,
@@ -151,7 +150,6 @@ impl Body for OutboundBody {
     }
 }
 
-/// A body that stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyError;
 
@@ -167,7 +165,6 @@ impl std::error::Error for BodyError {}
 #[derive(Debug)]
 pub(super) enum ResponseBody {
     Upstream(UpstreamBody),
-    /// One of the gateway itself.
     Full(Bytes),
     Replay(ReplayBody),
 }

@@ -8,13 +8,10 @@ use http::header::HeaderValue;
 use super::read_ahead::ClientBody;
 use super::tunnel::TunnelContext;
 
-/// The connection that a request came on.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) address: IpAddr,
-    /// The address as a header value.
     pub(super) address_header: HeaderValue,
-    /// `http` or `https`.
     pub(super) scheme: &'static str,
     pub(super) tunnel: TunnelContext,
 }

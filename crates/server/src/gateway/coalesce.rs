@@ -94,7 +94,6 @@ impl fmt::Debug for SingleFlight {
 /// How many calls are shared at a time; requests beyond are forwarded themselves.
 const MAX_CALLS: usize = 4096;
 
-/// A service that shares the calls to another one.
 #[derive(Clone)]
 pub(super) struct Coalesce<I> {
     inner: I,
@@ -114,7 +113,6 @@ type CallReceiver = watch::Receiver<Option<CallOutcome>>;
 enum CallOutcome {
     /// A response, and the headers of the leader's request.
     Shared(Arc<SharedResponse>, Arc<HeaderMap>),
-    /// The response cannot be shared.
     Unshared,
 }
 
@@ -173,11 +171,9 @@ where
     }
 }
 
-/// The role of a request in a call.
 enum Role {
     Leader(Leader),
     Follower(CallReceiver),
-    /// Forwarded without sharing.
     Independent,
 }
 

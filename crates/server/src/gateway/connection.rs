@@ -32,7 +32,6 @@ use super::{Limits, Settings, read_ahead, smuggling};
 use crate::listener::{Accepted, ConnectionHandler, Phase};
 use crate::otlp;
 
-/// Serves the gateway's connections.
 pub(super) struct GatewayHandler<P, S> {
     http: auto::Builder<TokioExecutor>,
     service: RateLimit<Coalesce<Forward>, P, S>,
@@ -148,7 +147,6 @@ impl<P: Policy, S: Store> ConnectionHandler for GatewayHandler<P, S> {
     }
 }
 
-/// How a request is answered.
 enum Handling<L, T> {
     Limited(L),
     /// Boxed: few requests are traced, and the other futures stay small.

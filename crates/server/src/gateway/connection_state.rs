@@ -35,16 +35,12 @@ pub(super) struct ConnectionState {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What a deadline check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     /// Nothing is overdue; check again then.
     At(Instant),
-    /// The connection was idle for too long.
     Idle,
-    /// A head took too long.
     HeadTimeout,
-    /// The client does not read its response.
     ResponseTimeout,
 }
 
@@ -67,7 +63,6 @@ impl ConnectionState {
         }
     }
 
-    /// Records that bytes were read.
     pub(super) fn record_read(&self) {
         if self.in_flight.load(Relaxed) == 0 && self.head_since.load(Relaxed) == 0 {
             self.head_since.store(self.elapsed_millis() + 1, Relaxed);
@@ -106,7 +101,6 @@ impl ConnectionState {
         self.is_http2.load(Relaxed)
     }
 
-    /// Registers a request.
     pub(super) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
         if version == Version::HTTP_2 && !self.is_http2() {
             self.is_http2.store(true, Relaxed);
@@ -166,7 +160,6 @@ impl ConnectionState {
     }
 }
 
-/// A request in flight, until its response is sent or abandoned.
 #[derive(Debug)]
 pub(super) struct InFlight {
     state: Arc<ConnectionState>,
@@ -179,7 +172,6 @@ impl InFlight {
         self.state.is_draining()
     }
 
-    /// Records that the response has started.
     pub(super) fn start_response(&mut self) {
         self.has_response = true;
         if self.state.is_http2() {

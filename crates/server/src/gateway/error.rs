@@ -5,15 +5,12 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Response, StatusCode};
 use tallygate::http::ProblemDetails;
 
-/// Why the gateway answers in place of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GatewayError {
-    /// The request is malformed or ambiguous.
     BadRequest(&'static str),
     MethodNotSupported,
     HeadTooLarge,
     BodyTooLarge,
-    /// The client stopped sending its body.
     BodyTimeout,
     /// No upstream accepted a connection, or it closed before a response.
     UpstreamFailed,

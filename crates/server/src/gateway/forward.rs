@@ -24,7 +24,6 @@ use super::settings::Protocol;
 use super::upstreams::{ServerIndex, UpstreamError, UpstreamResponse, UpstreamResult, Upstreams};
 use super::{Host, Settings, SettingsError, headers, tunnel};
 
-/// The service that forwards requests.
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
     shared: Arc<Shared>,
@@ -36,7 +35,6 @@ struct Shared {
     settings: Settings,
 }
 
-/// Why an attempt failed.
 enum AttemptError {
     /// Nothing was sent.
     Connect {
@@ -45,7 +43,6 @@ enum AttemptError {
     /// Something may have been sent.
     Broken,
     Timeout,
-    /// The client's body failed.
     Client(GatewayError),
 }
 
@@ -81,7 +78,6 @@ impl Service<Request<InboundBody>> for Forward {
     }
 }
 
-/// A request that was sent.
 struct Pending<F> {
     attempt: Attempt<F>,
     /// The head for a second attempt at another upstream, if the request can be repeated.
@@ -90,7 +86,6 @@ struct Pending<F> {
     upgrade: Option<(OnUpgrade, Arc<Client>)>,
 }
 
-/// A request to one upstream.
 struct Attempt<F> {
     server: ServerIndex,
     response: F,
@@ -172,7 +167,6 @@ impl Shared {
         }
     }
 
-    /// Sends a request to one upstream.
     fn attempt(
         &self,
         index: ServerIndex,
@@ -205,7 +199,6 @@ impl Shared {
         }
     }
 
-    /// Waits for an upstream's response.
     async fn wait(
         &self,
         attempt: Attempt<impl Future<Output = UpstreamResult>>,
@@ -251,7 +244,6 @@ impl Shared {
         }
     }
 
-    /// Turns an upstream's response into the one that the client gets.
     fn finish(
         &self,
         (mut response, mut connection): UpstreamResponse,

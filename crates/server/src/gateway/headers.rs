@@ -54,7 +54,6 @@ fn remove_if(headers: &mut HeaderMap, predicate: fn(&HeaderName) -> bool) {
     }
 }
 
-/// Removes the hop-by-hop headers.
 fn strip(headers: &mut HeaderMap) {
     if let Some(first) = headers.get(CONNECTION) {
         // The usual values name no header.
@@ -155,7 +154,6 @@ pub(super) fn prepare_request(
     }
 }
 
-/// Turns an upstream's headers into those that the client gets.
 pub(super) fn prepare_response(status: StatusCode, headers: &mut HeaderMap) {
     let upgrade = match status {
         StatusCode::SWITCHING_PROTOCOLS => headers.get(UPGRADE).cloned(),

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// How long something may go without progress.
 #[derive(Debug)]
 pub(super) struct IdleTimeout {
     timeout: Duration,

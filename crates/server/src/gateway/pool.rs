@@ -19,7 +19,6 @@ use super::upstreams::{Connector, UpstreamError, UpstreamResult};
 
 type Sender = SendRequest<OutboundBody>;
 
-/// Connections to one server.
 pub(super) struct Pool(Arc<Shared>);
 
 struct Shared {
@@ -38,7 +37,6 @@ struct Idle {
     has_evictor: bool,
 }
 
-/// A connection in use.
 pub(super) struct PooledConnection {
     sender: Sender,
     pool: Arc<Shared>,

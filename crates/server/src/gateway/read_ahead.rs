@@ -20,7 +20,6 @@ const MAX_BYTES: usize = 64 << 10;
 /// What a buffered frame takes besides its bytes: a body may come in very small frames.
 const FRAME_OVERHEAD_BYTES: usize = 256;
 
-/// A request's body as the client sends it.
 #[derive(Debug)]
 pub(super) enum ClientBody {
     Plain(Incoming),
@@ -73,7 +72,6 @@ pub(super) fn wrap(
 }
 
 impl ClientBody {
-    /// Ends reading ahead.
     pub(super) fn start_forwarding(&self) {
         match self {
             ClientBody::Plain(_) => {}

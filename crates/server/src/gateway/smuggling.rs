@@ -8,7 +8,6 @@ use http::{Method, Request, Version};
 use super::Limits;
 use super::error::GatewayError;
 
-/// Checks the framing, the host and the size of a request.
 pub(super) fn validate<B>(
     request: &Request<B>,
     conflicting_framing: bool,
@@ -51,7 +50,6 @@ pub(super) fn validate<B>(
     }
 }
 
-/// Checks that the request names exactly one host.
 fn validate_host<B>(request: &Request<B>) -> Result<(), GatewayError> {
     let authority = request.uri().authority();
     let mut hosts = request.headers().get_all(HOST).iter();

@@ -106,7 +106,6 @@ fn client_builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
         .expect("ring supports the default protocol versions")
 }
 
-/// Reads the certificates of a file, at least one.
 fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

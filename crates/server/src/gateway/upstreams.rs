@@ -26,7 +26,6 @@ use super::{Settings, SettingsError, Upstream, tls};
 /// The maximum ejection time, as a multiple of the first one.
 const MAX_EJECTION_FACTOR: u32 = 30;
 
-/// The upstream servers.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     servers: Vec<Server>,
@@ -35,15 +34,12 @@ pub(super) struct Upstreams {
     ejection: Duration,
 }
 
-/// The position of a server in [`Upstreams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerIndex(usize);
 
-/// An upstream server.
 #[derive(Debug)]
 pub(super) struct Server {
     authority: Authority,
-    /// The authority as a `Host`.
     pub(super) host: HeaderValue,
     pub(super) protocol: Protocol,
     is_tls: bool,
@@ -67,7 +63,6 @@ pub(super) type UpstreamResult = Result<UpstreamResponse, UpstreamError>;
 /// A response and its connection, unless that is shared.
 pub(super) type UpstreamResponse = (Response<Incoming>, Option<PooledConnection>);
 
-/// Why an upstream did not respond.
 #[derive(Debug)]
 pub(super) enum UpstreamError {
     /// It accepted no connection: nothing was sent.
@@ -112,13 +107,11 @@ impl Upstreams {
         &self.servers[index.0]
     }
 
-    /// Picks another available server.
     pub(super) fn other(&self, than: ServerIndex) -> Option<ServerIndex> {
         let mut others = self.rotation().filter(|index| *index != than);
         others.find(|index| self.is_available(*index))
     }
 
-    /// All servers, from the next one on.
     fn rotation(&self) -> impl Iterator<Item = ServerIndex> + Clone {
         let (first, len) = (self.next.fetch_add(1, Relaxed), self.servers.len());
         (0..len).map(move |offset| ServerIndex((first + offset) % len))
@@ -139,7 +132,6 @@ impl Upstreams {
                 .is_ok()
     }
 
-    /// Ejects a server that accepted no connection.
     pub(super) fn record_failure(&self, index: ServerIndex, error: &(dyn Error + 'static)) {
         let server = self.server(index);
         let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);

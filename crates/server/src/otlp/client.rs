@@ -19,7 +19,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::Settings;
 
-/// Posts exports to an OTLP endpoint.
 #[derive(Clone)]
 pub(crate) struct Client {
     settings: Arc<Settings>,

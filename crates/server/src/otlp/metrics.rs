@@ -21,7 +21,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Client, scope};
 use crate::state::Serving;
 
-/// Exports the metrics of a server.
 pub(super) struct MetricsExporter {
     client: Client,
     resource: Vec<KeyValue>,
@@ -39,7 +38,6 @@ impl MetricsExporter {
         }
     }
 
-    /// Exports at every interval.
     pub(super) async fn run(&self, every: Duration) -> Infallible {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

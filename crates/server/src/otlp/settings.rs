@@ -13,7 +13,6 @@ const DEFAULT_SAMPLE: f64 = 0.01;
 /// Upper bound of the interval and the timeout: one day.
 const MAX_MS: u64 = 86_400_000;
 
-/// Where and how much to export.
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// Without a trailing `/`: paths such as `/v1/metrics` are appended.

@@ -47,7 +47,6 @@ pub(crate) struct Tracer {
     sample_millionths: u32,
 }
 
-/// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
     Api,
@@ -58,7 +57,6 @@ pub(crate) enum Listener {
 pub(crate) struct RequestSpan {
     context: Context,
     has_parent: bool,
-    /// None until there is a response.
     status: Option<StatusCode>,
 }
 

@@ -62,7 +62,6 @@ impl Default for Config {
     }
 }
 
-/// A parsed request.
 struct DemoRequest {
     session: Arc<Session>,
     card: String,
@@ -81,7 +80,6 @@ impl Playground {
         self.decide_demo(&request).await
     }
 
-    /// Several requests in sequence.
     pub(super) async fn demo_burst(
         &self,
         id: SessionId,

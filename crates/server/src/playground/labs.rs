@@ -77,7 +77,6 @@ impl Default for Labs {
 }
 
 impl Playground {
-    /// Runs a lab and returns its measurements.
     pub(super) async fn lab(
         &self,
         id: SessionId,
@@ -175,5 +174,4 @@ fn failed(why: impl Display) -> Problem {
     Problem::new(Code::StoreUnavailable, format!("the lab failed: {why}"))
 }
 
-/// The measurements as JSON.
 type LabResult = Result<Value, Problem>;

@@ -48,7 +48,6 @@ impl SessionId {
         HeaderValue::try_from(text).expect("hexadecimal digits are a valid header value")
     }
 
-    /// The key of a card's counter.
     pub(super) fn key(self, card: &str) -> Key<'static> {
         // The cookie is a credential: stores outside this process get its hash.
         Key::from("play").and_secret(self.0.to_be_bytes()).and(card)
@@ -132,7 +131,6 @@ pub(super) struct Session {
     cards: Mutex<Cards>,
 }
 
-/// The cards of a session.
 #[derive(Default)]
 pub(super) struct Cards {
     list: Vec<Card>,
@@ -140,7 +138,6 @@ pub(super) struct Cards {
     uses: u64,
 }
 
-/// The clock of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     /// The store's; the store has the counter.

@@ -41,7 +41,6 @@ struct StepBody {
     t_us: Option<u64>,
 }
 
-/// A valid step.
 struct Step {
     card: String,
     limits: Arc<Limits>,
@@ -54,7 +53,6 @@ struct Step {
 }
 
 impl Playground {
-    /// Takes every step in order.
     pub(super) async fn take_steps(&self, id: SessionId, json: &[u8]) -> Result<Value, Problem> {
         let Object(Body { clock, steps }) = response::parse_json::<Object<Body>>(json)?;
         let clock = match &*clock {

@@ -13,13 +13,11 @@ const MAX_PERIOD_S: u64 = 3_600;
 /// The longest time for a full bucket to drain.
 const MAX_DRAIN_S: u64 = 86_400;
 const MAX_COST: u32 = 1_000_000;
-/// The number of steps in one request.
 pub(super) const MAX_STEPS: usize = 500;
 const MAX_CARD_NAME_CHARS: usize = 32;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// The bounds, for the page.
 pub(super) fn bounds() -> Value {
     json!({
         "limit": MAX_LIMIT,

@@ -9,7 +9,6 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use tokio::sync::mpsc;
 
-/// A response body.
 pub(crate) enum AdminBody {
     Full(Full<Bytes>),
     /// Server-sent events, until the server shuts down or disconnects the viewer.

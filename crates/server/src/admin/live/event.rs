@@ -20,7 +20,6 @@ use tallygate::rules::{Quotas, Rule, RuleLimits};
 
 /// Rules in an event; of more, the busiest are included.
 const MAX_RULES: usize = 200;
-/// Keys in each list of top keys.
 const MAX_KEYS: usize = 10;
 
 type Counts = [u64; Outcome::ALL.len()];
@@ -57,7 +56,6 @@ impl EventBuilder {
         self.latency = RecentLatency::default();
     }
 
-    /// Builds the event for `now` in the wire format.
     pub(super) fn build(&mut self, now: Instant) -> Bytes {
         let value = self.snapshot(now);
         Bytes::from(format!("data: {value}\n\n"))

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 
 use crate::metrics::Buckets;
 
-/// How many snapshots a quantile spans.
 const SNAPSHOTS: usize = 10;
 
 /// The last snapshots of a histogram.

@@ -30,7 +30,6 @@ pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> 
     }
 }
 
-/// One difference.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
     /// The rule; `None` for a setting of the whole file.
@@ -130,7 +129,6 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// Compares two versions of a rule.
 fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     type Summary = fn(&Rule) -> String;
     let fields: [(&'static str, Summary, Option<&'static str>); 11] = [

@@ -46,13 +46,11 @@ struct Explanation {
     seen: Vec<SampleResponse>,
 }
 
-/// What one rule does with the request.
 #[derive(Serialize)]
 struct RuleReport {
     rule: String,
     applies: bool,
     shadow: bool,
-    /// Why it applies or does not.
     why: String,
     key: Vec<SourceReport>,
     tier: Option<String>,
@@ -112,7 +110,6 @@ impl RuleReport {
     }
 }
 
-/// Explains the result of a rule.
 fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
     let source = |part: &usize| {
         let part = rule.key.get(*part);

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal};
 
 use crate::cli::Color;
 
-/// A code of the ANSI escape sequence `SGR`.
 #[derive(Clone, Copy)]
 pub(super) enum Code {
     Bold = 1,

@@ -1,12 +1,10 @@
 //! The demo's traffic.
 
-/// The limit of every quota, per period.
 pub(super) const LIMIT: u32 = 10;
 /// One column of the chart.
 pub(super) const TICK_US: u64 = 100_000;
 /// A period is one second.
 pub(super) const TICKS_PER_PERIOD: u64 = 10;
-/// The columns of the chart.
 pub(super) const TICKS: usize = 64;
 /// A whole second, so that windows start on the ruler.
 pub(super) const START_US: u64 = 1_700_000_000_000_000;

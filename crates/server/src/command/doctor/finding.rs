@@ -3,13 +3,10 @@
 use serde::Serialize;
 use tallygate::RedisError;
 
-/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// Passed.
     Ok,
-    /// For information.
     Info,
     /// Limits are enforced for now.
     Warn,

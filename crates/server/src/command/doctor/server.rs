@@ -17,7 +17,6 @@ const SCAN_COUNT: &str = "1000";
 const MAX_KEYS: usize = 100;
 const SLOTS: u64 = 16_384;
 
-/// Checks that a server can hold counters.
 pub(super) async fn check_required(info: &ServerInfo<'_>, expected: Topology) -> Vec<Finding> {
     vec![version(info), topology(info, expected), role(info).await]
 }

@@ -23,12 +23,10 @@ impl<'a> ServerInfo<'a> {
         Ok(ServerInfo { server, info })
     }
 
-    /// A field of INFO.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.info.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// A numeric field of INFO.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.parse().ok()
     }
@@ -46,7 +44,6 @@ impl<'a> ServerInfo<'a> {
     }
 }
 
-/// Parses lines of `name:value`.
 pub(super) fn fields(text: &str) -> HashMap<String, String> {
     let pairs = text
         .lines()
@@ -56,7 +53,6 @@ pub(super) fn fields(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// Whether the user lacks a permission.
 pub(super) fn is_permission_error(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }

@@ -104,7 +104,6 @@ pub(super) fn with_algorithm(quota: &Quota, algorithm: Algorithm) -> Result<Quot
     }
 }
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]

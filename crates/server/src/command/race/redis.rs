@@ -57,7 +57,6 @@ pub(super) async fn race_on(race: &Race, store: &RedisStore) -> Result<Vec<Round
     Ok(rounds)
 }
 
-/// The key of the atomic counter.
 fn atomic_key(naive: &str, round: u32) -> String {
     format!("{naive} round {round}")
 }

@@ -7,7 +7,6 @@ pub(super) const MAX_LINE_BYTES: usize = 8 << 20;
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Splits a stream into numbered lines.
 pub(super) struct LineReader<R> {
     input: BufReader<R>,
     line: Vec<u8>,

@@ -9,7 +9,6 @@ use crate::verdict_json::{write_number, write_verdict};
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Writes a line for every decision, in order.
 pub(super) struct OutputWriter<W> {
     out: W,
     buffer: Vec<u8>,

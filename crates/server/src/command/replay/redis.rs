@@ -83,7 +83,6 @@ impl RedisCounters {
         Ok(())
     }
 
-    /// Deletes the counters.
     pub(super) fn clear(&self) -> Result<(), Failure> {
         self.store.clear()
     }

@@ -6,7 +6,6 @@ use tracing_subscriber::EnvFilter;
 
 const DEFAULT_FILTER: &str = "info";
 
-/// Starts logging with the filter of `TALLYGATE_LOG`.
 pub(super) fn init() {
     let filter = EnvFilter::try_from_env("TALLYGATE_LOG");
     let subscriber = tracing_subscriber::fmt()

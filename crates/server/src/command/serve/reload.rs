@@ -19,7 +19,6 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How often files are checked without an event: network drives send none, and events get lost.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keeps the active rules up to date with a file.
 pub(super) struct Reload {
     path: PathBuf,
     loaded: Config,
@@ -28,7 +27,6 @@ pub(super) struct Reload {
     fingerprint: Fingerprint,
 }
 
-/// The state of a set of files.
 #[derive(PartialEq, Eq)]
 pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<FileState>>);
 
@@ -50,7 +48,6 @@ impl Reload {
         }
     }
 
-    /// Reloads the rules until dropped.
     pub(super) async fn run(mut self, mut hang_ups: HangUps) {
         // One pending event is enough: every reload reads all files.
         let (send, mut changes) = mpsc::channel(1);

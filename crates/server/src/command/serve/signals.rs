@@ -13,7 +13,6 @@ pub(super) struct Signals {
     hang_up: Option<Signal>,
 }
 
-/// Requests to reload.
 pub(super) struct HangUps {
     #[cfg(unix)]
     signal: Option<Signal>,
@@ -58,7 +57,6 @@ impl Signals {
 }
 
 impl HangUps {
-    /// Waits for the next request.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         if let Some(signal) = &mut self.signal

@@ -8,14 +8,12 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, Style};
 
-/// The addresses that a server listens on.
 pub(super) struct Addresses {
     pub(super) api: SocketAddr,
     pub(super) gateway: Option<SocketAddr>,
     pub(super) admin: SocketAddr,
 }
 
-/// Prints the first line on standard output.
 pub(super) fn print_addresses(addresses: &Addresses, out: &mut impl Write) -> io::Result<()> {
     // Not `json!`: callers rely on the order of the fields.
     let text = |address: SocketAddr| json!(address.to_string());

@@ -23,7 +23,6 @@ const UNSHAREABLE: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// Whether a request may share its response.
 pub(super) fn is_shareable(request: &Request<InboundBody>) -> bool {
     [Method::GET, Method::HEAD].contains(request.method())
         && request.body().body.is_end_stream()

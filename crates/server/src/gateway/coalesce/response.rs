@@ -14,7 +14,6 @@ use super::super::body::ResponseBody;
 use super::super::error::GatewayError;
 use super::super::replay_body::ReplayBody;
 
-/// A response that several requests can share.
 #[derive(Debug)]
 pub(super) struct SharedResponse {
     parts: Parts,
@@ -23,7 +22,6 @@ pub(super) struct SharedResponse {
 }
 
 impl SharedResponse {
-    /// Whether the headers named by `Vary` are the same in both requests.
     pub(super) fn matches(&self, leader: &HeaderMap, follower: &HeaderMap) -> bool {
         let lists = self.parts.headers.get_all(VARY).iter();
         let names = lists.flat_map(|list| list.as_bytes().split(|&byte| byte == b','));

@@ -52,7 +52,6 @@ async fn run_policies(settings: Settings) -> LabResult {
     }))
 }
 
-/// Replicas over one store.
 struct Outage {
     clock: Arc<ManualClock>,
     store: Arc<SwitchableStore>,
@@ -99,7 +98,6 @@ impl Outage {
         }))
     }
 
-    /// Sends requests through the replicas in turn.
     async fn send(&self, sent: u32) -> Tally {
         let mut tally = Tally::default();
         for (_, replica) in (0..sent).zip(self.replicas.iter().cycle()) {
@@ -139,7 +137,6 @@ impl Tally {
     }
 }
 
-/// A store that can be switched off.
 struct SwitchableStore {
     counters: MemoryStore<Arc<ManualClock>>,
     on: AtomicBool,

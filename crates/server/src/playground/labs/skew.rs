@@ -10,7 +10,6 @@ use tallygate_core::{State, evaluate};
 use super::{LabResult, failed};
 
 const SECOND_US: u64 = 1_000_000;
-/// The store's time.
 const NOW_US: u64 = 1_000_000 * SECOND_US;
 
 settings! {

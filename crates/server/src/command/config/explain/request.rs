@@ -12,7 +12,6 @@ use crate::error::Failure;
 /// An address for documentation (RFC 5737).
 const EXAMPLE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
-/// A request without a body.
 pub(super) struct ExplainedRequest {
     method: Method,
     uri: Uri,

@@ -10,10 +10,8 @@ use tallygate::http::{
 };
 use tallygate::{Engine, Key, Limit, ManualClock, MemoryStore, Request, Verb, Verdict};
 
-/// A response to the request.
 #[derive(Serialize)]
 pub(super) struct SampleResponse {
-    /// When it is sent.
     pub(super) when: String,
     /// The status; `None` if the service decides it.
     pub(super) status: Option<u16>,
