@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallygate::Limit;
 use tallygate::http::{Head, Plan, Policy, RuleSettings, Stop, StopReason};
@@ -52,7 +52,6 @@ struct RuleSources {
 
 #[derive(Clone, Debug)]
 pub(crate) struct TemporaryOverride {
-    /// The id, by which it can be removed.
     pub(crate) id: u64,
     pub(crate) what: Override,
     pub(crate) until: Instant,
@@ -131,10 +130,7 @@ impl ActiveRules {
 
     pub(crate) fn kill_switch(&self) -> KillSwitch {
         let state = self.kill_switch.load(Ordering::Relaxed);
-        let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
-        all.into_iter()
-            .find(|switch| *switch as u8 == state)
-            .unwrap_or_default()
+        KillSwitch::ALL[usize::from(state)]
     }
 
     pub(crate) fn set_kill_switch(&self, switch: KillSwitch) {
@@ -263,9 +259,7 @@ impl ActiveRules {
 
     fn sources(&self) -> MutexGuard<'_, RuleSources> {
         // A panic leaves the sources consistent.
-        self.sources
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,14 +267,12 @@ impl RuleSources {
     /// Checks that an override can list a client.
     fn fits(&self, what: &Override) -> Result<(), OverrideError> {
         let named = |name: &Name| what.rule.as_ref().is_none_or(|rule| rule == name);
-        let mut rules = self.set.rules.iter().filter(|rule| named(&rule.name));
+        let rules = self.set.rules.iter().filter(|rule| named(&rule.name));
+        let mut rules = rules.peekable();
+        rules.peek().ok_or(OverrideError::NoRule)?;
         match &what.client {
-            ListEntry::Network(_) => rules.next().map(|_| ()).ok_or(OverrideError::NoRule),
+            ListEntry::Network(_) => Ok(()),
             ListEntry::Key(key) => {
-                let mut rules = rules.peekable();
-                if rules.peek().is_none() {
-                    return Err(OverrideError::NoRule);
-                }
                 let mut rules = rules.filter(|rule| rule.key.len() == key.parts());
                 let first = rules.next().ok_or(OverrideError::Parts)?;
                 match rules.all(|rule| first.same_key_sources(rule)) {
@@ -345,6 +337,9 @@ impl Policy for ActiveRules {
 }
 
 impl KillSwitch {
+    /// In the order of the discriminants.
+    const ALL: [Self; 3] = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             KillSwitch::Off => "off",
@@ -354,8 +349,7 @@ impl KillSwitch {
     }
 
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        let all = [KillSwitch::Off, KillSwitch::Open, KillSwitch::Closed];
-        all.into_iter().find(|switch| switch.name() == name)
+        Self::ALL.into_iter().find(|switch| switch.name() == name)
     }
 }
 

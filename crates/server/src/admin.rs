@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::audit::Audit;
-use self::live::{AdminBody, JoinError, Live};
+use self::live::{AdminBody, Live};
 use crate::active_rules::KillSwitch;
 use crate::api::Object;
 use crate::assets::File;
@@ -134,14 +134,7 @@ impl Admin {
         if request.method() != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]).map(AdminBody::Full));
         }
-        let events = self.live.join().map_err(|error| match error {
-            JoinError::TooManyViewers => Problem::new(
-                Code::TooManyViewers,
-                "the maximum number of viewers is reached",
-            ),
-            JoinError::ShuttingDown => Problem::new(Code::Closed, "the server is shutting down"),
-        })?;
-        let mut response = Response::new(events);
+        let mut response = Response::new(self.live.join()?);
         let content_type = HeaderValue::from_static("text/event-stream");
         response
             .headers_mut()

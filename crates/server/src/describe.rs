@@ -30,10 +30,10 @@ pub(crate) fn rate(quota: &Quota) -> String {
 /// The exact period: `1 s`, `1 h 30 min`, or as in a quota if it needs more than two units.
 pub(crate) fn period(quota: &Quota) -> String {
     let short = duration(quota.period_us());
-    if !short.starts_with('~') {
-        return short;
+    match short.starts_with('~') {
+        true => quota.period_text(),
+        false => short,
     }
-    quota.period_text()
 }
 
 /// How the algorithm counts, its strengths and its costs.

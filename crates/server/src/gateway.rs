@@ -11,7 +11,6 @@ mod connection;
 mod connection_state;
 mod error;
 mod forward;
-mod from_config;
 mod headers;
 mod idle_timeout;
 mod pool;

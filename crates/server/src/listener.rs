@@ -88,7 +88,7 @@ pub(crate) async fn serve<H: ConnectionHandler>(
     let permits = Arc::new(Semaphore::new(max_connections as usize));
     let (phase, phases) = watch::channel(Phase::Running);
     let spawn = |(stream, peer): (TcpStream, SocketAddr), permit| {
-        // Without TCP_NODELAY responses leave a little later, which is no reason to fail.
+        // Without TCP_NODELAY responses are only sent a little later.
         let _ = stream.set_nodelay(true);
         let accepted = Accepted {
             peer,

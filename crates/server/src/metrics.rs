@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::core::{Collector, Metric as _};
@@ -187,9 +187,7 @@ impl Metrics {
 
     fn rules(&self) -> MutexGuard<'_, HashSet<String>> {
         // No statement leaves the set half changed.
-        self.rules
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn record_decision(&self, rule: &str, outcome: Outcome) {

@@ -35,7 +35,7 @@ impl TempStore {
             .map_err(|error| Failure::Outside(format!("cannot start threads: {error}")))?;
         let namespace = format!("{purpose}-{:016x}", fastrand::u64(..));
         let store = {
-            let _within = runtime.enter();
+            let _entered = runtime.enter();
             builder.namespace(&namespace).open()
         };
         let store = match store {

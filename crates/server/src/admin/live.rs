@@ -6,7 +6,7 @@ mod event;
 mod latency;
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub(super) use self::body::AdminBody;
 use self::event::EventBuilder;
+use crate::problem::{Code, Problem};
 use crate::state::Serving;
 
 const MAX_VIEWERS: usize = 64;
@@ -42,12 +43,6 @@ struct Viewer {
     skipped: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JoinError {
-    TooManyViewers,
-    ShuttingDown,
-}
-
 impl Live {
     /// Starts the task that broadcasts events until shutdown.
     pub(super) fn start(state: Arc<Serving>, shutdown: watch::Receiver<bool>) -> Arc<Self> {
@@ -63,14 +58,15 @@ impl Live {
     ///
     /// # Errors
     /// When there are [`MAX_VIEWERS`] already, or the server shuts down.
-    pub(super) fn join(&self) -> Result<AdminBody, JoinError> {
+    pub(super) fn join(&self) -> Result<AdminBody, Problem> {
         let mut viewers = self.viewers();
         viewers.all.retain(|viewer| !viewer.events.is_closed());
         if viewers.is_shutdown {
-            return Err(JoinError::ShuttingDown);
+            return Err(Problem::new(Code::Closed, "the server is shutting down"));
         }
         if viewers.all.len() >= MAX_VIEWERS {
-            return Err(JoinError::TooManyViewers);
+            let detail = "the maximum number of viewers is reached";
+            return Err(Problem::new(Code::TooManyViewers, detail));
         }
         let (events, receiver) = mpsc::channel(BUFFERED_EVENTS);
         if let Some(latest) = &viewers.latest {
@@ -137,8 +133,6 @@ impl Live {
 
     fn viewers(&self) -> MutexGuard<'_, Viewers> {
         // No statement leaves the list half changed.
-        self.viewers
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.viewers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,27 +4,36 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::HeaderValue;
+use tokio::sync::watch;
 
+use super::connection_state::ConnectionState;
 use super::read_ahead::ClientBody;
-use super::tunnel::TunnelContext;
+use crate::listener::Phase;
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) address: IpAddr,
     pub(super) address_header: HeaderValue,
     pub(super) scheme: &'static str,
-    pub(super) tunnel: TunnelContext,
+    pub(super) state: Arc<ConnectionState>,
+    pub(super) phase: watch::Receiver<Phase>,
 }
 
 impl Client {
-    pub(super) fn new(peer: SocketAddr, is_tls: bool, tunnel: TunnelContext) -> Self {
+    pub(super) fn new(
+        peer: SocketAddr,
+        is_tls: bool,
+        state: Arc<ConnectionState>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
         let address = peer.ip().to_canonical();
         let address_header = HeaderValue::try_from(address.to_string());
         Client {
             address,
             address_header: address_header.expect("an address is visible ASCII"),
             scheme: if is_tls { "https" } else { "http" },
-            tunnel,
+            state,
+            phase,
         }
     }
 }

@@ -12,8 +12,6 @@ mod response;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -26,6 +24,7 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::client::InboundBody;
+use super::forward::{Forward, ResponseFuture};
 use key::{CoalesceKey, is_shareable};
 use response::{SharedResponse, buffer};
 
@@ -95,8 +94,8 @@ impl fmt::Debug for SingleFlight {
 const MAX_CALLS: usize = 4096;
 
 #[derive(Clone)]
-pub(super) struct Coalesce<I> {
-    inner: I,
+pub(super) struct Coalesce {
+    inner: Forward,
     /// `None` if no calls are shared.
     calls: Option<Arc<Calls>>,
 }
@@ -116,8 +115,8 @@ enum CallOutcome {
     Unshared,
 }
 
-impl<I> Coalesce<I> {
-    pub(super) fn new(inner: I, rules: Vec<SingleFlight>) -> Self {
+impl Coalesce {
+    pub(super) fn new(inner: Forward, rules: Vec<SingleFlight>) -> Self {
         let calls = (!rules.is_empty()).then(|| {
             Arc::new(Calls {
                 rules,
@@ -128,20 +127,7 @@ impl<I> Coalesce<I> {
     }
 }
 
-type ResponseFuture =
-    Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
-
-impl<I> Service<Request<InboundBody>> for Coalesce<I>
-where
-    I: Service<
-            Request<InboundBody>,
-            Response = Response<ResponseBody>,
-            Error = Infallible,
-            Future = ResponseFuture,
-        > + Clone
-        + Send
-        + 'static,
-{
+impl Service<Request<InboundBody>> for Coalesce {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = ResponseFuture;
@@ -214,28 +200,22 @@ impl Calls {
         })
     }
 
-    async fn run<I>(
+    async fn run(
         self: Arc<Self>,
-        mut inner: I,
+        mut inner: Forward,
         mut role: Role,
         key: CoalesceKey,
         request: Request<InboundBody>,
         max_bytes: usize,
-    ) -> Result<Response<ResponseBody>, Infallible>
-    where
-        I: Service<Request<InboundBody>, Response = Response<ResponseBody>, Error = Infallible>,
-    {
+    ) -> Result<Response<ResponseBody>, Infallible> {
         loop {
             let mut call = match role {
                 Role::Independent => return inner.call(request).await,
                 Role::Leader(leader) => return Ok(leader.run(inner, request, max_bytes).await),
                 Role::Follower(call) => call,
             };
-            let outcome = match call.wait_for(Option::is_some).await {
-                Ok(outcome) => outcome.clone(),
-                Err(_) => None,
-            };
-            role = match outcome {
+            let outcome = call.wait_for(Option::is_some).await;
+            role = match outcome.ok().and_then(|outcome| outcome.clone()) {
                 Some(CallOutcome::Shared(response, leader))
                     if response.matches(&leader, request.headers()) =>
                 {
@@ -250,15 +230,12 @@ impl Calls {
 }
 
 impl Leader {
-    async fn run<I>(
+    async fn run(
         self,
-        mut inner: I,
+        mut inner: Forward,
         request: Request<InboundBody>,
         max_bytes: usize,
-    ) -> Response<ResponseBody>
-    where
-        I: Service<Request<InboundBody>, Response = Response<ResponseBody>, Error = Infallible>,
-    {
+    ) -> Response<ResponseBody> {
         let headers = Arc::new(request.headers().clone());
         let Ok(response) = inner.call(request).await;
         let (response, shared) = buffer(response, max_bytes).await;

@@ -26,20 +26,18 @@ use super::client_io::ClientIo;
 use super::coalesce::Coalesce;
 use super::connection_state::{ConnectionState, Deadline};
 use super::error::GatewayError;
-use super::forward::Forward;
-use super::tunnel::TunnelContext;
 use super::{Limits, Settings, read_ahead, smuggling};
 use crate::listener::{Accepted, ConnectionHandler, Phase};
 use crate::otlp;
 
 pub(super) struct GatewayHandler<P, S> {
     http: auto::Builder<TokioExecutor>,
-    service: RateLimit<Coalesce<Forward>, P, S>,
+    service: RateLimit<Coalesce, P, S>,
     pub(super) settings: Settings,
 }
 
 impl<P, S> GatewayHandler<P, S> {
-    pub(super) fn new(service: RateLimit<Coalesce<Forward>, P, S>, settings: Settings) -> Self {
+    pub(super) fn new(service: RateLimit<Coalesce, P, S>, settings: Settings) -> Self {
         GatewayHandler {
             http: http_builder(&settings.limits),
             service,
@@ -85,11 +83,8 @@ impl<P: Policy, S: Store> ConnectionHandler for GatewayHandler<P, S> {
         let timeouts = &self.settings.timeouts;
         let state = Arc::new(ConnectionState::new(permit, &self.settings.limits));
         let io = ClientIo::new(io, Arc::clone(&state), timeouts.write);
-        let tunnel = TunnelContext {
-            state: Arc::clone(&state),
-            phase: phase.clone(),
-        };
-        let client = Arc::new(Client::new(peer, is_tls, tunnel));
+        let client = Client::new(peer, is_tls, Arc::clone(&state), phase.clone());
+        let client = Arc::new(client);
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             handle(&self, &client, request)
@@ -160,7 +155,7 @@ fn handle<P: Policy, S: Store>(
     client: &Arc<Client>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<TrackedBody>, Infallible>> + use<P, S> {
-    let state = &client.tunnel.state;
+    let state = &client.state;
     let version = request.version();
     let mut in_flight = state.begin(version);
     let limits = &handler.settings.limits;
@@ -226,7 +221,7 @@ fn limit<P: Policy, S: Store>(
             Some(disconnect) => tokio::select! {
                 biased;
                 Ok(response) = response => response,
-                // Frees its place in the queue.
+                // Dropping `response` removes it from the queue.
                 () = disconnect => GatewayError::BadRequest("the body broke off")
                     .response()
                     .map(ResponseBody::Full),

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::io;
+use std::iter::successors;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,9 +26,10 @@ use super::upstreams::{ServerIndex, UpstreamError, UpstreamResponse, UpstreamRes
 use super::{Host, Settings, SettingsError, headers, tunnel};
 
 #[derive(Clone, Debug)]
-pub(super) struct Forward {
-    shared: Arc<Shared>,
-}
+pub(super) struct Forward(Arc<Shared>);
+
+pub(super) type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
 #[derive(Debug)]
 struct Shared {
@@ -37,38 +39,32 @@ struct Shared {
 
 enum AttemptError {
     /// Nothing was sent.
-    Connect {
-        timed_out: bool,
-    },
+    Connect(GatewayError),
     /// Something may have been sent.
-    Broken,
-    Timeout,
-    Client(GatewayError),
+    Sent(GatewayError),
 }
 
 impl Forward {
     pub(super) fn new(settings: Settings) -> Result<Self, SettingsError> {
         let upstreams = Upstreams::new(&settings)?;
-        Ok(Forward {
-            shared: Arc::new(Shared {
-                upstreams,
-                settings,
-            }),
-        })
+        Ok(Forward(Arc::new(Shared {
+            upstreams,
+            settings,
+        })))
     }
 }
 
 impl Service<Request<InboundBody>> for Forward {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<InboundBody>) -> Self::Future {
-        let shared = Arc::clone(&self.shared);
+    fn call(&mut self, request: Request<InboundBody>) -> ResponseFuture {
+        let shared = Arc::clone(&self.0);
         // Outside of the future, which then does not hold the head.
         let pending = shared.send(request);
         Box::pin(async move {
@@ -147,7 +143,7 @@ impl Shared {
         } = pending;
         let first = attempt.server;
         let mut result = self.wait(attempt, deadline).await;
-        if let (Err(AttemptError::Connect { .. }), Some(parts)) = (&result, retry_head)
+        if let (Err(AttemptError::Connect(_)), Some(parts)) = (&result, retry_head)
             && let Some(other) = self.upstreams.other(first)
         {
             let body = OutboundBody::empty();
@@ -157,13 +153,7 @@ impl Shared {
         }
         match result {
             Ok(response) => self.finish(response, deadline, upgrade),
-            Err(AttemptError::Connect { timed_out: true } | AttemptError::Timeout) => {
-                Err(GatewayError::UpstreamTimeout)
-            }
-            Err(AttemptError::Connect { timed_out: false } | AttemptError::Broken) => {
-                Err(GatewayError::UpstreamFailed)
-            }
-            Err(AttemptError::Client(error)) => Err(error),
+            Err(AttemptError::Connect(error) | AttemptError::Sent(error)) => Err(error),
         }
     }
 
@@ -224,7 +214,7 @@ impl Shared {
                 Some(later) if later > first_byte_deadline && first_byte_deadline < deadline => {
                     first_byte_deadline = later;
                 }
-                Some(_) | None => return Err(AttemptError::Timeout),
+                Some(_) | None => return Err(AttemptError::Sent(GatewayError::UpstreamTimeout)),
             }
         };
         match result {
@@ -234,13 +224,16 @@ impl Shared {
             }
             Err(UpstreamError::Connect(error)) => {
                 self.upstreams.record_failure(server, &*error);
-                let timed_out = is_timeout(&*error);
-                Err(AttemptError::Connect { timed_out })
+                Err(AttemptError::Connect(match is_timeout(&*error) {
+                    true => GatewayError::UpstreamTimeout,
+                    false => GatewayError::UpstreamFailed,
+                }))
             }
-            Err(UpstreamError::Broken) => Err(match progress.and_then(|upload| upload.error()) {
-                Some(error) => AttemptError::Client(error),
-                None => AttemptError::Broken,
-            }),
+            Err(UpstreamError::Broken) => {
+                let error = progress.and_then(|upload| upload.error());
+                let error = error.unwrap_or(GatewayError::UpstreamFailed);
+                Err(AttemptError::Sent(error))
+            }
         }
     }
 
@@ -255,8 +248,7 @@ impl Shared {
             // A switch without an upgrade in the request is an error.
             let (upgrade, client) = upgrade.ok_or(GatewayError::UpstreamFailed)?;
             connection = None;
-            let context = client.tunnel.clone();
-            tunnel::spawn(upgrade, on(&mut response), timeouts.tunnel_idle, context);
+            tunnel::spawn(upgrade, on(&mut response), timeouts.tunnel_idle, client);
         }
         let (mut parts, body) = response.into_parts();
         parts.version = Version::HTTP_11;
@@ -269,12 +261,7 @@ impl Shared {
 
 /// Whether connecting timed out rather than being refused.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return error.kind() == io::ErrorKind::TimedOut;
-        }
-        cause = error.source();
-    }
-    false
+    successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref::<io::Error>())
+        .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }

@@ -131,12 +131,6 @@ pub(super) fn prepare_request(
     }
     if !is_trusted {
         remove_if(headers, is_forwarding_header);
-        headers.insert(X_FORWARDED_FOR, client.address_header.clone());
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
-        if let Some(host) = headers.get(HOST).cloned() {
-            headers.insert(X_FORWARDED_HOST, host);
-        }
-        return;
     }
     append(headers, &X_FORWARDED_FOR, &client.address_header);
     if headers.contains_key(FORWARDED)
@@ -144,13 +138,10 @@ pub(super) fn prepare_request(
     {
         append(headers, &FORWARDED, &element);
     }
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.scheme));
-    }
-    if !headers.contains_key(X_FORWARDED_HOST)
-        && let Some(host) = headers.get(HOST).cloned()
-    {
-        headers.insert(X_FORWARDED_HOST, host);
+    let scheme = HeaderValue::from_static(client.scheme);
+    headers.entry(X_FORWARDED_PROTO).or_insert(scheme);
+    if let Some(host) = headers.get(HOST).cloned() {
+        headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
 }
 

@@ -10,34 +10,22 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connection_state::ConnectionState;
+use super::client::Client;
 use crate::listener::Phase;
 
-/// What a tunnel needs of its client's connection, which stays open with it.
-#[derive(Clone, Debug)]
-pub(super) struct TunnelContext {
-    pub(super) state: Arc<ConnectionState>,
-    pub(super) phase: watch::Receiver<Phase>,
-}
-
 /// Spawns a task that copies bytes until one side ends, the tunnel is idle for too long, or the
-/// listener aborts.
+/// listener aborts. Until then the connection of `client` counts as open.
 pub(super) fn spawn(
-    client: OnUpgrade,
+    downstream: OnUpgrade,
     upstream: OnUpgrade,
     idle_timeout: Duration,
-    context: TunnelContext,
+    client: Arc<Client>,
 ) {
     tokio::spawn(async move {
-        let TunnelContext {
-            state: _state,
-            mut phase,
-        } = context;
-        let upgrades = async { tokio::try_join!(client, upstream) };
-        let Ok(Ok((client, upstream))) = timeout(idle_timeout, upgrades).await else {
+        let upgrades = async { tokio::try_join!(downstream, upstream) };
+        let Ok(Ok((downstream, upstream))) = timeout(idle_timeout, upgrades).await else {
             return;
         };
         let started = Instant::now();
@@ -47,7 +35,8 @@ pub(super) fn spawn(
             started,
             last_read: Arc::clone(&last_read),
         };
-        let (mut client, mut upstream) = (track(client), track(upstream));
+        let (mut downstream, mut upstream) = (track(downstream), track(upstream));
+        let mut phase = client.phase.clone();
         let idle = async {
             loop {
                 let last_read = Duration::from_millis(last_read.load(Relaxed));
@@ -60,7 +49,7 @@ pub(super) fn spawn(
         };
         tokio::select! {
             // Both sides are closed, with or without an error.
-            _ = copy_bidirectional(&mut client, &mut upstream) => {}
+            _ = copy_bidirectional(&mut downstream, &mut upstream) => {}
             () = idle => {}
             _ = phase.wait_for(|phase| *phase == Phase::Aborting) => {}
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::iter::successors;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -138,10 +139,8 @@ impl Upstreams {
         let until = self.now() + self.ejection_millis(failures);
         if server.ejected_until.swap(until, Relaxed) == 0 {
             // The innermost cause names what to fix: a port, a name, a certificate.
-            let mut cause = error;
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
+            let causes = successors(Some(error), |error| error.source());
+            let cause = causes.last().unwrap_or(error);
             let upstream = &server.authority;
             tracing::warn!(%upstream, %cause, "upstream accepts no connections");
         }
@@ -157,10 +156,7 @@ impl Upstreams {
 
     /// How long a server is ejected for after so many failures, in milliseconds; at least 1.
     fn ejection_millis(&self, failures: u32) -> u64 {
-        let factor = 1u32.checked_shl(failures.saturating_sub(1).min(8));
-        let factor = factor
-            .unwrap_or(MAX_EJECTION_FACTOR)
-            .min(MAX_EJECTION_FACTOR);
+        let factor = (1u32 << failures.saturating_sub(1).min(8)).min(MAX_EJECTION_FACTOR);
         u64::try_from((self.ejection * factor).as_millis())
             .unwrap_or(u64::MAX >> 1)
             .clamp(1, u64::MAX >> 1)

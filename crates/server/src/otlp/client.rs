@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,10 +51,8 @@ impl Client {
 
     /// Posts an export once. A failed export is dropped.
     pub(super) async fn post(&self, path: &str, body: Vec<u8>) {
-        let sent = match timeout(self.settings.timeout, self.send(path, body)).await {
-            Ok(sent) => sent,
-            Err(_) => Err("timeout".to_owned()),
-        };
+        let sent = timeout(self.settings.timeout, self.send(path, body)).await;
+        let sent = sent.unwrap_or_else(|_| Err("timeout".to_owned()));
         let was_failing = self.failing.swap(sent.is_err(), Ordering::Relaxed);
         match sent {
             Ok(()) if was_failing => tracing::info!("OTLP export works again"),
@@ -109,9 +108,6 @@ fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
 
 /// The last error of the chain: the client's own texts do not say why a connection failed.
 fn root_cause(error: legacy::Error) -> String {
-    let mut cause: &dyn Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    let causes = successors(Some(&error as &dyn Error), |error| error.source());
+    causes.map(ToString::to_string).last().unwrap_or_default()
 }

@@ -77,7 +77,7 @@ impl Playground {
         }))
     }
 
-    /// Checks a quota while it is being typed: a bad one is no error.
+    /// Checks a quota while it is being typed. An invalid one is a 200 with the problem.
     pub(super) fn check_quota(&self, json: &[u8]) -> Result<Value, Problem> {
         let Object(QuotaBody { quota }) = response::parse_json::<Object<QuotaBody>>(json)?;
         let checked = self.known.limit(&quota, None).and_then(|limits| {
@@ -90,7 +90,7 @@ impl Playground {
         })
     }
 
-    /// Validates all steps before the first is taken.
+    /// Validates all steps before the first is decided.
     fn validate(&self, clock: Clock, steps: Vec<Object<StepBody>>) -> Result<Vec<Step>, Problem> {
         let count = steps.len();
         if count == 0 || count > validate::MAX_STEPS {

@@ -5,7 +5,7 @@
 //! items cannot evict frequent ones. Reported counts exclude inherited weight: they are lower
 //! bounds. Counts leave with the window, inherited weight halves at every step of it.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{StoredKey, TopKey, WINDOW};
@@ -102,9 +102,7 @@ impl SpaceSaving {
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // No statement leaves a shard half changed.
-    shard
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shard {

@@ -57,8 +57,7 @@ impl EventBuilder {
     }
 
     pub(super) fn build(&mut self, now: Instant) -> Bytes {
-        let value = self.snapshot(now);
-        Bytes::from(format!("data: {value}\n\n"))
+        Bytes::from(format!("data: {}\n\n", self.snapshot(now)))
     }
 
     fn snapshot(&mut self, now: Instant) -> Value {
