@@ -1,4 +1,8 @@
-//! Numbers, durations and paragraphs as text, in whole-number arithmetic.
+//! Numbers, durations, paragraphs and JSON as text. Numbers in whole-number arithmetic.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000 * MS;
@@ -88,6 +92,12 @@ fn pair(us: u64, large: (u64, &str), small: (u64, &str)) -> String {
         0 => first,
         rest => format!("{first} {rest} {}", small.1),
     }
+}
+
+/// Writes indented JSON and a line end.
+pub(crate) fn write_json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
 }
 
 /// Wraps a paragraph at `width` characters, never within a duration such as `1 h 30 min`.

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+use tallygate::QuotaError;
 use tallygate::http::ProblemDetails;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,12 @@ impl Problem {
 
     fn details(&self) -> ProblemDetails<'_> {
         self.code.details(&self.detail)
+    }
+}
+
+impl From<QuotaError> for Problem {
+    fn from(error: QuotaError) -> Self {
+        Problem::new(Code::BadQuota, error.problem().to_string())
     }
 }
 

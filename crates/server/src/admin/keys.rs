@@ -42,9 +42,7 @@ impl Admin {
         let parts = key_parts(key)?;
         let mut counters = self.counters(&parts);
         if let Some(quota) = quota {
-            let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
-                Problem::new(Code::BadQuota, error.problem().to_string())
-            })?;
+            let quota: Quota = quota.parse()?;
             counters.push(Counter {
                 rule: None,
                 key: Key::from(whole_key),
@@ -79,14 +77,13 @@ impl Admin {
 
     fn counters(&self, parts: &[String]) -> Vec<Counter> {
         let rules = self.serving.force.rules();
-        let key_limits = rules.key_limits(&KeyText::new(parts));
         let mut counters = Vec::new();
-        for standing in key_limits {
-            for limit in standing.limits {
+        for key_limits in rules.key_limits(&KeyText::new(parts)) {
+            for limit in key_limits.limits {
                 counters.push(Counter {
-                    rule: Some(standing.rule.name.to_string()),
-                    key: standing.key.clone(),
-                    parts: standing.rule.key.len(),
+                    rule: Some(key_limits.rule.name.to_string()),
+                    key: key_limits.key.clone(),
+                    parts: key_limits.rule.key.len(),
                     limit: limit.clone(),
                 });
             }

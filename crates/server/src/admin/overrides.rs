@@ -74,11 +74,7 @@ impl Admin {
                 let seconds = request.seconds;
                 let what = request.validate()?;
                 let until = Instant::now() + Duration::from_secs(seconds);
-                let id = self
-                    .serving
-                    .force
-                    .add_override(what.clone(), until)
-                    .map_err(unfit)?;
+                let id = self.serving.force.add_override(what.clone(), until)?;
                 let one = TemporaryOverride { id, what, until };
                 let client = self.redact(&one.what.client);
                 self.audit
@@ -167,7 +163,7 @@ impl OverrideRequest {
             }
         };
         let rule = self.rule.map(|name| name.parse()).transpose();
-        let rule = rule.map_err(|_| unfit(OverrideError::NoRule))?;
+        let rule = rule.map_err(|_| OverrideError::NoRule)?;
         let action = match (self.limits, self.allow, self.deny) {
             (Some(limits), false, false) => OverrideAction::Limits(quotas(limits.into_vec())?),
             (None, true, false) => OverrideAction::Allow,
@@ -186,24 +182,18 @@ impl OverrideRequest {
 }
 
 fn quotas(texts: Vec<String>) -> Result<Quotas, Problem> {
-    let parse = |text: String| {
-        let quota: Quota = text.parse().map_err(|error: tallygate::QuotaError| {
-            Problem::new(Code::BadQuota, error.problem().to_string())
-        })?;
-        Ok((None, quota))
-    };
-    let quotas = texts
-        .into_iter()
-        .map(parse)
-        .collect::<Result<_, Problem>>()?;
+    let parse = |text: &String| Ok((None, text.parse::<Quota>()?));
+    let quotas = texts.iter().map(parse).collect::<Result<_, Problem>>()?;
     Quotas::new(quotas).map_err(|error| Problem::new(Code::BadQuota, error.to_string()))
 }
 
-fn unfit(unfit: OverrideError) -> Problem {
-    let code = match unfit {
-        OverrideError::NoRule => Code::UnknownRule,
-        OverrideError::Parts | OverrideError::Mixed => Code::BadField,
-        OverrideError::Full => Code::TooManyOverrides,
-    };
-    Problem::new(code, unfit.to_string())
+impl From<OverrideError> for Problem {
+    fn from(error: OverrideError) -> Self {
+        let code = match error {
+            OverrideError::NoRule => Code::UnknownRule,
+            OverrideError::Parts | OverrideError::Mixed => Code::BadField,
+            OverrideError::Full => Code::TooManyOverrides,
+        };
+        Problem::new(code, error.to_string())
+    }
 }

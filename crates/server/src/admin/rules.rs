@@ -29,16 +29,16 @@ impl Admin {
         if method != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]));
         }
-        let view = self.serving.force.snapshot();
-        let rules = view.set.rules.iter();
+        let snapshot = self.serving.force.snapshot();
+        let rules = snapshot.set.rules.iter();
         let rules: Vec<Value> = rules
-            .map(|rule| to_json(rule, view.switched.contains(&rule.name)))
+            .map(|rule| to_json(rule, snapshot.switched.contains(&rule.name)))
             .collect();
         let body = json!({
-            "origin": view.origin,
+            "origin": snapshot.origin,
             "store": self.serving.engine.store().kind(),
             "kill_switch": self.serving.force.kill_switch().name(),
-            "overrides": view.set.overrides.len(),
+            "overrides": snapshot.set.overrides.len(),
             "temporary_overrides": self.serving.force.overrides().len(),
             "rules": rules,
         });
@@ -66,10 +66,10 @@ impl Admin {
                 return Ok(response::method_not_allowed(&allowed));
             }
         }
-        let view = self.serving.force.snapshot();
-        let mut rules = view.set.rules.iter();
+        let snapshot = self.serving.force.snapshot();
+        let mut rules = snapshot.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
-        let body = to_json(rule, view.switched.contains(&name));
+        let body = to_json(rule, snapshot.switched.contains(&name));
         Ok(response::json_value(StatusCode::OK, &body))
     }
 }

@@ -15,7 +15,7 @@ use tallygate::Topology;
 use self::finding::{Finding, Level};
 use crate::cli::DoctorArgs;
 use crate::error::Failure;
-use crate::format::wrap;
+use crate::format::{wrap, write_json};
 use crate::store_url::StoreUrl;
 use crate::temp_store::TempStore;
 
@@ -25,63 +25,56 @@ const INDENT: usize = 22;
 
 pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = match StoreUrl::from_args(&args.store)? {
-        StoreUrl::Memory => Report {
-            store: "memory",
-            findings: diagnose::memory(),
-        },
+        StoreUrl::Memory => Report::new("memory", diagnose::memory()),
         StoreUrl::Redis(builder) => match TempStore::open(builder, "doctor")? {
-            Err(error) => Report {
-                store: "unknown",
-                findings: vec![diagnose::bad_url(&error)],
-            },
-            Ok(scratch) => examine(&scratch),
+            Err(error) => Report::new("unknown", vec![Finding::failed("url", &error)]),
+            Ok(temp_store) => examine(&temp_store),
         },
     };
-    let written = if args.json {
-        report.write_json(out)
-    } else {
-        report.write_text(out)
+    let written = match args.json {
+        true => write_json(&report, out),
+        false => report.write_text(out),
     };
     written
         .and_then(|()| out.flush())
         .map_err(Failure::writing)?;
-    if report.is_healthy() {
-        Ok(())
-    } else {
-        Err(Failure::CheckFailed)
+    match report.healthy {
+        true => Ok(()),
+        false => Err(Failure::CheckFailed),
     }
 }
 
-fn examine(scratch: &TempStore) -> Report {
-    let store = scratch.store();
-    let findings = scratch.run(diagnose::examine(store, scratch.namespace()));
-    Report {
-        store: match store.topology() {
-            Topology::Single => "single",
-            Topology::Socket => "socket",
-            Topology::Sentinel => "sentinel",
-            Topology::Cluster => "cluster",
-        },
-        findings,
-    }
+fn examine(temp_store: &TempStore) -> Report {
+    let store = temp_store.store();
+    let topology = match store.topology() {
+        Topology::Single => "single",
+        Topology::Socket => "socket",
+        Topology::Sentinel => "sentinel",
+        Topology::Cluster => "cluster",
+    };
+    let findings = temp_store.run(diagnose::examine(store, temp_store.namespace()));
+    Report::new(topology, findings)
 }
 
+#[derive(Serialize)]
 struct Report {
+    healthy: bool,
     store: &'static str,
     findings: Vec<Finding>,
 }
 
 impl Report {
-    fn count(&self, level: Level) -> usize {
-        let matching = self
-            .findings
-            .iter()
-            .filter(|finding| finding.level == level);
-        matching.count()
+    fn new(store: &'static str, findings: Vec<Finding>) -> Self {
+        Report {
+            healthy: findings.iter().all(|finding| finding.level != Level::Fail),
+            store,
+            findings,
+        }
     }
 
-    fn is_healthy(&self) -> bool {
-        self.count(Level::Fail) == 0
+    fn count(&self, level: Level) -> usize {
+        let findings = self.findings.iter();
+        findings.filter(|finding| finding.level == level).count()
     }
 
     fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
@@ -109,21 +102,5 @@ impl Report {
             1 => writeln!(out, "\nNot healthy: 1 failure{warnings}."),
             n => writeln!(out, "\nNot healthy: {n} failures{warnings}."),
         }
-    }
-
-    fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        #[derive(Serialize)]
-        struct Output<'a> {
-            healthy: bool,
-            store: &'a str,
-            findings: &'a [Finding],
-        }
-        let output = Output {
-            healthy: self.is_healthy(),
-            store: self.store,
-            findings: &self.findings,
-        };
-        serde_json::to_writer_pretty(&mut *out, &output)?;
-        writeln!(out)
     }
 }

@@ -11,7 +11,7 @@ use tallygate_core::Algorithm;
 
 use crate::cli::RaceArgs;
 use crate::error::Failure;
-use crate::format::wrap;
+use crate::format::{self, wrap};
 use crate::store::Counters;
 use crate::store_url::StoreUrl;
 
@@ -146,6 +146,5 @@ fn write_json(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) 
         allowed: race.allowed(),
         rounds,
     };
-    serde_json::to_writer_pretty(&mut *out, &output)?;
-    writeln!(out)
+    format::write_json(&output, out)
 }

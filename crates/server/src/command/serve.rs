@@ -1,6 +1,5 @@
 //! `tallygate serve`: opens the store, the rules and the listeners, and serves until shutdown.
 
-mod certificate_reload;
 mod gateway;
 mod logging;
 mod reload;
@@ -45,11 +44,11 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
     let inputs = Inputs {
         otlp: otlp_client(args)?,
         // Before the rules are read, so that a change in between is noticed.
-        fingerprint: args.config.as_deref().map(reload::Fingerprint::of_file),
+        fingerprint: args.config.as_deref().map(reload::Fingerprint::from_file),
         loaded: load_rules(args.config.as_deref())?,
         token: read_token(args)?,
     };
-    let store = store_place(args, &inputs.loaded.store)?;
+    let store = store_url(args, &inputs.loaded.store)?;
     let gateway = gateway::settings(args, inputs.loaded.gateway.as_ref())?;
     if args.check {
         return startup::print_check(&inputs.loaded, out).map_err(Failure::writing);
@@ -114,7 +113,7 @@ async fn serve(
         None => "the built-in sample".to_owned(),
     };
     let force = ActiveRules::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
-    let force = Arc::new(force.map_err(|fault| Failure::Input(fault.to_string()))?);
+    let force = Arc::new(force.map_err(|error| Failure::Input(error.to_string()))?);
     let on_failure = match args.on_failure {
         Failing::Open => OnFailure::Open,
         Failing::Closed => OnFailure::Closed,
@@ -137,7 +136,7 @@ async fn serve(
             let gateway = gateway::build(settings, &serving)?;
             if let Some(certificate) = gateway.certificate() {
                 let hang_ups = signals.more_hang_ups()?;
-                tokio::spawn(certificate_reload::run(certificate.clone(), hang_ups));
+                tokio::spawn(reload::run_certificate(certificate.clone(), hang_ups));
             }
             Some((gateway, listener))
         }
@@ -258,7 +257,7 @@ fn read_token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
 }
 
 /// The store that the arguments name, or else the rules file.
-fn store_place(args: &ServeArgs, file: &StoreConfig) -> Result<StoreUrl, Failure> {
+fn store_url(args: &ServeArgs, file: &StoreConfig) -> Result<StoreUrl, Failure> {
     let mut store = StoreArgs {
         url: file.url.clone(),
         ca_cert: args.ca_cert.clone(),

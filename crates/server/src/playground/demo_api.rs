@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use tallygate::http::Limits;
-use tallygate::{Algorithm, Decision, Limit, Quota, QuotaError, RetryAfter, Verb};
+use tallygate::{Algorithm, Decision, Limit, Quota, RetryAfter, Verb};
 
 use super::sessions::{Session, SessionId};
 use super::{Playground, validate};
@@ -152,8 +152,6 @@ impl Playground {
 
 impl Config {
     fn quota(&self, algorithm: &str) -> Result<Quota, Problem> {
-        let bad_quota =
-            |error: QuotaError| Problem::new(Code::BadQuota, error.problem().to_string());
         let algorithm = match (algorithm, &*self.mode) {
             ("fixed-window", _) => Algorithm::FixedWindow,
             ("sliding-window-log", _) => Algorithm::SlidingWindowLog,
@@ -176,7 +174,7 @@ impl Config {
             let window = in_range("windowSeconds", &self.window_seconds, WINDOWS)?;
             // Periods are whole milliseconds.
             let period = Duration::from_millis((window + 500) / 1_000);
-            return Quota::new(algorithm, limit, period).map_err(bad_quota);
+            return Ok(Quota::new(algorithm, limit, period)?);
         }
         let (capacity, rate) = match algorithm == Algorithm::TokenBucket {
             true => (
@@ -189,7 +187,7 @@ impl Config {
             ),
         };
         let (limit, period) = fraction(rate);
-        let quota = Quota::with_capacity(algorithm, limit, period, capacity).map_err(bad_quota)?;
+        let quota = Quota::with_capacity(algorithm, limit, period, capacity)?;
         validate::check_drain(&quota)?;
         Ok(quota)
     }

@@ -147,16 +147,17 @@ impl Playground {
             }
             let decision = self.store.decide(&key, limits, step.verb, *cost).await;
             decided_at.push(Instant::now());
-            let look = match step.last && !decision.degraded() {
+            let snapshot = match step.last && !decision.degraded() {
                 true => self.store.inspect(&key, limits).await,
                 false => None,
             };
-            if let Some(look) = &look {
-                results.now_us = look.now_us;
+            if let Some(snapshot) = &snapshot {
+                results.now_us = snapshot.now_us;
                 clock_read_at = Instant::now();
             }
             results.reachable &= !decision.degraded();
-            let state = look.map(|look| snapshot_json::to_json(limits[0].quota(), &look.state));
+            let quota = limits[0].quota();
+            let state = snapshot.map(|snapshot| snapshot_json::to_json(quota, &snapshot.state));
             results.answers.push(answer(&decision, limits, state));
         }
         // The time of each decision on the store's clock, from its last reading.

@@ -10,15 +10,14 @@ use super::{load, summary};
 use crate::cli::DiffArgs;
 use crate::config::Config;
 use crate::error::Failure;
+use crate::format::write_json;
 use tallygate::rules::Rule;
 
 pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (old, new) = (load(&args.old)?, load(&args.new)?);
     let changes = changes(&old, &new);
     let written = match args.json {
-        true => serde_json::to_writer_pretty(&mut *out, &changes)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out)),
+        true => write_json(&changes, out),
         false => write_text(&changes, out),
     };
     written
@@ -148,7 +147,7 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
         ("stop", |rule| rule.stop.to_string(), None),
         (
             "longest_delay",
-            |rule| summary::longest_delay(rule.max_delay),
+            |rule| summary::max_delay(rule.max_delay),
             None,
         ),
     ];

@@ -4,7 +4,7 @@ mod request;
 mod response;
 mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use self::response::SampleResponse;
 use super::{load, summary};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
+use crate::format::write_json;
 use tallygate::rules::{ListedBy, Mismatch, Rule, RuleOutcome, RuleTrace, Rules, TracedValue};
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -30,9 +31,7 @@ pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), 
         seen: SampleResponse::from_plan(trace.plan(), &request.head()),
     };
     let result = match args.json {
-        true => serde_json::to_writer_pretty(&mut *out, &explanation)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out)),
+        true => write_json(&explanation, out),
         false => text::write(&explanation, out),
     };
     result.and_then(|()| out.flush()).map_err(Failure::writing)

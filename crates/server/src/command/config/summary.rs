@@ -103,7 +103,7 @@ pub(super) fn on_missing(missing: Missing) -> &'static str {
     }
 }
 
-pub(super) fn longest_delay(delay: Option<Duration>) -> String {
+pub(super) fn max_delay(delay: Option<Duration>) -> String {
     delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
 }
 

@@ -6,7 +6,6 @@ use super::finding::{Finding, Level, merge};
 use super::server_info::ServerInfo;
 use super::{decisions, permissions, server};
 
-/// Findings for the memory store.
 pub(super) fn memory() -> Vec<Finding> {
     vec![
         Finding::ok(
@@ -20,10 +19,6 @@ pub(super) fn memory() -> Vec<Finding> {
         ),
         Finding::info("restart", "counters are lost when the process restarts"),
     ]
-}
-
-pub(super) fn bad_url(error: &RedisError) -> Finding {
-    Finding::failed("url", error)
 }
 
 /// Runs every check; stops if no server can be reached.

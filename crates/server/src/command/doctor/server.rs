@@ -201,22 +201,20 @@ async fn clock(server: &RedisServer) -> Finding {
         RedisReply::Number(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let Ok(RedisReply::List(parts)) = reply else {
+    let time: Option<Vec<u64>> = match &reply {
+        Ok(RedisReply::List(parts)) => parts.iter().map(number).collect(),
+        Ok(_) | Err(_) => None,
+    };
+    let Some([seconds, micros]) = time.as_deref() else {
         return Finding::not_permitted("clock", "TIME");
     };
-    let [seconds, micros] = &*parts else {
-        return Finding::not_permitted("clock", "TIME");
-    };
-    let (Some(seconds), Some(micros)) = (number(seconds), number(micros)) else {
-        return Finding::not_permitted("clock", "TIME");
-    };
-    let server_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    let server_us = seconds.saturating_mul(1_000_000).saturating_add(*micros);
     // The reply was made between the two readings.
-    let difference = if server_us < before {
-        before - server_us
-    } else {
-        server_us.saturating_sub(after)
-    };
+    let (behind, ahead) = (
+        before.saturating_sub(server_us),
+        server_us.saturating_sub(after),
+    );
+    let difference = behind.max(ahead);
     if difference > MAX_CLOCK_DIFFERENCE_US {
         let text = format!(
             "the server's clock and the local clock differ by {}; limits use the server's and \
@@ -298,11 +296,8 @@ async fn expiry(server: &RedisServer, keyspace: &str) -> Finding {
 pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
     let info = match server.command(&["CLUSTER", "INFO"]).await {
         Ok(RedisReply::Text(text)) => fields(&text),
-        Err(error) if is_permission_error(&error) => {
-            return Finding::not_permitted("cluster", "CLUSTER INFO");
-        }
-        Ok(_) => return Finding::not_permitted("cluster", "CLUSTER INFO"),
-        Err(error) => return Finding::failed("cluster", &error),
+        Err(error) if !is_permission_error(&error) => return Finding::failed("cluster", &error),
+        Ok(_) | Err(_) => return Finding::not_permitted("cluster", "CLUSTER INFO"),
     };
     let number = |name: &str| info.get(name).and_then(|n| n.parse::<u64>().ok());
     let assigned = number("cluster_slots_assigned").unwrap_or_default();

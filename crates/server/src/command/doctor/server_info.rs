@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use tallygate::{RedisError, RedisReply, RedisServer};
 
-/// A server and its INFO.
 pub(super) struct ServerInfo<'a> {
     pub(super) server: &'a RedisServer,
     /// `None` if the user may not call INFO.
@@ -34,11 +33,11 @@ impl<'a> ServerInfo<'a> {
     /// A configuration parameter, if the user may read it.
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let reply = self.server.command(&["CONFIG", "GET", name]).await;
-        match reply.ok()? {
-            RedisReply::List(parts) => match parts.into_iter().nth(1)? {
-                RedisReply::Text(value) => Some(value),
-                _ => None,
-            },
+        let RedisReply::List(parts) = reply.ok()? else {
+            return None;
+        };
+        match parts.into_iter().nth(1)? {
+            RedisReply::Text(value) => Some(value),
             _ => None,
         }
     }

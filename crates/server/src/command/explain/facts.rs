@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tallygate_core::{Algorithm, Log, Quota, QuotaError, State, Verb, Verdict, evaluate};
 
+use crate::format;
+
 /// The approximate size of a key in the memory store.
 const BYTES_PER_KEY: u64 = 40;
 /// The approximate size of a log whose entries fit inline.
@@ -120,6 +122,5 @@ pub(super) fn write_json(quota: &Quota, out: &mut impl Write) -> io::Result<()> 
         facts: Facts::new(quota),
         behaviours: quotas.map(|quota| Facts::new(&quota)).collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &report)?;
-    writeln!(out)
+    format::write_json(&report, out)
 }

@@ -28,7 +28,7 @@ pub(super) struct RedisCounters {
 }
 
 impl RedisCounters {
-    /// Connects. The quotas are told apart by position.
+    /// Connects. A quota's counter is named by its position.
     pub(super) fn connect(builder: RedisStoreBuilder, quotas: &[Quota]) -> Result<Self, Failure> {
         if quotas.len() > MAX_LIMITS {
             let text = format!("{} quotas are more than {MAX_LIMITS}", quotas.len());

@@ -83,7 +83,7 @@ struct Fields<'a> {
     verb: Option<&'a RawValue>,
 }
 
-/// Unlike `Option`'s own, keeps a `null`: it is no default but an error.
+/// Unlike `Option`'s own, keeps a `null`: it is an error, not the default.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(from).map(Some)
 }

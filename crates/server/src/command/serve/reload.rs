@@ -1,5 +1,5 @@
-//! Reloads the rules when their files change or on SIGHUP. Invalid rules leave the active ones in
-//! place.
+//! Reloads the rules and the gateway's certificate when their files change or on SIGHUP. Invalid
+//! files leave what is active in place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 
 use super::signals::HangUps;
 use crate::config::{Config, Style, load};
+use crate::gateway::Certificate;
 use crate::state::Serving;
 
 /// How long to wait after a change: editors write files in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How often files are checked without an event: network drives send none, and events get lost.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) struct Reload {
     path: PathBuf,
@@ -106,9 +107,9 @@ impl Reload {
         if loaded.gateway != self.loaded.gateway {
             tracing::warn!("the gateway changed in the rules file; restart to apply");
         }
-        if !same && let Err(fault) = self.serving.force.replace(loaded.rules.clone()) {
+        if !same && let Err(error) = self.serving.force.replace(loaded.rules.clone()) {
             self.serving.metrics.record_failed_reload();
-            tracing::error!(%fault, "invalid rules; the active ones stay");
+            tracing::error!(%error, "invalid rules; the active ones stay");
             return;
         }
         let engine = &self.serving.engine;
@@ -122,6 +123,31 @@ impl Reload {
             self.serving.metrics.record_reload();
             let rules = self.loaded.rules.rules.len();
             tracing::info!(rules, changed = !same, "reloaded the rules");
+        }
+    }
+}
+
+/// Reloads the gateway's certificate until dropped.
+pub(super) async fn run_certificate(certificate: Certificate, mut hang_ups: HangUps) {
+    let files = || {
+        let tls = certificate.tls();
+        (file_state(&tls.certificate), file_state(&tls.key))
+    };
+    let mut loaded = files();
+    loop {
+        let requested = tokio::select! {
+            () = hang_ups.next() => true,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
+        };
+        let current = files();
+        if !requested && current == loaded {
+            continue;
+        }
+        loaded = current;
+        // Certificate and key are written one after the other; the second change completes the pair.
+        match certificate.reload() {
+            Ok(()) => tracing::info!("reloaded the gateway's certificate"),
+            Err(error) => tracing::error!(%error, "the gateway keeps its certificate"),
         }
     }
 }
@@ -161,7 +187,7 @@ fn watch_folders(watcher: &mut RecommendedWatcher, watched: &mut Vec<PathBuf>, w
 }
 
 impl Fingerprint {
-    pub(super) fn of_file(path: &Path) -> Self {
+    pub(super) fn from_file(path: &Path) -> Self {
         Fingerprint::new(path, &[])
     }
 
@@ -181,7 +207,7 @@ impl Fingerprint {
     }
 }
 
-pub(super) fn file_state(path: &Path) -> Option<FileState> {
+fn file_state(path: &Path) -> Option<FileState> {
     let path = path.canonicalize().ok()?;
     let metadata = std::fs::metadata(&path).ok()?;
     Some((path, metadata.modified().ok()?, metadata.len()))

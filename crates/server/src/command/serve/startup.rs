@@ -68,7 +68,7 @@ pub(super) fn announce(config: Option<&Path>, addresses: &Addresses) {
 
 "
     );
-    // A closed standard error is no reason to fail.
+    // The server starts even if standard error is closed.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 

@@ -46,13 +46,8 @@ impl SampleResponse {
             return vec![SampleResponse::new(when, &first, head)];
         }
         let Some(decision) = first.decision() else {
-            return vec![SampleResponse {
-                when: "Always, as no rule limits it".to_owned(),
-                status: None,
-                reason: "the response of the service",
-                headers: Vec::new(),
-                body: None,
-            }];
+            let when = "Always, as no rule limits it".to_owned();
+            return vec![SampleResponse::new(when, &first, head)];
         };
         if !decision.allowed() {
             let when = "Always, as the cost never fits".to_owned();
@@ -90,25 +85,18 @@ impl SampleResponse {
 
     fn new(when: String, enforcement: &Enforcement, head: &Head<'_>) -> SampleResponse {
         let refusal = enforcement.refusal().map(|refusal| refusal.response(head));
+        let status = refusal.as_ref().map(|response| response.status());
         let mut response = refusal.unwrap_or_default();
         enforcement.write_headers(response.headers_mut());
-        let headers = list(response.headers());
-        if enforcement.refusal().is_none() {
-            return SampleResponse {
-                when,
-                status: None,
-                reason: "the response of the service",
-                headers,
-                body: None,
-            };
-        }
-        let status = response.status();
         let body = String::from_utf8_lossy(response.body()).into_owned();
         SampleResponse {
             when,
-            status: Some(status.as_u16()),
-            reason: status.canonical_reason().unwrap_or_default(),
-            headers,
+            status: status.map(|status| status.as_u16()),
+            reason: match status {
+                Some(status) => status.canonical_reason().unwrap_or_default(),
+                None => "the response of the service",
+            },
+            headers: list(response.headers()),
             body: (!body.is_empty()).then_some(body),
         }
     }
