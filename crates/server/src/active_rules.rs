@@ -40,7 +40,6 @@ pub(crate) enum KillSwitch {
     Closed,
 }
 
-/// What the active rules are compiled from.
 struct RuleSources {
     set: RuleSet,
     origin: String,
@@ -264,7 +263,6 @@ impl ActiveRules {
 }
 
 impl RuleSources {
-    /// Checks that an override can list a client.
     fn fits(&self, what: &Override) -> Result<(), OverrideError> {
         let named = |name: &Name| what.rule.as_ref().is_none_or(|rule| rule == name);
         let rules = self.set.rules.iter().filter(|rule| named(&rule.name));

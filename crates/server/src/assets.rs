@@ -13,7 +13,6 @@ use crate::response;
 pub(super) struct File {
     name: &'static str,
     bytes: &'static [u8],
-    /// Computed on first use.
     etag: OnceLock<HeaderValue>,
 }
 
@@ -66,7 +65,6 @@ static FILES: [File; 35] = files![
     "traffic.js",
 ];
 
-/// Pages may load from and connect to their own origin only.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",

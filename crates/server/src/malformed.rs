@@ -9,7 +9,6 @@ use http::StatusCode;
 use tallygate::http::ProblemDetails;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose bare rejections leave as problem details.
 #[derive(Debug)]
 pub(crate) struct MalformedIo<T> {
     inner: T,

@@ -224,7 +224,6 @@ impl Metrics {
         }
     }
 
-    /// All metrics in the text format of Prometheus.
     pub(crate) fn text(&self, store: &StoreStats) -> String {
         let mut text = String::new();
         TextEncoder::new()
@@ -331,7 +330,6 @@ impl StoreMetrics {
 }
 
 impl StoreTimer<'_> {
-    /// Records the answer, or the error.
     pub(crate) fn finish(mut self, error: Option<StoreErrorKind>) {
         self.record(error);
     }

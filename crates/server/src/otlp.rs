@@ -22,7 +22,6 @@ pub(crate) use self::settings::Settings;
 pub(crate) use self::spans::{Listener, Tracer, record_decision};
 use crate::state::Serving;
 
-/// Time limit of the last export at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Otlp {
@@ -72,7 +71,6 @@ impl Otlp {
     }
 }
 
-/// The instrumentation scope of spans and metrics.
 fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("tallygate")
         .with_version(env!("CARGO_PKG_VERSION"))

@@ -120,7 +120,6 @@ impl Playground {
         session
     }
 
-    /// The store and the bounds, for the page to start with.
     async fn about(&self) -> Value {
         json!({
             "store": self.store.kind(),

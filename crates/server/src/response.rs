@@ -15,7 +15,6 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads a JSON body of at most `max_bytes`.
 pub(super) async fn read_body(
     headers: &HeaderMap,
     body: Incoming,

@@ -15,7 +15,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum StoreUrl {
     Memory,
-    /// Redis, not yet connected.
     Redis(RedisStoreBuilder),
 }
 

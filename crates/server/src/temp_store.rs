@@ -12,7 +12,6 @@ use tokio::time::timeout;
 
 use crate::error::Failure;
 
-/// The time limit for deleting counters after a signal.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct TempStore {

@@ -27,7 +27,6 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Live {
     viewers: Mutex<Viewers>,
-    /// Signals the first viewer.
     joined: Notify,
 }
 

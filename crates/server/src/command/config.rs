@@ -32,7 +32,6 @@ fn style(stream: &impl IsTerminal) -> Style {
     }
 }
 
-/// Loads a file; its errors become one failure.
 fn load(path: &Path) -> Result<Config, Failure> {
     let failure = |report: Report| {
         let text = report.render(style(&io::stderr()));

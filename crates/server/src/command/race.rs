@@ -36,7 +36,6 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
     written.and_then(|()| out.flush()).map_err(Failure::writing)
 }
 
-/// Runs the race on the store of a running server.
 pub(crate) async fn over(counters: &Counters, race: Race) -> Result<Vec<Round>, Failure> {
     match counters.redis_store() {
         Some(store) => redis::race_on(&race, store).await,

@@ -78,7 +78,6 @@ impl Counters {
         }
     }
 
-    /// Decides the queued requests.
     fn flush(&mut self, output: &mut OutputWriter<impl Write>) -> Result<(), Failure> {
         match self {
             Counters::Memory(_) => Ok(()),

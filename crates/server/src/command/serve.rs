@@ -285,7 +285,6 @@ fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
     client.transpose().map_err(Failure::Outside)
 }
 
-/// Probes the store until it answers for the first time.
 async fn probe_store(serving: Arc<Serving>) {
     let mut failed = false;
     while let Err(error) = serving.engine.store().probe().await {

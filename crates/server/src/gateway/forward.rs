@@ -261,7 +261,7 @@ impl Shared {
 
 /// Whether connecting timed out rather than being refused.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    successors(Some(error), |error| error.source())
+    successors(Some(error), |&error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>())
         .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }

@@ -139,7 +139,7 @@ impl Upstreams {
         let until = self.now() + self.ejection_millis(failures);
         if server.ejected_until.swap(until, Relaxed) == 0 {
             // The innermost cause names what to fix: a port, a name, a certificate.
-            let causes = successors(Some(error), |error| error.source());
+            let causes = successors(Some(error), |&error| error.source());
             let cause = causes.last().unwrap_or(error);
             let upstream = &server.authority;
             tracing::warn!(%upstream, %cause, "upstream accepts no connections");

@@ -108,6 +108,6 @@ fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
 
 /// The last error of the chain: the client's own texts do not say why a connection failed.
 fn root_cause(error: legacy::Error) -> String {
-    let causes = successors(Some(&error as &dyn Error), |error| error.source());
+    let causes = successors(Some(&error as &dyn Error), |&error| error.source());
     causes.map(ToString::to_string).last().unwrap_or_default()
 }

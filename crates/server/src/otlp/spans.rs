@@ -38,7 +38,6 @@ const BATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Decision spans per request; more are not recorded.
 const MAX_DECISIONS: usize = 16;
 
-/// Starts spans of sampled requests.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     tracer: SdkTracer,
@@ -66,7 +65,6 @@ struct DecisionRecorder {
     recorded: AtomicUsize,
 }
 
-/// Records a decision if the current request is sampled.
 #[inline]
 pub(crate) fn record_decision(rule: &str, outcome: Outcome, took: Duration) {
     Context::map_current(|context| {

@@ -99,7 +99,6 @@ impl Playground {
         Ok(Value::Array(decisions))
     }
 
-    /// Resets this API's counters of a session.
     pub(super) async fn demo_reset(&self, id: SessionId) -> Result<Value, Problem> {
         for evicted in self.session(id).evict(CARD_PREFIX) {
             let reset = self

@@ -195,7 +195,6 @@ impl Playground {
 }
 
 struct Results {
-    /// Whether the store answered every step.
     reachable: bool,
     now_us: u64,
     answers: Vec<Value>,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::{StoredKey, TopKey, WINDOW};
 
-/// Shards of a table, each with its own lock.
 const SHARDS: usize = 8;
 const SLOTS_PER_SHARD: usize = 64;
 /// The window slides in this many steps.

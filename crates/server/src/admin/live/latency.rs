@@ -9,7 +9,6 @@ use crate::metrics::Buckets;
 
 const SNAPSHOTS: usize = 10;
 
-/// The last snapshots of a histogram.
 #[derive(Default)]
 pub(super) struct RecentLatency(VecDeque<Buckets>);
 

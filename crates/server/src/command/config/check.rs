@@ -64,7 +64,6 @@ impl Size {
     }
 }
 
-/// A number and its noun, in the plural if necessary.
 pub(super) fn plural(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),

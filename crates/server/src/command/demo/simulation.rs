@@ -7,7 +7,6 @@ use tallygate_core::{Algorithm, Outcome, Quota, Retry, State, Verb, evaluate};
 use super::traffic::{LIMIT, START_US, TICK_US, TICKS, TICKS_PER_PERIOD, TRAFFIC, ticks};
 use crate::describe;
 
-/// What one algorithm decided, per tick.
 pub(super) struct Simulation {
     pub(super) quota: Quota,
     pub(super) admitted: [u32; TICKS],
@@ -67,7 +66,6 @@ impl Simulation {
         }
     }
 
-    /// The maximum number of requests that proceed within any period.
     pub(super) fn max_per_period(&self) -> u64 {
         let mut first = 0;
         let mut max = 0;

@@ -16,7 +16,6 @@ pub(super) const TRAFFIC: [u32; TICKS] = [
     0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Every tick with its time since the start.
 pub(super) fn ticks() -> impl Iterator<Item = (usize, u64)> {
     (0..TICKS).zip((0..).map(|tick: u64| tick * TICK_US))
 }

@@ -13,7 +13,6 @@ const TIMED_CHECKS: u64 = 100;
 /// The default deadline of a limiter.
 const DEADLINE_US: u64 = 50_000;
 
-/// Peeks and checks with every algorithm.
 pub(super) async fn scripts(store: &RedisStore) -> Finding {
     for algorithm in Algorithm::ALL {
         let hour = std::time::Duration::from_secs(3_600);

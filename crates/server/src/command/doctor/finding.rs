@@ -60,12 +60,10 @@ impl Finding {
         Self::new(check, Level::Fail, text.into(), Some(advice.into()))
     }
 
-    /// A check that failed with an error.
     pub(super) fn failed(check: &'static str, error: &RedisError) -> Self {
         Self::fail(check, error.problem(), error.advice())
     }
 
-    /// A check that needs a permission the user lacks.
     pub(super) fn not_permitted(check: &'static str, command: &str) -> Self {
         Self::info(
             check,

@@ -5,7 +5,6 @@ use tallygate::{RedisServer, RedisStore, Topology};
 use super::finding::Finding;
 use super::server_info::is_permission_error;
 
-/// The hash of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
 /// Tries every command and lists those that are not permitted. Other errors are ignored.

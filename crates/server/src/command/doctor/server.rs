@@ -9,7 +9,6 @@ use super::server_info::{ServerInfo, fields, is_permission_error};
 use crate::format::{bytes, duration};
 
 const MIN_VERSION: (u32, u32) = (6, 2);
-/// A larger difference between the clocks is a warning.
 const MAX_CLOCK_DIFFERENCE_US: u64 = 1_000_000;
 /// The bounds of the search for keys: SCAN steps, keys per step, keys examined.
 const MAX_SCAN_STEPS: usize = 10;
@@ -21,7 +20,6 @@ pub(super) async fn check_required(info: &ServerInfo<'_>, expected: Topology) ->
     vec![version(info), topology(info, expected), role(info).await]
 }
 
-/// Checks settings that may cause surprises later.
 pub(super) async fn check_settings(info: &ServerInfo<'_>, keyspace: &str) -> Vec<Finding> {
     let mut found = vec![
         eviction(info),
@@ -292,7 +290,6 @@ async fn expiry(server: &RedisServer, keyspace: &str) -> Finding {
     Finding::ok("expiry", format!("every key expires; {examined}"))
 }
 
-/// Checks that every slot is covered.
 pub(super) async fn cluster(server: &RedisServer, reached: usize) -> Finding {
     let info = match server.command(&["CLUSTER", "INFO"]).await {
         Ok(RedisReply::Text(text)) => fields(&text),

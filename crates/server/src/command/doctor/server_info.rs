@@ -30,7 +30,6 @@ impl<'a> ServerInfo<'a> {
         self.field(name)?.parse().ok()
     }
 
-    /// A configuration parameter, if the user may read it.
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let reply = self.server.command(&["CONFIG", "GET", name]).await;
         let RedisReply::List(parts) = reply.ok()? else {

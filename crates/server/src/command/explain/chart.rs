@@ -54,7 +54,6 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ".")
 }
 
-/// Takes whatever fits at every column.
 fn simulate(quota: &Quota) -> Vec<Column> {
     let span = span_us(quota);
     let start = start_us(quota);
@@ -106,7 +105,6 @@ fn start_us(quota: &Quota) -> u64 {
     }
 }
 
-/// The most admitted within any period.
 fn max_per_period(columns: &[Column], period_us: u64) -> u64 {
     let mut max = 0;
     let mut sum = 0;

@@ -19,7 +19,6 @@ const MAX_BATCH_KEY_BYTES: usize = 1 << 20;
 /// A replay has no deadline of its own, but its counters expire after a day.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// A connection, and the batch of requests still to be decided.
 pub(super) struct RedisCounters {
     store: TempStore,
     limits: Vec<Limit>,
@@ -60,7 +59,6 @@ impl RedisCounters {
         self.flush(output)
     }
 
-    /// Decides the batch, in order.
     pub(super) fn flush(&mut self, output: &mut OutputWriter<impl Write>) -> Result<(), Failure> {
         if self.batch.is_empty() {
             return Ok(());

@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tallygate_core::{MAX_TIME_US, Verb};
 
-/// How many characters of a bad value an error quotes.
 const MAX_QUOTED_CHARS: usize = 40;
 
 /// One recorded request.
@@ -190,7 +189,6 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The kind of JSON value that a text is, for an error.
 fn kind(text: &[u8]) -> &'static str {
     match text {
         [b'"', ..] => "a string",

@@ -74,7 +74,6 @@ pub(super) fn settings(
     Ok(Some((address, settings)))
 }
 
-/// Builds a gateway under the active rules.
 pub(super) fn build(
     mut settings: Settings,
     serving: &Arc<Serving>,

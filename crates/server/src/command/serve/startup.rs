@@ -72,7 +72,6 @@ pub(super) fn announce(config: Option<&Path>, addresses: &Addresses) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Prints the result of `--check` for valid rules.
 pub(super) fn print_check(loaded: &Config, out: &mut impl Write) -> io::Result<()> {
     if loaded.warnings.warnings() > 0 {
         let warnings = loaded.warnings.render(Style::Plain);

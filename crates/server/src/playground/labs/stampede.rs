@@ -43,7 +43,6 @@ pub(super) async fn run(settings: Settings) -> LabResult {
     .await
 }
 
-/// Sends all requests concurrently and counts the calls of the upstream.
 async fn stampede(requests: u32, single_flight: Vec<SingleFlight>) -> LabResult {
     let count = requests as usize;
     let (admitted, admissions) = watch::channel(0_usize);
