@@ -122,11 +122,8 @@ impl<'de> NodeDeserializer<'de> {
                     return Error::Reported;
                 }
                 let message = format!("missing field `{field}` in {name}");
-                self.error(
-                    code::MISSING_FIELD,
-                    message,
-                    hint::missing_field(name, field),
-                )
+                let help = hint::missing_field(name, field);
+                self.error(code::MISSING_FIELD, message, help)
             }
             Error::Custom(message) => self.error(code::WRONG_TYPE, message, None),
         }
@@ -160,10 +157,8 @@ impl<'de> NodeDeserializer<'de> {
             Kind::Null => code::NO_VALUE,
             _ => code::WRONG_TYPE,
         };
-        let message = format!(
-            "{}expected {what}{or_mapping}, found {found}",
-            self.subject()
-        );
+        let subject = self.subject();
+        let message = format!("{subject}expected {what}{or_mapping}, found {found}");
         self.error(code, message, hint::wrong_type(self.node, self.field, what))
     }
 

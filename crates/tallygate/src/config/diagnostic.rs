@@ -200,11 +200,8 @@ pub(crate) fn quoted(text: &str) -> String {
         c if c.is_control() => '\u{fffd}',
         c => c,
     };
-    let cut = if text.chars().nth(60).is_some() {
-        "…"
-    } else {
-        ""
-    };
+    let is_long = text.chars().nth(60).is_some();
+    let cut = if is_long { "…" } else { "" };
     let shown: String = text.chars().take(60).map(printable).collect();
     format!("`{shown}{cut}`")
 }

@@ -80,11 +80,8 @@ fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<()
             return Err(error(&rest[..1 + name.len()], "unescaped `$`".into(), help));
         };
         let Some(end) = inside.find('}') else {
-            return Err(error(
-                rest,
-                "missing `}` of a variable".into(),
-                SYNTAX.into(),
-            ));
+            let message = "missing `}` of a variable".into();
+            return Err(error(rest, message, SYNTAX.into()));
         };
         let whole = &rest[..end + 3];
         let (name, default) = match inside[..end].split_once(":-") {

@@ -77,11 +77,11 @@ fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostic
     if rule.shadow || !matches!(rule.on_failure.unwrap_or_default(), crate::OnFailure::Open) {
         return;
     }
-    let is_login = |segment: String| LOGIN_SEGMENTS.split(' ').any(|login| login == segment);
-    let span = span_of_path(rule, spans, |segment| {
-        is_login(segment.to_ascii_lowercase())
-    });
-    if let Some(span) = span {
+    let is_login = |segment: &str| {
+        let mut logins = LOGIN_SEGMENTS.split(' ');
+        logins.any(|login| login.eq_ignore_ascii_case(segment))
+    };
+    if let Some(span) = span_of_path(rule, spans, is_login) {
         let message = "this looks like a login, but admits requests while the store fails";
         diagnostics
             .warning(LOGIN_FAILS_OPEN, spans.on_failure.unwrap_or(span), message)
@@ -116,12 +116,9 @@ fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
         let mut earlier = rules[..number].iter().take(MAX_COMPARED);
         if let Some((earlier, earlier_spans)) = earlier.find(stops) {
             let label = format!("`{}` matches all its requests and stops", earlier.name);
+            let message = format!("`{}` never applies", rule.name);
             diagnostics
-                .warning(
-                    NEVER_REACHED,
-                    spans.name,
-                    format!("`{}` never applies", rule.name),
-                )
+                .warning(NEVER_REACHED, spans.name, message)
                 .related(earlier_spans.name, label)
                 .help("move it before that rule, or remove `stop`");
         }

@@ -200,12 +200,9 @@ impl Validator<'_> {
 
     fn name(&mut self, field: &Spanned<Text>) -> Option<Name> {
         if !field.get()?.is_literal() {
-            self.error(
-                code::VARIABLE,
-                field.span,
-                "a name must not contain variables",
-            )
-            .help("names are public in counters and metrics");
+            let message = "a name must not contain variables";
+            self.error(code::VARIABLE, field.span, message)
+                .help("names are public in counters and metrics");
             return None;
         }
         self.parse(code::NAME, field)

@@ -125,12 +125,9 @@ impl Builder<'_> {
         let span = self.span(at);
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
+                let message = "expected one document, found a second";
                 self.diagnostics
-                    .error(
-                        code::SEVERAL_DOCUMENTS,
-                        span,
-                        "expected one document, found a second",
-                    )
+                    .error(code::SEVERAL_DOCUMENTS, span, message)
                     .help("remove the `---`, or move the document to a file of its own");
                 return None;
             }
@@ -173,12 +170,9 @@ impl Builder<'_> {
             }
             Event::UnresolvedAlias(name) => {
                 let alias = quoted(&format!("*{name}"));
+                let message = format!("unknown anchor of the alias {alias}");
                 self.diagnostics
-                    .error(
-                        code::YAML,
-                        span,
-                        format!("unknown anchor of the alias {alias}"),
-                    )
+                    .error(code::YAML, span, message)
                     .help("quote text that starts with `*`, such as '*.example.com'");
                 let kind = Kind::Invalid;
                 self.insert(Node { span, kind });
@@ -323,12 +317,9 @@ fn check_key(node: &Node, seen: &mut HashMap<String, Span>, diagnostics: &mut Di
         }
     };
     if text == "<<" {
+        let message = "the merge key `<<` is not supported";
         diagnostics
-            .error(
-                code::UNKNOWN_FIELD,
-                span,
-                "the merge key `<<` is not supported",
-            )
+            .error(code::UNKNOWN_FIELD, span, message)
             .help("an alias can replace a whole value: `limits: *shared`");
         return false;
     }

@@ -64,6 +64,8 @@ pub struct GatewaySizes {
 impl Validator<'_> {
     pub(super) fn gateway(&mut self, file: &schema::File) -> Option<GatewayConfig> {
         let field = file.gateway.value()?;
+        let timeouts = field.timeouts.value().map(|field| self.timeouts(field));
+        let sizes = field.sizes.value().map(|field| self.sizes(field));
         let config = GatewayConfig {
             listen: field.listen.as_ref().and_then(|listen| self.listen(listen)),
             upstreams: self.upstreams(&field.upstreams),
@@ -74,14 +76,8 @@ impl Validator<'_> {
                 let key = self.path("key", &Some(tls.key.clone()));
                 certificate.zip(key)
             }),
-            timeouts: field
-                .timeouts
-                .value()
-                .map_or_else(GatewayTimeouts::default, |field| self.timeouts(field)),
-            sizes: field
-                .sizes
-                .value()
-                .map_or_else(GatewaySizes::default, |field| self.sizes(field)),
+            timeouts: timeouts.unwrap_or_default(),
+            sizes: sizes.unwrap_or_default(),
         };
         let is_tls = |upstream: &Uri| matches!(upstream.scheme_str(), Some("https" | "h2"));
         if let Some(ca_cert) = &field.upstream_ca_cert
@@ -108,11 +104,8 @@ impl Validator<'_> {
 
     fn upstreams(&mut self, field: &Option<Spanned<OneOrMany<Url>>>) -> Vec<Uri> {
         let items = self.non_empty("upstreams", field, "such as `http://10.0.0.7:3000`");
-        self.max_items(
-            "upstreams",
-            items.iter().map(|item| item.span),
-            MAX_UPSTREAMS,
-        );
+        let spans = items.iter().map(|item| item.span);
+        self.max_items("upstreams", spans, MAX_UPSTREAMS);
         let mut upstreams = Vec::new();
         for item in items.iter().take(MAX_UPSTREAMS) {
             let Some(url) = item.get() else { continue };

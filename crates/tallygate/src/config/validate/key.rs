@@ -86,12 +86,8 @@ impl Validator<'_> {
             }
             name => did_you_mean(name, WORDS).unwrap_or_else(|| PARTS.to_owned()),
         };
-        self.error(
-            code::KEY,
-            span,
-            format!("unknown key part {}", text.quoted()),
-        )
-        .help(help);
+        let message = format!("unknown key part {}", text.quoted());
+        self.error(code::KEY, span, message).help(help);
         None
     }
 

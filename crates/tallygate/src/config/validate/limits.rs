@@ -26,12 +26,9 @@ impl Validator<'_> {
             // An unknown field with a suggestion has been reported.
             (None, None, None) if self.suggestions.contains(&(span, "limits")) => {}
             (None, None, None) => {
-                self.error(
-                    code::MISSING_FIELD,
-                    span,
-                    "missing field `limits` in a rule",
-                )
-                .help("such as `limits: 100/min`, or `tier` and `tiers`");
+                let message = "missing field `limits` in a rule";
+                self.error(code::MISSING_FIELD, span, message)
+                    .help("such as `limits: 100/min`, or `tier` and `tiers`");
             }
             (None, Some(tier), None) => {
                 self.error(code::MISSING_FIELD, tier.span, "`tier` requires `tiers`")
@@ -178,12 +175,9 @@ impl Validator<'_> {
             return text.text.parse().ok();
         }
         let help = did_you_mean(&text.text, known.iter().copied());
-        self.error(
-            code::TIER,
-            field.span,
-            format!("unknown tier {}", text.quoted()),
-        )
-        .maybe_help(help.filter(|_| text.is_literal()));
+        let message = format!("unknown tier {}", text.quoted());
+        self.error(code::TIER, field.span, message)
+            .maybe_help(help.filter(|_| text.is_literal()));
         None
     }
 }

@@ -236,12 +236,8 @@ impl Validator<'_> {
             ("only", field.only.is_some()),
             ("except", field.except.is_some()),
         ];
-        self.exactly_one(
-            "`count`",
-            span,
-            &fields,
-            "such as `count: { only: [401, 403] }`",
-        )?;
+        let help = "such as `count: { only: [401, 403] }`";
+        self.exactly_one("`count`", span, &fields, help)?;
         Some(match field.only {
             Some(_) => StatusFilter::Only(self.statuses("only", &field.only)),
             None => StatusFilter::Except(self.statuses("except", &field.except)),
