@@ -216,13 +216,8 @@ impl FromStr for HostPattern {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let wrong = |reason| {
-            Err(TextError::new(
-                text,
-                reason,
-                "api.example.com or *.example.com",
-            ))
-        };
+        const EXAMPLE: &str = "api.example.com or *.example.com";
+        let wrong = |reason| Err(TextError::new(text, reason, EXAMPLE));
         let (subdomains, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
             None => (false, text),

@@ -120,15 +120,12 @@ impl PathPattern {
             true => segments.len() >= self.segments.len(),
             false => segments.len() == self.segments.len(),
         };
+        let mut pairs = self.segments.iter().zip(segments);
         enough
-            && self
-                .segments
-                .iter()
-                .zip(segments)
-                .all(|(pattern, segment)| match pattern {
-                    Segment::Glob(glob) => glob.matches(segment),
-                    Segment::Parameter(_) => true,
-                })
+            && pairs.all(|(pattern, segment)| match pattern {
+                Segment::Glob(glob) => glob.matches(segment),
+                Segment::Parameter(_) => true,
+            })
     }
 
     /// The value of a parameter in a path that matches, decoded.
@@ -164,16 +161,13 @@ impl PathPattern {
             (false, true) => false,
             (false, false) => own == others,
         };
+        let mut pairs = self.segments.iter().zip(&other.segments);
         long_enough
-            && self
-                .segments
-                .iter()
-                .zip(&other.segments)
-                .all(|pair| match pair {
-                    (Segment::Parameter(_), _) => true,
-                    (Segment::Glob(glob), Segment::Glob(other)) => glob.covers(other),
-                    (Segment::Glob(glob), Segment::Parameter(_)) => glob.is_any(),
-                })
+            && pairs.all(|pair| match pair {
+                (Segment::Parameter(_), _) => true,
+                (Segment::Glob(glob), Segment::Glob(other)) => glob.covers(other),
+                (Segment::Glob(glob), Segment::Parameter(_)) => glob.is_any(),
+            })
     }
 }
 

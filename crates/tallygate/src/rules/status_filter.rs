@@ -81,23 +81,18 @@ impl FromStr for StatusRange {
 
     fn from_str(text: &str) -> Result<Self, TextError> {
         let wrong = || TextError::new(text, "is not a status from 100 to 599", EXAMPLE);
-        match *text.as_bytes() {
+        let (first, last) = match *text.as_bytes() {
             [class @ b'1'..=b'5', b'x', b'x'] => {
                 let first = u16::from(class - b'0') * 100;
-                Ok(StatusRange {
-                    first,
-                    last: first + 99,
-                })
+                (first, first + 99)
             }
             [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => {
                 let status = text.parse().map_err(|_| wrong())?;
-                Ok(StatusRange {
-                    first: status,
-                    last: status,
-                })
+                (status, status)
             }
-            _ => Err(wrong()),
-        }
+            _ => return Err(wrong()),
+        };
+        Ok(StatusRange { first, last })
     }
 }
 

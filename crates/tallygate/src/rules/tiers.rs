@@ -76,15 +76,12 @@ impl Tiers {
                 return Err(TiersError::Twice { name: name.clone() });
             }
         }
-        let listed: Vec<&Name> = match &by {
+        let mut names: Vec<&Name> = match &by {
             TierBy::Header(_) | TierBy::Custom(_) => Vec::new(),
             TierBy::Keys(keys) => keys.iter().map(|(_, tier)| tier).collect(),
         };
-        if let Some(name) = listed
-            .into_iter()
-            .chain([&default])
-            .find(|name| !known(name))
-        {
+        names.push(&default);
+        if let Some(name) = names.into_iter().find(|name| !known(name)) {
             return Err(TiersError::Unknown { name: name.clone() });
         }
         Ok(Tiers { by, default, tiers })

@@ -190,10 +190,8 @@ impl Rule {
         if let RuleLimits::Tiered(tiers) = &self.limits
             && let TierBy::Keys(keys) = tiers.by()
         {
-            check(
-                ListKind::Tier,
-                &mut keys.iter().map(|(key, _)| key).enumerate(),
-            );
+            let mut keys = keys.iter().map(|(key, _)| key).enumerate();
+            check(ListKind::Tier, &mut keys);
         }
         if let Cost::Header {
             default, min, max, ..
