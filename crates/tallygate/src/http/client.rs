@@ -274,11 +274,8 @@ pub struct NetworkError {
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} {}; write it like 10.0.0.0/8",
-            self.text, self.reason
-        )
+        let NetworkError { text, reason } = self;
+        write!(f, "{text:?} {reason}; write it like 10.0.0.0/8")
     }
 }
 

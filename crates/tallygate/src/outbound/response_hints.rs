@@ -61,13 +61,11 @@ pub fn requested_pause(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
+    let reset = |pair: &[HeaderName; 2]| pair_reset(headers, pair, now);
     let waits = [
         refused.then(|| retry_after(headers, now)).flatten(),
         rate_limit(headers),
-        PAIRS
-            .iter()
-            .filter_map(|pair| pair_reset(headers, pair, now))
-            .max(),
+        PAIRS.iter().filter_map(reset).max(),
     ];
     let millis = waits.into_iter().flatten().max()?;
     (millis > 0).then(|| Duration::from_millis(millis))

@@ -84,13 +84,11 @@ async fn decide_parts(
             Err(_) => 0,
         };
         let refunds = charges.iter().filter_map(|charge| {
-            let Charge {
-                index, taken_us, ..
-            } = *charge;
-            let units = charge.units.checked_sub(granted(index))?;
+            let units = charge.units.checked_sub(granted(charge.index))?;
+            let taken_us = charge.taken_us;
             let operation = Operation::Undo { taken_us };
             (units > 0).then(|| {
-                let counter = &call.counters[index];
+                let counter = &call.counters[charge.index];
                 Arc::new(ScriptCall::single(counter, units, operation, call.at_us))
             })
         });
