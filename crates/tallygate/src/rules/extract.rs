@@ -34,7 +34,7 @@ pub(super) struct MissingPart {
 
 /// Extracts a key and visits each source that is tried.
 ///
-/// If every part is from its first source, their values are the key. Otherwise one more part says
+/// If every part is from its first source, their values are the key. Otherwise one more part states
 /// which source each is from: a client that sends an address in a header must not share the
 /// counter of that address, and one that sends nothing must not share anyone's.
 pub(super) fn extract<'r>(
@@ -78,7 +78,7 @@ pub(super) fn extract<'r>(
     }
 }
 
-/// The key that a list entry stands for; `None` if it has another number of parts.
+/// The key of a list entry; `None` if it has another number of parts.
 pub(super) fn listed_key(
     parts: &[Part],
     text: &KeyText,
@@ -95,7 +95,7 @@ pub(super) fn listed_key(
     Some(key.unwrap_or_else(|| Key::from_parts::<&[u8]>([])))
 }
 
-/// Every key that a text may stand for: for a key of one part also those from its other sources.
+/// Every key that a text may mean: for a key of one part also those from its other sources.
 pub(super) fn listed_keys(
     parts: &[Part],
     text: &KeyText,
@@ -127,7 +127,7 @@ fn source_marks(indices: &[Option<usize>]) -> Key<'static> {
 }
 
 impl super::key_part::PartSource {
-    /// The value of this source that a text in a list stands for.
+    /// The value of this source for a text in a list.
     fn listed<'a>(&self, text: &'a str, client: &ClientAddress) -> Key<'a> {
         let bytes = text.as_bytes();
         let value = match &self.source {

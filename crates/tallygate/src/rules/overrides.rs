@@ -17,9 +17,9 @@ pub enum ListEntry {
 
 /// A key in a list: the text of each part of the rule's key, in order.
 ///
-/// It stands for values of the first source of each part, never for those of the others: a client
-/// that sends an address in a header is not that address. A text with another number of parts than
-/// the rule's key stands for no client.
+/// It matches values of the first source of each part only: a client that sends an address in a
+/// header is not that address. A text with another number of parts than the rule's key matches no
+/// client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyText(Vec<String>);
 

@@ -74,7 +74,7 @@ impl Quotas {
         self.0.iter().map(move |named| (name(named), &named.1))
     }
 
-    /// Adds a quota. If its default name is taken, it gets a number: `… 2`.
+    /// Adds a quota. If its default name is in use, it gets a number: `… 2`.
     ///
     /// # Panics
     /// When there are more than [`MAX_LIMITS`].
@@ -83,7 +83,7 @@ impl Quotas {
         let same = self.0.iter().filter(|(_, own)| own.default_name() == name);
         let name = match same.count() {
             0 => None,
-            taken => Some(Name::unchecked(&format!("{name} {}", taken + 1))),
+            count => Some(Name::unchecked(&format!("{name} {}", count + 1))),
         };
         self.0.push((name, quota));
         assert!(self.0.len() <= MAX_LIMITS, "more than {MAX_LIMITS} quotas");

@@ -175,7 +175,7 @@ impl Visitor for Trace {
     }
 }
 
-/// A value in clear, or a fingerprint of one with a secret or with several parts.
+/// A value in clear text; a fingerprint if it is secret or has several parts.
 fn shown_key(key: &Key<'_>) -> TracedValue {
     let mut parts = key.parts();
     match (parts.next(), parts.next()) {
@@ -190,7 +190,7 @@ fn shown_key(key: &Key<'_>) -> TracedValue {
     }
 }
 
-/// A value on one line, cut if it is long.
+/// A value on one line, truncated.
 fn shown(value: &[u8]) -> String {
     let start = &value[..value.len().min(4 * MAX_SHOWN_CHARS)];
     let text = String::from_utf8_lossy(start);

@@ -63,7 +63,7 @@ pub enum RuleSetError {
         /// The override.
         index: usize,
     },
-    /// The key of an override for all rules would stand for different clients: the rules whose key
+    /// The key of an override for all rules would mean different clients: the rules whose key
     /// has as many parts have different sources.
     AmbiguousOverrideKey {
         /// The override.
@@ -151,8 +151,8 @@ impl<'a> KeyShapes<'a> {
 }
 
 impl Rule {
-    /// Whether a listed key stands for the same clients as with another rule. Only the first source
-    /// of each part matters, as listed keys never stand for the others.
+    /// Whether a listed key means the same clients as for another rule. Only the first source of
+    /// each part matters, as listed keys never match the others.
     pub fn same_key_sources(&self, other: &Rule) -> bool {
         fn first_sources(rule: &Rule) -> impl Iterator<Item = &Source> {
             rule.key.iter().filter_map(|part| part.sources().next())

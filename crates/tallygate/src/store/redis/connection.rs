@@ -263,7 +263,7 @@ impl Connection {
     }
 
     /// Runs groups of calls, one script call each. Sends again only what certainly did not run:
-    /// the server did not know the script, or the counters of a group, but not those of each of
+    /// the server did not have the script, or the counters of a group, but not those of each of
     /// its calls, are split by a slot migration.
     async fn run(
         &self,

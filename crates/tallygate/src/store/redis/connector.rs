@@ -67,7 +67,7 @@ impl Connector {
     fn client(&self, info: ConnectionInfo) -> redis::RedisResult<Client> {
         match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
-                // An error means that a provider is installed already, which will do.
+                // An error means that a provider is installed already, which is used.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 Client::build_with_tls(info, self.certificates.clone())
             }
