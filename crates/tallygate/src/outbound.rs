@@ -2,7 +2,7 @@
 //! `tower`).
 //!
 //! A third party allows ten requests a second. [`OutboundLayer`] queues calls in order of arrival
-//! and sends no more than that. When a response asks for a pause, nothing is sent until it ends.
+//! and sends no more than that. When a response requires a pause, nothing is sent until it ends.
 //!
 //! ```
 //! use std::time::Duration;
@@ -273,7 +273,7 @@ impl<S: Store> OutboundLayer<S> {
                 break;
             }
         }
-        // The units taken are kept through a pause that started at the same moment.
+        // A pause that started at the same moment does not refund the units.
         while ticket.is_paused() {
             ticket.wait_turn(deadline).await?;
         }
