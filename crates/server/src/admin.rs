@@ -68,12 +68,7 @@ impl Admin {
             false => response::method_not_allowed(&[Method::GET]),
         };
         match &*path {
-            "/healthz" => {
-                return Ok(read_only(response::json_value(
-                    StatusCode::OK,
-                    &json!({"status": "ok"}),
-                )));
-            }
+            "/healthz" => return Ok(read_only(response::ok(&json!({"status": "ok"})))),
             "/readyz" => return Ok(read_only(self.ready())),
             "/metrics" if is_read => return Ok(self.metrics().await),
             "/metrics" => return Ok(response::method_not_allowed(&[Method::GET])),
@@ -148,9 +143,7 @@ impl Admin {
             false => "up",
         };
         match self.serving.not_ready() {
-            None => {
-                response::json_value(StatusCode::OK, &json!({"status": "ready", "store": store}))
-            }
+            None => response::ok(&json!({"status": "ready", "store": store})),
             Some(reason) => {
                 let body = json!({"status": "not ready", "why": reason, "store": store});
                 response::json_value(StatusCode::SERVICE_UNAVAILABLE, &body)
@@ -197,7 +190,7 @@ impl Admin {
             }
         }
         let body = json!({"state": force.kill_switch().name()});
-        Ok(response::json_value(StatusCode::OK, &body))
+        Ok(response::ok(&body))
     }
 
     async fn body<T: serde::de::DeserializeOwned>(

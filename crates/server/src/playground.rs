@@ -12,7 +12,7 @@ mod validate;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -95,7 +95,7 @@ impl Playground {
             check_same_site(&head.headers)?;
         }
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
-        let ok = |value: Value| response::json_value(StatusCode::OK, &value);
+        let ok = |value: Value| response::ok(&value);
         let result = match &*parts {
             ["play", "quota"] => self.check_quota(&json).map(ok),
             ["lab", name] => self.lab(id, name, &json).await,

@@ -100,6 +100,10 @@ pub(super) fn json_value(status: StatusCode, value: &serde_json::Value) -> Respo
     json(status, format!("{value}\n"))
 }
 
+pub(super) fn ok(value: &serde_json::Value) -> Response<Full<Bytes>> {
+    json_value(StatusCode::OK, value)
+}
+
 pub(super) fn method_not_allowed(allowed: &[Method]) -> Response<Full<Bytes>> {
     let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
     let names = names.join(", ");

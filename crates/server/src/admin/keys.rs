@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 use http_body_util::Full;
 use hyper::Request as HttpRequest;
 use hyper::body::Incoming;
@@ -72,7 +72,7 @@ impl Admin {
             self.audit.reset(peer, &hash, counters.len());
         }
         let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": states});
-        Ok(response::json_value(StatusCode::OK, &body))
+        Ok(response::ok(&body))
     }
 
     fn counters(&self, parts: &[String]) -> Vec<Counter> {

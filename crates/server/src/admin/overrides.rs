@@ -64,10 +64,7 @@ impl Admin {
             Method::GET => {
                 let all = self.serving.force.overrides();
                 let all: Vec<Value> = all.iter().map(|one| self.to_json(one)).collect();
-                Ok(response::json_value(
-                    StatusCode::OK,
-                    &json!({"overrides": all}),
-                ))
+                Ok(response::ok(&json!({"overrides": all})))
             }
             Method::POST => {
                 let Object(request) = self.body::<Object<OverrideRequest>>(request).await?;
@@ -108,10 +105,7 @@ impl Admin {
             let detail = "no override has that id, or it has expired";
             return Err(Problem::new(Code::UnknownOverride, detail));
         }
-        Ok(response::json_value(
-            StatusCode::OK,
-            &json!({"ended": true}),
-        ))
+        Ok(response::ok(&json!({"ended": true})))
     }
 
     fn redact(&self, client: &ListEntry) -> String {

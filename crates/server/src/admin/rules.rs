@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -42,7 +42,7 @@ impl Admin {
             "temporary_overrides": self.serving.force.overrides().len(),
             "rules": rules,
         });
-        Ok(response::json_value(StatusCode::OK, &body))
+        Ok(response::ok(&body))
     }
 
     pub(super) async fn rule(
@@ -70,7 +70,7 @@ impl Admin {
         let mut rules = snapshot.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
         let body = to_json(rule, snapshot.switched.contains(&name));
-        Ok(response::json_value(StatusCode::OK, &body))
+        Ok(response::ok(&body))
     }
 }
 

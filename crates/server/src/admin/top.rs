@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -45,7 +45,7 @@ impl Admin {
             true => json!("clear"),
             false => json!("hashed"),
         };
-        Ok(response::json_value(StatusCode::OK, &body))
+        Ok(response::ok(&body))
     }
 }
 

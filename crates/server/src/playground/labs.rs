@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -100,7 +100,7 @@ impl Playground {
             run(&name, &json, &serving).await
         });
         let measurements = running.await.map_err(failed)??;
-        Ok(response::json_value(StatusCode::OK, &measurements))
+        Ok(response::ok(&measurements))
     }
 }
 
