@@ -100,6 +100,17 @@ pub(crate) fn write_json(value: &impl Serialize, out: &mut impl Write) -> io::Re
     writeln!(out)
 }
 
+/// Writes a paragraph wrapped at `width` characters, after `indent` spaces.
+pub(crate) fn write_wrapped(
+    text: &str,
+    indent: usize,
+    width: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut lines = wrap(text, width).into_iter();
+    lines.try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
+}
+
 /// Wraps a paragraph at `width` characters, never within a duration such as `1 h 30 min`.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();

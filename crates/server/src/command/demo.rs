@@ -14,7 +14,7 @@ use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_PER_PERIOD, TRAFFIC, ticks};
 use crate::cli::DemoArgs;
 use crate::describe;
 use crate::error::Failure;
-use crate::format::{duration, wrap};
+use crate::format::{duration, write_wrapped};
 
 /// The columns in front of each row, which hold its name.
 const MARGIN: usize = 14;
@@ -62,9 +62,7 @@ fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<(
             row(out, "dequeued", &run.dequeued, style, Code::Cyan)?;
         }
         row(out, "refused", &run.refused, style, Code::Red)?;
-        for line in wrap(text.caption, 74) {
-            writeln!(out, "  {line}")?;
-        }
+        write_wrapped(text.caption, 2, 74, out)?;
     }
 
     writeln!(out)?;
@@ -146,10 +144,7 @@ fn table(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<
          the retry_after of a refused request.",
     );
     writeln!(out)?;
-    for line in wrap(&note, 78) {
-        writeln!(out, "{line}")?;
-    }
-    Ok(())
+    write_wrapped(&note, 0, 78, out)
 }
 
 fn wait(us: u64) -> String {

@@ -12,7 +12,7 @@ use self::facts::Facts;
 use crate::cli::ExplainArgs;
 use crate::describe;
 use crate::error::Failure;
-use crate::format::{bytes, count, duration, wrap};
+use crate::format::{bytes, count, duration, wrap, write_wrapped};
 
 /// The width of a paragraph; the page is 80 columns wide.
 const WIDTH: usize = 76;
@@ -30,9 +30,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failur
 fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let facts = Facts::new(quota);
     writeln!(out, "{quota}\n")?;
-    for line in wrap(&describe::summary(quota), WIDTH) {
-        writeln!(out, "  {line}")?;
-    }
+    write_wrapped(&describe::summary(quota), 2, WIDTH, out)?;
     writeln!(out)?;
     for (name, text) in entries(quota, &facts) {
         let mut name = name;

@@ -11,7 +11,7 @@ use tallygate_core::Algorithm;
 
 use crate::cli::RaceArgs;
 use crate::error::Failure;
-use crate::format::{self, wrap};
+use crate::format::{self, write_wrapped};
 use crate::store::Counters;
 use crate::store_url::StoreUrl;
 
@@ -83,9 +83,7 @@ fn write_text(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) 
     let intro = format!(
         "{clients} clients send a request at the same time, {each}. The limit is {limit}. Admitted:"
     );
-    for line in wrap(&intro, WIDTH) {
-        writeln!(out, "{line}")?;
-    }
+    write_wrapped(&intro, 0, WIDTH, out)?;
     writeln!(out)?;
     writeln!(
         out,
@@ -102,10 +100,7 @@ fn write_text(race: &Race, store: &str, rounds: &[Round], out: &mut impl Write) 
         )?;
     }
     writeln!(out)?;
-    for line in wrap(&explain(race, rounds), WIDTH) {
-        writeln!(out, "{line}")?;
-    }
-    Ok(())
+    write_wrapped(&explain(race, rounds), 0, WIDTH, out)
 }
 
 fn explain(race: &Race, rounds: &[Round]) -> String {

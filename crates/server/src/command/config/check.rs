@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::summary;
 use crate::cli::CheckArgs;
 use crate::config::{self, DiagnosticJson, Report, Style};
 use crate::error::Failure;
-use tallygate::rules::{RuleLimits, RuleSet};
+use tallygate::rules::RuleSet;
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
     let files: Vec<CheckedFile<'_>> = args.files.iter().map(|path| check(path)).collect();
@@ -52,13 +53,13 @@ fn check(path: &Path) -> CheckedFile<'_> {
 
 impl Size {
     fn new(set: &RuleSet) -> Self {
-        let limits = |limits: &RuleLimits| match limits {
-            RuleLimits::Same(quotas) => quotas.len(),
-            RuleLimits::Tiered(tiers) => tiers.tiers().iter().map(|(_, quotas)| quotas.len()).sum(),
-        };
         Size {
             rules: set.rules.len(),
-            limits: set.rules.iter().map(|rule| limits(&rule.limits)).sum(),
+            limits: set
+                .rules
+                .iter()
+                .map(|rule| summary::limits(rule).len())
+                .sum(),
             overrides: set.overrides.len(),
         }
     }

@@ -6,7 +6,7 @@ use tallygate_core::{Algorithm, Quota};
 
 use super::facts::{Facts, with_algorithm};
 use crate::describe;
-use crate::format::{bytes, count, duration, wrap};
+use crate::format::{bytes, count, duration, write_wrapped};
 
 pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let span = |us: u64, fallback: &str| {
@@ -64,10 +64,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         count(u64::from(quota.limit()) + 1),
         describe::period(quota)
     );
-    for line in wrap(&notes, super::WIDTH) {
-        writeln!(out, "  {line}")?;
-    }
-    Ok(())
+    write_wrapped(&notes, 2, super::WIDTH, out)
 }
 
 fn memory(facts: &Facts) -> String {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Explanation, RuleReport};
-use crate::format::wrap;
+use crate::format::write_wrapped;
 
 const WIDTH: usize = 80;
 const INDENT: usize = 4;
@@ -25,9 +25,7 @@ pub(super) fn write(explanation: &Explanation, out: &mut impl Write) -> io::Resu
         }
         if let Some(body) = &response.body {
             writeln!(out)?;
-            for line in wrap(body, WIDTH - INDENT) {
-                writeln!(out, "    {line}")?;
-            }
+            write_wrapped(body, INDENT, WIDTH - INDENT, out)?;
         }
     }
     Ok(())
@@ -37,9 +35,7 @@ fn rule(report: &RuleReport, out: &mut impl Write) -> io::Result<()> {
     let mark = if report.applies { "applies" } else { "-" };
     let shadow = if report.shadow { " (shadow mode)" } else { "" };
     writeln!(out, "\n{}  {mark}{shadow}", report.rule)?;
-    for line in wrap(&report.why, WIDTH - INDENT) {
-        writeln!(out, "    {line}")?;
-    }
+    write_wrapped(&report.why, INDENT, WIDTH - INDENT, out)?;
     for part in &report.key {
         let value = part.value.as_deref().unwrap_or("(missing)");
         writeln!(out, "    key {}: {} = {value}", part.part + 1, part.source)?;
