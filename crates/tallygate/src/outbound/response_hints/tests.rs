@@ -1,3 +1,5 @@
+//! Headers of real services, and malformed ones.
+
 use super::*;
 
 /// Tue, 14 Nov 2023 22:13:20 GMT.

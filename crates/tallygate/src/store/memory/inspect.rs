@@ -20,7 +20,7 @@ impl<C: Clock> MemoryStore<C> {
     /// let limiter = Limiter::new("leaky-bucket 1/h burst 5".parse::<Quota>()?);
     /// let _ = limiter.check("user:42");
     /// let snapshot = limiter.store().inspect(&"user:42".into(), &limiter.limits()[0]);
-    /// assert_eq!(snapshot.view, CounterState::Level { used_milli: 1_000 });
+    /// assert_eq!(snapshot.state, CounterState::Level { used_milli: 1_000 });
     /// # Ok::<(), tallygate::QuotaError>(())
     /// ```
     pub fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Snapshot {
