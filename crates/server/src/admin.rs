@@ -108,7 +108,6 @@ impl Admin {
         }
     }
 
-    /// Rejects requests from other machines that carry no valid token.
     fn authorize(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
         if is_authorized(self.serving.token.as_ref(), peer.ip(), request.headers()) {
             return Ok(());

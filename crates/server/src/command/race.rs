@@ -67,7 +67,6 @@ impl Race {
     }
 }
 
-/// How many clients each method admitted.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Round {
     pub(crate) read_check_write: u32,

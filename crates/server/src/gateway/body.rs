@@ -46,7 +46,6 @@ const TIMEOUT: u8 = 2;
 const BROKEN: u8 = 3;
 
 impl UploadProgress {
-    /// When the last frame was passed on.
     pub(super) fn last(&self) -> Instant {
         self.started + Duration::from_millis(self.last.load(Relaxed))
     }
@@ -161,7 +160,6 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// A response's body on its way to the client.
 #[derive(Debug)]
 pub(super) enum ResponseBody {
     Upstream(UpstreamBody),
@@ -169,7 +167,6 @@ pub(super) enum ResponseBody {
     Replay(ReplayBody),
 }
 
-/// A response's body as the upstream sends it.
 #[derive(Debug)]
 pub(super) struct UpstreamBody {
     inner: Incoming,

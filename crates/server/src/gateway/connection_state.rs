@@ -30,7 +30,6 @@ pub(super) struct ConnectionState {
     draining_since: AtomicU64,
     is_http2: AtomicBool,
     conflicting_framing: AtomicBool,
-    /// Notified when the client resets too many requests.
     pub(super) too_many_resets: Notify,
     _permit: OwnedSemaphorePermit,
 }

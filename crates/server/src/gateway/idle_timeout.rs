@@ -21,7 +21,6 @@ impl IdleTimeout {
         }
     }
 
-    /// Stops the timer after progress.
     pub(super) fn stop(&mut self) {
         self.sleep = None;
     }

@@ -26,7 +26,6 @@ pub(super) enum ClientBody {
     ReadAhead(Arc<Mutex<Buffer>>),
 }
 
-/// A body and the frames read ahead of it.
 #[derive(Debug)]
 pub(super) struct Buffer {
     incoming: Incoming,

@@ -56,7 +56,6 @@ pub(super) fn spawn(
     });
 }
 
-/// Records when bytes were read last.
 struct TrackedIo<T> {
     inner: T,
     started: Instant,

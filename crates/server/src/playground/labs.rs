@@ -1,6 +1,5 @@
 //! The labs: short experiments on the real engine, bounded and rate limited.
 
-/// Defines the settings of a lab with their defaults and ranges.
 macro_rules! settings {
     ($($name:ident: $type:ty = $default:literal in $range:expr),* $(,)?) => {
         #[derive(serde::Deserialize)]

@@ -234,7 +234,6 @@ fn now_us() -> u64 {
     })
 }
 
-/// Searches for Tallygate keys without an expiry.
 async fn expiry(server: &RedisServer, keyspace: &str) -> Finding {
     let own_prefix = format!("tallygate:1:{keyspace}:");
     let mut cursor = "0".to_owned();

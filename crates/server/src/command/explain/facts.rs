@@ -88,7 +88,6 @@ impl Facts {
     }
 }
 
-/// The verdict of the last request of cost 1 that fits.
 fn last_admitted(quota: &Quota) -> Verdict {
     let now = quota.period_us();
     let mut state = State::New;

@@ -42,7 +42,6 @@ impl Signals {
         }
     }
 
-    /// Another receiver of reload requests.
     pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
         let signal = Some(listen(SignalKind::hangup())?);
         Ok(HangUps { signal })
