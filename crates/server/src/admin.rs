@@ -28,12 +28,12 @@ use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 pub(crate) struct Admin {
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     audit: Audit,
     live: Arc<Live>,
 }
@@ -46,14 +46,10 @@ struct KillSwitchUpdate {
 
 impl Admin {
     /// Creates the listener; `shutdown` ends open event streams.
-    pub(crate) fn new(serving: Arc<Serving>, shutdown: watch::Receiver<bool>) -> Self {
-        let audit = Audit::new(Arc::clone(serving.top_keys.redactor()));
-        let live = Live::start(Arc::clone(&serving), shutdown);
-        Admin {
-            serving,
-            audit,
-            live,
-        }
+    pub(crate) fn new(state: Arc<ServerState>, shutdown: watch::Receiver<bool>) -> Self {
+        let audit = Audit::new(Arc::clone(state.top_keys.redactor()));
+        let live = Live::start(Arc::clone(&state), shutdown);
+        Admin { state, audit, live }
     }
 
     async fn route(
@@ -109,10 +105,10 @@ impl Admin {
     }
 
     fn authorize(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
-        if is_authorized(self.serving.token.as_ref(), peer.ip(), request.headers()) {
+        if is_authorized(self.state.token.as_ref(), peer.ip(), request.headers()) {
             return Ok(());
         }
-        let detail = match self.serving.token {
+        let detail = match self.state.token {
             Some(_) => "requests from other machines need the admin token",
             None => "no admin token is set: only requests from this machine are allowed",
         };
@@ -137,11 +133,11 @@ impl Admin {
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {
-        let store = match self.serving.engine.store_is_down() {
+        let store = match self.state.engine.store_is_down() {
             true => "down",
             false => "up",
         };
-        match self.serving.not_ready() {
+        match self.state.not_ready() {
             None => response::ok(&json!({"status": "ready", "store": store})),
             Some(reason) => {
                 let body = json!({"status": "not ready", "why": reason, "store": store});
@@ -151,10 +147,9 @@ impl Admin {
     }
 
     async fn metrics(&self) -> Response<Full<Bytes>> {
-        let serving = Arc::clone(&self.serving);
+        let state = Arc::clone(&self.state);
         // Counting keys visits every slot in memory: too slow for an async thread.
-        let text =
-            tokio::task::spawn_blocking(move || serving.metrics.text(&serving.store_stats()));
+        let text = tokio::task::spawn_blocking(move || state.metrics.text(&state.store_stats()));
         let Ok(text) = text.await else {
             return Problem::new(Code::Closed, "the server is shutting down").response();
         };
@@ -171,7 +166,7 @@ impl Admin {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let force = &self.serving.force;
+        let active_rules = &self.state.active_rules;
         match *request.method() {
             Method::GET => {}
             Method::PUT | Method::POST => {
@@ -180,7 +175,7 @@ impl Admin {
                     let detail = "`state` is not off, open or closed";
                     return Err(Problem::new(Code::BadField, detail));
                 };
-                force.set_kill_switch(switch);
+                active_rules.set_kill_switch(switch);
                 self.audit.kill_switch(peer, switch);
             }
             _ => {
@@ -188,7 +183,7 @@ impl Admin {
                 return Ok(response::method_not_allowed(&allowed));
             }
         }
-        let body = json!({"state": force.kill_switch().name()});
+        let body = json!({"state": active_rules.kill_switch().name()});
         Ok(response::ok(&body))
     }
 

@@ -1,12 +1,12 @@
 //! The check API: questions and answers in JSON, and forward-auth for proxies, beside the
 //! playground. Knows the paths and their bounds; leaves what is asked to the files below.
 
-mod answer;
 mod attributes;
-mod auth;
 mod body;
-mod known;
-mod question;
+mod check_response;
+mod forward_auth;
+mod handler;
+mod quota_cache;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use tallygate::http::RuleSettings;
 
 use self::body::Body;
 pub(crate) use self::body::Object;
-pub(crate) use self::known::Known;
-use self::question::Asking;
+use self::handler::CheckHandler;
+pub(crate) use self::quota_cache::QuotaCache;
 use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::metrics::NO_RULE;
@@ -31,30 +31,30 @@ use crate::otlp;
 use crate::playground::Playground;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 /// The most bytes of one question.
-const LARGEST: usize = 64 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 /// The most bytes of a batch.
-const LARGEST_BATCH: usize = 1 << 20;
+const MAX_BATCH_BYTES: usize = 1 << 20;
 /// The most questions in a batch.
-const MOST_ITEMS: usize = 1_000;
+const MAX_BATCH_ITEMS: usize = 1_000;
 
 /// The check API.
 pub(crate) struct Api {
-    serving: Arc<Serving>,
-    known: Known,
+    state: Arc<ServerState>,
+    quota_cache: QuotaCache,
     no_rule: Arc<RuleSettings>,
     playground: Playground,
 }
 
 impl Api {
-    pub(crate) fn new(serving: Arc<Serving>) -> Self {
-        let known = Known::default();
-        let playground = Playground::new(&serving);
+    pub(crate) fn new(state: Arc<ServerState>) -> Self {
+        let quota_cache = QuotaCache::default();
+        let playground = Playground::new(&state);
         Api {
-            serving,
-            known,
+            state,
+            quota_cache,
             no_rule: Arc::new(RuleSettings::new(NO_RULE)),
             playground,
         }
@@ -72,8 +72,8 @@ impl Api {
             }
             "/v1/check" | "/v1/check/batch" => Ok(response::method_not_allowed(&[Method::POST])),
             // Proxies ask with whatever method they were asked with.
-            path if path == auth::PATH || path.starts_with("/v1/auth/") => {
-                self.auth(request, peer).await
+            path if path == forward_auth::PATH || path.starts_with("/v1/auth/") => {
+                self.forward_auth(request, peer).await
             }
             path if Playground::has(path) => self.playground.answer(request).await,
             _ => {
@@ -98,15 +98,15 @@ impl Api {
                 return Err(Problem::new(Code::BadQuery, detail));
             }
         };
-        let json = response::read_body(&head.headers, body, LARGEST).await?;
-        let asking = Asking {
-            serving: &self.serving,
-            known: &self.known,
+        let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
+        let handler = CheckHandler {
+            state: &self.state,
+            quota_cache: &self.quota_cache,
             no_rule: &self.no_rule,
-            may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
+            may_change: is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers),
         };
-        let answer = asking
-            .ask(response::parse_json::<Object<Body>>(&json)?.0)
+        let answer = handler
+            .check(response::parse_json::<Object<Body>>(&json)?.0)
             .await?;
         Ok(answer.response(always_ok))
     }
@@ -118,28 +118,28 @@ impl Api {
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let (head, body) = request.into_parts();
         let [] = response::parse_query(head.uri.query(), [])?;
-        let json = response::read_body(&head.headers, body, LARGEST_BATCH).await?;
+        let json = response::read_body(&head.headers, body, MAX_BATCH_BYTES).await?;
         let items: Vec<&RawValue> = serde_json::from_slice(&json).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let detail =
                 format!("the body is not an array of questions (line {line} column {column})");
             Problem::new(Code::MalformedJson, detail)
         })?;
-        if items.len() > MOST_ITEMS {
+        if items.len() > MAX_BATCH_ITEMS {
             let number = items.len();
-            let detail = format!("{number} questions are above {MOST_ITEMS}");
+            let detail = format!("{number} questions are above {MAX_BATCH_ITEMS}");
             return Err(Problem::new(Code::TooManyItems, detail));
         }
-        let asking = Asking {
-            serving: &self.serving,
-            known: &self.known,
+        let handler = CheckHandler {
+            state: &self.state,
+            quota_cache: &self.quota_cache,
             no_rule: &self.no_rule,
-            may_change: is_authorized(self.serving.token.as_ref(), peer.ip(), &head.headers),
+            may_change: is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers),
         };
         let ask = async |item: &RawValue| -> Vec<u8> {
             let body = response::parse_json::<Object<Body>>(item.get().as_bytes());
             let answer = match body {
-                Ok(Object(body)) => asking.ask(body).await,
+                Ok(Object(body)) => handler.check(body).await,
                 Err(problem) => Err(problem),
             };
             match answer {
@@ -160,7 +160,7 @@ impl RequestHandler for Api {
     type Body = Full<Bytes>;
 
     async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let tracer = self.serving.tracer.as_ref();
+        let tracer = self.state.tracer.as_ref();
         let span = tracer.and_then(|tracer| {
             tracer.start(otlp::Listener::Api, request.method(), request.headers())
         });

@@ -20,7 +20,7 @@ pub(crate) use self::client::Client;
 use self::metrics::MetricsExporter;
 pub(crate) use self::settings::Settings;
 pub(crate) use self::spans::{Listener, Tracer, record_decision};
-use crate::state::Serving;
+use crate::state::ServerState;
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ impl Otlp {
     }
 
     /// Exports metrics until shutdown, then flushes both spans and metrics.
-    pub(crate) async fn run(self, state: Arc<Serving>, mut shutdown: watch::Receiver<bool>) {
+    pub(crate) async fn run(self, state: Arc<ServerState>, mut shutdown: watch::Receiver<bool>) {
         let interval = self.client.settings().interval;
         let metrics = MetricsExporter::new(self.client, &self.resource, state);
         tokio::select! {

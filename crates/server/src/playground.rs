@@ -21,29 +21,29 @@ use serde_json::{Value, json};
 use self::card_store::CardStore;
 use self::labs::Labs;
 use self::sessions::{Session, SessionId, Sessions};
-use crate::api::Known;
+use crate::api::QuotaCache;
 use crate::assets::File;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 const MAX_BODY_BYTES: usize = 256 << 10;
 
 pub(super) struct Playground {
-    known: Known,
+    quota_cache: QuotaCache,
     labs: Labs,
     store: CardStore,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     sessions: Sessions,
 }
 
 impl Playground {
-    pub(super) fn new(serving: &Arc<Serving>) -> Self {
+    pub(super) fn new(state: &Arc<ServerState>) -> Self {
         Playground {
-            known: Known::default(),
+            quota_cache: QuotaCache::default(),
             labs: Labs::default(),
-            store: CardStore::new(serving),
-            serving: Arc::clone(serving),
+            store: CardStore::new(state),
+            state: Arc::clone(state),
             sessions: Sessions::default(),
         }
     }

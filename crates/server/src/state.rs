@@ -15,16 +15,16 @@ use crate::auth::Token;
 use crate::metrics::{Metrics, QueueGuard, StoreStats};
 use crate::otlp::{self, Tracer};
 use crate::redact::Redactor;
-use crate::store::Counters;
+use crate::store::ServerStore;
 use crate::top_keys::TopKeys;
 
 /// What every door of a server asks.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct ServerState {
     /// Decides requests.
-    pub(crate) engine: Engine<Counters>,
+    pub(crate) engine: Engine<ServerStore>,
     /// The rules in force.
-    pub(crate) force: Arc<ActiveRules>,
+    pub(crate) active_rules: Arc<ActiveRules>,
     /// What is counted and timed.
     pub(crate) metrics: Arc<Metrics>,
     /// The keys that are asked for and refused most.
@@ -38,21 +38,21 @@ pub(crate) struct Serving {
     reached: AtomicBool,
 }
 
-impl Serving {
+impl ServerState {
     /// Puts it all together; what no rule says a policy of, goes by `on_failure`.
     pub(crate) fn new(
-        counters: Counters,
+        store: ServerStore,
         on_failure: OnFailure,
-        force: Arc<ActiveRules>,
+        active_rules: Arc<ActiveRules>,
         metrics: Arc<Metrics>,
         token: Option<Token>,
     ) -> Self {
-        let reached = counters.kind() == "memory";
-        let engine = Engine::new(counters).on_failure(on_failure);
-        force.limits(&mut |limit| engine.prepare(limit));
-        Serving {
+        let reached = store.kind() == "memory";
+        let engine = Engine::new(store).on_failure(on_failure);
+        active_rules.limits(&mut |limit| engine.prepare(limit));
+        ServerState {
             engine,
-            force,
+            active_rules,
             metrics,
             top_keys: TopKeys::new(Arc::new(Redactor::new())),
             tracer: None,
@@ -126,7 +126,7 @@ impl Serving {
     }
 
     /// Says that the store has answered.
-    pub(crate) fn reach(&self) {
+    pub(crate) fn mark_store_reached(&self) {
         self.reached.store(true, Ordering::Relaxed);
     }
 
@@ -144,11 +144,11 @@ impl Serving {
 
     /// What is read off when somebody looks at the metrics. Takes a while.
     pub(crate) fn store_stats(&self) -> StoreStats {
-        let counters = self.engine.store();
+        let store = self.engine.store();
         StoreStats {
             is_down: self.engine.store_is_down(),
-            keys: counters.live_keys(),
-            shared_budgets: counters.shared_decisions(),
+            keys: store.live_keys(),
+            shared_budgets: store.shared_decisions(),
         }
     }
 }

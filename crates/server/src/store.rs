@@ -9,52 +9,52 @@ use tallygate::{
 
 use crate::metrics::StoreMetrics;
 
-/// Counters in this process or in Redis, so that one limiter serves every door.
-pub(crate) struct Counters {
-    kept: Kept,
+/// A memory or Redis store with metrics.
+pub(crate) struct ServerStore {
+    backend: Backend,
     metrics: StoreMetrics,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
-enum Kept {
+enum Backend {
     Memory(MemoryStore),
     Redis(RedisStore),
 }
 
-impl Counters {
+impl ServerStore {
     /// Counts in this process.
     pub(crate) fn memory(store: MemoryStore, metrics: StoreMetrics) -> Self {
-        let kept = Kept::Memory(store);
-        Counters { kept, metrics }
+        let backend = Backend::Memory(store);
+        ServerStore { backend, metrics }
     }
 
     /// Counts in Redis or Valkey.
     pub(crate) fn redis(store: RedisStore, metrics: StoreMetrics) -> Self {
-        let kept = Kept::Redis(store);
-        Counters { kept, metrics }
+        let backend = Backend::Redis(store);
+        ServerStore { backend, metrics }
     }
 
     /// What kind of store it is, in a word.
     pub(crate) fn kind(&self) -> &'static str {
-        match self.kept {
-            Kept::Memory(_) => "memory",
-            Kept::Redis(_) => "redis",
+        match self.backend {
+            Backend::Memory(_) => "memory",
+            Backend::Redis(_) => "redis",
         }
     }
 
     /// The servers, if that is where it counts.
     pub(crate) fn redis_store(&self) -> Option<&RedisStore> {
-        match &self.kept {
-            Kept::Memory(_) => None,
-            Kept::Redis(store) => Some(store),
+        match &self.backend {
+            Backend::Memory(_) => None,
+            Backend::Redis(store) => Some(store),
         }
     }
 
     /// How many live keys this process holds. Looks at every place, so it takes a while.
     pub(crate) fn live_keys(&self) -> usize {
-        match &self.kept {
-            Kept::Memory(store) => store.live_keys(),
-            Kept::Redis(_) => 0,
+        match &self.backend {
+            Backend::Memory(store) => store.live_keys(),
+            Backend::Redis(_) => 0,
         }
     }
 
@@ -67,26 +67,26 @@ impl Counters {
         key: &Key<'_>,
         limit: &Limit,
     ) -> Result<Snapshot, StoreError> {
-        match &self.kept {
-            Kept::Memory(store) => Ok(store.inspect(key, limit)),
-            Kept::Redis(store) => store.inspect(key, limit).await,
+        match &self.backend {
+            Backend::Memory(store) => Ok(store.inspect(key, limit)),
+            Backend::Redis(store) => store.inspect(key, limit).await,
         }
     }
 
     /// How many decisions were made on shared budgets.
     pub(crate) fn shared_decisions(&self) -> u64 {
-        match &self.kept {
-            Kept::Memory(store) => store.shared_decisions(),
-            Kept::Redis(_) => 0,
+        match &self.backend {
+            Backend::Memory(store) => store.shared_decisions(),
+            Backend::Redis(_) => 0,
         }
     }
 }
 
-impl Store for Counters {
+impl Store for ServerStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        match &self.kept {
-            Kept::Memory(store) => Ok(store.decide(request)),
-            Kept::Redis(store) => {
+        match &self.backend {
+            Backend::Memory(store) => Ok(store.decide(request)),
+            Backend::Redis(store) => {
                 let timer = self.metrics.start_timer();
                 let decided = Store::decide(store, request).await;
                 timer.finish(decided.as_ref().err().map(StoreError::kind));
@@ -97,63 +97,63 @@ impl Store for Counters {
 
     #[inline]
     fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
-        match &self.kept {
-            Kept::Memory(store) => {
+        match &self.backend {
+            Backend::Memory(store) => {
                 let began = Instant::now();
                 let decision = store.decide(request);
                 self.metrics.observe(began.elapsed());
                 Some(decision)
             }
-            Kept::Redis(_) => None,
+            Backend::Redis(_) => None,
         }
     }
 
     fn prepare(&self, limit: &Limit) {
-        match &self.kept {
-            Kept::Memory(store) => Store::prepare(store, limit),
-            Kept::Redis(store) => store.prepare(limit),
+        match &self.backend {
+            Backend::Memory(store) => Store::prepare(store, limit),
+            Backend::Redis(store) => store.prepare(limit),
         }
     }
 
     fn submit(&self, request: &Request<'_>) {
-        match &self.kept {
-            Kept::Memory(store) => store.submit(request),
-            Kept::Redis(store) => store.submit(request),
+        match &self.backend {
+            Backend::Memory(store) => store.submit(request),
+            Backend::Redis(store) => store.submit(request),
         }
     }
 
     fn undo(&self, request: &Request<'_>, decision: &Decision) {
-        match &self.kept {
-            Kept::Memory(store) => store.undo(request, decision),
-            Kept::Redis(store) => store.undo(request, decision),
+        match &self.backend {
+            Backend::Memory(store) => store.undo(request, decision),
+            Backend::Redis(store) => store.undo(request, decision),
         }
     }
 
     fn count_replicas(&self) {
-        match &self.kept {
-            Kept::Memory(store) => store.count_replicas(),
-            Kept::Redis(store) => store.count_replicas(),
+        match &self.backend {
+            Backend::Memory(store) => store.count_replicas(),
+            Backend::Redis(store) => store.count_replicas(),
         }
     }
 
     fn replicas(&self) -> Option<u32> {
-        match &self.kept {
-            Kept::Memory(store) => store.replicas(),
-            Kept::Redis(store) => store.replicas(),
+        match &self.backend {
+            Backend::Memory(store) => store.replicas(),
+            Backend::Redis(store) => store.replicas(),
         }
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        match &self.kept {
-            Kept::Memory(store) => store.probe().await,
-            Kept::Redis(store) => store.probe().await,
+        match &self.backend {
+            Backend::Memory(store) => store.probe().await,
+            Backend::Redis(store) => store.probe().await,
         }
     }
 }
 
-impl std::fmt::Debug for Counters {
+impl std::fmt::Debug for ServerStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Counters").field(&self.kind()).finish()
+        f.debug_tuple("ServerStore").field(&self.kind()).finish()
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn counters_in_this_process_decide_at_once_and_can_be_undone() {
         let metrics = Metrics::new("memory");
-        let store = Counters::memory(MemoryStore::new(), metrics.store());
+        let store = ServerStore::memory(MemoryStore::new(), metrics.store());
         let limiter = Limiter::with_store(store, Quota::per_minute(2));
         let request = limiter.request("a");
         let decision = limiter.try_decide(&request).unwrap();

@@ -53,7 +53,7 @@ impl Admin {
         let mut states = Vec::with_capacity(counters.len());
         for counter in &counters {
             let request = Request::new(&counter.key, &counter.limit).verb(verb);
-            let decision = self.serving.engine.decide(&request).await;
+            let decision = self.state.engine.decide(&request).await;
             if decision.degraded() {
                 let detail = "the store did not answer";
                 return Err(Problem::new(Code::StoreUnavailable, detail));
@@ -61,7 +61,7 @@ impl Admin {
             let mut state = state(counter, &decision);
             // In the form of the top keys, to compare them.
             state["key"] = self
-                .serving
+                .state
                 .top_keys
                 .redact(&counter.key, counter.parts)
                 .into();
@@ -76,7 +76,7 @@ impl Admin {
     }
 
     fn counters(&self, parts: &[String]) -> Vec<Counter> {
-        let rules = self.serving.force.rules();
+        let rules = self.state.active_rules.rules();
         let mut counters = Vec::new();
         for key_limits in rules.key_limits(&KeyText::new(parts)) {
             for limit in key_limits.limits {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 pub(super) use self::body::AdminBody;
 use self::event::EventBuilder;
 use crate::problem::{Code, Problem};
-use crate::state::Serving;
+use crate::state::ServerState;
 
 const MAX_VIEWERS: usize = 64;
 /// Events that are buffered for a slow viewer; more are skipped.
@@ -44,7 +44,7 @@ struct Viewer {
 
 impl Live {
     /// Starts the task that broadcasts events until shutdown.
-    pub(super) fn start(state: Arc<Serving>, shutdown: watch::Receiver<bool>) -> Arc<Self> {
+    pub(super) fn start(state: Arc<ServerState>, shutdown: watch::Receiver<bool>) -> Arc<Self> {
         let live = Arc::new(Live {
             viewers: Mutex::default(),
             joined: Notify::new(),
@@ -76,7 +76,7 @@ impl Live {
         Ok(AdminBody::Events(receiver))
     }
 
-    async fn run(self: Arc<Self>, state: Arc<Serving>, mut shutdown: watch::Receiver<bool>) {
+    async fn run(self: Arc<Self>, state: Arc<ServerState>, mut shutdown: watch::Receiver<bool>) {
         tokio::select! {
             never = self.broadcast_all(state) => match never {},
             _ = shutdown.wait_for(|shutdown| *shutdown) => {}
@@ -86,7 +86,7 @@ impl Live {
         viewers.all.clear();
     }
 
-    async fn broadcast_all(&self, state: Arc<Serving>) -> Infallible {
+    async fn broadcast_all(&self, state: Arc<ServerState>) -> Infallible {
         let mut builder = EventBuilder::new(state);
         let mut ticks = interval(EVENT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -62,7 +62,7 @@ impl Admin {
     ) -> Result<Response<Full<Bytes>>, Problem> {
         match *request.method() {
             Method::GET => {
-                let all = self.serving.force.overrides();
+                let all = self.state.active_rules.overrides();
                 let all: Vec<Value> = all.iter().map(|one| self.to_json(one)).collect();
                 Ok(response::ok(&json!({"overrides": all})))
             }
@@ -71,7 +71,7 @@ impl Admin {
                 let seconds = request.seconds;
                 let what = request.validate()?;
                 let until = Instant::now() + Duration::from_secs(seconds);
-                let id = self.serving.force.add_override(what.clone(), until)?;
+                let id = self.state.active_rules.add_override(what.clone(), until)?;
                 let one = TemporaryOverride { id, what, until };
                 let client = self.redact(&one.what.client);
                 self.audit
@@ -95,7 +95,7 @@ impl Admin {
             return Ok(response::method_not_allowed(&[Method::DELETE]));
         }
         let found = id.parse().is_ok_and(|id| {
-            let removed = self.serving.force.remove_override(id);
+            let removed = self.state.active_rules.remove_override(id);
             if removed {
                 self.audit.override_removed(peer, id);
             }

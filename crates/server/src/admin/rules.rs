@@ -29,17 +29,17 @@ impl Admin {
         if method != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]));
         }
-        let snapshot = self.serving.force.snapshot();
+        let snapshot = self.state.active_rules.snapshot();
         let rules = snapshot.set.rules.iter();
         let rules: Vec<Value> = rules
             .map(|rule| to_json(rule, snapshot.switched.contains(&rule.name)))
             .collect();
         let body = json!({
             "origin": snapshot.origin,
-            "store": self.serving.engine.store().kind(),
-            "kill_switch": self.serving.force.kill_switch().name(),
+            "store": self.state.engine.store().kind(),
+            "kill_switch": self.state.active_rules.kill_switch().name(),
             "overrides": snapshot.set.overrides.len(),
-            "temporary_overrides": self.serving.force.overrides().len(),
+            "temporary_overrides": self.state.active_rules.overrides().len(),
             "rules": rules,
         });
         Ok(response::ok(&body))
@@ -57,7 +57,7 @@ impl Admin {
             Method::GET => {}
             Method::PUT | Method::PATCH => {
                 let Object(update) = self.body::<Object<RuleUpdate>>(request).await?;
-                let changed = self.serving.force.set_shadow(&name, update.shadow);
+                let changed = self.state.active_rules.set_shadow(&name, update.shadow);
                 changed.map_err(|_| unknown())?;
                 self.audit.shadow(peer, &name, update.shadow);
             }
@@ -66,7 +66,7 @@ impl Admin {
                 return Ok(response::method_not_allowed(&allowed));
             }
         }
-        let snapshot = self.serving.force.snapshot();
+        let snapshot = self.state.active_rules.snapshot();
         let mut rules = snapshot.set.rules.iter();
         let rule = rules.find(|rule| rule.name == name).ok_or_else(unknown)?;
         let body = to_json(rule, snapshot.switched.contains(&name));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Admin;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::Serving;
+use crate::state::ServerState;
 use crate::top_keys::{TopKey, WINDOW};
 
 const DEFAULT_KEYS: usize = 10;
@@ -39,9 +39,9 @@ impl Admin {
                     })?
             }
         };
-        let mut body = lists(&self.serving, limit);
+        let mut body = lists(&self.state, limit);
         body["window_s"] = json!(WINDOW.as_secs());
-        body["keys"] = match self.serving.top_keys.redactor().shows_keys() {
+        body["keys"] = match self.state.top_keys.redactor().shows_keys() {
             true => json!("clear"),
             false => json!("hashed"),
         };
@@ -49,9 +49,9 @@ impl Admin {
     }
 }
 
-pub(super) fn lists(serving: &Serving, limit: usize) -> Value {
+pub(super) fn lists(state: &ServerState, limit: usize) -> Value {
     let mut parts = HashMap::new();
-    serving.force.for_each_rule(|rule, _| {
+    state.active_rules.for_each_rule(|rule, _| {
         parts.insert(rule.name.as_str().to_owned(), rule.key.len());
     });
     // The key of a rule may end with an internal part that names the source of the others.
@@ -61,7 +61,7 @@ pub(super) fn lists(serving: &Serving, limit: usize) -> Value {
         keys.into_iter().map(entry).collect()
     };
     json!({
-        "hottest": list(serving.top_keys.hottest(limit, parts)),
-        "refused": list(serving.top_keys.refused(limit, parts)),
+        "hottest": list(state.top_keys.hottest(limit, parts)),
+        "refused": list(state.top_keys.refused(limit, parts)),
     })
 }

@@ -12,44 +12,44 @@ use super::body::{Attributes, Values};
 use crate::problem::{Code, Problem};
 
 /// The most values of headers.
-const MOST_HEADERS: usize = 1_000;
+const MAX_HEADER_VALUES: usize = 1_000;
 
 /// The head that attributes describe: `GET /` by nobody where they say nothing.
 pub(super) fn head(attributes: Attributes) -> Result<Parts, Problem> {
     let (mut parts, ()) = Request::new(()).into_parts();
     if let Some(method) = &attributes.method {
         parts.method =
-            Method::from_bytes(method.as_bytes()).map_err(|_| wrong("method", "no method"))?;
+            Method::from_bytes(method.as_bytes()).map_err(|_| invalid("method", "no method"))?;
     }
     parts.uri = target(attributes.path.as_deref(), attributes.query.as_deref())?;
     if let Some(ip) = &attributes.ip {
-        let ip: IpAddr = ip.parse().map_err(|_| wrong("ip", "no address"))?;
+        let ip: IpAddr = ip.parse().map_err(|_| invalid("ip", "no address"))?;
         parts.extensions.insert(Peer(SocketAddr::new(ip, 0)));
     }
     if let Some(host) = &attributes.host {
-        let host = HeaderValue::from_str(host).map_err(|_| wrong("host", "no host"))?;
+        let host = HeaderValue::from_str(host).map_err(|_| invalid("host", "no host"))?;
         parts.headers.append(header::HOST, host);
     }
-    let mut room = MOST_HEADERS;
+    let mut room = MAX_HEADER_VALUES;
     for (name, values) in attributes.headers.0 {
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| wrong("headers", "no name of a header"))?;
+            .map_err(|_| invalid("headers", "no name of a header"))?;
         let values = match values {
             Values::One(value) => vec![value],
             Values::Several(values) => values,
         };
         for value in values {
             let Some(left) = room.checked_sub(1) else {
-                let why = format!("more than {MOST_HEADERS} values");
-                return Err(wrong("headers", &why));
+                let why = format!("more than {MAX_HEADER_VALUES} values");
+                return Err(invalid("headers", &why));
             };
             room = left;
             let value = HeaderValue::from_bytes(value.as_bytes())
-                .map_err(|_| wrong("headers", "no value of a header"))?;
+                .map_err(|_| invalid("headers", "no value of a header"))?;
             parts
                 .headers
                 .try_append(&name, value)
-                .map_err(|_| wrong("headers", "more than fit into a request"))?;
+                .map_err(|_| invalid("headers", "more than fit into a request"))?;
         }
     }
     Ok(parts)
@@ -60,16 +60,16 @@ fn target(path: Option<&str>, query: Option<&str>) -> Result<Uri, Problem> {
     let whole = match query {
         None => path.to_owned(),
         Some(query) if !path.contains('?') => format!("{path}?{query}"),
-        Some(_) => return Err(wrong("query", "given twice, in `path` too")),
+        Some(_) => return Err(invalid("query", "given twice, in `path` too")),
     };
     if !whole.starts_with('/') && whole != "*" {
-        return Err(wrong("path", "no path, which begins with `/`"));
+        return Err(invalid("path", "no path, which begins with `/`"));
     }
-    let whole = PathAndQuery::try_from(whole).map_err(|_| wrong("path", "no path"))?;
+    let whole = PathAndQuery::try_from(whole).map_err(|_| invalid("path", "no path"))?;
     Ok(Uri::from(whole))
 }
 
-fn wrong(name: &str, why: &str) -> Problem {
+fn invalid(name: &str, why: &str) -> Problem {
     Problem::new(
         Code::BadAttribute,
         format!("the attribute `{name}` is {why}"),

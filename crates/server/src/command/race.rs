@@ -12,7 +12,7 @@ use tallygate_core::Algorithm;
 use crate::cli::RaceArgs;
 use crate::error::Failure;
 use crate::format::{self, write_wrapped};
-use crate::store::Counters;
+use crate::store::ServerStore;
 use crate::store_url::StoreUrl;
 
 /// The width of a paragraph; the output has 80 columns.
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
     written.and_then(|()| out.flush()).map_err(Failure::writing)
 }
 
-pub(crate) async fn over(counters: &Counters, race: Race) -> Result<Vec<Round>, Failure> {
+pub(crate) async fn over(counters: &ServerStore, race: Race) -> Result<Vec<Round>, Failure> {
     match counters.redis_store() {
         Some(store) => redis::race_on(&race, store).await,
         None => {

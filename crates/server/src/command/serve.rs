@@ -27,8 +27,8 @@ use crate::gateway::Settings;
 use crate::listener::{self, Http1, Options, RequestHandler};
 use crate::metrics::Metrics;
 use crate::otlp::{self, Otlp};
-use crate::state::Serving;
-use crate::store::Counters;
+use crate::state::ServerState;
+use crate::store::ServerStore;
 use crate::store_url::StoreUrl;
 use crate::{admin, api};
 
@@ -99,29 +99,29 @@ async fn serve(
     };
     let metrics = Arc::new(Metrics::new(kind));
     let counters = match store {
-        StoreUrl::Memory => Counters::memory(MemoryStore::new(), metrics.store()),
+        StoreUrl::Memory => ServerStore::memory(MemoryStore::new(), metrics.store()),
         StoreUrl::Redis(builder) => {
             // Does not connect: until a server answers, the failure policies apply.
             let store = builder
                 .open()
                 .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?;
-            Counters::redis(store, metrics.store())
+            ServerStore::redis(store, metrics.store())
         }
     };
     let origin = match &args.config {
         Some(path) => path.display().to_string(),
         None => "the built-in sample".to_owned(),
     };
-    let force = ActiveRules::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
-    let force = Arc::new(force.map_err(|error| Failure::Input(error.to_string()))?);
+    let active_rules = ActiveRules::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
+    let active_rules = Arc::new(active_rules.map_err(|error| Failure::Input(error.to_string()))?);
     let on_failure = match args.on_failure {
         Failing::Open => OnFailure::Open,
         Failing::Closed => OnFailure::Closed,
     };
-    let serving = Serving::new(counters, on_failure, force, metrics, token);
-    let serving = serving.show_keys(args.show_keys);
+    let state = ServerState::new(counters, on_failure, active_rules, metrics, token);
+    let state = state.show_keys(args.show_keys);
     let otlp = otlp.map(Otlp::start);
-    let serving = Arc::new(serving.trace(otlp.as_ref().map(Otlp::tracer)));
+    let state = Arc::new(state.trace(otlp.as_ref().map(Otlp::tracer)));
 
     let (shutdown, on_shutdown) = watch::channel(false);
     // The admin port and OTLP stay up while the other ports drain.
@@ -133,7 +133,7 @@ async fn serve(
     };
     let gateway = match gateway {
         Some(((listener, _), settings)) => {
-            let gateway = gateway::build(settings, &serving)?;
+            let gateway = gateway::build(settings, &state)?;
             if let Some(certificate) = gateway.certificate() {
                 let hang_ups = signals.more_hang_ups()?;
                 tokio::spawn(reload::run_certificate(certificate.clone(), hang_ups));
@@ -148,27 +148,27 @@ async fn serve(
         let shutdown = shutdown_signal(on_shutdown.clone());
         tokio::spawn(async move { gateway.serve(listener, shutdown).await.aborted == 0 })
     });
-    let handler = api::Api::new(Arc::clone(&serving));
+    let handler = api::Api::new(Arc::clone(&state));
     let api = tokio::spawn(serve_http(api, handler, DRAIN_TIMEOUT, on_shutdown));
-    let handler = admin::Admin::new(Arc::clone(&serving), on_shutdown_admin.clone());
+    let handler = admin::Admin::new(Arc::clone(&state), on_shutdown_admin.clone());
     let admin = tokio::spawn(serve_http(
         admin,
         handler,
         ADMIN_DRAIN_TIMEOUT,
         on_shutdown_admin.clone(),
     ));
-    let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&serving), on_shutdown_admin)));
-    tokio::spawn(probe_store(Arc::clone(&serving)));
-    let force = Arc::clone(&serving.force);
-    tokio::spawn(async move { force.expire_overrides().await });
+    let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&state), on_shutdown_admin)));
+    tokio::spawn(probe_store(Arc::clone(&state)));
+    let active_rules = Arc::clone(&state.active_rules);
+    tokio::spawn(async move { active_rules.expire_overrides().await });
     let reload = args.config.clone().zip(fingerprint);
     let reload = reload.map(|(path, fingerprint)| {
-        let reload = reload::Reload::new(path, fingerprint, loaded, Arc::clone(&serving));
+        let reload = reload::Reload::new(path, fingerprint, loaded, Arc::clone(&state));
         tokio::spawn(reload.run(signals.hang_ups()))
     });
 
     let signal = signals.shutdown().await;
-    serving.drain();
+    state.drain();
     tracing::info!(signal, "draining");
     shutdown.send_replace(true);
     let mut drained = api.await.unwrap_or(false);
@@ -285,16 +285,16 @@ fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
     client.transpose().map_err(Failure::Outside)
 }
 
-async fn probe_store(serving: Arc<Serving>) {
+async fn probe_store(state: Arc<ServerState>) {
     let mut failed = false;
-    while let Err(error) = serving.engine.store().probe().await {
+    while let Err(error) = state.engine.store().probe().await {
         if !failed {
             failed = true;
             tracing::warn!(%error, "not ready: failure policies decide until the store answers");
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
     }
-    serving.reach();
+    state.mark_store_reached();
     if failed {
         tracing::info!("the store answers: ready");
     }

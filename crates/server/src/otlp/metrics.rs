@@ -19,17 +19,17 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Client, scope};
-use crate::state::Serving;
+use crate::state::ServerState;
 
 pub(super) struct MetricsExporter {
     client: Client,
     resource: Vec<KeyValue>,
-    state: Arc<Serving>,
+    state: Arc<ServerState>,
     started: SystemTime,
 }
 
 impl MetricsExporter {
-    pub(super) fn new(client: Client, resource: &Resource, state: Arc<Serving>) -> Self {
+    pub(super) fn new(client: Client, resource: &Resource, state: Arc<ServerState>) -> Self {
         MetricsExporter {
             client,
             resource: ResourceAttributesWithSchema::from(resource).attributes.0,

@@ -8,7 +8,7 @@ use tallygate::{Decision, Engine, Key, MemoryStore, Request, Snapshot, Store, Ve
 use tokio::time::timeout;
 
 use super::sessions::Eviction;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 /// Room for every card of every session.
 const CAPACITY: usize = 40_000;
@@ -19,32 +19,32 @@ pub(super) enum CardStore {
     /// A store of their own: visitors take no capacity of the server's keys.
     Memory(Engine),
     /// The server's store, under keys of their own.
-    Shared(Arc<Serving>),
+    Shared(Arc<ServerState>),
 }
 
 impl CardStore {
-    pub(super) fn new(serving: &Arc<Serving>) -> Self {
-        match serving.engine.store().kind() {
+    pub(super) fn new(state: &Arc<ServerState>) -> Self {
+        match state.engine.store().kind() {
             "memory" => {
                 let store = MemoryStore::builder().capacity(CAPACITY).build();
                 CardStore::Memory(Engine::new(store))
             }
-            _ => CardStore::Shared(Arc::clone(serving)),
+            _ => CardStore::Shared(Arc::clone(state)),
         }
     }
 
     pub(super) fn kind(&self) -> &'static str {
         match self {
             CardStore::Memory(_) => "memory",
-            CardStore::Shared(serving) => serving.engine.store().kind(),
+            CardStore::Shared(state) => state.engine.store().kind(),
         }
     }
 
     pub(super) async fn is_reachable(&self) -> bool {
         match self {
             CardStore::Memory(_) => true,
-            CardStore::Shared(serving) => {
-                let engine = &serving.engine;
+            CardStore::Shared(state) => {
+                let engine = &state.engine;
                 let probed = timeout(STORE_TIMEOUT, engine.store().probe());
                 !engine.store_is_down() && matches!(probed.await, Ok(Ok(())))
             }
@@ -62,10 +62,10 @@ impl CardStore {
         let request = |limit| Request::new(key, limit).verb(verb).cost(cost);
         match self {
             CardStore::Memory(engine) => engine.decide(&request(&limits[0])).await,
-            CardStore::Shared(serving) => {
+            CardStore::Shared(state) => {
                 // Longer than the default: a visitor prefers an answer.
                 let limit = limits[0].clone().deadline(STORE_TIMEOUT);
-                serving.engine.decide(&request(&limit)).await
+                state.engine.decide(&request(&limit)).await
             }
         }
     }
@@ -74,8 +74,8 @@ impl CardStore {
     pub(super) async fn inspect(&self, key: &Key<'_>, limits: &Limits) -> Option<Snapshot> {
         match self {
             CardStore::Memory(engine) => Some(engine.store().inspect(key, &limits[0])),
-            CardStore::Shared(serving) => {
-                let look = serving.engine.store().inspect(key, &limits[0]);
+            CardStore::Shared(state) => {
+                let look = state.engine.store().inspect(key, &limits[0]);
                 timeout(STORE_TIMEOUT, look).await.ok()?.ok()
             }
         }
@@ -87,7 +87,7 @@ impl CardStore {
             let request = Request::new(&key, &limits[0]).verb(Verb::Reset);
             match self {
                 CardStore::Memory(engine) => engine.store().submit(&request),
-                CardStore::Shared(serving) => serving.engine.store().submit(&request),
+                CardStore::Shared(state) => state.engine.store().submit(&request),
             }
         }
     }

@@ -51,7 +51,7 @@ use super::sessions::SessionId;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 const MAX_CONCURRENT_LABS: usize = 2;
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -92,21 +92,21 @@ impl Playground {
             return Err(Problem::new(Code::Busy, detail));
         };
         let (name, json) = (name.to_owned(), json.to_owned());
-        let serving = Arc::clone(&self.serving);
+        let state = Arc::clone(&self.state);
         // Spawned: if the client disconnects, the lab continues and keeps its permit.
         let running = tokio::spawn(async move {
             let _permit = permit;
-            run(&name, &json, &serving).await
+            run(&name, &json, &state).await
         });
         let measurements = running.await.map_err(failed)??;
         Ok(response::ok(&measurements))
     }
 }
 
-async fn run(name: &str, json: &[u8], serving: &Serving) -> LabResult {
+async fn run(name: &str, json: &[u8], state: &ServerState) -> LabResult {
     match name {
         "boundary" => boundary::run(&settings(json)?),
-        "race" => race::run(settings(json)?, serving.engine.store()).await,
+        "race" => race::run(settings(json)?, state.engine.store()).await,
         "skew" => skew::run(&settings(json)?),
         "outage" => outage::run(settings(json)?).await,
         "greedy" => greedy::run(&settings(json)?),

@@ -80,7 +80,7 @@ impl Playground {
     /// Checks a quota while it is being typed. An invalid one is a 200 with the problem.
     pub(super) fn check_quota(&self, json: &[u8]) -> Result<Value, Problem> {
         let Object(QuotaBody { quota }) = response::parse_json::<Object<QuotaBody>>(json)?;
-        let checked = self.known.limit(&quota, None).and_then(|limits| {
+        let checked = self.quota_cache.limit(&quota, None).and_then(|limits| {
             let quota = limits[0].quota();
             validate::check_quota(quota).map(|()| quota.to_string())
         });
@@ -99,7 +99,7 @@ impl Playground {
         }
         let each = steps.into_iter().map(|Object(step)| {
             validate::check_card_name(&step.card)?;
-            let limits = self.known.limit(&step.quota, None)?;
+            let limits = self.quota_cache.limit(&step.quota, None)?;
             validate::check_quota(limits[0].quota())?;
             let cost = step.cost.unwrap_or(1);
             validate::check_cost(cost)?;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::super::top;
 use super::latency::RecentLatency;
 use crate::metrics::NO_RULE;
-use crate::state::Serving;
+use crate::state::ServerState;
 use tallygate::rules::{Quotas, Rule, RuleLimits};
 
 /// Rules in an event; of more, the busiest are included.
@@ -26,7 +26,7 @@ type Counts = [u64; Outcome::ALL.len()];
 
 /// Builds events. Rates are differences to the previous event.
 pub(super) struct EventBuilder {
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     previous: Option<(Instant, HashMap<String, Counts>)>,
     latency: RecentLatency,
 }
@@ -42,9 +42,9 @@ struct RuleStats {
 }
 
 impl EventBuilder {
-    pub(super) fn new(serving: Arc<Serving>) -> Self {
+    pub(super) fn new(state: Arc<ServerState>) -> Self {
         EventBuilder {
-            serving,
+            state,
             previous: None,
             latency: RecentLatency::default(),
         }
@@ -61,9 +61,9 @@ impl EventBuilder {
     }
 
     fn snapshot(&mut self, now: Instant) -> Value {
-        let serving = Arc::clone(&self.serving);
-        let store_stats = serving.store_stats();
-        let metrics = &serving.metrics;
+        let state = Arc::clone(&self.state);
+        let store_stats = state.store_stats();
+        let metrics = &state.metrics;
         self.latency.push(metrics.store_buckets());
         let (mut rules, seconds) = self.rules(now);
         // Without the row for decisions without a rule.
@@ -72,7 +72,7 @@ impl EventBuilder {
             rules.sort_by_key(|rule| std::cmp::Reverse(rule.new.iter().sum::<u64>()));
             rules.truncate(MAX_RULES);
         }
-        let origin = serving.force.origin();
+        let origin = state.active_rules.origin();
         let rules: Vec<Value> = rules
             .into_iter()
             .map(|rule| {
@@ -86,7 +86,7 @@ impl EventBuilder {
         json!({
             "t_ms": u64::try_from(unix_ms).unwrap_or(u64::MAX),
             "store": {
-                "kind": serving.engine.store().kind(),
+                "kind": state.engine.store().kind(),
                 "breaker": match store_stats.is_down { true => "open", false => "closed" },
                 "p50_us": self.latency.quantile(0.5),
                 "p99_us": self.latency.quantile(0.99),
@@ -96,19 +96,19 @@ impl EventBuilder {
             "shared": store_stats.shared_budgets,
             "reloads": reloads,
             "reload_errors": reload_errors,
-            "kill_switch": serving.force.kill_switch().name(),
-            "ready": serving.not_ready().is_none(),
+            "kill_switch": state.active_rules.kill_switch().name(),
+            "ready": state.not_ready().is_none(),
             "rules_in_force": rule_count,
             "rules": rules,
-            "top": top::lists(&serving, MAX_KEYS),
+            "top": top::lists(&state, MAX_KEYS),
         })
     }
 
     /// All rules, decisions without a rule last, and the seconds since the previous event.
     fn rules(&mut self, now: Instant) -> (Vec<RuleStats>, f64) {
-        let metrics = &self.serving.metrics;
+        let metrics = &self.state.metrics;
         let mut rules = Vec::new();
-        self.serving.force.for_each_rule(|rule, shadow| {
+        self.state.active_rules.for_each_rule(|rule, shadow| {
             rules.push(RuleStats {
                 name: rule.name.as_str().to_owned(),
                 limits: limits(rule),

@@ -13,8 +13,8 @@ use crate::gateway::{
     CoalesceBy, Gateway, Host, Limits, Settings, SingleFlight, Timeouts, Tls, TrustedPeers,
     Upstream,
 };
-use crate::state::Serving;
-use crate::store::Counters;
+use crate::state::ServerState;
+use crate::store::ServerStore;
 use tallygate::rules::CoalesceKey;
 
 const DEFAULT_ADDRESS: SocketAddr =
@@ -76,21 +76,21 @@ pub(super) fn settings(
 
 pub(super) fn build(
     mut settings: Settings,
-    serving: &Arc<Serving>,
-) -> Result<Gateway<Arc<ActiveRules>, Counters>, Failure> {
-    settings.tracer = serving.tracer.clone();
-    let force = Arc::clone(&serving.force);
-    settings.trusted = TrustedPeers::when(move |peer| force.rules().client().trusts(peer));
-    let force = Arc::clone(&serving.force);
+    state: &Arc<ServerState>,
+) -> Result<Gateway<Arc<ActiveRules>, ServerStore>, Failure> {
+    settings.tracer = state.tracer.clone();
+    let active_rules = Arc::clone(&state.active_rules);
+    settings.trusted = TrustedPeers::when(move |peer| active_rules.rules().client().trusts(peer));
+    let active_rules = Arc::clone(&state.active_rules);
     let single_flight = SingleFlight::by(move |head| {
-        Some(match force.rules().coalesce_key(head)? {
+        Some(match active_rules.rules().coalesce_key(head)? {
             CoalesceKey::Credentials => CoalesceBy::Credentials,
             CoalesceKey::Key(key) => CoalesceBy::Key(key),
         })
     });
     settings.single_flight = vec![single_flight];
-    let layer = RateLimitLayer::with_engine(serving.engine.clone(), Arc::clone(&serving.force));
-    let (recorder, tracker) = (Arc::clone(serving), Arc::clone(serving));
+    let layer = RateLimitLayer::with_engine(state.engine.clone(), Arc::clone(&state.active_rules));
+    let (recorder, tracker) = (Arc::clone(state), Arc::clone(state));
     let layer = layer
         .on_decision(move |enforcement, elapsed| recorder.record(enforcement, elapsed))
         .on_pending(move |plan| tracker.track_pending(plan));

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::signals::HangUps;
 use crate::config::{Config, Style, load};
 use crate::gateway::Certificate;
-use crate::state::Serving;
+use crate::state::ServerState;
 
 /// How long to wait after a change: editors write files in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct Reload {
     path: PathBuf,
     loaded: Config,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     /// Taken before the files were last read, so that a change while reading is noticed.
     fingerprint: Fingerprint,
 }
@@ -39,12 +39,12 @@ impl Reload {
         path: PathBuf,
         fingerprint: Fingerprint,
         loaded: Config,
-        serving: Arc<Serving>,
+        state: Arc<ServerState>,
     ) -> Self {
         Reload {
             path,
             loaded,
-            serving,
+            state,
             fingerprint,
         }
     }
@@ -92,7 +92,7 @@ impl Reload {
         let loaded = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(report)) => {
-                self.serving.metrics.record_failed_reload();
+                self.state.metrics.record_failed_reload();
                 let report = report.render(Style::Plain);
                 tracing::error!(report, "invalid rules; the active ones stay");
                 return;
@@ -107,20 +107,20 @@ impl Reload {
         if loaded.gateway != self.loaded.gateway {
             tracing::warn!("the gateway changed in the rules file; restart to apply");
         }
-        if !same && let Err(error) = self.serving.force.replace(loaded.rules.clone()) {
-            self.serving.metrics.record_failed_reload();
+        if !same && let Err(error) = self.state.active_rules.replace(loaded.rules.clone()) {
+            self.state.metrics.record_failed_reload();
             tracing::error!(%error, "invalid rules; the active ones stay");
             return;
         }
-        let engine = &self.serving.engine;
-        self.serving
-            .force
+        let engine = &self.state.engine;
+        self.state
+            .active_rules
             .limits(&mut |limit| engine.prepare(limit));
         self.loaded = loaded;
         self.fingerprint.retain(&self.path, &self.loaded.files);
         // Touching a file does not count as a reload; SIGHUP does.
         if !same || requested {
-            self.serving.metrics.record_reload();
+            self.state.metrics.record_reload();
             let rules = self.loaded.rules.rules.len();
             tracing::info!(rules, changed = !same, "reloaded the rules");
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{LabResult, failed};
 use crate::command::race::{Race, Round, over};
-use crate::store::Counters;
+use crate::store::ServerStore;
 
 /// The result depends on scheduling; the worst round is reported.
 const ROUNDS: u32 = 5;
@@ -14,7 +14,7 @@ settings! {
     limit: u32 = 10 in 1..=64,
 }
 
-pub(super) async fn run(settings: Settings, counters: &Counters) -> LabResult {
+pub(super) async fn run(settings: Settings, counters: &ServerStore) -> LabResult {
     let Settings { clients, limit } = settings;
     settings.check()?;
     let race = Race {

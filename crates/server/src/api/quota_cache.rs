@@ -10,17 +10,17 @@ use tallygate::{Limit, Quota};
 use crate::problem::{Code, Problem};
 
 /// The most that are remembered; when there are more, all are forgotten.
-const MOST: usize = 4_096;
+const MAX_ENTRIES: usize = 4_096;
 /// The longest text that is remembered.
-const LONGEST: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 /// The most characters of a name.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Limits by the text of their quota, and their name.
 #[derive(Default)]
-pub(crate) struct Known(RwLock<HashMap<String, Arc<Limits>>>);
+pub(crate) struct QuotaCache(RwLock<HashMap<String, Arc<Limits>>>);
 
-impl Known {
+impl QuotaCache {
     /// The limit of a quota, under its own name or the one given.
     pub(crate) fn limit(&self, quota: &str, name: Option<&str>) -> Result<Arc<Limits>, Problem> {
         let named;
@@ -32,18 +32,18 @@ impl Known {
                 &named
             }
         };
-        let known = self.0.read().unwrap_or_else(|held| held.into_inner());
-        if let Some(limits) = known.get(text) {
+        let cache = self.0.read().unwrap_or_else(|held| held.into_inner());
+        if let Some(limits) = cache.get(text) {
             return Ok(Arc::clone(limits));
         }
-        drop(known);
+        drop(cache);
         let limits = Arc::new(read(quota, name)?);
-        if text.len() <= LONGEST {
-            let mut known = self.0.write().unwrap_or_else(|held| held.into_inner());
-            if known.len() >= MOST {
-                known.clear();
+        if text.len() <= MAX_TEXT_BYTES {
+            let mut cache = self.0.write().unwrap_or_else(|held| held.into_inner());
+            if cache.len() >= MAX_ENTRIES {
+                cache.clear();
             }
-            known.insert(text.to_owned(), Arc::clone(&limits));
+            cache.insert(text.to_owned(), Arc::clone(&limits));
         }
         Ok(limits)
     }
@@ -62,11 +62,11 @@ fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
         None => Limit::from(quota),
         Some(name) => {
             if name.is_empty()
-                || name.len() > LONGEST_NAME
+                || name.len() > MAX_NAME_BYTES
                 || !name.bytes().all(|b| b.is_ascii_graphic())
             {
                 let detail = format!(
-                    "a limit's name is not 1 to {LONGEST_NAME} visible ASCII characters without spaces"
+                    "a limit's name is not 1 to {MAX_NAME_BYTES} visible ASCII characters without spaces"
                 );
                 return Err(Problem::new(Code::BadField, detail));
             }
@@ -82,27 +82,27 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_a_bound_and_is_right() {
-        let known = Known::default();
-        for limit in 1..=2 * MOST {
-            let limits = known.limit(&format!("{limit}/s"), None).unwrap();
+        let cache = QuotaCache::default();
+        for limit in 1..=2 * MAX_ENTRIES {
+            let limits = cache.limit(&format!("{limit}/s"), None).unwrap();
             assert_eq!(u64::from(limits[0].quota().limit()), limit as u64);
         }
-        assert!(known.0.read().unwrap().len() <= MOST);
-        let plain = known.limit("5/s", None).unwrap();
-        let named = known.limit("5/s", Some("user")).unwrap();
+        assert!(cache.0.read().unwrap().len() <= MAX_ENTRIES);
+        let plain = cache.limit("5/s", None).unwrap();
+        let named = cache.limit("5/s", Some("user")).unwrap();
         assert_eq!(plain[0].name(), "sliding-window-counter/s");
         assert_eq!(named[0].name(), "user");
         assert!(Arc::ptr_eq(
             &named,
-            &known.limit("5/s", Some("user")).unwrap()
+            &cache.limit("5/s", Some("user")).unwrap()
         ));
     }
 
     #[test]
     fn a_name_cannot_be_that_of_a_rules_counter() {
-        let known = Known::default();
+        let cache = QuotaCache::default();
         for name in ["", "a b", "a\0b", "é", &"x".repeat(65)] {
-            let problem = known.limit("1/s", Some(name)).unwrap_err();
+            let problem = cache.limit("1/s", Some(name)).unwrap_err();
             assert_eq!(problem.code, Code::BadField);
         }
     }

@@ -17,24 +17,24 @@ use crate::problem::{Code, Problem};
 use crate::response;
 
 /// Where proxies write the method and the target of the request that they got.
-const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
-const TARGETS: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
-const HOSTS: [&str; 1] = ["x-forwarded-host"];
+const METHOD_HEADERS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
+const TARGET_HEADERS: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
+const HOST_HEADERS: [&str; 1] = ["x-forwarded-host"];
 
 /// Where proxies ask. Envoy asks with the method that it got, and writes the target after the path.
 pub(super) const PATH: &str = "/v1/auth";
 
 impl Api {
     /// Answers a proxy: 200 to let the request through, 429 or what is asked for instead.
-    pub(super) async fn auth(
+    pub(super) async fn forward_auth(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         // The body is the proxy's copy of somebody else's; it is not looked at.
         let (mut parts, _) = request.into_parts();
-        let follows = follows(&parts.uri);
-        let query = match follows {
+        let target = path_suffix(&parts.uri);
+        let query = match target {
             // The query belongs to the target.
             Some(_) => None,
             None => parts.uri.query(),
@@ -49,14 +49,14 @@ impl Api {
                 return Err(Problem::new(Code::BadQuery, detail));
             }
         };
-        let rules = self.serving.force.rules();
+        let rules = self.state.active_rules.rules();
         if !rules.client().trusts(peer.ip()) {
             let detail = "only a proxy may ask here; list its address in trusted_proxies";
             return Err(Problem::new(Code::UntrustedPeer, detail));
         }
-        original(&mut parts, follows)?;
-        let plan = self.serving.force.plan(&Head::from(&parts));
-        let enforcement = self.serving.enforce(plan).await;
+        restore_original(&mut parts, target)?;
+        let plan = self.state.active_rules.plan(&Head::from(&parts));
+        let enforcement = self.state.enforce(plan).await;
         Ok(answer(&enforcement, &Head::from(&parts), deny))
     }
 }
@@ -80,7 +80,7 @@ fn answer(enforcement: &Enforcement, asked: &Head<'_>, deny: StatusCode) -> Resp
 }
 
 /// The target that follows the path, if one does.
-fn follows(uri: &Uri) -> Option<HeaderValue> {
+fn path_suffix(uri: &Uri) -> Option<HeaderValue> {
     let target = uri.path_and_query()?.as_str().strip_prefix(PATH)?;
     let follows = target.starts_with('/');
     follows
@@ -90,7 +90,7 @@ fn follows(uri: &Uri) -> Option<HeaderValue> {
 
 /// Puts what the proxy got in the place of what it asks. Where the target `follows` the path, the
 /// method is the one that it asks with, and headers must not say otherwise.
-fn original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(), Problem> {
+fn restore_original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(), Problem> {
     let Parts {
         method,
         uri,
@@ -107,23 +107,25 @@ fn original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(), Probl
     };
     let asked = HeaderValue::from_str(method.as_str()).ok();
     let asked = asked.filter(|_| follows.is_some());
-    let said = taken(headers, METHODS, asked)?.ok_or_else(|| missing(METHODS))?;
+    let said =
+        remove_agreed(headers, METHOD_HEADERS, asked)?.ok_or_else(|| missing(METHOD_HEADERS))?;
     *method = Method::from_bytes(said.as_bytes()).map_err(|_| wrong("method"))?;
-    let said = taken(headers, TARGETS, follows)?.ok_or_else(|| missing(TARGETS))?;
+    let said =
+        remove_agreed(headers, TARGET_HEADERS, follows)?.ok_or_else(|| missing(TARGET_HEADERS))?;
     let target = PathAndQuery::try_from(said.as_bytes()).map_err(|_| wrong("target"))?;
     if !said.as_bytes().starts_with(b"/") && said != "*" {
         return Err(wrong("target"));
     }
     *uri = Uri::from(target);
-    if let Some(host) = taken(headers, HOSTS, None)? {
+    if let Some(host) = remove_agreed(headers, HOST_HEADERS, None)? {
         headers.insert(header::HOST, host);
     }
     Ok(())
 }
 
-/// The one value of headers that mean the same, taken out; or what is known without them. A proxy
-/// overwrites its own; one that says something else was written by the client.
-fn taken<const N: usize>(
+/// Removes headers that mean the same and returns their one value, or `known`. Conflicting values are
+/// an error: a proxy overwrites its own header, so the other one comes from the client.
+fn remove_agreed<const N: usize>(
     headers: &mut HeaderMap,
     names: [&'static str; N],
     known: Option<HeaderValue>,
@@ -159,8 +161,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let follows = follows(&parts.uri);
-        match original(&mut parts, follows) {
+        let target = path_suffix(&parts.uri);
+        match restore_original(&mut parts, target) {
             Ok(()) => Ok((parts.method, parts.uri, parts.headers)),
             Err(problem) => Err(problem.code),
         }

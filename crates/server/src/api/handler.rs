@@ -7,26 +7,26 @@ use smallvec::SmallVec;
 use tallygate::http::{Charge, DelayMode, Limits, Plan, RuleSettings, StopReason};
 use tallygate::{Key, RequestError, Verb};
 
-use super::answer::Answer;
 use super::attributes;
 use super::body::{Body, Object, OneLimit};
-use super::known::Known;
+use super::check_response::CheckResponse;
+use super::quota_cache::QuotaCache;
 use crate::problem::{Code, Problem};
-use crate::state::Serving;
+use crate::state::ServerState;
 
 /// Somebody who asks.
-pub(super) struct Asking<'s> {
-    pub(super) serving: &'s Serving,
-    pub(super) known: &'s Known,
+pub(super) struct CheckHandler<'s> {
+    pub(super) state: &'s ServerState,
+    pub(super) quota_cache: &'s QuotaCache,
     /// The settings of limits that the request names itself.
     pub(super) no_rule: &'s Arc<RuleSettings>,
     /// Whether they may charge, refund and reset.
     pub(super) may_change: bool,
 }
 
-impl Asking<'_> {
+impl CheckHandler<'_> {
     /// Answers a question.
-    pub(super) async fn ask(&self, body: Body) -> Result<Answer, Problem> {
+    pub(super) async fn check(&self, body: Body) -> Result<CheckResponse, Problem> {
         let verb = self.verb(body.verb.as_deref())?;
         let cost = body.cost;
         match body {
@@ -39,7 +39,7 @@ impl Asking<'_> {
                 attributes: None,
                 ..
             } => {
-                let limit = self.known.limit(&quota, name.as_deref())?;
+                let limit = self.quota_cache.limit(&quota, name.as_deref())?;
                 let limits = SmallVec::from_iter([(Key::from(key), limit)]);
                 self.check_limits(limits, cost.unwrap_or(1), verb).await
             }
@@ -55,7 +55,7 @@ impl Asking<'_> {
                 let each = limits
                     .into_iter()
                     .map(|Object(OneLimit { key, quota, name })| {
-                        let limit = self.known.limit(&quota, name.as_deref())?;
+                        let limit = self.quota_cache.limit(&quota, name.as_deref())?;
                         Ok((Key::from(key), limit))
                     });
                 let limits = each.collect::<Result<_, Problem>>()?;
@@ -71,7 +71,7 @@ impl Asking<'_> {
                 ..
             } => {
                 let head = attributes::head(attributes.map(|given| given.0).unwrap_or_default())?;
-                let plan = self.serving.force.plan_rule(&rule, &(&head).into());
+                let plan = self.state.active_rules.plan_rule(&rule, &(&head).into());
                 let Some(plan) = plan else {
                     let detail = "there is no rule of that name in force";
                     return Err(Problem::new(Code::UnknownRule, detail));
@@ -107,12 +107,12 @@ impl Asking<'_> {
         limits: SmallVec<[(Key<'static>, Arc<Limits>); 1]>,
         cost: u32,
         verb: Verb,
-    ) -> Result<Answer, Problem> {
-        if let Some(plan) = self.serving.force.kill_switch_plan() {
+    ) -> Result<CheckResponse, Problem> {
+        if let Some(plan) = self.state.active_rules.kill_switch_plan() {
             return Ok(self.enforce(plan, Some(cost), verb).await);
         }
         if limits.is_empty() {
-            return Err(wrong(&RequestError::NoLimit));
+            return Err(request_problem(&RequestError::NoLimit));
         }
         let mut plan = Plan::new();
         for (key, limits) in limits {
@@ -123,14 +123,15 @@ impl Asking<'_> {
                 limits,
                 cost,
             };
-            plan.try_charge(charge).map_err(|error| wrong(&error))?;
+            plan.try_charge(charge)
+                .map_err(|error| request_problem(&error))?;
         }
         Ok(self.enforce(plan, Some(cost), verb).await)
     }
 
-    async fn enforce(&self, mut plan: Plan, cost: Option<u32>, verb: Verb) -> Answer {
+    async fn enforce(&self, mut plan: Plan, cost: Option<u32>, verb: Verb) -> CheckResponse {
         if plan.stopped().is_none() && plan.charges().is_empty() {
-            return Answer::Unlimited {
+            return CheckResponse::Unlimited {
                 granted: match verb {
                     Verb::Check | Verb::Take | Verb::Charge => cost.unwrap_or(1),
                     Verb::Peek | Verb::Refund | Verb::Reset => 0,
@@ -142,9 +143,9 @@ impl Asking<'_> {
         if let Some(cost) = cost {
             plan.set_cost(cost);
         }
-        let enforcement = self.serving.enforce(plan).await;
+        let enforcement = self.state.enforce(plan).await;
         let Some(stop) = enforcement.plan().stopped() else {
-            return Answer::Decided(enforcement);
+            return CheckResponse::Decided(enforcement);
         };
         let (code, detail) = match stop.reason {
             StopReason::Denied => (Code::Denied, "the rule turns this client away"),
@@ -158,11 +159,11 @@ impl Asking<'_> {
             ),
             StopReason::Closed => (Code::Closed, "the kill switch lets nobody through for now"),
         };
-        Answer::Stopped(Problem::new(code, detail))
+        CheckResponse::Stopped(Problem::new(code, detail))
     }
 }
 
-fn wrong(error: &RequestError) -> Problem {
+fn request_problem(error: &RequestError) -> Problem {
     let code = match error {
         RequestError::SameCounterTwice { .. } => Code::SameCounterTwice,
         RequestError::TooManyLimits => Code::TooManyLimits,

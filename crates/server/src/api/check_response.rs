@@ -11,7 +11,7 @@ use crate::response;
 use crate::verdict_json::{write_number, write_verdict};
 
 /// The answer to a check.
-pub(super) enum Answer {
+pub(super) enum CheckResponse {
     Decided(Enforcement),
     /// No limit applies.
     Unlimited {
@@ -29,7 +29,7 @@ struct Decided<'e> {
     shadow: Option<u32>,
 }
 
-impl Answer {
+impl CheckResponse {
     /// The answer to one question; 200 whatever it is, if that is wanted.
     pub(super) fn response(&self, always_ok: bool) -> Response<Full<Bytes>> {
         let status = match always_ok {
@@ -46,7 +46,7 @@ impl Answer {
         self.fields(&mut json);
         json.extend(b"}\n");
         let mut response = response::json(status, json);
-        if let Answer::Decided(enforcement) = self {
+        if let CheckResponse::Decided(enforcement) = self {
             enforcement.write_headers(response.headers_mut());
         }
         response
@@ -68,20 +68,20 @@ impl Answer {
 
     fn status(&self) -> StatusCode {
         match self {
-            Answer::Decided(enforcement) => match enforcement.decision() {
+            CheckResponse::Decided(enforcement) => match enforcement.decision() {
                 Some(decision) if decision.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
                 Some(decision) if !decision.allowed() => StatusCode::TOO_MANY_REQUESTS,
                 Some(_) | None => StatusCode::OK,
             },
-            Answer::Unlimited { .. } => StatusCode::OK,
-            Answer::Stopped(problem) => problem.status(),
+            CheckResponse::Unlimited { .. } => StatusCode::OK,
+            CheckResponse::Stopped(problem) => problem.status(),
         }
     }
 
     /// The problem, if the check has no decision.
     fn problem(&self) -> Option<Problem> {
         match self {
-            Answer::Decided(enforcement) => {
+            CheckResponse::Decided(enforcement) => {
                 enforcement
                     .decision()
                     .filter(|decision| decision.unavailable())?;
@@ -89,20 +89,20 @@ impl Answer {
                               without it; this is not the client's fault";
                 Some(Problem::new(Code::StoreUnavailable, detail))
             }
-            Answer::Unlimited { .. } => None,
-            Answer::Stopped(problem) => Some(problem.clone()),
+            CheckResponse::Unlimited { .. } => None,
+            CheckResponse::Stopped(problem) => Some(problem.clone()),
         }
     }
 
     /// Writes every field, without braces.
     fn fields(&self, json: &mut Vec<u8>) {
         match self {
-            Answer::Decided(enforcement) => match Decided::new(enforcement) {
+            CheckResponse::Decided(enforcement) => match Decided::new(enforcement) {
                 Some(decided) => decided.fields(json),
                 None => unlimited(json, true, 0),
             },
-            Answer::Unlimited { granted } => unlimited(json, true, *granted),
-            Answer::Stopped(_) => unlimited(json, false, 0),
+            CheckResponse::Unlimited { granted } => unlimited(json, true, *granted),
+            CheckResponse::Stopped(_) => unlimited(json, false, 0),
         }
     }
 }
