@@ -1,4 +1,4 @@
-//! An exact, fast rate limiter: six behaviours behind one call.
+//! A rate limiter: six algorithms, in memory or in Redis, as a library or as a tower layer.
 //!
 //! ```
 //! use tallygate::{Limiter, Quota, RetryAfter};
@@ -6,39 +6,38 @@
 //! let limiter = Limiter::new("100/min".parse::<Quota>()?);
 //! let decision = limiter.check("user:42");
 //! match decision.retry_after() {
-//!     None => println!("go ahead, {} left", decision.remaining()),
-//!     Some(RetryAfter::After(wait)) => println!("try again in {wait:?}"),
-//!     Some(RetryAfter::Never) => println!("that will never fit"),
+//!     None => println!("admitted, {} left", decision.remaining()),
+//!     Some(RetryAfter::After(wait)) => println!("retry in {wait:?}"),
+//!     Some(RetryAfter::Never) => println!("cost above the capacity"),
 //! }
 //! # Ok::<(), tallygate::QuotaError>(())
 //! ```
 //!
-//! # The words
+//! # Quotas
 //!
-//! A [`Quota`] says how much is allowed: an algorithm, a limit, a period, and for buckets a burst
-//! or a queue. It is written as text, [the same everywhere](Quota#impl-FromStr-for-Quota):
+//! A [`Quota`] is an algorithm, a limit, a period and, for buckets, a burst or a queue. Its
+//! [text form](Quota#impl-FromStr-for-Quota) is the same in code, files and APIs:
 //!
-//! | text | behaviour |
+//! | text | algorithm |
 //! |---|---|
-//! | `100/min` | sliding window counter, the default: smooth and small, an estimate |
-//! | `fixed-window 100/min` | one count a window; twice the limit can pass around a boundary |
-//! | `sliding-window-log 5/min` | exact; remembers every request |
-//! | `token-bucket 10/s burst 50` | starts full; silence is banked up to the burst |
-//! | `leaky-bucket 10/s burst 20` | starts empty; the token bucket's mirror image |
-//! | `leaky-bucket 10/s queue 20` | admitted requests are told how long to wait |
+//! | `100/min` | sliding window counter, the default: small and smooth, an estimate |
+//! | `fixed-window 100/min` | one count per window; up to twice the limit around a boundary |
+//! | `sliding-window-log 5/min` | exact; stores every request |
+//! | `token-bucket 10/s burst 50` | starts full; unused tokens accumulate up to the burst |
+//! | `leaky-bucket 10/s burst 20` | starts empty; admits the same as the token bucket |
+//! | `leaky-bucket 10/s queue 20` | shapes: admitted requests get a delay |
 //!
-//! A [`Limit`] is a quota under a name. A [`Key`] is who is limited; text becomes one by itself,
-//! and [parts](Key::from_parts) are joined so that no two lists of parts meet. A counter is known
-//! by its key and its limit's name.
+//! A [`Limit`] is a quota with a name. A [`Key`] identifies who is limited: text, or several
+//! [parts](Key::from_parts). A counter is identified by its key and its limit's name.
 //!
-//! A [`Limiter`] asks a store about a key and gets a [`Decision`]. The [`MemoryStore`] keeps the
-//! counters in this process: bounded, never pausing, asked by plain calls. Over any [`Store`],
-//! [`Limiter::decide`] is the same asynchronously.
+//! A [`Limiter`] is an [`Engine`] with limits; an engine is a [`Store`] with a deadline, a circuit
+//! breaker and a failure policy. With a [`MemoryStore`], decisions are plain function calls; with
+//! any store, [`Limiter::decide`] is asynchronous.
 //!
-//! # More than one limit, more than one unit
+//! # Several limits and costs
 //!
-//! A [`Request`] may carry several limits on several keys: all of them admit it, or none is
-//! charged. [`Limiter::and`] gives every request of a limiter several.
+//! A [`Request`] may have several limits on several keys: all admit it, or none is charged.
+//! [`Limiter::and`] adds a limit to every request of a limiter.
 //!
 //! ```
 //! use tallygate::{Limit, Limiter, Quota, Request};
@@ -49,41 +48,75 @@
 //!
 //! let request = Request::new("ann", &per_user).and("acme", &per_tenant)?.cost(5);
 //! let decision = limiter.decide_now(&request);
-//! assert_eq!(decision.binding(), 0); // ann has 55 left, acme 995
+//! assert_eq!(decision.binding(), 0); // 55 left for ann, 995 for acme
 //! # Ok::<(), tallygate::RequestError>(())
 //! ```
 //!
-//! A request costs 1 unit unless told otherwise, and asks with one of six verbs: *check* takes all
-//! of the cost or nothing, *peek* only looks, *take* takes what fits, *charge* takes whatever fits
-//! or not, *refund* gives back, *reset* forgets the key. A request that turns out not to count is
-//! [undone](Limiter::undo): what it took is taken back, however late, and never more.
+//! The cost is 1 by default. There are six verbs: *check* takes all of the cost or nothing, *peek*
+//! takes nothing, *take* takes what fits, *charge* takes the cost unconditionally, *refund* returns
+//! units, *reset* removes the counter. [`Limiter::undo`] returns what a decision took.
 //!
-//! # Waiting
+//! # HTTP services
 //!
-//! With the feature `tokio`, [`Limiter::acquire`](Limiter#method.acquire) waits until a request
-//! fits, first come, first served.
+//! [`tower::RateLimitLayer`] limits the requests to an HTTP or gRPC service. Refused requests get
+//! status 429 with `Retry-After`.
 //!
-//! # Calling others
+#![cfg_attr(feature = "axum", doc = "```no_run")]
+#![cfg_attr(not(feature = "axum"), doc = "```ignore")]
+//! use std::net::SocketAddr;
 //!
-//! With the feature `tower`, `outbound::OutboundLayer` is a tower layer for HTTP clients: calls wait in
-//! order for a third party's limit, and obey what its responses say.
+//! use axum::{Router, routing::post};
+//! use tallygate::Quota;
+//! use tallygate::rules::Rule;
+//! use tallygate::tower::RateLimitLayer;
 //!
-//! # One limit for many servers
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let login = Rule::new("login", "sliding-window-log 5/min".parse::<Quota>()?).by_ip();
+//! let app = Router::new()
+//!     .route("/login", post(|| async { "welcome" }))
+//!     .layer(RateLimitLayer::new(login));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! With the feature `redis`, a `RedisStore` keeps the counters in Redis or Valkey. What to answer
-//! when it cannot be reached is the limiter's [policy](Limiter::on_failure); a decision made
-//! without the store is [degraded](Decision::degraded).
+//! # Redis
 //!
-//! # Before a service
+//! A `RedisStore` shares the counters between processes. If it fails, the
+//! [failure policy](Limiter::on_failure) decides, and the decision is
+//! [degraded](Decision::degraded).
 //!
-//! With the feature `tower`, a [`tower::RateLimitLayer`] is a layer before any HTTP service: rules say whom
-//! to limit, clients are told the truth. With the features `axum` and `tonic` it knows where those
-//! note the socket's peer. [`http`] is what it is made of, [`outbound`] the same for calls to
-//! others.
+#![cfg_attr(feature = "redis", doc = "```no_run")]
+#![cfg_attr(not(feature = "redis"), doc = "```ignore")]
+//! use tallygate::{Limiter, OnFailure, Quota, RedisStore};
 //!
-//! # Testing
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect("redis://localhost").await?;
+//! let limiter = Limiter::with_store(store, Quota::per_minute(5)).on_failure(OnFailure::Closed);
+//! let decision = limiter.decide(&limiter.request("user:42")).await;
+//! println!("admitted: {}", decision.allowed());
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! A [`ManualClock`] moves when told to, so that no test has to sleep.
+//! # Features
+//!
+//! None is enabled by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` | [`Limiter::acquire`](Limiter#method.acquire): waits until a request fits |
+//! | `redis` | `RedisStore`: Redis or Valkey; standalone, Sentinel or Cluster |
+//! | `http` | [`http`]: client addresses, plans, response headers |
+//! | `rules` | `rules`: which requests are limited, by which keys |
+//! | `config` | `config`: loads rules from a file |
+//! | `tower` | [`tower`] for services, [`outbound`] for clients |
+//! | `axum`, `tonic` | the body types and peer addresses of those crates |
+//!
+//! For tests, a [`ManualClock`] is advanced by hand.
 
 mod clock;
 #[cfg(feature = "config")]
@@ -124,7 +157,7 @@ pub use tallygate_core::{
     Algorithm, CounterState, Outcome, Quota, QuotaError, Retry, Verb, Verdict,
 };
 
-/// The README's examples are tested too.
+/// Tests the examples of the README.
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
