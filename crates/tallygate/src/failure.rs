@@ -1,37 +1,37 @@
-//! What to answer when the store does not, in words. Knows nothing of how it is carried out.
+//! Failure policies: what is decided when the store fails.
 
 use std::num::NonZeroU32;
 
-/// What to answer when the store does not.
+/// What is decided when the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Admits: the limit is there to keep order, and order can wait.
+    /// Admits. For limits that are not security controls.
     #[default]
     Open,
-    /// Refuses: what is protected must not be had without a count, such as a login.
+    /// Refuses. For limits that must not be bypassed, such as login attempts.
     Closed,
-    /// Counts in this process, each of several replicas its share of the limit.
+    /// Counts in this process, with this replica's share of the limit.
     Local(Replicas),
 }
 
-/// Among how many processes a limit is shared while each counts by itself.
+/// The number of processes that share a limit while each counts by itself.
 ///
-/// Each takes `floor(limit / n)` and `floor(burst / n)`; where that is less than one, one in a
-/// period longer by as much.
+/// Each process gets `floor(limit / n)` and `floor(burst / n)`. If a share is less than one, it is
+/// one in a proportionally longer period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// So many.
+    /// A fixed number.
     Fixed(NonZeroU32),
-    /// As many as the store last counted, and no fewer than this: what it takes until a store
-    /// that counts has answered.
+    /// The number that the store last counted, but at least `at_least`, which also applies until
+    /// the store has counted.
     Counted {
-        /// The least number.
+        /// The lower bound.
         at_least: NonZeroU32,
     },
 }
 
 impl OnFailure {
-    /// Whether a store has to count replicas for it.
+    /// Whether the store has to count replicas.
     pub(crate) fn counts_replicas(self) -> bool {
         match self {
             OnFailure::Local(Replicas::Counted { .. }) => true,

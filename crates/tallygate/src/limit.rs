@@ -1,4 +1,4 @@
-//! A quota under a name. Knows nothing of who is limited.
+//! Limits: named quotas.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tallygate_core::Quota;
 
 use crate::failure::OnFailure;
 
-/// A quota and the name its counters go by.
+/// A quota and the name of its counters.
 ///
-/// A counter is known by its key and its limit's name. Unless given one, a limit is named after
-/// its behaviour and period, so that a changed limit or burst keeps the count of every key. A
-/// name whose quota changes its behaviour or period starts new counters.
+/// A counter is identified by its key and its limit's name. The default name consists of behaviour
+/// and period, so that a changed limit or burst keeps the count of every key. If the behaviour or
+/// the period of a name's quota changes, new counters are started.
 ///
 /// ```
 /// use tallygate::{Limit, Quota};
@@ -27,19 +27,19 @@ pub struct Limit {
     quota: Quota,
     name: Arc<str>,
     fingerprint: u64,
-    /// None: the limiter's.
+    /// `None`: the engine's policy.
     on_failure: Option<OnFailure>,
     deadline: Option<Duration>,
-    /// What a counter's name in a store outside this process ends with.
+    /// The end of a counter's name in Redis.
     #[cfg(feature = "redis")]
     suffix: Arc<[u8]>,
 }
 
 impl Limit {
-    /// Gives a quota a name.
+    /// Creates a limit with a name.
     pub fn named(name: impl AsRef<str>, quota: Quota) -> Self {
         let name = name.as_ref();
-        // Not keyed: names come from whoever sets the limits, and every store adds its own key.
+        // A fixed seed: names come from the operator, not from clients, and stores seed their own hashes.
         let mut hasher = foldhash::quality::FixedState::default().build_hasher();
         hasher.write(name.as_bytes());
         hasher.write_usize(name.len());
@@ -56,11 +56,11 @@ impl Limit {
         }
     }
 
-    /// Says what this limit answers when the store does not, whatever the limiter's policy. It
-    /// changes no counter.
+    /// Sets what is decided when the store fails, instead of the engine's policy. Does not change
+    /// counters.
     ///
-    /// Where the limits of one request differ, one that is closed refuses; those that are local
-    /// are counted together in this process, all or nothing; those that are open admit.
+    /// If the limits of one request have different policies: a closed one refuses; local ones are
+    /// counted together in this process, all or nothing; open ones admit.
     ///
     /// ```
     /// use tallygate::{Limit, OnFailure, Quota};
@@ -73,20 +73,20 @@ impl Limit {
         self
     }
 
-    /// Sets how long the store may take to answer a request with this limit, whatever the
-    /// limiter's deadline. The least of a request's limits holds.
+    /// Sets the deadline of the store for requests with this limit, instead of the engine's. The
+    /// shortest deadline of a request's limits applies.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// The policy of its own, if it has one.
+    /// The limit's own failure policy, if any.
     pub fn own_policy(&self) -> Option<OnFailure> {
         self.on_failure
     }
 
-    /// The deadline of its own, if it has one.
+    /// The limit's own deadline, if any.
     pub fn own_deadline(&self) -> Option<Duration> {
         self.deadline
     }
@@ -102,13 +102,13 @@ impl Limit {
         &self.name
     }
 
-    /// Stands for the name, the behaviour and the period.
+    /// A hash of the name, the behaviour and the period.
     #[inline]
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Stands for the same where counters have names.
+    /// The end of a counter's name in Redis: limit name, behaviour and period.
     #[cfg(feature = "redis")]
     pub(crate) fn suffix(&self) -> &[u8] {
         &self.suffix

@@ -203,7 +203,7 @@ impl fmt::Display for RequestError {
         match self {
             RequestError::SameCounterTwice { name } => write!(
                 f,
-                "the same key is asked twice against limits named `{name}`; give one another name"
+                "the same key has two limits named `{name}`; rename one of them"
             ),
             RequestError::TooManyLimits => write!(f, "more than {MAX_LIMITS} limits in a request"),
             RequestError::NoLimit => f.write_str("a request without a limit"),
