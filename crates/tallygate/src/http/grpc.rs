@@ -1,5 +1,5 @@
-//! Refusals as gRPC says them: a status, and when to come back. Knows the few bytes of
-//! `google.rpc.Status` and `RetryInfo` that takes; needs no generated code.
+//! gRPC refusals: a status with `RetryInfo`. Encodes the few protobuf fields by hand, without
+//! generated code.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
 
-/// The content type of the answer to a gRPC request; none if it is no gRPC request, whatever it
-/// says of itself: those are all posted.
+/// The content type of the response to a gRPC request. `None` if it is not one: gRPC requests have
+/// the method POST, whatever the content type is.
 pub(super) fn content_type(head: &Head<'_>) -> Option<&'static str> {
     let value = head.headers().get(CONTENT_TYPE)?.as_bytes();
     let rest = value.strip_prefix(b"application/grpc")?;
@@ -35,7 +35,7 @@ pub(super) fn content_type(head: &Head<'_>) -> Option<&'static str> {
     }
 }
 
-/// A response that is all head, as gRPC has them where nothing was done.
+/// Builds a trailers-only response.
 pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Response<Bytes> {
     let (code, retry_after) = match refusal {
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
@@ -79,7 +79,7 @@ fn status(code: u8, message: &str, retry_after: Duration) -> Vec<u8> {
     status
 }
 
-/// Writes a field that is a number.
+/// Writes a varint field.
 fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     if value != 0 {
         out.push(field << 3);
@@ -87,7 +87,7 @@ fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
-/// Writes a field that is bytes: a text or a message.
+/// Writes a length-delimited field: a string or a message.
 fn text(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     out.push(field << 3 | 2);
     varint(out, bytes.len() as u64);
@@ -102,7 +102,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A text as `grpc-message` holds it: printable ASCII, the rest and `%` percent-encoded.
+/// Escapes a text for `grpc-message`: `%` and all but printable ASCII are percent-encoded.
 fn escaped(text: &str) -> HeaderValue {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -112,16 +112,16 @@ fn escaped(text: &str) -> HeaderValue {
                 escaped.push('%');
                 escaped.extend([byte >> 4, byte & 15].map(|digit| {
                     char::from_digit(digit.into(), 16)
-                        .expect("four bits are a digit")
+                        .expect("four bits are one hexadecimal digit")
                         .to_ascii_uppercase()
                 }));
             }
         }
     }
-    HeaderValue::try_from(escaped).expect("printable ASCII makes a header")
+    HeaderValue::try_from(escaped).expect("printable ASCII is valid in a header")
 }
 
-/// Base64 without padding, as gRPC writes it.
+/// Encodes base64 without padding, as gRPC does.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_as_in_the_rfc() {
+    fn base64_matches_the_examples_of_the_rfc() {
         let cases = [
             ("", ""),
             ("f", "Zg"),
@@ -157,23 +157,23 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_posted_as_grpc_is_taken_for_grpc() {
-        let taken = |method: Method, value: &'static str| {
+    fn only_post_requests_with_a_grpc_content_type_are_grpc() {
+        let detected = |method: Method, value: &'static str| {
             let mut request = Request::new(());
             *request.method_mut() = method;
             let value = HeaderValue::from_static(value);
             request.headers_mut().insert(CONTENT_TYPE, value);
             content_type(&Head::from(&request))
         };
-        for (value, answer) in [
+        for (value, expected) in [
             ("application/grpc", Some("application/grpc")),
             ("application/grpc+proto", Some("application/grpc")),
             ("application/grpc-web+proto", Some("application/grpc-web")),
             ("application/grpcish", None),
             ("application/json", None),
         ] {
-            assert_eq!(taken(Method::POST, value), answer);
-            assert_eq!(taken(Method::GET, value), None);
+            assert_eq!(detected(Method::POST, value), expected);
+            assert_eq!(detected(Method::GET, value), None);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a client is told in headers. Knows decisions and limits; knows nothing of who asked.
+//! Response headers: `Retry-After`, `RateLimit`, `RateLimit-Policy` and `X-RateLimit-*`.
 
 mod number;
 
@@ -21,7 +21,7 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Which headers a client is told by.
+/// The headers that are sent to clients.
 ///
 /// ```
 /// use tallygate::http::{Draft, Headers};
@@ -36,7 +36,7 @@ pub struct Headers {
     jitter: Duration,
 }
 
-/// Which version of the IETF's draft "RateLimit header fields for HTTP" is spoken.
+/// A version of the IETF draft "RateLimit header fields for HTTP".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Draft {
@@ -50,7 +50,7 @@ pub enum Draft {
 }
 
 impl Default for Headers {
-    /// All of them, without jitter.
+    /// All headers, without jitter.
     fn default() -> Self {
         Headers {
             retry_after: true,
@@ -62,7 +62,7 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// None at all.
+    /// Sends no headers.
     pub fn none() -> Self {
         Headers {
             retry_after: false,
@@ -72,32 +72,32 @@ impl Headers {
         }
     }
 
-    /// Sets whether a refusal says when to come back.
+    /// Sets whether refusals carry `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, on: bool) -> Self {
         self.retry_after = on;
         self
     }
 
-    /// Sets which version of the IETF's fields is spoken, if any.
+    /// Sets the version of the IETF draft; `None` sends neither of its headers.
     #[must_use]
     pub fn draft(mut self, draft: Option<Draft>) -> Self {
         self.draft = draft;
         self
     }
 
-    /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are told.
+    /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are sent.
     #[must_use]
     pub fn x_ratelimit(mut self, on: bool) -> Self {
         self.x_ratelimit = on;
         self
     }
 
-    /// Adds a random bit of up to this to `Retry-After`, so that those who were refused together
-    /// do not come back together. Never less than the truth.
+    /// Adds a random time of up to `max` to `Retry-After`, so that clients that were refused
+    /// together do not retry together.
     #[must_use]
-    pub fn jitter(mut self, most: Duration) -> Self {
-        self.jitter = most;
+    pub fn jitter(mut self, max: Duration) -> Self {
+        self.jitter = max;
         self
     }
 
@@ -138,13 +138,13 @@ impl Headers {
     /// Writes `Retry-After` if it is enabled, and returns whether it is.
     pub(super) fn write_retry_after(&self, headers: &mut HeaderMap, wait: Duration) -> bool {
         if self.retry_after {
-            headers.insert(RETRY_AFTER, value(self.whole_wait(wait)));
+            headers.insert(RETRY_AFTER, value(self.retry_seconds(wait)));
         }
         self.retry_after
     }
 
-    /// Writes what a decision counted: `binding` is the quoted name of the limit that decided,
-    /// `limits` are those that clients may know of, rule by rule.
+    /// Writes the counts of a decision. `binding` is the quoted name of the binding limit, `limits`
+    /// are those to list, by rule.
     pub(super) fn write_counts<'l>(
         &self,
         headers: &mut HeaderMap,
@@ -158,7 +158,7 @@ impl Headers {
                 join(headers, limits.map(|limits| &limits.policy));
                 let (mut r, mut t) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (r, t) = (r.format(remaining), t.format(reset));
-                // Exactly as long as needed: what is longer would be asked for twice.
+                // The exact capacity: with spare capacity `Bytes::from` allocates again.
                 let parts = [binding, ";r=", r, ";t=", t].map(str::as_bytes);
                 let mut text = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
                 parts.iter().for_each(|part| text.extend_from_slice(part));
@@ -179,10 +179,10 @@ impl Headers {
         }
     }
 
-    fn whole_wait(&self, wait: Duration) -> u64 {
-        let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
-        let bit = Duration::from_micros(fastrand::u64(0..=most));
-        seconds(wait.saturating_add(bit)).max(1)
+    fn retry_seconds(&self, wait: Duration) -> u64 {
+        let max = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
+        let jitter = Duration::from_micros(fastrand::u64(0..=max));
+        seconds(wait.saturating_add(jitter)).max(1)
     }
 }
 
@@ -218,12 +218,12 @@ pub(super) fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-/// How long a quota's state matters: a window's period, a bucket's full drain; at least 1 s.
+/// The `w` of a limit: the period of a window, the time to drain a full bucket; at least 1 s.
 fn window(limit: &Limit) -> u64 {
     seconds(Duration::from_micros(limit.quota().span_us())).max(1)
 }
 
-/// What `RateLimit-Policy` says of some limits.
+/// The value of `RateLimit-Policy`.
 pub(super) fn policy(limits: &[Limit]) -> HeaderValue {
     list(limits, |limit| {
         let q = limit.quota().capacity();
@@ -231,7 +231,7 @@ pub(super) fn policy(limits: &[Limit]) -> HeaderValue {
     })
 }
 
-/// The same in the form of draft 07.
+/// The value of `RateLimit-Policy` in draft 07.
 pub(super) fn policy_seven(limits: &[Limit]) -> HeaderValue {
     list(limits, |limit| {
         format!("{};w={}", limit.quota().capacity(), window(limit))
@@ -262,7 +262,7 @@ fn join<'v>(headers: &mut HeaderMap, mut each: impl Iterator<Item = &'v HeaderVa
     }
 }
 
-/// A name as a structured field's string, which holds printable ASCII only: the rest is
+/// Quotes a name as a string of a structured field (RFC 9651). Bytes other than printable ASCII are
 /// percent-encoded.
 pub(super) fn quoted(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
@@ -274,7 +274,7 @@ pub(super) fn quoted(name: &str) -> String {
                 text.push(char::from(byte));
             }
             b' '..=b'~' => text.push(char::from(byte)),
-            _ => write!(text, "%{byte:02X}").expect("a text takes what is written to it"),
+            _ => write!(text, "%{byte:02X}").expect("writing to a `String` cannot fail"),
         }
     }
     text.push('"');

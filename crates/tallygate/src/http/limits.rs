@@ -1,5 +1,4 @@
-//! The limits of a rule, and the part of what clients are told that never changes. Knows nothing of
-//! who is limited.
+//! The limits of a rule, with their precomputed header values.
 
 use ::http::HeaderValue;
 
@@ -7,22 +6,23 @@ use super::headers;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
 
-/// The limits that a rule holds a key to, all or nothing.
+/// The limits that a rule applies to a key, all or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     list: Box<[Limit]>,
-    /// Their names as `RateLimit` quotes them.
+    /// The names, quoted for `RateLimit`.
     names: Box<[Box<str>]>,
-    /// What `RateLimit-Policy` says of them, in the latest form and in that of draft 07.
+    /// The value of `RateLimit-Policy`.
     pub(super) policy: HeaderValue,
+    /// The value of `RateLimit-Policy` in draft 07.
     pub(super) policy_seven: HeaderValue,
 }
 
 impl Limits {
-    /// Checks limits and puts them together.
+    /// Validates limits and precomputes their header values.
     ///
     /// # Errors
-    /// When there is none, there are too many, or two have one name.
+    /// When there is none, there are too many, or two have the same name.
     pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, RequestError> {
         let list: Box<[Limit]> = limits.into_iter().collect();
         Request::with_limits("", &*list)?;
@@ -37,7 +37,7 @@ impl Limits {
         })
     }
 
-    /// A limit's name as `RateLimit` quotes it.
+    /// The name of a limit, quoted for `RateLimit`.
     pub(super) fn quoted(&self, limit: usize) -> &str {
         &self.names[limit]
     }

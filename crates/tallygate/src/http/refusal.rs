@@ -1,5 +1,4 @@
-//! Why a request was turned away, and the answer it gets. Knows problem details (RFC 9457) and
-//! gRPC's statuses; knows nothing of bodies but their bytes.
+//! Refusals and their responses: problem details (RFC 9457) or a gRPC status.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,14 +8,14 @@ use bytes::Bytes;
 
 use super::{Head, ProblemDetails, grpc};
 
-/// Why a request was turned away.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal<'a> {
-    /// A limit has no room for now.
+    /// A limit is exhausted.
     Quota {
         /// The binding limit's name.
         limit: &'a str,
-        /// When it has.
+        /// When the request would be admitted.
         retry_after: Duration,
     },
     /// The cost is above a limit's capacity: waiting does not help.
@@ -24,31 +23,31 @@ pub enum Refusal<'a> {
         /// The limit's name.
         limit: &'a str,
     },
-    /// The store did not answer, and a rule admits nobody without it. No quota says so.
+    /// The store failed, and the failure policy refuses. Not a quota violation.
     Unavailable,
-    /// Too many requests are being held back already.
+    /// Too many requests are delayed already.
     TooManyWaiting,
-    /// The client is on a rule's list of those it turns away.
+    /// The client is on a rule's deny list.
     Denied {
         /// The rule.
         rule: &'a str,
     },
-    /// The request does not say who is to be limited, and a rule refuses such.
+    /// The request lacks a rule's key, and the rule refuses such requests.
     NoKey {
         /// The rule.
         rule: &'a str,
     },
-    /// The rules that apply have more limits than one request may carry.
+    /// The rules that apply have more limits than one request may have.
     TooManyLimits {
-        /// The rule that was one too many.
+        /// The rule that exceeded the maximum.
         rule: &'a str,
     },
-    /// Whoever runs the service lets nobody through for now. No quota says so.
+    /// The operator has closed the service. Not a quota violation.
     Closed,
 }
 
 impl Refusal<'_> {
-    /// The status: 429 only where a quota says so.
+    /// The status: 429 only if a quota refuses.
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -61,10 +60,10 @@ impl Refusal<'_> {
         }
     }
 
-    /// The problem's type: a stable name for programs.
+    /// The problem type: a stable URI for programs.
     pub fn problem_type(&self) -> &'static str {
         match self {
-            // The one that the IETF's draft registers for this.
+            // Registered by the IETF draft on RateLimit header fields.
             Refusal::Quota { .. } => {
                 "https://iana.org/assignments/http-problem-types#quota-exceeded"
             }
@@ -85,20 +84,20 @@ impl Refusal<'_> {
             Refusal::Unavailable => "Limits cannot be checked",
             Refusal::TooManyWaiting => "Too many requests are waiting",
             Refusal::Denied { .. } => "Denied",
-            Refusal::NoKey { .. } => "Nobody to limit",
+            Refusal::NoKey { .. } => "Missing key",
             Refusal::TooManyLimits { .. } => "Too many limits",
-            Refusal::Closed => "Closed for now",
+            Refusal::Closed => "Closed",
         }
     }
 
-    /// What happened, in a sentence; the limits are named, the client is not.
+    /// A sentence that says what happened. Names limits and rules, never the client.
     pub fn detail(&self) -> Cow<'static, str> {
         match self {
             Refusal::Quota { limit, retry_after } => {
                 let seconds = super::headers::seconds(*retry_after).max(1);
                 let mut digits = itoa::Buffer::new();
                 let seconds = digits.format(seconds);
-                // Most refusals are of this kind: put together, it need not be formatted.
+                // The most frequent refusal: `concat` is faster than `format!`.
                 [
                     "`",
                     limit,
@@ -113,26 +112,23 @@ impl Refusal<'_> {
                 format!("the request costs more than `{limit}` ever holds; waiting does not help")
                     .into()
             }
-            Refusal::Unavailable => "the store of the counters did not answer, and nothing goes \
-                                     ahead without it; this is not the client's fault"
-                .into(),
+            Refusal::Unavailable => {
+                "the store did not answer, and the failure policy refuses".into()
+            }
             Refusal::TooManyWaiting => {
-                "too many requests are held back already; try again later".into()
+                "too many requests are delayed already; try again later".into()
             }
-            Refusal::Denied { rule } => format!("`{rule}` turns this client away").into(),
-            Refusal::NoKey { rule } => {
-                format!("the request lacks what `{rule}` tells clients apart by").into()
-            }
+            Refusal::Denied { rule } => format!("`{rule}` denies this client").into(),
+            Refusal::NoKey { rule } => format!("the request lacks the key of `{rule}`").into(),
             Refusal::TooManyLimits { rule } => {
                 format!("`{rule}` and the rules before it have too many limits for one request")
                     .into()
             }
-            Refusal::Closed => "whoever runs the service lets nobody through for now".into(),
+            Refusal::Closed => "the service is closed by its operator".into(),
         }
     }
 
-    /// The answer to a request: problem details, or, to gRPC, a status that its clients
-    /// understand.
+    /// The response to a request: problem details, or a status for gRPC.
     pub fn response(&self, head: &Head<'_>) -> Response<Bytes> {
         match grpc::content_type(head) {
             Some(content_type) => grpc::response(self, content_type),
@@ -166,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_fits_has_a_type_of_its_own() {
+    fn a_cost_that_never_fits_has_its_own_problem_type() {
         let limit = "x";
         let retry_after = Duration::from_secs(1);
         let quota = Refusal::Quota { limit, retry_after };
