@@ -282,7 +282,7 @@ impl<S: LocalStore> Limiter<S> {
     ) -> Vec<Decision> {
         let keys = keys.into_iter().map(Into::into);
         match &*self.limits {
-            [limit] => self.memory().check_each(keys, limit),
+            [limit] => self.memory().check_many(keys, limit),
             _ => {
                 let keys: Vec<Key<'k>> = keys.collect();
                 let requests: Vec<Request<'_>> = keys.iter().map(|key| self.request(key)).collect();
@@ -336,7 +336,7 @@ impl<S: LocalStore> Limiter<S> {
     #[inline(always)]
     fn decide_key(&self, key: Key<'_>, verb: Verb, cost: u32) -> Decision {
         match &*self.limits {
-            [limit] => self.memory().decide_one(&key, limit, verb, cost),
+            [limit] => self.memory().decide_key(&key, limit, verb, cost),
             _ => self
                 .memory()
                 .decide(&self.request(&key).verb(verb).cost(cost)),

@@ -190,11 +190,11 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
         match request.entries() {
-            [asked] => self.decide_one(
-                &asked.key,
-                asked.limit,
+            [entry] => self.decide_key(
+                &entry.key,
+                entry.limit,
                 request.requested_verb(),
-                asked.cost(),
+                entry.cost(),
             ),
             _ => self.decide_at(request, self.clock.now_us()),
         }
@@ -202,26 +202,25 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
-        if let [asked] = request.entries() {
-            let operation = Operation::new(request.requested_verb(), asked.cost(), now_us);
-            return self.decide_counter(self.counter(&asked.key, asked.limit), operation);
+        if let [entry] = request.entries() {
+            let operation = Operation::new(request.requested_verb(), entry.cost(), now_us);
+            return self.decide_counter(self.counter(&entry.key, entry.limit), operation);
         }
         let limits: SmallVec<[CounterCost<'_>; 4]> = request
             .entries()
             .iter()
-            .map(|asked| CounterCost {
-                counter: self.counter(&asked.key, asked.limit),
-                cost: asked.cost(),
+            .map(|entry| CounterCost {
+                counter: self.counter(&entry.key, entry.limit),
+                cost: entry.cost(),
             })
             .collect();
         self.decide_locked(&limits, request.requested_verb(), now_us.min(MAX_TIME_US))
     }
 
-    /// Decides one key against one limit.
     // Inlined with all it calls, so that each verb of the limiter is compiled by itself: the shorter
     // a decision, the more of the next one overlaps with its cache misses.
     #[inline(always)]
-    pub(crate) fn decide_one(
+    pub(crate) fn decide_key(
         &self,
         key: &Key<'_>,
         limit: &Limit,

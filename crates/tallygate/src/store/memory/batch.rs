@@ -26,7 +26,7 @@ impl<C: Clock> MemoryStore<C> {
             let counters: SmallVec<[Counter<'_>; BATCH_LEN]> = batch
                 .iter()
                 .flat_map(Request::entries)
-                .map(|asked| self.counter(&asked.key, asked.limit))
+                .map(|entry| self.counter(&entry.key, entry.limit))
                 .collect();
             counters.iter().for_each(|&counter| self.prefetch(counter));
             for counter in counters.iter().filter(|counter| !counter.is_log()) {
@@ -50,36 +50,36 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
     ) -> Decision {
         let verb = request.requested_verb();
-        if let ([asked], [counter]) = (request.entries(), counters) {
-            return self.decide_counter(*counter, Operation::new(verb, asked.cost(), now));
+        if let ([entry], [counter]) = (request.entries(), counters) {
+            return self.decide_counter(*counter, Operation::new(verb, entry.cost(), now));
         }
         let limits: SmallVec<[CounterCost<'_>; 4]> = request
             .entries()
             .iter()
             .zip(counters)
-            .map(|(asked, &counter)| CounterCost {
+            .map(|(entry, &counter)| CounterCost {
                 counter,
-                cost: asked.cost(),
+                cost: entry.cost(),
             })
             .collect();
         self.decide_locked(&limits, verb, now.min(MAX_TIME_US))
     }
 
     /// Checks many keys against one limit, at one time.
-    pub(crate) fn check_each<'k>(
+    pub(crate) fn check_many<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
         limit: &Limit,
     ) -> Vec<Decision> {
         if limit.quota().algorithm().is_log() {
-            self.check_each_in(self.logs(), keys, limit)
+            self.check_many_in(self.logs(), keys, limit)
         } else {
-            self.check_each_in(self.packed(), keys, limit)
+            self.check_many_in(self.packed(), keys, limit)
         }
     }
 
     #[inline]
-    fn check_each_in<'k, B: Bucket>(
+    fn check_many_in<'k, B: Bucket>(
         &self,
         table: &Table<B>,
         mut keys: impl Iterator<Item = Key<'k>>,

@@ -51,7 +51,7 @@ pub(super) struct Table<B> {
 }
 
 impl<B: Bucket> Table<B> {
-    /// Makes a table that holds `capacity` live counters.
+    /// Creates a table that holds `capacity` live counters.
     pub(super) fn new(capacity: usize) -> Self {
         let slots = (capacity / MAX_LOAD_PERCENT)
             .saturating_mul(100)
@@ -73,7 +73,7 @@ impl<B: Bucket> Table<B> {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
 
-    /// The first bucket to look in.
+    /// The first bucket to search.
     #[inline]
     pub(super) fn home(&self, id: Id) -> &B {
         &self.buckets[self.home_index(id)]

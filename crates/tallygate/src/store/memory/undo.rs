@@ -21,11 +21,11 @@ impl<C: Clock> MemoryStore<C> {
     /// Returns the units that a decision took for a request, at a supplied time. See
     /// [`Limiter::undo`](crate::Limiter::undo).
     pub fn undo_at(&self, request: &Request<'_>, decision: &Decision, now_us: u64) {
-        let undos = request.entries().iter().filter_map(|asked| {
-            let counter = self.counter(&asked.key, asked.limit);
+        let undos = request.entries().iter().filter_map(|entry| {
+            let counter = self.counter(&entry.key, entry.limit);
             Some(Undo {
                 counter,
-                units: decision.taken_units(asked),
+                units: decision.taken_units(entry),
                 taken_us: decision.counter_taken_us(|| counter.id.tag())?,
             })
         });
