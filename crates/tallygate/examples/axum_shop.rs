@@ -1,7 +1,7 @@
-//! A shop on axum: logins by failure, a search that may burst, a checkout that is shaped.
+//! An axum application with three limits: failed logins, searches with bursts, shaped checkouts.
 //!
-//! `cargo run -p tallygate --features axum --example axum_shop -- serve`, then try
-//! `curl -i localhost:3000/search` a few times; without `serve` it calls itself and ends.
+//! `cargo run -p tallygate --features axum --example axum_shop -- serve`, then run
+//! `curl -i localhost:3000/search` a few times. Without `serve` it calls its own routes and exits.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tallygate::{OnFailure, Quota};
 use tower::ServiceExt;
 
 fn shop() -> Result<Router, Box<dyn Error>> {
-    // Only failures count, and nobody logs in uncounted.
+    // Only failed logins count. If the store fails, logins are refused.
     let failed_logins = Rule::new("login", "sliding-window-log 3/min".parse::<Quota>()?)
         .limit("fixed-window 50/d".parse()?)
         .by_ip()
@@ -34,7 +34,7 @@ fn shop() -> Result<Router, Box<dyn Error>> {
                 1
             }
         });
-    // Whoever pays behind it must not be hurried: 20 a second, 100 in line, 3 s at most.
+    // Shaped for a slow payment service: 20 per second, up to 100 delayed, each by at most 3 s.
     let checkout = Rule::new("checkout", "leaky-bucket 20/s queue 100".parse::<Quota>()?)
         .max_delay(Duration::from_secs(3));
     let log_in = || async { (StatusCode::UNAUTHORIZED, "wrong password\n") };
@@ -53,7 +53,7 @@ fn shop() -> Result<Router, Box<dyn Error>> {
         ))
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let shop = shop()?;
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 "{method} {path} → {}, {} left{}",
                 response.status(),
                 header("x-ratelimit-remaining").unwrap_or("?"),
-                header("retry-after").map_or(String::new(), |wait| format!(", again in {wait} s")),
+                header("retry-after").map_or(String::new(), |wait| format!(", retry in {wait} s")),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! One request, several limits on several keys: all of them admit it, or none is charged.
+//! One request with several limits on several keys: all admit it, or none is charged.
 //!
 //! `cargo run -p tallygate --example composite_keys`
 
@@ -6,7 +6,7 @@ use std::error::Error;
 
 use tallygate::{Key, Limit, Limiter, Quota, Request};
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), Box<dyn Error>> {
     let per_user = Limit::named("user", "fixed-window 3/min".parse::<Quota>()?);
     let per_tenant = Limit::named("tenant", "fixed-window 5/min".parse::<Quota>()?);
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::new(per_user.clone());
 
     for user in ["ann", "ann", "ann", "ann", "bob", "bob", "bob"] {
-        // Parts never run into each other: ("acme", "ann") is no other list of parts.
+        // Different lists of parts are different keys: ("ac", "meann") is not ("acme", "ann").
         let key = Key::from_parts(["acme", user]);
         let request = Request::new(&key, &per_user)
             .and("acme", &per_tenant)?
@@ -24,9 +24,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let binding = request.entries()[decision.binding()].limit.name();
         let left: Vec<u32> = decision.verdicts().iter().map(|v| v.remaining).collect();
         if decision.allowed() {
-            println!("{user}: go ahead; left of user, tenant, route: {left:?}");
+            println!("{user}: admitted; remaining for user, tenant, route: {left:?}");
         } else {
-            println!("{user}: refused by {binding}; nothing charged: {left:?}");
+            println!("{user}: refused by {binding}, nothing charged; remaining: {left:?}");
         }
     }
     Ok(())

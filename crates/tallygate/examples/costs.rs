@@ -1,44 +1,41 @@
-//! Requests that cost more than others, such as tokens of a language model: reserve an estimate,
-//! then settle what it really was.
+//! Requests with different costs, such as tokens of a language model: reserve an estimate, then
+//! settle the actual cost.
 //!
 //! `cargo run -p tallygate --example costs`
 
 use tallygate::{Limiter, Quota};
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), tallygate::QuotaError> {
     let limiter = Limiter::new("token-bucket 10000/min burst 10000".parse::<Quota>()?);
     let key = "team:research";
 
-    // The prompt is known, the answer is not: check the estimate.
+    // The length of the answer is unknown: reserve an estimate.
     let estimate = 4_000;
     let decision = limiter.check_cost(key, estimate);
     println!("reserved {estimate}: {} left", decision.remaining());
 
-    // It was shorter: give the rest back.
+    // It was shorter: refund the rest.
     let decision = limiter.refund(key, 2_500);
-    println!("gave back 2500: {} left", decision.remaining());
+    println!("refunded 2500: {} left", decision.remaining());
 
-    // Another one was longer than reserved: charge it whatever is left, debt and all.
+    // Another one was longer than reserved: charge the difference, even into debt.
     let decision = limiter.charge(key, 12_000);
     println!(
-        "charged 12000 more: {} left, as new in {:?}",
+        "charged 12000 more: {} left, full again in {:?}",
         decision.remaining(),
         decision.reset_after()
     );
 
-    // As much as there is, rather than all or nothing.
+    // Take what fits instead of all or nothing.
     let decision = limiter.take("team:batch", 25_000);
     println!(
-        "another team asked for 25000 and got {}",
+        "another team requested 25000 and got {}",
         decision.granted()
     );
 
-    // Only looking costs nothing.
+    // A peek takes nothing.
     let decision = limiter.peek(key, 1);
-    println!(
-        "one more would be told to wait: {:?}",
-        decision.retry_after()
-    );
+    println!("one more would have to wait: {:?}", decision.retry_after());
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! Tests that need no waiting: a clock that moves when told to.
+//! Tests without sleeps: a clock that is advanced by hand.
 //!
-//! `cargo run -p tallygate --example custom_clock`, and the test below with `cargo test`
+//! `cargo run -p tallygate --example custom_clock`; `cargo test` runs the test below.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::{Clock, Limiter, ManualClock, MemoryStore, Quota};
 
-/// What an application would have: a login that may be tried three times a minute.
+/// A login with at most three attempts per minute.
 struct Login<C: Clock> {
     limiter: Limiter<MemoryStore<C>>,
 }
@@ -26,7 +26,7 @@ impl<C: Clock> Login<C> {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), tallygate::QuotaError> {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000_000));
     let login = Login::new(Arc::clone(&clock))?;

@@ -1,19 +1,19 @@
-//! The least there is: one limit, one key, one question.
+//! The smallest example: one limit and one key.
 //!
 //! `cargo run -p tallygate --example minimal`
 
 use tallygate::{Limiter, Quota, RetryAfter};
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), tallygate::QuotaError> {
     let limiter = Limiter::new("token-bucket 1/s burst 3".parse::<Quota>()?);
 
     for request in 1..=5 {
         let decision = limiter.check("user:42");
         match decision.retry_after() {
-            None => println!("request {request}: go ahead, {} left", decision.remaining()),
-            Some(RetryAfter::After(wait)) => println!("request {request}: wait {wait:?}"),
-            Some(RetryAfter::Never) => println!("request {request}: never"),
+            None => println!("request {request}: admitted, {} left", decision.remaining()),
+            Some(RetryAfter::After(wait)) => println!("request {request}: retry in {wait:?}"),
+            Some(RetryAfter::Never) => println!("request {request}: cost above the capacity"),
         }
     }
     Ok(())

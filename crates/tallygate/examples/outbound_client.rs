@@ -1,4 +1,4 @@
-//! A client that keeps under somebody else's limit, and waits when it is told to.
+//! An HTTP client that keeps to the rate limit of a third party and obeys `Retry-After`.
 //!
 //! `cargo run -p tallygate --example outbound_client --features tower`
 
@@ -22,11 +22,11 @@ use tokio::net::TcpListener;
 use tower::{ServiceBuilder, ServiceExt};
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let remote = third_party().await?;
 
-    // The third party takes a call every 50 ms; nobody here waits longer than 10 s.
+    // The third party accepts a call every 50 ms. A call waits for at most 10 s.
     let layer = OutboundLayer::new(Limiter::new(
         "leaky-bucket 20/s queue 100".parse::<Quota>()?,
     ))
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers on a port of its own, and refuses the third call: please stay away for a second.
+/// Starts a server that refuses the third call with `Retry-After: 1`.
 async fn third_party() -> Result<SocketAddr, Box<dyn Error>> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let listener = TcpListener::bind("127.0.0.1:0").await?;

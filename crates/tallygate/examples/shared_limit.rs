@@ -1,5 +1,6 @@
-//! One limit for many servers, in Redis: `cargo run --features redis --example shared_limit
-//! redis://127.0.0.1:6379`.
+//! One limit for many servers, in Redis.
+//!
+//! `cargo run -p tallygate --features redis --example shared_limit -- redis://127.0.0.1:6379`
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -18,17 +19,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     };
 
-    // Whoever runs this at the same time takes from the same five.
+    // Processes that run this at the same time share the five attempts.
     let login = Limiter::with_store(store, "sliding-window-log 5/min".parse::<Quota>()?)
         .on_failure(OnFailure::Closed);
     for attempt in 1..=7 {
         let decision = login.decide(&login.request("ann")).await;
         if decision.unavailable() {
-            println!("{attempt}: the store did not answer, so nobody logs in");
+            println!("{attempt}: the store did not answer: refused");
         } else if decision.allowed() {
-            println!("{attempt}: go ahead, {} left", decision.remaining());
+            println!("{attempt}: admitted, {} left", decision.remaining());
         } else {
-            println!("{attempt}: not now: {:?}", decision.retry_after());
+            println!("{attempt}: refused, retry {:?}", decision.retry_after());
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Tenants that pay more get more, and one that is greedy takes nothing from the others.
+//! Tiers: tenants with a better plan have a higher limit, and no tenant can use up the others' share.
 //!
 //! `cargo run -p tallygate --features tower --example tiers`
 
@@ -15,12 +15,12 @@ use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 use tower::{Layer, Service, service_fn};
 
-/// How many requests each tenant sends in the same minute.
+/// The number of requests that each tenant sends in the same minute.
 const TENANTS: [(&str, u32); 3] = [("greedy", 100), ("acme", 30), ("small", 5)];
 
 type Shop = RateLimitLayer<Rules, MemoryStore<Arc<ManualClock>>>;
 
-/// What a tenant has paid for; a real one is looked up by whatever checks the login.
+/// The plan of a tenant. A real application would look it up on authentication.
 fn plan(head: &Head<'_>) -> Option<&'static str> {
     match head.headers().get("x-tenant")?.to_str().ok()? {
         "acme" => Some("pro"),
@@ -28,16 +28,16 @@ fn plan(head: &Head<'_>) -> Option<&'static str> {
     }
 }
 
-/// Everybody together may have 60 a minute: that is what the machines behind can do.
+/// One limit of 60 per minute for all tenants together: the capacity of the service.
 fn together() -> Result<Shop, Box<dyn Error>> {
     let store = MemoryStore::builder()
         .clock(Arc::new(ManualClock::at(0)))
         .build();
-    let everybody = Rule::new("everybody", "fixed-window 60/min".parse::<Quota>()?);
-    Ok(RateLimitLayer::with_store(store, everybody))
+    let all = Rule::new("all", "fixed-window 60/min".parse::<Quota>()?);
+    Ok(RateLimitLayer::with_store(store, all))
 }
 
-/// The same, and each tenant no more than its plan.
+/// The same, and a limit for each tenant by its plan.
 fn by_tier() -> Result<Shop, Box<dyn Error>> {
     let tenant = Rule::new("tenant", "fixed-window 10/min".parse::<Quota>()?)
         .tier("pro", ["fixed-window 40/min".parse()?])
@@ -46,12 +46,12 @@ fn by_tier() -> Result<Shop, Box<dyn Error>> {
     Ok(together()?.and(tenant))
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     for (title, layer) in [
-        ("one limit for all", together()?),
-        ("and one by tier", by_tier()?),
+        ("one limit for all tenants", together()?),
+        ("and one for each tenant, by tier", by_tier()?),
     ] {
         println!("{title}:");
         for (tenant, sent) in TENANTS {
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends so many requests and says how many were admitted.
+/// Sends requests and returns how many were admitted.
 async fn send(layer: &Shop, tenant: &str, times: u32) -> Result<u32, Box<dyn Error>> {
     let inner = service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))

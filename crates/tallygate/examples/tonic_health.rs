@@ -1,4 +1,4 @@
-//! A gRPC service behind a layer: a refused call is RESOURCE_EXHAUSTED and says when to come back.
+//! A gRPC service behind the layer: refused calls get RESOURCE_EXHAUSTED with `RetryInfo`.
 //!
 //! `cargo run -p tallygate --features tonic --example tonic_health`
 
@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let per_method = Rule::new("grpc", "token-bucket 1/s burst 2".parse::<Quota>()?)
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     .get_details_retry_info()
                     .and_then(|info| info.retry_delay);
                 println!(
-                    "{:?}: {}; RetryInfo says {retry:?}",
+                    "{:?}: {}; RetryInfo: {retry:?}",
                     status.code(),
                     status.message()
                 );

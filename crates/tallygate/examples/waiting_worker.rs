@@ -1,4 +1,4 @@
-//! Workers that wait for their turn instead of being refused, in order of arrival.
+//! Workers that wait instead of being refused, first come, first served.
 //!
 //! `cargo run -p tallygate --example waiting_worker --features tokio`
 
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tallygate::{AcquireError, Limiter, Quota, Wait};
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // A mail provider takes one message every 50 ms; ten may wait.
+    // A mail provider accepts one message every 50 ms. Ten may wait.
     let limiter = Limiter::new("leaky-bucket 20/s queue 10".parse::<Quota>()?);
     let started = Instant::now();
 
@@ -25,11 +25,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::task::yield_now().await;
     }
 
-    // Whoever has no time to wait is told so at once, and takes nobody's place.
-    let hurry = Wait::at_most(Duration::from_millis(20));
-    match limiter.acquire_with(&limiter.request("mail"), hurry).await {
-        Ok(_) => println!("the hasty one sends"),
-        Err(error) => println!("the hasty one gives up: {error}"),
+    // Fails immediately and takes nothing, because the wait would be longer than 20 ms.
+    let short = Wait::at_most(Duration::from_millis(20));
+    match limiter.acquire_with(&limiter.request("mail"), short).await {
+        Ok(_) => println!("the impatient worker sends"),
+        Err(error) => println!("the impatient worker gives up: {error}"),
     }
     for worker in workers {
         worker.await??;
