@@ -47,7 +47,7 @@ const DEFAULT_CAPACITY: usize = 100_000;
 /// with others of the same quota, and the decision [reports it](Decision::shared).
 ///
 /// A request with several limits is decided in one atomic step. Share a store between limiters with
-/// an [`Arc`].
+/// an [`Arc`](std::sync::Arc).
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
     seed: Seed,
