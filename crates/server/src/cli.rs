@@ -5,12 +5,12 @@ mod serve;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueHint};
 
 pub(crate) use serve::{Failing, ServeArgs};
 
 /// An exact rate limiter.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "tallygate", version, max_term_width = 80, after_long_help = ABOUT_ALL)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -38,7 +38,7 @@ Start here:
   tallygate serve
   tallygate demo";
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run the gateway in front of a service, and the check API
     #[command(after_long_help = serve::ABOUT)]
@@ -60,13 +60,23 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Check, explain and compare rules files
     #[command(after_long_help = ABOUT_CONFIG)]
-    Config(ConfigArgs),
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Print a completion script for a shell
     #[command(after_long_help = ABOUT_COMPLETIONS)]
-    Completions(CompletionsArgs),
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Print the manual page
     #[command(after_long_help = ABOUT_MAN)]
-    Man(ManArgs),
+    Man {
+        /// Write one page per command into this directory instead
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
 }
 
 const ABOUT_REPLAY: &str = "\
@@ -103,7 +113,6 @@ Exit codes:
   2  a malformed line, a bad quota or store, FILE cannot be opened";
 
 /// The store of the counters.
-// `Debug` is written by hand: the URL may hold a password.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
     /// The store of the counters: 'memory', or the URL of Redis or Valkey, such as
@@ -128,13 +137,7 @@ pub(crate) struct StoreArgs {
     pub(crate) client_key: Option<PathBuf>,
 }
 
-impl std::fmt::Debug for StoreArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreArgs").finish_non_exhaustive()
-    }
-}
-
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct ReplayArgs {
     /// A quota, such as '100/min'; may be repeated: all of them apply, all or nothing
     #[arg(long = "quota", value_name = "QUOTA", required = true)]
@@ -156,7 +159,7 @@ Exit codes:
   0  success
   2  bad quota; standard error points at the mistake";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct ExplainArgs {
     /// The quota, such as 'token-bucket 10/s burst 50'
     // Several words: quotes may be omitted.
@@ -175,19 +178,11 @@ Examples:
   tallygate demo
   tallygate demo --color always | less -R";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct DemoArgs {
     /// When to colour the output; auto colours a terminal unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: Color,
-}
-
-/// When to colour the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    Auto,
-    Always,
-    Never,
+    pub(crate) color: ColorChoice,
 }
 
 const ABOUT_RACE: &str = "\
@@ -206,7 +201,7 @@ Exit codes:
   1  the store failed
   2  bad arguments";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct RaceArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -244,7 +239,7 @@ Exit codes:
   1  not healthy
   2  bad arguments";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -264,13 +259,7 @@ Examples:
   tallygate config diff old.yaml new.yaml
   tallygate config schema > rules.schema.json";
 
-#[derive(Args, Debug)]
-pub(crate) struct ConfigArgs {
-    #[command(subcommand)]
-    pub(crate) command: ConfigCommand,
-}
-
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Report all errors and warnings in rules files
     #[command(after_long_help = ABOUT_CHECK)]
@@ -301,7 +290,7 @@ Exit codes:
   1  warnings, with --strict
   2  errors";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct CheckArgs {
     /// The rules files, each with the files it includes
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
@@ -331,7 +320,6 @@ Exit codes:
   0  success
   2  the rules file or the request is invalid";
 
-// `Debug` is written by hand: a header may hold a secret.
 #[derive(Args)]
 pub(crate) struct ConfigExplainArgs {
     /// The rules file
@@ -354,12 +342,6 @@ pub(crate) struct ConfigExplainArgs {
     pub(crate) json: bool,
 }
 
-impl std::fmt::Debug for ConfigExplainArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConfigExplainArgs").finish_non_exhaustive()
-    }
-}
-
 const ABOUT_DIFF: &str = "\
 A counter is identified by the rule's name, the limit's name, the algorithm and
 the period. A changed limit or burst keeps the counts; a new name starts at zero.
@@ -373,7 +355,7 @@ Exit codes:
   1  the rules differ
   2  a rules file is invalid";
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct DiffArgs {
     /// The current rules file
     #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
@@ -398,20 +380,7 @@ Examples:
   zsh   tallygate completions zsh > \"${fpath[1]}/_tallygate\"
   fish  tallygate completions fish > ~/.config/fish/completions/tallygate.fish";
 
-#[derive(Args, Debug)]
-pub(crate) struct CompletionsArgs {
-    /// The shell
-    pub(crate) shell: clap_complete::Shell,
-}
-
 const ABOUT_MAN: &str = "\
 Examples:
   tallygate man | man -l -
   tallygate man --dir ~/.local/share/man/man1";
-
-#[derive(Args, Debug)]
-pub(crate) struct ManArgs {
-    /// Write one page per command into this directory instead
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
-}

@@ -35,12 +35,14 @@ impl Failure {
             Failure::BrokenPipe => ExitCode::SUCCESS,
         }
     }
+}
 
-    pub(crate) fn writing(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            Failure::BrokenPipe
-        } else {
-            Failure::Outside(format!("cannot write the output: {error}"))
+impl From<io::Error> for Failure {
+    /// For errors of the output. Errors of an input name it.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::Outside(format!("cannot write the output: {error}")),
         }
     }
 }

@@ -94,6 +94,11 @@ fn pair(us: u64, large: (u64, &str), small: (u64, &str)) -> String {
     }
 }
 
+/// Whether the user wants no colours (<https://no-color.org>).
+pub(crate) fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// Writes indented JSON and a line end.
 pub(crate) fn write_json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;

@@ -37,7 +37,6 @@ Exit codes:
   1  an external failure, such as an address in use
   2  bad arguments or an invalid rules file";
 
-// `Debug` is written by hand: a URL may hold a password.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     /// The rules file
@@ -117,10 +116,4 @@ pub(crate) enum Failing {
     Open,
     /// Answer 503
     Closed,
-}
-
-impl std::fmt::Debug for ServeArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServeArgs").finish_non_exhaustive()
-    }
 }

@@ -11,23 +11,22 @@ use std::path::Path;
 use crate::cli::ConfigCommand;
 use crate::config::{self, Config, Report, Style};
 use crate::error::Failure;
+use crate::format::no_color;
 
 pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         ConfigCommand::Check(args) => check::run(args, style(&io::stdout()), out),
         ConfigCommand::Explain(args) => explain::run(args, out),
         ConfigCommand::Diff(args) => diff::run(args, out),
-        ConfigCommand::Schema => out
-            .write_all(config::json_schema().as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(Failure::writing),
+        ConfigCommand::Schema => Ok(out.write_all(config::json_schema().as_bytes())?),
     }
 }
 
 fn style(stream: &impl IsTerminal) -> Style {
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     match stream.is_terminal() {
-        true => Style::Terminal { colour: !no_colour },
+        true => Style::Terminal {
+            colour: !no_color(),
+        },
         false => Style::Plain,
     }
 }

@@ -1,29 +1,52 @@
 //! `tallygate demo`: the same bursty traffic through every algorithm, at supplied timestamps.
 
 mod simulation;
-mod style;
-mod traffic;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
+use clap::ColorChoice;
 use tallygate_core::Algorithm;
 
-use self::simulation::Simulation;
-use self::style::{Code, Style};
-use self::traffic::{LIMIT, TICK_US, TICKS, TICKS_PER_PERIOD, TRAFFIC, ticks};
+use self::simulation::{LIMIT, PERIOD_US, Simulation, TICK_US, TICKS, TRAFFIC};
 use crate::cli::DemoArgs;
 use crate::describe;
 use crate::error::Failure;
-use crate::format::{duration, write_wrapped};
+use crate::format::{duration, no_color, write_wrapped};
 
 /// The columns in front of each row, which hold its name.
 const MARGIN: usize = 14;
 
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let runs: Vec<Simulation> = Algorithm::ALL.into_iter().map(Simulation::run).collect();
-    page(&runs, Style::new(args.color), out)
-        .and_then(|()| out.flush())
-        .map_err(Failure::writing)
+    let colored = match args.color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => io::stdout().is_terminal() && !no_color(),
+    };
+    Ok(page(&runs, Style { colored }, out)?)
+}
+
+#[derive(Clone, Copy)]
+struct Style {
+    colored: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Code {
+    Bold = 1,
+    Dim = 2,
+    Red = 31,
+    Green = 32,
+    Cyan = 36,
+}
+
+impl Style {
+    fn paint(self, code: Code, text: &str) -> String {
+        match self.colored {
+            true => format!("\x1b[{}m{text}\x1b[0m", code as u8),
+            false => text.to_owned(),
+        }
+    }
 }
 
 fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<()> {
@@ -75,21 +98,17 @@ fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<(
 }
 
 fn ruler(style: Style, out: &mut impl Write) -> io::Result<()> {
-    let mut times = String::new();
-    let mut marks = String::new();
-    for (tick, at_us) in ticks() {
-        let whole = at_us.is_multiple_of(TICK_US * TICKS_PER_PERIOD);
-        marks.push(if whole { '|' } else { ' ' });
-        if whole {
-            times.extend(std::iter::repeat_n(' ', tick - times.chars().count()));
-            times += &match at_us {
-                0 => "0 s".to_owned(),
-                later => duration(later),
-            };
-        }
+    let (mut times, mut marks) = (String::new(), String::new());
+    for at_us in (0..TICKS as u64 * TICK_US).step_by(PERIOD_US as usize) {
+        let time = match at_us {
+            0 => "0 s".to_owned(),
+            _ => duration(at_us),
+        };
+        times += &format!("{time:<10}");
+        marks += &format!("{:<10}", '|');
     }
     let margin = " ".repeat(MARGIN);
-    writeln!(out, "{margin}{}", style.paint(Code::Dim, &times))?;
+    writeln!(out, "{margin}{}", style.paint(Code::Dim, times.trim_end()))?;
     writeln!(out, "{margin}{}", style.paint(Code::Dim, marks.trim_end()))
 }
 
@@ -113,7 +132,7 @@ fn row(
 
 fn table(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<()> {
     let sent: u32 = TRAFFIC.iter().sum();
-    let period = duration(TICK_US * TICKS_PER_PERIOD);
+    let period = duration(PERIOD_US);
     let line = |cells: [&str; 6]| {
         let [name, admitted, refused, max, delay, retry] = cells;
         format!("{name:<30}{admitted:>9}{refused:>9}{max:>13}{delay:>9}{retry:>9}")
@@ -125,7 +144,7 @@ fn table(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<
     let head = line(["", &of_sent, "", &any, "delay", "retry"]);
     writeln!(out, "{}", style.paint(Code::Dim, &head))?;
     for run in runs {
-        let max = run.max_per_period();
+        let max = run.max_per_period;
         let tenths = max * 10 / u64::from(LIMIT);
         let times = format!("{max} ({}.{}x)", tenths / 10, tenths % 10);
         let text = line([

@@ -31,13 +31,10 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
             Ok(temp_store) => examine(&temp_store),
         },
     };
-    let written = match args.json {
-        true => write_json(&report, out),
-        false => report.write_text(out),
-    };
-    written
-        .and_then(|()| out.flush())
-        .map_err(Failure::writing)?;
+    match args.json {
+        true => write_json(&report, out)?,
+        false => report.write_text(out)?,
+    }
     match report.healthy {
         true => Ok(()),
         false => Err(Failure::CheckFailed),

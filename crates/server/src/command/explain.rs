@@ -19,12 +19,10 @@ const WIDTH: usize = 76;
 
 pub(crate) fn run(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let quota: Quota = args.quota.join(" ").parse()?;
-    let written = if args.json {
-        facts::write_json(&quota, out)
-    } else {
-        page(&quota, out)
-    };
-    written.and_then(|()| out.flush()).map_err(Failure::writing)
+    match args.json {
+        true => Ok(facts::write_json(&quota, out)?),
+        false => Ok(page(&quota, out)?),
+    }
 }
 
 fn page(quota: &Quota, out: &mut impl Write) -> io::Result<()> {

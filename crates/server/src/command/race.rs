@@ -28,12 +28,10 @@ pub(crate) fn run(args: &RaceArgs, out: &mut impl Write) -> Result<(), Failure> 
         StoreUrl::Memory => ("memory", threads::race(&race)),
         StoreUrl::Redis(builder) => ("redis", redis::race(&race, builder)?),
     };
-    let written = if args.json {
-        write_json(&race, store, &rounds, out)
-    } else {
-        write_text(&race, store, &rounds, out)
-    };
-    written.and_then(|()| out.flush()).map_err(Failure::writing)
+    match args.json {
+        true => Ok(write_json(&race, store, &rounds, out)?),
+        false => Ok(write_text(&race, store, &rounds, out)?),
+    }
 }
 
 pub(crate) async fn over(counters: &ServerStore, race: Race) -> Result<Vec<Round>, Failure> {

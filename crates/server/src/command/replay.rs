@@ -12,7 +12,7 @@ use std::path::Path;
 
 use tallygate_core::Quota;
 
-use self::line_reader::{LineReader, ReadError};
+use self::line_reader::LineReader;
 use self::memory::MemoryCounters;
 use self::output::OutputWriter;
 use self::redis::RedisCounters;
@@ -38,9 +38,10 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut impl Write) -> Result<(), Failure
         StoreUrl::Redis(builder) => Counters::Redis(RedisCounters::connect(builder, &quotas)?),
     };
     let replayed = replay(LineReader::new(input), &mut counters, &mut output);
-    // Decisions already made are written even if the rest failed.
-    let flushed = output.flush().map_err(Failure::writing);
-    replayed.and(flushed).and(counters.clear())
+    // Requests before an error are decided and written.
+    let decided = counters.flush(&mut output);
+    let flushed = output.flush().map_err(Failure::from);
+    decided.and(replayed).and(flushed).and(counters.clear())
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -70,9 +71,7 @@ impl Counters {
         match self {
             Counters::Memory(counters) => {
                 let decision = counters.decide(&request);
-                output
-                    .write(&request, decision.verdict(), decision.verdicts())
-                    .map_err(Failure::writing)
+                Ok(output.write(&request, decision.verdict(), decision.verdicts())?)
             }
             Counters::Redis(counters) => counters.submit(request, output),
         }
@@ -102,40 +101,16 @@ fn replay(
         // The next read may block: an interactive user wants the pending responses first.
         if !lines.is_ready() {
             counters.flush(output)?;
-            output.flush().map_err(Failure::writing)?;
+            output.flush()?;
         }
-        match next(&mut lines) {
-            Ok(Next::Request(request)) => counters.submit(request, output)?,
-            Ok(Next::Blank) => {}
-            Ok(Next::End) => return counters.flush(output),
-            Err(failure) => return counters.flush(output).and(Err(failure)),
+        let Some((number, line)) = lines.next()? else {
+            return Ok(());
+        };
+        if line.iter().all(|byte| b" \t\r\n".contains(byte)) {
+            continue;
         }
-    }
-}
-
-enum Next<'a> {
-    Request(ReplayRequest<'a>),
-    Blank,
-    End,
-}
-
-fn next<R: Read>(lines: &mut LineReader<R>) -> Result<Next<'_>, Failure> {
-    let (number, line) = match lines.next() {
-        Ok(Some(line)) => line,
-        Ok(None) => return Ok(Next::End),
-        Err(ReadError::TooLong { number, max }) => {
-            let text = format!("line {number}: longer than {max} bytes");
-            return Err(Failure::Input(text));
-        }
-        Err(ReadError::Io(error)) => {
-            return Err(Failure::Outside(format!("cannot read the input: {error}")));
-        }
-    };
-    if line.iter().all(|byte| b" \t\r\n".contains(byte)) {
-        return Ok(Next::Blank);
-    }
-    match request::parse(line) {
-        Ok(request) => Ok(Next::Request(request)),
-        Err(error) => Err(Failure::Input(format!("line {number}: {error}"))),
+        let request = request::parse(line)
+            .map_err(|error| Failure::Input(format!("line {number}: {error}")))?;
+        counters.submit(request, output)?;
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), Failure>
     let store = store_url(args, &inputs.loaded.store)?;
     let gateway = gateway::settings(args, inputs.loaded.gateway.as_ref())?;
     if args.check {
-        return startup::print_check(&inputs.loaded, out).map_err(Failure::writing);
+        return startup::print_check(&inputs.loaded, out).map_err(Failure::from);
     }
     logging::init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -142,7 +142,7 @@ async fn serve(
         }
         None => None,
     };
-    startup::print_addresses(&addresses, out).map_err(Failure::writing)?;
+    startup::print_addresses(&addresses, out).map_err(Failure::from)?;
     startup::announce(args.config.as_deref(), &addresses);
     let gateway = gateway.map(|(gateway, listener)| {
         let shutdown = shutdown_signal(on_shutdown.clone());

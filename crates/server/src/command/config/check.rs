@@ -13,13 +13,10 @@ use tallygate::rules::RuleSet;
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
     let files: Vec<CheckedFile<'_>> = args.files.iter().map(|path| check(path)).collect();
-    let written = match args.json {
-        true => write_json(&files, out),
-        false => write_text(&files, style, out),
-    };
-    written
-        .and_then(|()| out.flush())
-        .map_err(Failure::writing)?;
+    match args.json {
+        true => write_json(&files, out)?,
+        false => write_text(&files, style, out)?,
+    }
     if files.iter().any(|file| file.report.errors() > 0) {
         return Err(Failure::InputReported);
     }

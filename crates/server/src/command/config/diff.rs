@@ -16,13 +16,10 @@ use tallygate::rules::Rule;
 pub(crate) fn run(args: &DiffArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (old, new) = (load(&args.old)?, load(&args.new)?);
     let changes = changes(&old, &new);
-    let written = match args.json {
-        true => write_json(&changes, out),
-        false => write_text(&changes, out),
-    };
-    written
-        .and_then(|()| out.flush())
-        .map_err(Failure::writing)?;
+    match args.json {
+        true => write_json(&changes, out)?,
+        false => write_text(&changes, out)?,
+    }
     match changes.is_empty() {
         true => Ok(()),
         false => Err(Failure::CheckFailed),

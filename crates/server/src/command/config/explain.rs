@@ -30,11 +30,10 @@ pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), 
             .collect(),
         seen: SampleResponse::from_plan(trace.plan(), &request.head()),
     };
-    let result = match args.json {
-        true => write_json(&explanation, out),
-        false => text::write(&explanation, out),
-    };
-    result.and_then(|()| out.flush()).map_err(Failure::writing)
+    match args.json {
+        true => Ok(write_json(&explanation, out)?),
+        false => Ok(text::write(&explanation, out)?),
+    }
 }
 
 #[derive(Serialize)]

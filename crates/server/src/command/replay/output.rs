@@ -1,6 +1,6 @@
 //! Decisions as JSON lines.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use tallygate_core::{Quota, Verdict};
 
@@ -9,9 +9,9 @@ use crate::verdict_json::{write_number, write_verdict};
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-pub(super) struct OutputWriter<W> {
-    out: W,
-    buffer: Vec<u8>,
+pub(super) struct OutputWriter<W: Write> {
+    out: BufWriter<W>,
+    line: Vec<u8>,
     /// The first bytes of each element of `"quotas"`. Empty for a single quota, which has no such
     /// field.
     prefixes: Vec<String>,
@@ -25,8 +25,8 @@ impl<W: Write> OutputWriter<W> {
             several => several.iter().map(prefix).collect(),
         };
         OutputWriter {
-            out,
-            buffer: Vec::with_capacity(2 * CHUNK_BYTES),
+            out: BufWriter::with_capacity(CHUNK_BYTES, out),
+            line: Vec::new(),
             prefixes,
         }
     }
@@ -38,7 +38,8 @@ impl<W: Write> OutputWriter<W> {
         overall: &Verdict,
         verdicts: &[Verdict],
     ) -> io::Result<()> {
-        let to = &mut self.buffer;
+        let to = &mut self.line;
+        to.clear();
         to.extend(b"{\"t_us\":");
         write_number(to, request.t_us);
         to.extend(b",\"key\":");
@@ -58,24 +59,10 @@ impl<W: Write> OutputWriter<W> {
             to.push(b']');
         }
         to.extend(b"}\n");
-        if to.len() >= CHUNK_BYTES {
-            self.write_buffer()?;
-        }
-        Ok(())
+        self.out.write_all(to)
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        self.write_buffer()?;
         self.out.flush()
-    }
-
-    fn write_buffer(&mut self) -> io::Result<()> {
-        let written = self.out.write_all(&self.buffer);
-        // Cleared on failure too: nothing is written twice.
-        self.buffer.clear();
-        written
     }
 }

@@ -74,9 +74,7 @@ impl RedisCounters {
         let decisions = self.store.store().decide_many_at(&requests);
         let decisions = self.store.run(decisions)?;
         for (request, decision) in batch.iter().zip(&decisions) {
-            output
-                .write(request, decision.verdict(), decision.verdicts())
-                .map_err(Failure::writing)?;
+            output.write(request, decision.verdict(), decision.verdicts())?;
         }
         Ok(())
     }
