@@ -53,6 +53,14 @@ fn invalid_json_is_reported() {
         b"{t_us:0,\"key\":\"SECRET\"}",
         "a field name must be a string (column 2)",
     );
+    assert_error(
+        b"{\"key\":\"SECRET\",\"t_us\":1 \"verb\":\"take\"}",
+        "expected `,` or `}` (column 26)",
+    );
+    assert_error(
+        b"{\"key\":\"SECRET\",\"t_us\" 1}",
+        "expected `:` (column 24)",
+    );
     let deep = "[".repeat(100_000);
     assert_error(
         format!("{{\"t_us\":0,\"key\":{deep}").as_bytes(),
@@ -71,6 +79,17 @@ fn invalid_strings_are_reported() {
         "unexpected end of hex escape (column 30)",
     );
     assert_error(
+        b"{\"t_us\":0,\"key\":\"SECRET\\udc00\\ud800\"}",
+        "lone leading surrogate in hex escape (column 29)",
+    );
+    for escape in ["\\x41", "\\u12G4"] {
+        let column = if escape.len() == 4 { 25 } else { 29 };
+        assert_error(
+            format!("{{\"t_us\":0,\"key\":\"SECRET{escape}\"}}").as_bytes(),
+            &format!("invalid escape (column {column})"),
+        );
+    }
+    assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\0\"}",
         "control character (\\u0000-\\u001F) found while parsing a string (column 23)",
     );
@@ -83,6 +102,10 @@ fn missing_unknown_and_duplicate_fields_are_reported() {
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"key\":\"SECRET\"}",
         "duplicate field `key` (column 30)",
+    );
+    assert_error(
+        b"{\"key\":\"SECRET\",\"t_us\":1,\"t_us\":1}",
+        "duplicate field `t_us` (column 31)",
     );
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"csot\":1}",
@@ -101,23 +124,45 @@ fn values_of_a_wrong_type_or_out_of_range_are_reported() {
         "key is null, expected a string (column 17)",
     );
     assert_error(
-        b"{\"t_us\":\"SECRET\",\"key\":\"SECRET\"}",
-        "t_us is a string, expected a whole number (column 9)",
+        b"{\"t_us\":0,\"key\":{\"SECRET\":1}}",
+        "key is an object, expected a string (column 17)",
     );
-    assert_error(
-        b"{\"t_us\":4503599627370497,\"key\":\"SECRET\"}",
-        "t_us 4503599627370497 is above 4503599627370496 (column 9)",
-    );
-    assert_error(
-        b"{\"t_us\":-1,\"key\":\"SECRET\"}",
-        "t_us -1 is below 0 (column 9)",
-    );
-    for number in ["1.0", "1e3", "-0"] {
+    for (t_us, message) in [
+        ("\"SECRET\"", "t_us is a string, expected a whole number"),
+        ("null", "t_us is null, expected a whole number"),
+        ("[]", "t_us is an array, expected a whole number"),
+        (
+            "4503599627370497",
+            "t_us 4503599627370497 is above 4503599627370496",
+        ),
+        (
+            "18446744073709551616",
+            "t_us 18446744073709551616 is above 4503599627370496",
+        ),
+        ("-1", "t_us -1 is below 0"),
+        ("+1", "expected value"),
+    ] {
+        assert_error(
+            format!("{{\"t_us\":{t_us},\"key\":\"SECRET\"}}").as_bytes(),
+            &format!("{message} (column 9)"),
+        );
+    }
+    for number in ["1.0", "1e3", "-0", "-1.5"] {
         assert_error(
             format!("{{\"t_us\":{number},\"key\":\"SECRET\"}}").as_bytes(),
             &format!("t_us {number} is not a whole number written in digits only (column 9)"),
         );
     }
+    for (number, column) in [("01", 10), ("1.", 11), ("-", 10)] {
+        assert_error(
+            format!("{{\"t_us\":{number},\"key\":\"SECRET\"}}").as_bytes(),
+            &format!("invalid number (column {column})"),
+        );
+    }
+    assert_error(
+        b"{\"t_us\":0,\"key\":\"SECRET\",\"cost\":null}",
+        "cost is null, expected a whole number (column 33)",
+    );
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"cost\":4294967296}",
         "cost 4294967296 is above 4294967295 (column 33)",

@@ -133,10 +133,8 @@ impl<'a> Field<'a> {
     }
 
     fn error(&self, problem: String) -> ParseError {
-        ParseError {
-            column: self.offset + 1,
-            problem,
-        }
+        let column = self.offset + 1;
+        ParseError { column, problem }
     }
 
     fn expected(&self, what: &str) -> ParseError {
@@ -149,21 +147,16 @@ impl<'a> Field<'a> {
     where
         T: std::str::FromStr + PartialOrd + fmt::Display,
     {
-        let Field { name, text, .. } = self;
-        if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-            return Err(self.expected("a whole number"));
-        }
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let problem = match text.strip_prefix('-') {
-            _ if digits(text) => match text.parse() {
-                Ok(number) if number <= max => return Ok(number),
-                // Digits only: the one way to fail is to be too large.
-                Ok(_) | Err(_) => format!("is above {max}"),
-            },
-            Some(positive) if digits(positive) && positive != "0" => "is below 0".to_owned(),
+        let text = self.text;
+        let is_whole = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let problem = match text.parse() {
+            _ if kind(text.as_bytes()) != "a number" => return Err(self.expected("a whole number")),
+            Ok(number) if is_whole(text) && number <= max => return Ok(number),
+            _ if is_whole(text) => format!("is above {max}"),
+            _ if text != "-0" && is_whole(&text[1..]) => "is below 0".to_owned(),
             _ => "is not a whole number written in digits only".to_owned(),
         };
-        Err(self.error(format!("{name} {} {problem}", quote(text))))
+        Err(self.error(format!("{} {} {problem}", self.name, quote(text))))
     }
 
     fn string(&self) -> Result<Cow<'a, str>, ParseError> {
@@ -230,8 +223,6 @@ fn shorten(problem: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn error(line: &str) -> String {
@@ -255,71 +246,13 @@ mod tests {
         assert_eq!(request.t_us, MAX_TIME_US);
     }
 
-    // `tests/cli/malformed.rs` has more malformed lines.
-
     #[test]
-    fn a_number_is_written_in_digits_and_within_its_bounds() {
-        for (number, expected) in [
-            (
-                "-1.5",
-                "t_us -1.5 is not a whole number written in digits only",
-            ),
-            (
-                "18446744073709551616",
-                "t_us 18446744073709551616 is above 4503599627370496",
-            ),
-            ("\"1\"", "t_us is a string, expected a whole number"),
-            ("null", "t_us is null, expected a whole number"),
-            ("[]", "t_us is an array, expected a whole number"),
-            ("+1", "expected value"),
-        ] {
-            let line = format!(r#"{{"t_us":{number},"key":"a"}}"#);
-            assert_eq!(error(&line), format!("{expected} (column 9)"));
-        }
-        for number in ["01", "1.", "-"] {
-            let line = format!(r#"{{"t_us":{number},"key":"a"}}"#);
-            assert!(error(&line).starts_with("invalid number (column 1"));
-        }
-        let line = r#"{"t_us":1,"key":"a","cost":null}"#;
-        assert_eq!(
-            error(line),
-            "cost is null, expected a whole number (column 28)"
-        );
-    }
-
-    #[test]
-    fn errors_never_contain_the_key() {
-        for (line, expected) in [
-            (
-                r#"{"t_us":1,"key":{"SECRET":1}}"#,
-                "key is an object, expected a string",
-            ),
-            (
-                r#"{"t_us":1,"key":"SECRET\udc00\ud800"}"#,
-                "lone leading surrogate in hex escape",
-            ),
-            (r#"{"t_us":1,"key":"SECRET\x41"}"#, "invalid escape"),
-            (r#"{"t_us":1,"key":"SECRET\u12G4"}"#, "invalid escape"),
-            (
-                r#"{"key":"SECRET","t_us":1 "verb":"take"}"#,
-                "expected `,` or `}`",
-            ),
-            (r#"{"key":"SECRET","t_us" 1}"#, "expected `:`"),
-            (
-                r#"{"key":"SECRET","t_us":1,"t_us":1}"#,
-                "duplicate field `t_us`",
-            ),
-        ] {
-            let error = error(line);
-            assert!(
-                error.starts_with(&format!("{expected} (column ")),
-                "{error}"
-            );
-            assert!(!error.contains("SECRET"));
-        }
+    fn debug_does_not_show_the_key() {
         let request = parse(br#"{"t_us":1,"key":"SECRET"}"#).unwrap();
         assert!(!format!("{request:?}").contains("SECRET"));
     }
+
+    // `tests/cli/malformed.rs` has all other malformed lines.
 
     #[test]
     fn quoted_values_are_printable_and_short() {
@@ -333,39 +266,5 @@ mod tests {
             long.len() < 560 && long.contains("\\u{7}…`, expected one of"),
             "{long}"
         );
-    }
-
-    /// The lines are a good one with a few bytes changed, so that most are nearly good.
-    #[test]
-    fn accepted_lines_have_the_values_of_the_json_document() {
-        let good = r#"{"t_us":120,"key":"a\n\u00e9\ud83d\ude00é","cost":2,"verb":"take"}"#;
-        let pieces: &[u8] = b"{}[]:,\"\\ ue019.-+Etk\x00\n\xc3\xa9\xff";
-        let mut seed: u64 = 0x5eed;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            usize::try_from(seed >> 33).unwrap() % below
-        };
-        let mut accepted = 0;
-        for _ in 0..200_000 {
-            let mut line = good.as_bytes().to_vec();
-            for _ in 0..=random(3) {
-                let at = random(line.len());
-                match random(3) {
-                    0 => line[at] = pieces[random(pieces.len())],
-                    1 => line.insert(at, pieces[random(pieces.len())]),
-                    _ => drop(line.remove(at)),
-                }
-            }
-            let Ok(request) = parse(&line) else { continue };
-            accepted += 1;
-            let value: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(value["t_us"].as_u64(), Some(request.t_us));
-            assert_eq!(value["key"].as_str(), Some(&*request.key));
-            let cost = value.get("cost").map_or(Some(1), Value::as_u64);
-            assert_eq!(cost, Some(request.cost.into()));
-            let verb = value.get("verb").map_or("check", |v| v.as_str().unwrap());
-            assert_eq!(verb, request.verb.name());
-        }
-        assert!(accepted > 1_000, "only {accepted} lines were accepted");
     }
 }
