@@ -16,12 +16,13 @@ use http::{HeaderMap, HeaderValue, Method, Response, header};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::card_store::CardStore;
 use self::labs::Labs;
 use self::sessions::{Session, SessionId, Sessions};
-use crate::api::QuotaCache;
+use crate::api::{Object, QuotaCache};
 use crate::assets::File;
 use crate::problem::{Code, Problem};
 use crate::response;
@@ -149,4 +150,12 @@ fn check_same_site(headers: &HeaderMap) -> Result<(), Problem> {
         return Err(Problem::new(Code::ForeignOrigin, detail));
     }
     Ok(())
+}
+
+/// Parses an object whose fields all have defaults; an empty body has them all.
+fn parse_or_default<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
+    match json.trim_ascii() {
+        [] => Ok(T::default()),
+        json => Ok(response::parse_json::<Object<T>>(json)?.0),
+    }
 }

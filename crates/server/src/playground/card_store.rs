@@ -1,6 +1,5 @@
 //! The counters of cards on the real clock: in a memory store of their own, or in the server's Redis.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate::http::Limits;
@@ -8,47 +7,38 @@ use tallygate::{Decision, Engine, Key, MemoryStore, Request, Snapshot, Store, Ve
 use tokio::time::timeout;
 
 use super::sessions::Eviction;
+use crate::metrics::Metrics;
 use crate::state::ServerState;
+use crate::store::ServerStore;
 
 /// Room for every card of every session.
 const CAPACITY: usize = 40_000;
-/// For a decision, an inspection or a probe.
+/// For a decision, an inspection or a probe. Longer than the default: a visitor prefers an answer.
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 
-pub(super) enum CardStore {
-    /// A store of their own: visitors take no capacity of the server's keys.
-    Memory(Engine),
-    /// The server's store, under keys of their own.
-    Shared(Arc<ServerState>),
-}
+pub(super) struct CardStore(Engine<ServerStore>);
 
 impl CardStore {
-    pub(super) fn new(state: &Arc<ServerState>) -> Self {
-        match state.engine.store().kind() {
+    pub(super) fn new(state: &ServerState) -> Self {
+        CardStore(match state.engine.store().kind() {
+            // A store of their own: visitors take no capacity of the server's keys and do not count
+            // in its metrics.
             "memory" => {
                 let store = MemoryStore::builder().capacity(CAPACITY).build();
-                CardStore::Memory(Engine::new(store))
+                let metrics = Metrics::new("memory").store();
+                Engine::new(ServerStore::memory(store, metrics))
             }
-            _ => CardStore::Shared(Arc::clone(state)),
-        }
+            _ => state.engine.clone(),
+        })
     }
 
     pub(super) fn kind(&self) -> &'static str {
-        match self {
-            CardStore::Memory(_) => "memory",
-            CardStore::Shared(state) => state.engine.store().kind(),
-        }
+        self.0.store().kind()
     }
 
     pub(super) async fn is_reachable(&self) -> bool {
-        match self {
-            CardStore::Memory(_) => true,
-            CardStore::Shared(state) => {
-                let engine = &state.engine;
-                let probed = timeout(STORE_TIMEOUT, engine.store().probe());
-                !engine.store_is_down() && matches!(probed.await, Ok(Ok(())))
-            }
-        }
+        let probed = timeout(STORE_TIMEOUT, self.0.store().probe());
+        !self.0.store_is_down() && matches!(probed.await, Ok(Ok(())))
     }
 
     /// Decides one step; if the store fails, by the server's failure policy.
@@ -59,36 +49,22 @@ impl CardStore {
         verb: Verb,
         cost: u32,
     ) -> Decision {
-        let request = |limit| Request::new(key, limit).verb(verb).cost(cost);
-        match self {
-            CardStore::Memory(engine) => engine.decide(&request(&limits[0])).await,
-            CardStore::Shared(state) => {
-                // Longer than the default: a visitor prefers an answer.
-                let limit = limits[0].clone().deadline(STORE_TIMEOUT);
-                state.engine.decide(&request(&limit)).await
-            }
-        }
+        let limit = limits[0].clone().deadline(STORE_TIMEOUT);
+        let request = Request::new(key, &limit).verb(verb).cost(cost);
+        self.0.decide(&request).await
     }
 
     /// Reads a counter, or returns `None` if the store fails.
     pub(super) async fn inspect(&self, key: &Key<'_>, limits: &Limits) -> Option<Snapshot> {
-        match self {
-            CardStore::Memory(engine) => Some(engine.store().inspect(key, &limits[0])),
-            CardStore::Shared(state) => {
-                let look = state.engine.store().inspect(key, &limits[0]);
-                timeout(STORE_TIMEOUT, look).await.ok()?.ok()
-            }
-        }
+        let inspected = self.0.store().inspect(key, &limits[0]);
+        timeout(STORE_TIMEOUT, inspected).await.ok()?.ok()
     }
 
     /// Resets counters in the background.
     pub(super) fn evict(&self, evictions: impl IntoIterator<Item = Eviction>) {
         for Eviction { key, limits } in evictions {
-            let request = Request::new(&key, &limits[0]).verb(Verb::Reset);
-            match self {
-                CardStore::Memory(engine) => engine.store().submit(&request),
-                CardStore::Shared(state) => state.engine.store().submit(&request),
-            }
+            let reset = Request::new(&key, &limits[0]).verb(Verb::Reset);
+            self.0.store().submit(&reset);
         }
     }
 }

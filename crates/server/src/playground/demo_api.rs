@@ -9,11 +9,10 @@ use serde_json::{Number, Value, json};
 use tallygate::http::Limits;
 use tallygate::{Algorithm, Decision, Limit, Quota, RetryAfter, Verb};
 
-use super::sessions::{Session, SessionId};
-use super::{Playground, validate};
+use super::sessions::SessionId;
+use super::{Playground, parse_or_default, validate};
 use crate::api::Object;
 use crate::problem::{Code, Problem};
-use crate::response;
 
 /// In front of the names of this API's cards. No other card can have it: it is not printable.
 const CARD_PREFIX: &str = "\0rate-limit/";
@@ -62,13 +61,6 @@ impl Default for Config {
     }
 }
 
-struct DemoRequest {
-    session: Arc<Session>,
-    card: String,
-    limits: Arc<Limits>,
-    count: Option<u64>,
-}
-
 impl Playground {
     pub(super) async fn demo_request(
         &self,
@@ -76,8 +68,8 @@ impl Playground {
         algorithm: &str,
         json: &[u8],
     ) -> Result<Value, Problem> {
-        let request = self.parse_demo(id, algorithm, json)?;
-        self.decide_demo(&request).await
+        let mut decisions = self.decide_demo(id, algorithm, json, |_| 1).await?;
+        Ok(decisions.remove(0))
     }
 
     pub(super) async fn demo_burst(
@@ -86,16 +78,12 @@ impl Playground {
         algorithm: &str,
         json: &[u8],
     ) -> Result<Value, Problem> {
-        let request = self.parse_demo(id, algorithm, json)?;
         // As in the demo: 0 means the default, and a count too large the maximum.
-        let count = match request.count {
+        let count = |count| match count {
             None | Some(0) => DEFAULT_BURST,
-            Some(count) => count.min(MAX_BURST),
+            Some(count) => MAX_BURST.min(count),
         };
-        let mut decisions = Vec::new();
-        for _ in 0..count {
-            decisions.push(self.decide_demo(&request).await?);
-        }
+        let decisions = self.decide_demo(id, algorithm, json, count).await?;
         Ok(Value::Array(decisions))
     }
 
@@ -111,41 +99,32 @@ impl Playground {
         Ok(json!({"ok": true}))
     }
 
-    fn parse_demo(
+    /// Decides as many requests as `count` makes of the body's `count`.
+    async fn decide_demo(
         &self,
         id: SessionId,
         algorithm: &str,
         json: &[u8],
-    ) -> Result<DemoRequest, Problem> {
-        let body = match json.trim_ascii() {
-            [] => Body::default(),
-            json => response::parse_json::<Object<Body>>(json)?.0,
-        };
+        count: impl Fn(Option<u64>) -> u64,
+    ) -> Result<Vec<Value>, Problem> {
+        let body: Body = parse_or_default(json)?;
         let config = body.config.map(|config| config.0).unwrap_or_default();
         let limits = Limits::new([Limit::from(config.quota(algorithm)?)]);
-        Ok(DemoRequest {
-            session: self.session(id),
-            card: format!("{CARD_PREFIX}{algorithm}"),
-            limits: Arc::new(limits.expect("a single limit has a distinct name")),
-            count: body.count,
-        })
-    }
-
-    async fn decide_demo(&self, request: &DemoRequest) -> Result<Value, Problem> {
-        let DemoRequest {
-            session,
-            card,
-            limits,
-            ..
-        } = request;
-        self.store.evict(session.touch(card, limits));
-        let key = session.id.key(card);
-        let decision = self.store.decide(&key, limits, Verb::Check, 1).await;
-        // The demo has no field for a refusal because of the store.
-        match decision.unavailable() {
-            true => Err(unavailable()),
-            false => Ok(to_json(&decision)),
+        let limits = Arc::new(limits.expect("a single limit has a distinct name"));
+        let session = self.session(id);
+        let card = format!("{CARD_PREFIX}{algorithm}");
+        let key = session.id.key(&card);
+        let mut decisions = Vec::new();
+        for _ in 0..count(body.count) {
+            self.store.evict(session.touch(&card, &limits));
+            let decision = self.store.decide(&key, &limits, Verb::Check, 1).await;
+            // The demo has no field for a refusal because of the store.
+            if decision.unavailable() {
+                return Err(unavailable());
+            }
+            decisions.push(to_json(&decision));
         }
+        Ok(decisions)
     }
 }
 
@@ -202,21 +181,11 @@ fn fraction(rate: u64) -> (u32, Duration) {
     (limit, Duration::from_secs(MILLION / divisor))
 }
 
-/// Parses the decimal text of a number, or returns `None` for negative and very large or small
-/// ones.
+/// A number in millionths, or `None` if it is negative or very large.
 fn millionths(number: &Number) -> Option<u64> {
-    let text = number.to_string();
-    let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
-    let digit = |at: usize| match decimals.as_bytes().get(at) {
-        None => Some(0),
-        Some(digit) => char::from(*digit).to_digit(10).map(u64::from),
-    };
-    let millionths = (0..6).try_fold(0, |sum, at| Some(sum * 10 + digit(at)?))?;
-    let rounded = u64::from(digit(6)? >= 5);
-    let whole: u64 = whole.parse().ok()?;
-    whole
-        .checked_mul(MILLION)?
-        .checked_add(millionths + rounded)
+    // One second is a million microseconds.
+    let seconds = Duration::try_from_secs_f64(number.as_f64()?).ok()?;
+    u64::try_from((seconds.as_nanos() + 500) / 1_000).ok()
 }
 
 fn whole(name: &str, number: &Number) -> Result<u32, Problem> {
@@ -285,7 +254,7 @@ mod tests {
     }
 
     fn quota(algorithm: &str, config: &str) -> Result<String, Code> {
-        let Object(config) = response::parse_json::<Object<Config>>(config.as_bytes()).unwrap();
+        let config: Config = parse_or_default(config.as_bytes()).unwrap();
         let quota = config.quota(algorithm).map_err(|problem| problem.code)?;
         Ok(quota.to_string())
     }

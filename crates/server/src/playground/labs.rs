@@ -1,11 +1,12 @@
 //! The labs: short experiments on the real engine, bounded and rate limited.
 
+/// Defines the `Settings` of a lab: numbers with their defaults and ranges.
 macro_rules! settings {
-    ($($name:ident: $type:ty = $default:literal in $range:expr),* $(,)?) => {
+    ($($name:ident: $default:literal in $range:expr),* $(,)?) => {
         #[derive(serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub(super) struct Settings {
-            $($name: $type,)*
+        struct Settings {
+            $($name: u32,)*
         }
 
         impl Default for Settings {
@@ -15,9 +16,10 @@ macro_rules! settings {
         }
 
         impl Settings {
-            fn check(&self) -> Result<(), super::Problem> {
-                $(super::check_range(stringify!($name), self.$name, $range)?;)*
-                Ok(())
+            fn parse(json: &[u8]) -> Result<Self, super::Problem> {
+                let settings: Self = super::parse_or_default(json)?;
+                $(super::check_range(stringify!($name), settings.$name, $range)?;)*
+                Ok(settings)
             }
         }
     };
@@ -38,7 +40,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tallygate::http::{Headers, Limits};
 use tallygate::{Decision, Limit, Limiter, MemoryStore, Quota};
@@ -46,9 +47,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::Playground;
 use super::sessions::SessionId;
-use crate::api::Object;
+use super::{Playground, parse_or_default};
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::ServerState;
@@ -105,12 +105,12 @@ impl Playground {
 
 async fn run(name: &str, json: &[u8], state: &ServerState) -> LabResult {
     match name {
-        "boundary" => boundary::run(&settings(json)?),
-        "race" => race::run(settings(json)?, state.engine.store()).await,
-        "skew" => skew::run(&settings(json)?),
-        "outage" => outage::run(settings(json)?).await,
-        "greedy" => greedy::run(&settings(json)?),
-        "stampede" => stampede::run(settings(json)?).await,
+        "boundary" => boundary::run(json),
+        "race" => race::run(json, state.engine.store()).await,
+        "skew" => skew::run(json),
+        "outage" => outage::run(json).await,
+        "greedy" => greedy::run(json),
+        "stampede" => stampede::run(json).await,
         _ => {
             let detail = "the labs are boundary, race, skew, outage, greedy and stampede";
             Err(Problem::new(Code::NotFound, detail))
@@ -149,18 +149,7 @@ async fn on_own_thread<F: Future<Output = LabResult>>(
     spawn_blocking(run).await.map_err(failed)?
 }
 
-fn settings<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, Problem> {
-    match json.trim_ascii() {
-        [] => Ok(T::default()),
-        json => Ok(response::parse_json::<Object<T>>(json)?.0),
-    }
-}
-
-fn check_range<T: Display + PartialOrd>(
-    name: &str,
-    value: T,
-    range: RangeInclusive<T>,
-) -> Result<(), Problem> {
+fn check_range(name: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), Problem> {
     if range.contains(&value) {
         return Ok(());
     }

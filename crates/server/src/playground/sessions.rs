@@ -61,15 +61,7 @@ pub(super) struct Eviction {
 }
 
 #[derive(Default)]
-pub(super) struct Sessions {
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    entries: HashMap<SessionId, Entry>,
-    last_sweep: Option<Instant>,
-}
+pub(super) struct Sessions(Mutex<HashMap<SessionId, Entry>>);
 
 struct Entry {
     session: Arc<Session>,
@@ -82,20 +74,19 @@ impl Sessions {
     /// Returns a session, created if necessary, and the evicted counters.
     pub(super) fn get_or_create(&self, id: SessionId) -> (Arc<Session>, Vec<Eviction>) {
         let now = Instant::now();
-        let mut table = lock(&self.table);
-        if let Some(entry) = table.entries.get_mut(&id) {
+        let mut entries = lock(&self.0);
+        if let Some(entry) = entries.get_mut(&id) {
             entry.last_used = now;
             entry.returned = true;
             return (Arc::clone(&entry.session), Vec::new());
         }
-        let mut evictions = table.sweep(now);
-        if table.entries.len() >= MAX_SESSIONS {
+        let is_idle = |_: &_, entry: &mut Entry| now - entry.last_used >= IDLE_TIMEOUT;
+        let mut evicted: Vec<Entry> = entries.extract_if(is_idle).map(|(_, e)| e).collect();
+        if entries.len() >= MAX_SESSIONS {
             // Clients without cookies cannot evict those with one.
-            let entries = table.entries.iter();
-            let idlest = entries.min_by_key(|(_, entry)| (entry.returned, entry.last_used));
-            let idlest = idlest.map(|(id, _)| *id);
-            let entry = idlest.and_then(|id| table.entries.remove(&id));
-            evictions.extend(entry.into_iter().flat_map(|entry| entry.session.evict("")));
+            let rank = |(_, entry): &(_, &Entry)| (entry.returned, entry.last_used);
+            let idlest = entries.iter().min_by_key(rank).map(|(id, _)| *id);
+            evicted.extend(idlest.and_then(|id| entries.remove(&id)));
         }
         let session = Arc::new(Session {
             id,
@@ -106,23 +97,9 @@ impl Sessions {
             last_used: now,
             returned: false,
         };
-        table.entries.insert(id, entry);
-        (session, evictions)
-    }
-}
-
-impl Table {
-    /// Evicts idle sessions, at most once per timeout.
-    fn sweep(&mut self, now: Instant) -> Vec<Eviction> {
-        let idle = |since: Instant| now.saturating_duration_since(since) >= IDLE_TIMEOUT;
-        if !idle(*self.last_sweep.get_or_insert(now)) {
-            return Vec::new();
-        }
-        self.last_sweep = Some(now);
-        let expired = self.entries.extract_if(|_, entry| idle(entry.last_used));
-        expired
-            .flat_map(|(_, entry)| entry.session.evict(""))
-            .collect()
+        entries.insert(id, entry);
+        let counters = evicted.iter().flat_map(|entry| entry.session.evict(""));
+        (session, counters.collect())
     }
 }
 
@@ -201,7 +178,6 @@ impl Cards {
             card.last_use = self.uses;
             return (at, None);
         }
-        let is_log = |card: &Card| card.limits[0].quota().algorithm().is_log();
         let card = Card {
             name: name.to_owned(),
             limits: Arc::clone(limits),
@@ -209,22 +185,26 @@ impl Cards {
             state: State::New,
             last_use: self.uses,
         };
-        let logs_full =
-            is_log(&card) && self.list.iter().filter(|card| is_log(card)).count() >= MAX_LOG_CARDS;
-        let cards = self.list.iter().enumerate();
-        let idlest = (logs_full || self.list.len() >= MAX_CARDS).then(|| {
-            cards
-                .filter(|(_, card)| !logs_full || is_log(card))
-                .min_by_key(|(_, card)| card.last_use)
-        });
-        let idlest = idlest.flatten().map(|(at, _)| at);
-        let evicted = idlest.map(|at| self.list.swap_remove(at));
+        let logs = self.list.iter().filter(|card| card.is_log()).count();
+        let logs_full = card.is_log() && logs >= MAX_LOG_CARDS;
+        let mut evicted = None;
+        if logs_full || self.list.len() >= MAX_CARDS {
+            let cards = self.list.iter().enumerate();
+            let candidates = cards.filter(|(_, card)| !logs_full || card.is_log());
+            let idlest = candidates.min_by_key(|(_, card)| card.last_use);
+            let idlest = idlest.map(|(at, _)| at);
+            evicted = idlest.map(|at| self.list.swap_remove(at));
+        }
         self.list.push(card);
         (self.list.len() - 1, evicted)
     }
 }
 
 impl Card {
+    fn is_log(&self) -> bool {
+        self.limits[0].quota().algorithm().is_log()
+    }
+
     fn evict(self, id: SessionId) -> Option<Eviction> {
         (self.clock == Clock::Real).then(|| Eviction {
             key: id.key(&self.name),
@@ -243,11 +223,6 @@ mod tests {
     use tallygate::{Limit, Quota};
 
     use super::*;
-
-    fn limits(quota: &str) -> Arc<Limits> {
-        let quota: Quota = quota.parse().unwrap();
-        Arc::new(Limits::new([Limit::from(quota)]).unwrap())
-    }
 
     #[test]
     fn the_cookie_holds_the_id() {
@@ -277,32 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn the_session_idle_longest_is_evicted_with_its_counters() {
-        let sessions = Sessions::default();
-        let first = SessionId(0);
-        let (session, _) = sessions.get_or_create(first);
-        session.touch("a", &limits("10/s"));
-        for number in 1..MAX_SESSIONS {
-            let (_, evictions) = sessions.get_or_create(SessionId(number as u128));
-            assert!(evictions.is_empty());
-        }
-        let (_, evictions) = sessions.get_or_create(SessionId(u128::MAX));
-        assert_eq!(evictions.len(), 1);
-        assert_eq!(evictions[0].key, first.key("a"));
-        assert_eq!(lock(&sessions.table).entries.len(), MAX_SESSIONS);
-    }
-
-    #[test]
-    fn cards_and_logs_of_a_session_are_bounded() {
+    fn logs_of_a_session_are_bounded() {
         let (session, _) = Sessions::default().get_or_create(SessionId(1));
-        let (window, log) = (limits("10/s"), limits("sliding-window-log 10/s"));
+        let log: Quota = "sliding-window-log 10/s".parse().unwrap();
+        let log = Arc::new(Limits::new([Limit::from(log)]).unwrap());
         let touch = |i: usize| session.touch(&i.to_string(), &log);
         assert_eq!((0..100).filter_map(touch).count(), 100 - MAX_LOG_CARDS);
-        let (session, _) = Sessions::default().get_or_create(SessionId(1));
-        let touch = |i: usize| session.touch(&i.to_string(), &window);
-        assert_eq!((0..MAX_CARDS).filter_map(touch).count(), 0);
-        // The first is used again, so the second is evicted.
-        assert!(session.touch("0", &window).is_none());
-        assert!(session.touch("x", &window).unwrap().key == session.id.key("1"));
     }
 }

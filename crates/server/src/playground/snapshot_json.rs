@@ -57,26 +57,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_bucket_shows_tokens_left_and_others_units_used() {
-        let level = |text: &str, used_milli| {
-            let quota: Quota = text.parse().unwrap();
-            let json = to_json(&quota, &CounterState::Level { used_milli });
-            (
-                json["kind"].as_str().unwrap().to_owned(),
-                json["level_milli"].as_i64(),
-            )
-        };
-        let bucket = "token-bucket 10/s burst 5";
-        assert_eq!(level(bucket, 1_500), ("token-bucket".into(), Some(3_500)));
-        assert_eq!(level(bucket, 7_000), ("token-bucket".into(), Some(-2_000)));
-        let policing = "leaky-bucket 10/s burst 5";
-        assert_eq!(level(policing, 1_500), ("leaky-bucket".into(), Some(1_500)));
-        let shaping = "leaky-bucket 10/s queue 5";
-        let kind = "leaky-bucket-shaping".to_owned();
-        assert_eq!(level(shaping, 1_500), (kind, Some(1_500)));
-    }
-
-    #[test]
     fn a_long_log_shows_the_newest_entries_and_counts_all() {
         let quota: Quota = "sliding-window-log 1000/min".parse().unwrap();
         let entries: Vec<(u64, u64)> = (0..1_000).map(|at| (at, 2)).collect();

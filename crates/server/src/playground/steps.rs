@@ -1,6 +1,6 @@
 //! `POST /api/play`: requests on the cards of a session, on the store's clock or at supplied times.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -118,13 +118,10 @@ impl Playground {
             })
         });
         let mut steps = each.collect::<Result<Vec<Step>, Problem>>()?;
-        let mut last: HashMap<(&str, &str), usize> = HashMap::new();
-        for (at, step) in steps.iter().enumerate() {
-            last.insert((&step.card, step.limits[0].name()), at);
-        }
-        let last: Vec<usize> = last.into_values().collect();
-        for at in last {
-            steps[at].last = true;
+        let mut later = HashSet::new();
+        for step in steps.iter_mut().rev() {
+            let counter = (step.card.clone(), step.limits[0].name().to_owned());
+            step.last = later.insert(counter);
         }
         Ok(steps)
     }

@@ -1,7 +1,5 @@
 //! The bounds of what visitors may request.
 
-use std::fmt::Display;
-
 use serde_json::{Value, json};
 use tallygate::Quota;
 
@@ -33,37 +31,27 @@ pub(super) fn bounds() -> Value {
 pub(super) fn check_quota(quota: &Quota) -> Result<(), Problem> {
     let capacity = quota.algorithm().capacity_keyword().unwrap_or("limit");
     let period_s = quota.period_us().div_ceil(SECOND_US);
-    check_max(Code::BadQuota, "limit", quota.limit(), MAX_LIMIT)?;
-    check_max(Code::BadQuota, capacity, quota.capacity(), MAX_LIMIT)?;
-    check_max(
-        Code::BadQuota,
-        "a period in seconds of",
-        period_s,
-        MAX_PERIOD_S,
-    )?;
+    for (what, value, max) in [
+        ("limit", quota.limit().into(), MAX_LIMIT.into()),
+        (capacity, quota.capacity().into(), MAX_LIMIT.into()),
+        ("a period in seconds of", period_s, MAX_PERIOD_S),
+    ] {
+        check_max(Code::BadQuota, what, value, max)?;
+    }
     check_drain(quota)
 }
 
 pub(super) fn check_drain(quota: &Quota) -> Result<(), Problem> {
     let drain_s = quota.span_us().div_ceil(SECOND_US);
-    check_max(
-        Code::BadQuota,
-        "a drain time in seconds of",
-        drain_s,
-        MAX_DRAIN_S,
-    )
+    let what = "a drain time in seconds of";
+    check_max(Code::BadQuota, what, drain_s, MAX_DRAIN_S)
 }
 
 pub(super) fn check_cost(cost: u32) -> Result<(), Problem> {
-    check_max(Code::BadField, "cost", cost, MAX_COST)
+    check_max(Code::BadField, "cost", cost.into(), MAX_COST.into())
 }
 
-fn check_max<T: Display + PartialOrd>(
-    code: Code,
-    what: &str,
-    value: T,
-    max: T,
-) -> Result<(), Problem> {
+fn check_max(code: Code, what: &str, value: u64, max: u64) -> Result<(), Problem> {
     if value <= max {
         return Ok(());
     }

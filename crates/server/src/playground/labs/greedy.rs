@@ -9,7 +9,6 @@ use tallygate::{Limiter, ManualClock, MemoryStore, Quota};
 
 use super::{LabResult, failed};
 
-/// The duration; the modest tenant sends one request per second.
 const SECONDS: u32 = 10;
 const SHARED: &str = "sliding-window-log 20/min";
 const OWN: &str = "sliding-window-log 10/min";
@@ -17,64 +16,43 @@ const FREE: &str = "sliding-window-log 5/min";
 const PRO: &str = "sliding-window-log 15/min";
 
 settings! {
-    greedy: u32 = 10 in 1..=100,
+    greedy: 10 in 1..=100,
 }
 
-struct Tenant {
-    name: &'static str,
-    key: &'static str,
-    quota: &'static str,
-    requests_per_second: u32,
-}
-
-pub(super) fn run(settings: &Settings) -> LabResult {
-    settings.check()?;
-    let greedy = |key, quota| Tenant {
-        name: "greedy",
-        key,
-        quota,
-        requests_per_second: settings.greedy,
-    };
-    let modest = |key, quota| Tenant {
-        name: "modest",
-        key,
-        quota,
-        requests_per_second: 1,
-    };
+pub(super) fn run(json: &[u8]) -> LabResult {
+    let Settings { greedy } = Settings::parse(json)?;
     Ok(json!({
-        "greedy": settings.greedy,
+        "greedy": greedy,
         "seconds": SECONDS,
-        "shared": compete([greedy("all", SHARED), modest("all", SHARED)])?,
-        "own": compete([greedy("greedy", OWN), modest("modest", OWN)])?,
-        "tiers": compete([greedy("greedy", FREE), modest("modest", PRO)])?,
+        "shared": compete(greedy, [("all", SHARED), ("all", SHARED)])?,
+        "own": compete(greedy, [("greedy", OWN), ("modest", OWN)])?,
+        "tiers": compete(greedy, [("greedy", FREE), ("modest", PRO)])?,
     }))
 }
 
-fn compete(tenants: [Tenant; 2]) -> Result<Vec<Value>, super::Problem> {
+/// Sends `greedy` requests per second and one, with these keys and quotas.
+fn compete(greedy: u32, limits: [(&str, &str); 2]) -> LabResult {
     let clock = Arc::new(ManualClock::at(1_000_000_000_000));
-    let store = MemoryStore::builder().capacity(8);
-    let limiter = Limiter::with_store(
-        store.clock(Arc::clone(&clock)).build(),
-        Quota::per_minute(1),
-    );
+    let store = MemoryStore::builder().capacity(8).clock(Arc::clone(&clock));
+    let limiter = Limiter::with_store(store.build(), Quota::per_minute(1));
+    let tenants = [("greedy", greedy), ("modest", 1)];
     let mut admitted = [0_u32; 2];
     for _ in 0..SECONDS {
-        for (tenant, admitted) in tenants.iter().zip(&mut admitted) {
-            let quota: Quota = tenant.quota.parse().map_err(failed)?;
-            let limiter = limiter.with_limit(quota);
-            for _ in 0..tenant.requests_per_second {
-                *admitted += u32::from(limiter.check(tenant.key).allowed());
-            }
+        for (i, (key, quota)) in limits.into_iter().enumerate() {
+            let limiter = limiter.with_limit(quota.parse::<Quota>().map_err(failed)?);
+            let allowed = |_: &u32| limiter.check(key).allowed();
+            admitted[i] += (0..tenants[i].1).filter(allowed).count() as u32;
         }
         clock.advance(Duration::from_secs(1));
     }
-    let each = tenants.iter().zip(admitted).map(|(tenant, admitted)| {
+    let each = tenants.into_iter().zip(limits).zip(admitted);
+    let each = each.map(|(((tenant, requests), (_, quota)), admitted)| {
         json!({
-            "tenant": tenant.name,
-            "quota": tenant.quota,
-            "sent": tenant.requests_per_second * SECONDS,
+            "tenant": tenant,
+            "quota": quota,
+            "sent": requests * SECONDS,
             "admitted": admitted,
         })
     });
-    Ok(each.collect())
+    Ok(each.collect::<Vec<Value>>().into())
 }

@@ -20,17 +20,16 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 settings! {
-    limit: u32 = 10 in 1..=100,
-    replicas: u32 = 2 in 1..=8,
+    limit: 10 in 1..=100,
+    replicas: 2 in 1..=8,
 }
 
-pub(super) async fn run(settings: Settings) -> LabResult {
-    settings.check()?;
+pub(super) async fn run(json: &[u8]) -> LabResult {
+    let settings = Settings::parse(json)?;
     on_own_thread(move || run_policies(settings)).await
 }
 
-async fn run_policies(settings: Settings) -> LabResult {
-    let Settings { limit, replicas } = settings;
+async fn run_policies(Settings { limit, replicas }: Settings) -> LabResult {
     let count = NonZeroU32::new(replicas).unwrap_or(NonZeroU32::MIN);
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, PERIOD).map_err(failed)?;
     let mut policies = Vec::new();
@@ -39,8 +38,7 @@ async fn run_policies(settings: Settings) -> LabResult {
         ("closed", OnFailure::Closed),
         ("local", OnFailure::Local(Replicas::Fixed(count))),
     ] {
-        let outage = Outage::new(quota, policy, replicas);
-        let mut result = outage.run(2 * limit).await?;
+        let mut result = outage(quota, policy, replicas).await?;
         result["policy"] = json!(name);
         policies.push(result);
     }
@@ -52,89 +50,50 @@ async fn run_policies(settings: Settings) -> LabResult {
     }))
 }
 
-struct Outage {
-    clock: Arc<ManualClock>,
-    store: Arc<SwitchableStore>,
-    replicas: Vec<Limiter<Arc<SwitchableStore>>>,
+async fn outage(quota: Quota, policy: OnFailure, replicas: u32) -> LabResult {
+    let clock = Arc::new(ManualClock::at(1_000_000_000_000));
+    let counters = MemoryStore::builder().capacity(8).clock(Arc::clone(&clock));
+    let store = Arc::new(SwitchableStore {
+        counters: counters.build(),
+        on: AtomicBool::new(true),
+    });
+    let replica = |_| Limiter::with_store(Arc::clone(&store), quota).on_failure(policy);
+    let replicas: Vec<_> = (0..replicas).map(replica).collect();
+    let mut degraded = 0;
+
+    let before = send(&replicas, 2 * quota.limit(), &mut degraded).await;
+    // After a period, all counters are as new.
+    clock.advance(PERIOD);
+    store.on.store(false, Ordering::Relaxed);
+    let during = send(&replicas, 2 * quota.limit(), &mut degraded).await;
+    store.on.store(true, Ordering::Relaxed);
+    let recovered = timeout(RECOVERY_TIMEOUT, async {
+        while replicas.iter().any(Limiter::store_is_down) {
+            sleep(POLL_INTERVAL).await;
+        }
+    });
+    if recovered.await.is_err() {
+        return Err(failed("the replicas did not detect that the store is back"));
+    }
+    let after = send(&replicas, 2 * quota.limit(), &mut degraded).await;
+    Ok(json!({"before": before, "during": during, "after": after, "degraded": degraded}))
 }
 
-impl Outage {
-    fn new(quota: Quota, policy: OnFailure, replicas: u32) -> Self {
-        let clock = Arc::new(ManualClock::at(1_000_000_000_000));
-        let counters = MemoryStore::builder().capacity(8);
-        let store = Arc::new(SwitchableStore {
-            counters: counters.clock(Arc::clone(&clock)).build(),
-            on: AtomicBool::new(true),
-        });
-        let replica = |_| Limiter::with_store(Arc::clone(&store), quota).on_failure(policy);
-        Outage {
-            replicas: (0..replicas).map(replica).collect(),
-            store,
-            clock,
-        }
+/// Sends requests to the replicas in turn and counts the decisions.
+async fn send(replicas: &[Limiter<Arc<SwitchableStore>>], sent: u32, degraded: &mut u32) -> Value {
+    let (mut admitted, mut unavailable) = (0, 0);
+    for (_, replica) in (0..sent).zip(replicas.iter().cycle()) {
+        let decision = replica.decide(&replica.request("all")).await;
+        admitted += u32::from(decision.allowed());
+        unavailable += u32::from(decision.unavailable());
+        *degraded += u32::from(decision.degraded());
     }
-
-    async fn run(self, sent: u32) -> LabResult {
-        let before = self.send(sent).await;
-        // After a period, all counters are as new.
-        self.clock.advance(PERIOD);
-        self.store.on.store(false, Ordering::Relaxed);
-        let during = self.send(sent).await;
-        self.store.on.store(true, Ordering::Relaxed);
-        let recovered = timeout(RECOVERY_TIMEOUT, async {
-            while self.replicas.iter().any(Limiter::store_is_down) {
-                sleep(POLL_INTERVAL).await;
-            }
-        });
-        if recovered.await.is_err() {
-            return Err(failed("the replicas did not detect that the store is back"));
-        }
-        let after = self.send(sent).await;
-        Ok(json!({
-            "before": before.to_json(sent),
-            "during": during.to_json(sent),
-            "after": after.to_json(sent),
-            "degraded": before.degraded + during.degraded + after.degraded,
-        }))
-    }
-
-    async fn send(&self, sent: u32) -> Tally {
-        let mut tally = Tally::default();
-        for (_, replica) in (0..sent).zip(self.replicas.iter().cycle()) {
-            tally.count(&replica.decide(&replica.request("all")).await);
-        }
-        tally
-    }
-}
-
-#[derive(Default)]
-struct Tally {
-    admitted: u32,
-    refused: u32,
-    unavailable: u32,
-    degraded: u32,
-}
-
-impl Tally {
-    fn count(&mut self, decision: &Decision) {
-        self.degraded += u32::from(decision.degraded());
-        if decision.allowed() {
-            self.admitted += 1;
-        } else if decision.unavailable() {
-            self.unavailable += 1;
-        } else {
-            self.refused += 1;
-        }
-    }
-
-    fn to_json(&self, sent: u32) -> Value {
-        json!({
-            "sent": sent,
-            "admitted": self.admitted,
-            "refused": self.refused,
-            "unavailable": self.unavailable,
-        })
-    }
+    json!({
+        "sent": sent,
+        "admitted": admitted,
+        "refused": sent - admitted - unavailable,
+        "unavailable": unavailable,
+    })
 }
 
 struct SwitchableStore {

@@ -10,13 +10,12 @@ use crate::store::ServerStore;
 const ROUNDS: u32 = 5;
 
 settings! {
-    clients: u32 = 32 in 2..=64,
-    limit: u32 = 10 in 1..=64,
+    clients: 32 in 2..=64,
+    limit: 10 in 1..=64,
 }
 
-pub(super) async fn run(settings: Settings, counters: &ServerStore) -> LabResult {
-    let Settings { clients, limit } = settings;
-    settings.check()?;
+pub(super) async fn run(json: &[u8], counters: &ServerStore) -> LabResult {
+    let Settings { clients, limit } = Settings::parse(json)?;
     let race = Race {
         clients,
         limit,

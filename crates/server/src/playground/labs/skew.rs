@@ -13,27 +13,23 @@ const SECOND_US: u64 = 1_000_000;
 const NOW_US: u64 = 1_000_000 * SECOND_US;
 
 settings! {
-    skew_s: u64 = 10 in 0..=3_600,
-    limit: u32 = 10 in 1..=100,
-    period_s: u64 = 10 in 1..=3_600,
+    skew_s: 10 in 0..=3_600,
+    limit: 10 in 1..=100,
+    period_s: 10 in 1..=3_600,
 }
 
-pub(super) fn run(settings: &Settings) -> LabResult {
-    let &Settings {
-        skew_s,
-        limit,
-        period_s,
-    } = settings;
-    settings.check()?;
-    let period = Duration::from_secs(period_s);
+pub(super) fn run(json: &[u8]) -> LabResult {
+    let settings = Settings::parse(json)?;
+    let limit = settings.limit;
+    let period = Duration::from_secs(settings.period_s.into());
     // Exact: any excess is due to the clocks.
     let quota = Quota::new(Algorithm::SlidingWindowLog, limit, period).map_err(failed)?;
-    let skewed = [NOW_US, NOW_US + skew_s * SECOND_US];
+    let skewed = [NOW_US, NOW_US + u64::from(settings.skew_s) * SECOND_US];
     Ok(json!({
         "quota": quota.to_string(),
         "limit": limit,
-        "period_s": period_s,
-        "skew_s": skew_s,
+        "period_s": settings.period_s,
+        "skew_s": settings.skew_s,
         "sent": 2 * limit,
         "application_time": admitted(&quota, skewed),
         "store_time": admitted(&quota, [NOW_US; 2]),

@@ -28,12 +28,11 @@ use crate::gateway::{self, Gateway, SingleFlight, Upstream};
 const MAX_REQUESTS: u32 = 1_000;
 
 settings! {
-    requests: u32 = 1_000 in 1..=MAX_REQUESTS,
+    requests: 1_000 in 1..=MAX_REQUESTS,
 }
 
-pub(super) async fn run(settings: Settings) -> LabResult {
-    let requests = settings.requests;
-    settings.check()?;
+pub(super) async fn run(json: &[u8]) -> LabResult {
+    let Settings { requests } = Settings::parse(json)?;
     // One thread: an admitted request joins the flight before anything else runs.
     on_own_thread(move || async move {
         let without = stampede(requests, Vec::new()).await?;
