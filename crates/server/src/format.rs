@@ -40,6 +40,14 @@ fn thousands(n: u64) -> String {
     text
 }
 
+/// A number of things: `1 rule`, `2 rules`.
+pub(crate) fn plural(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
 /// A size in bytes, rounded up from 10 kB on.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
@@ -77,13 +85,8 @@ pub(crate) fn duration(us: u64) -> String {
 
 /// A number of units with at most two decimals.
 fn decimal(us: u64, unit: u64) -> String {
-    let hundredths = us % unit * 100 / unit;
-    let whole = us / unit;
-    match (hundredths / 10, hundredths % 10) {
-        (0, 0) => format!("{whole}"),
-        (tenth, 0) => format!("{whole}.{tenth}"),
-        (tenth, rest) => format!("{whole}.{tenth}{rest}"),
-    }
+    let text = format!("{}.{:02}", us / unit, us % unit * 100 / unit);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn pair(us: u64, large: (u64, &str), small: (u64, &str)) -> String {

@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::cli::ConfigCommand;
 use crate::config::{self, Config, Report, Style};
 use crate::error::Failure;
-use crate::format::no_color;
+use crate::format::{no_color, plural};
 
 pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), Failure> {
     match command {
@@ -37,7 +37,7 @@ fn load(path: &Path) -> Result<Config, Failure> {
         Failure::Input(format!(
             "cannot use {}: {}\n\n{}",
             path.display(),
-            check::plural(report.errors(), "error"),
+            plural(report.errors(), "error"),
             text.trim_end()
         ))
     };

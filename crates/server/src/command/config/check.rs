@@ -9,6 +9,7 @@ use super::summary;
 use crate::cli::CheckArgs;
 use crate::config::{self, DiagnosticJson, Report, Style};
 use crate::error::Failure;
+use crate::format::plural;
 use tallygate::rules::RuleSet;
 
 pub(crate) fn run(args: &CheckArgs, style: Style, out: &mut impl Write) -> Result<(), Failure> {
@@ -59,13 +60,6 @@ impl Size {
                 .sum(),
             overrides: set.overrides.len(),
         }
-    }
-}
-
-pub(super) fn plural(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tallygate::{Limit, Quota, RedisStore, Request, Store, StoreError, Verb};
 use tallygate_core::Algorithm;
 
-use super::finding::Finding;
+use super::report::Finding;
 use crate::format::duration;
 
 const TIMED_CHECKS: u64 = 100;

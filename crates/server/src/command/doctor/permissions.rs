@@ -2,8 +2,8 @@
 
 use tallygate::{RedisServer, RedisStore, Topology};
 
-use super::finding::Finding;
-use super::server_info::is_permission_error;
+use super::report::Finding;
+use super::server::is_permission_error;
 
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 

@@ -1,12 +1,12 @@
 //! Checks one server: version, topology, role, eviction, persistence, replication, clock.
 
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tallygate::{RedisReply, RedisServer, Topology};
+use tallygate::{RedisError, RedisReply, RedisServer, Topology};
 
-use super::finding::Finding;
-use super::server_info::{ServerInfo, fields, is_permission_error};
-use crate::format::{bytes, duration};
+use super::report::Finding;
+use crate::format::{bytes, duration, plural};
 
 const MIN_VERSION: (u32, u32) = (6, 2);
 const MAX_CLOCK_DIFFERENCE_US: u64 = 1_000_000;
@@ -15,6 +15,57 @@ const MAX_SCAN_STEPS: usize = 10;
 const SCAN_COUNT: &str = "1000";
 const MAX_KEYS: usize = 100;
 const SLOTS: u64 = 16_384;
+
+pub(super) struct ServerInfo<'a> {
+    pub(super) server: &'a RedisServer,
+    /// `None` if the user may not call INFO.
+    info: Option<HashMap<String, String>>,
+}
+
+impl<'a> ServerInfo<'a> {
+    /// Fetches INFO. A missing permission is not an error.
+    pub(super) async fn fetch(server: &'a RedisServer) -> Result<Self, RedisError> {
+        let info = match server.command(&["INFO"]).await {
+            Ok(RedisReply::Text(text)) => Some(fields(&text)),
+            Ok(_) => None,
+            Err(error) if is_permission_error(&error) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(ServerInfo { server, info })
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.info.as_ref()?.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+
+    async fn setting(&self, name: &str) -> Option<String> {
+        let reply = self.server.command(&["CONFIG", "GET", name]).await;
+        let RedisReply::List(parts) = reply.ok()? else {
+            return None;
+        };
+        match parts.into_iter().nth(1)? {
+            RedisReply::Text(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+fn fields(text: &str) -> HashMap<String, String> {
+    let pairs = text
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+pub(super) fn is_permission_error(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
+}
 
 pub(super) async fn check_required(info: &ServerInfo<'_>, expected: Topology) -> Vec<Finding> {
     vec![version(info), topology(info, expected), role(info).await]
@@ -180,13 +231,11 @@ fn replication(info: &ServerInfo<'_>) -> Finding {
             "replication",
             "no replica: while the server is down, the failure policy applies",
         ),
-        Some(n) => Finding::info(
-            "replication",
-            format!(
-                "{n} replica{}: a failover may lose the most recent counts",
-                if n == 1 { "" } else { "s" }
-            ),
-        ),
+        Some(n) => {
+            let replicas = plural(n as usize, "replica");
+            let text = format!("{replicas}: a failover may lose the most recent counts");
+            Finding::info("replication", text)
+        }
     }
 }
 
@@ -194,13 +243,13 @@ async fn clock(server: &RedisServer) -> Finding {
     let before = now_us();
     let reply = server.command(&["TIME"]).await;
     let after = now_us();
-    let number = |reply: &RedisReply| match reply {
+    let number = |part: &RedisReply| match part {
         RedisReply::Text(digits) => digits.parse::<u64>().ok(),
         RedisReply::Number(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let time: Option<Vec<u64>> = match &reply {
-        Ok(RedisReply::List(parts)) => parts.iter().map(number).collect(),
+    let time = match &reply {
+        Ok(RedisReply::List(parts)) => parts.iter().map(number).collect::<Option<Vec<u64>>>(),
         Ok(_) | Err(_) => None,
     };
     let Some([seconds, micros]) = time.as_deref() else {
@@ -208,11 +257,8 @@ async fn clock(server: &RedisServer) -> Finding {
     };
     let server_us = seconds.saturating_mul(1_000_000).saturating_add(*micros);
     // The reply was made between the two readings.
-    let (behind, ahead) = (
-        before.saturating_sub(server_us),
-        server_us.saturating_sub(after),
-    );
-    let difference = behind.max(ahead);
+    let behind_us = before.saturating_sub(server_us);
+    let difference = behind_us.max(server_us.saturating_sub(after));
     if difference > MAX_CLOCK_DIFFERENCE_US {
         let text = format!(
             "the server's clock and the local clock differ by {}; limits use the server's and \
