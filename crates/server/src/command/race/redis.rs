@@ -1,13 +1,10 @@
 //! The race on Redis: every client has its own connection.
 
-use std::future::Future;
-use std::sync::Arc;
-
+use futures_util::future::join_all;
 use tallygate::{
-    Limit, RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Request, Store, Verb,
+    Limit, RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Request, Store,
+    StoreError, Verb,
 };
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
 use super::{Race, Round};
 use crate::error::Failure;
@@ -18,20 +15,11 @@ const EXPIRY_MS: &str = "60000";
 
 pub(super) fn race(race: &Race, builder: RedisStoreBuilder) -> Result<Vec<Round>, Failure> {
     let temp = TempStore::connect(builder.clone(), "race")?;
-    let naive = format!("tallygate:{}", temp.namespace());
     let raced = temp.run(async {
-        let mut clients = Vec::new();
-        for _ in 0..race.clients {
-            let builder = builder.clone().namespace(temp.namespace());
-            let store = builder.open()?;
-            clients.push(Client::new(store, &naive).await?);
-        }
-        let clients: Arc<[Client]> = clients.into();
-        let mut rounds = Vec::new();
-        for round in 0..race.rounds {
-            rounds.push(run_round(race, &clients, &naive, round).await?);
-        }
-        Ok(rounds)
+        let builder = builder.namespace(temp.namespace());
+        let stores = (0..race.clients).map(|_| builder.clone().open());
+        let stores = stores.collect::<Result<Vec<RedisStore>, RedisError>>()?;
+        run_rounds(race, stores, &format!("tallygate:{}", temp.namespace())).await
     });
     let cleared = temp.clear();
     raced.and_then(|rounds| cleared.map(|()| rounds))
@@ -40,56 +28,47 @@ pub(super) fn race(race: &Race, builder: RedisStoreBuilder) -> Result<Vec<Round>
 /// Runs the race on an open store, over its connections. Counters that are left expire within an
 /// hour.
 pub(super) async fn race_on(race: &Race, store: &RedisStore) -> Result<Vec<Round>, Failure> {
-    let naive = format!("tallygate:race-{:016x}", fastrand::u64(..));
+    let stores = vec![store.clone(); race.clients as usize];
+    let key = format!("tallygate:race-{:016x}", fastrand::u64(..));
+    run_rounds(race, stores, &key).await
+}
+
+/// Races for one key, a plain counter first and then a limit.
+async fn run_rounds(
+    race: &Race,
+    stores: Vec<RedisStore>,
+    key: &str,
+) -> Result<Vec<Round>, Failure> {
     let mut clients = Vec::new();
-    for _ in 0..race.clients {
-        clients.push(Client::new(store.clone(), &naive).await?);
+    for store in stores {
+        clients.push(Client::new(store, key).await?);
     }
-    let clients: Arc<[Client]> = clients.into();
     let mut rounds = Vec::new();
-    for round in 0..race.rounds {
-        rounds.push(run_round(race, &clients, &naive, round).await?);
-        let limit = Limit::from(race.quota());
-        let key = atomic_key(&naive, round);
-        let reset = Request::new(key.as_str(), &limit).verb(Verb::Reset);
-        store.decide(&reset).await?;
+    for _ in 0..race.rounds {
+        rounds.push(run_round(race, &clients, key).await?);
     }
     Ok(rounds)
 }
 
-fn atomic_key(naive: &str, round: u32) -> String {
-    format!("{naive} round {round}")
-}
-
-async fn run_round(
-    race: &Race,
-    clients: &Arc<[Client]>,
-    naive: &str,
-    round: u32,
-) -> Result<Round, Failure> {
-    let limit = race.limit;
-    let name = naive.to_owned();
-    let read_check_write = run_clients(clients, move |clients, i| {
-        let name = name.clone();
-        async move { Ok(read_check_write(&clients[i].server, &name, limit).await?) }
-    });
-    let read_check_write = read_check_write.await;
-    if let Some(client) = clients.first() {
-        client.server.command(&["UNLINK", naive]).await?;
-    }
-    let read_check_write = read_check_write?;
+/// Starts all clients at the same time and counts those admitted.
+async fn run_round(race: &Race, clients: &[Client], key: &str) -> Result<Round, Failure> {
+    let each = clients.iter();
+    let admitted = join_all(each.map(|client| read_check_write(&client.server, key, race.limit)));
+    let admitted = admitted.await.into_iter();
+    let admitted = admitted.map(|allowed| Ok(u32::from(allowed?)));
+    let read_check_write = admitted.sum::<Result<u32, RedisError>>();
+    clients[0].server.command(&["UNLINK", key]).await?;
     let limit = Limit::from(race.quota());
-    let key = atomic_key(naive, round);
-    let atomic = run_clients(clients, move |clients, i| {
-        let (key, limit) = (key.clone(), limit.clone());
-        async move {
-            let request = Request::new(key.as_str(), &limit);
-            Ok(clients[i].store.decide(&request).await?.allowed())
-        }
-    });
+    let request = Request::new(key, &limit);
+    let decisions = join_all(clients.iter().map(|client| client.store.decide(&request)));
+    let decisions = decisions.await.into_iter();
+    let atomic = decisions.map(|decision| Ok(u32::from(decision?.allowed())));
+    let atomic = atomic.sum::<Result<u32, StoreError>>();
+    let reset = request.verb(Verb::Reset);
+    clients[0].store.decide(&reset).await?;
     Ok(Round {
-        read_check_write,
-        atomic: atomic.await?,
+        read_check_write: read_check_write?,
+        atomic: atomic?,
     })
 }
 
@@ -100,10 +79,10 @@ struct Client {
 }
 
 impl Client {
-    async fn new(store: RedisStore, naive: &str) -> Result<Self, RedisError> {
+    async fn new(store: RedisStore, key: &str) -> Result<Self, RedisError> {
         let mut last_error = None;
         for server in store.servers().await? {
-            match server.command(&["GET", naive]).await {
+            match server.command(&["GET", key]).await {
                 Ok(_) => return Ok(Client { store, server }),
                 // Another server of the cluster owns the key.
                 Err(error) => last_error = Some(error),
@@ -111,31 +90,6 @@ impl Client {
         }
         Err(last_error.expect("there is at least one server"))
     }
-}
-
-/// Starts all clients at the same time and counts those admitted.
-async fn run_clients<F>(
-    clients: &Arc<[Client]>,
-    request: impl Fn(Arc<[Client]>, usize) -> F,
-) -> Result<u32, Failure>
-where
-    F: Future<Output = Result<bool, Failure>> + Send + 'static,
-{
-    let start = Arc::new(Barrier::new(clients.len()));
-    let mut tasks = JoinSet::new();
-    for i in 0..clients.len() {
-        let start = Arc::clone(&start);
-        let request = request(Arc::clone(clients), i);
-        tasks.spawn(async move {
-            start.wait().await;
-            request.await
-        });
-    }
-    let mut admitted = 0;
-    for result in tasks.join_all().await {
-        admitted += u32::from(result?);
-    }
-    Ok(admitted)
 }
 
 /// A common but racy rate limiter.
