@@ -2,37 +2,42 @@
 
 mod request;
 mod response;
-mod text;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 
-use self::request::ExplainedRequest;
 use self::response::SampleResponse;
 use super::{load, summary};
 use crate::cli::ConfigExplainArgs;
 use crate::error::Failure;
-use crate::format::write_json;
+use crate::format::{write_json, write_wrapped};
+use tallygate::http::Head;
 use tallygate::rules::{ListedBy, Mismatch, Rule, RuleOutcome, RuleTrace, Rules, TracedValue};
+
+const WIDTH: usize = 80;
+const INDENT: usize = 4;
 
 pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let loaded = load(&args.file)?;
-    let request = ExplainedRequest::from_args(args)?;
+    let request = request::from_args(args)?;
+    let head = Head::from(&request);
     let rules = Rules::new(loaded.rules.clone()).expect("loading validates the rules");
-    let trace = rules.trace(&request.head());
+    let trace = rules.trace(&head);
+    let host = request.uri().host().unwrap_or_default();
     let rules = trace.rules.iter().zip(&loaded.rules.rules);
     let explanation = Explanation {
-        request: request.line(),
+        // Without the query, which may hold a secret.
+        request: format!("{} {host}{}", request.method(), request.uri().path()),
         client: trace.client.map(|client| client.to_string()),
         rules: rules
             .map(|(trace, rule)| RuleReport::new(trace, rule))
             .collect(),
-        seen: SampleResponse::from_plan(trace.plan(), &request.head()),
+        seen: SampleResponse::from_plan(trace.plan(), &head),
     };
     match args.json {
         true => Ok(write_json(&explanation, out)?),
-        false => Ok(text::write(&explanation, out)?),
+        false => Ok(write_text(&explanation, out)?),
     }
 }
 
@@ -167,4 +172,49 @@ fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
             reason
         }
     }
+}
+
+fn write_text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
+    let client = explanation.client.as_deref().unwrap_or("an unknown client");
+    writeln!(out, "{} from {client}", explanation.request)?;
+    for report in &explanation.rules {
+        write_rule(report, out)?;
+    }
+    for response in &explanation.seen {
+        writeln!(out, "\n{}:", response.when)?;
+        match response.status {
+            Some(status) => writeln!(out, "    HTTP/1.1 {status} {}", response.reason)?,
+            None => writeln!(out, "    ({})", response.reason)?,
+        }
+        for (name, value) in &response.headers {
+            writeln!(out, "    {name}: {value}")?;
+        }
+        if let Some(body) = &response.body {
+            writeln!(out)?;
+            write_wrapped(body, INDENT, WIDTH - INDENT, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_rule(report: &RuleReport, out: &mut impl Write) -> io::Result<()> {
+    let mark = if report.applies { "applies" } else { "-" };
+    let shadow = if report.shadow { " (shadow mode)" } else { "" };
+    writeln!(out, "\n{}  {mark}{shadow}", report.rule)?;
+    write_wrapped(&report.why, INDENT, WIDTH - INDENT, out)?;
+    for part in &report.key {
+        let value = part.value.as_deref().unwrap_or("(missing)");
+        writeln!(out, "    key {}: {} = {value}", part.part + 1, part.source)?;
+    }
+    if let Some(tier) = &report.tier {
+        writeln!(out, "    tier: {tier}")?;
+    }
+    if let Some(cost) = report.cost {
+        writeln!(out, "    cost: {cost}")?;
+    }
+    for limit in &report.limits {
+        writeln!(out, "    limit: {}", limit.quota)?;
+        writeln!(out, "      counted as \"{}\"", limit.counter)?;
+    }
+    Ok(())
 }
