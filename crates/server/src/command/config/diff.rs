@@ -171,49 +171,38 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
 
 /// Compares limits. A counter is kept if its name, algorithm and period are the same.
 fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
-    type Counters = BTreeMap<(Option<String>, String), Quota>;
-    let counters = |rule: &Rule| -> Counters {
-        let limits = summary::limits(rule).into_iter();
-        limits
-            .map(|(tier, name, quota)| ((tier, name), quota))
-            .collect()
-    };
+    let counters =
+        |rule: &Rule| -> BTreeMap<_, Quota> { summary::limits(rule).into_iter().collect() };
     let (before, after) = (counters(old), counters(new));
     let same_key = old.key == new.key;
-    for ((tier, name), to) in &after {
-        let mut change = Change::new(Some(new), "limits");
-        change.tier.clone_from(tier);
-        change.to = Some(to.to_string());
-        match before.get(&(tier.clone(), name.clone())) {
+    for (counter, to) in &after {
+        let from = before.get(counter);
+        let same_period = |from: &Quota| from.period_us() == to.period_us();
+        let known = match from {
             Some(from) if from == to => continue,
-            Some(from) => {
-                let same_counter = from.period_us() == to.period_us()
-                    && from.algorithm().behaviour() == to.algorithm().behaviour();
-                change.from = Some(from.to_string());
-                change.counts = Some(if same_counter && same_key {
-                    KEPT
-                } else {
-                    RESET
-                });
-            }
-            None => {
-                // Another tier may have used the same counter.
-                let known = before.iter().any(|((_, other), quota)| {
-                    other == name && quota.period_us() == to.period_us()
-                });
-                change.counts = Some(if known && same_key { KEPT } else { RESET });
-            }
-        }
-        changes.push(change);
+            Some(from) => same_period(from) && from.algorithm() == to.algorithm(),
+            // Another tier may have used the same counter.
+            None => before
+                .iter()
+                .any(|((_, name), quota)| *name == counter.1 && same_period(quota)),
+        };
+        changes.push(Change {
+            tier: counter.0.clone(),
+            from: from.map(ToString::to_string),
+            to: Some(to.to_string()),
+            counts: Some(if known && same_key { KEPT } else { RESET }),
+            ..Change::new(Some(new), "limits")
+        });
     }
-    for ((tier, name), from) in &before {
-        if !after.contains_key(&(tier.clone(), name.clone())) {
-            let mut change = Change::new(Some(new), "limits");
-            change.tier.clone_from(tier);
-            change.from = Some(from.to_string());
-            let still_used = after.keys().any(|(_, other)| other == name);
-            change.counts = Some(if still_used { KEPT } else { DELETED });
-            changes.push(change);
+    for (counter, from) in &before {
+        if !after.contains_key(counter) {
+            let still_used = after.keys().any(|(_, name)| *name == counter.1);
+            changes.push(Change {
+                tier: counter.0.clone(),
+                from: Some(from.to_string()),
+                counts: Some(if still_used { KEPT } else { DELETED }),
+                ..Change::new(Some(new), "limits")
+            });
         }
     }
 }

@@ -16,20 +16,18 @@ pub(super) fn matcher(when: &Matcher) -> String {
         [one] => one.clone(),
         several => format!("({})", several.join(" | ")),
     };
-    if !when.methods.is_empty() {
-        parts.push(list(when.methods.iter().map(ToString::to_string).collect()));
-    }
-    if !when.hosts.is_empty() {
-        parts.push(list(
-            when.hosts.iter().map(|host| format!("//{host}")).collect(),
-        ));
-    }
-    if !when.paths.is_empty() {
-        parts.push(list(when.paths.iter().map(ToString::to_string).collect()));
-    }
-    if !when.grpc.is_empty() {
-        let grpc = when.grpc.iter().map(|grpc| format!("grpc {grpc}"));
-        parts.push(list(grpc.collect()));
+    for texts in [
+        texts(&when.methods),
+        when.hosts.iter().map(|host| format!("//{host}")).collect(),
+        texts(&when.paths),
+        when.grpc
+            .iter()
+            .map(|grpc| format!("grpc {grpc}"))
+            .collect(),
+    ] {
+        if !texts.is_empty() {
+            parts.push(list(texts));
+        }
     }
     for header in &when.headers {
         let name = &header.name;
@@ -37,8 +35,7 @@ pub(super) fn matcher(when: &Matcher) -> String {
             HeaderCondition::Present => format!("with {name}"),
             HeaderCondition::Absent => format!("without {name}"),
             HeaderCondition::Matches(globs) => {
-                let globs = list(globs.iter().map(ToString::to_string).collect());
-                format!("with {name}: {globs}")
+                format!("with {name}: {}", list(texts(globs)))
             }
         });
     }
@@ -46,6 +43,10 @@ pub(super) fn matcher(when: &Matcher) -> String {
         true => "every request".to_owned(),
         false => parts.join(" "),
     }
+}
+
+fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
 }
 
 pub(super) fn key(parts: &[Part]) -> String {
@@ -108,10 +109,7 @@ pub(super) fn max_delay(delay: Option<Duration>) -> String {
 }
 
 pub(super) fn answers(answers: &StatusFilter) -> String {
-    let list = |statuses: &[StatusRange]| {
-        let texts: Vec<String> = statuses.iter().map(ToString::to_string).collect();
-        texts.join(", ")
-    };
+    let list = |statuses: &[StatusRange]| texts(statuses).join(", ");
     match answers {
         StatusFilter::All => "all responses".to_owned(),
         StatusFilter::Only(statuses) => format!("only {}", list(statuses)),
@@ -134,12 +132,12 @@ pub(super) fn tier_by(limits: &RuleLimits) -> String {
     }
 }
 
-/// The limits of a rule: tier, name of the counter and quota.
-pub(super) fn limits(rule: &Rule) -> Vec<(Option<String>, String, Quota)> {
+/// The limits of a rule: tier and name of the counter, and its quota.
+pub(super) fn limits(rule: &Rule) -> Vec<((Option<String>, String), Quota)> {
     let named = |tier: Option<String>, quotas: &Quotas| -> Vec<_> {
         let limits = quotas.under(&rule.name);
         limits
-            .map(|(name, quota)| (tier.clone(), name, *quota))
+            .map(|(name, quota)| ((tier.clone(), name), *quota))
             .collect()
     };
     match &rule.limits {
