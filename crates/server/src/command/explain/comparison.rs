@@ -35,10 +35,9 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         "per key"
     )?;
     for algorithm in Algorithm::ALL {
-        let mark = if algorithm == quota.algorithm() {
-            '>'
-        } else {
-            ' '
+        let mark = match algorithm == quota.algorithm() {
+            true => '>',
+            false => ' ',
         };
         let name = algorithm.behaviour();
         let Ok(other) = with_algorithm(quota, algorithm) else {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use tallygate_core::{Algorithm, Log, Quota, QuotaError, State, Verb, Verdict, evaluate};
+use tallygate_core::{Algorithm, Log, Quota, QuotaError, State, Verb, evaluate};
 
 use crate::format;
 
@@ -62,6 +62,10 @@ impl Facts {
             one_fits_after_us: wait(1),
             capacity_fits_after_us: wait(quota.capacity()),
         };
+        // The last of a full queue waits longest.
+        let mut filling = State::New;
+        evaluate(quota, &mut filling, Verb::Check, quota.capacity() - 1, now);
+        let last = evaluate(quota, &mut filling, Verb::Check, 1, now);
         let (bytes_a_key, max_heap_bytes) = if quota.algorithm().is_log() {
             (BYTES_PER_LOG, Log::max_heap_bytes(quota) as u64)
         } else {
@@ -78,7 +82,7 @@ impl Facts {
                 ten_periods: quota.worst_case(10 * quota.period_us()),
             },
             after_refusal,
-            longest_delay_us: last_admitted(quota).delay_us(),
+            longest_delay_us: last.delay_us(),
             forgotten_after_us: emptied.reset_after_us,
             memory: Memory {
                 bytes_a_key,
@@ -86,13 +90,6 @@ impl Facts {
             },
         }
     }
-}
-
-fn last_admitted(quota: &Quota) -> Verdict {
-    let now = quota.period_us();
-    let mut state = State::New;
-    evaluate(quota, &mut state, Verb::Check, quota.capacity() - 1, now);
-    evaluate(quota, &mut state, Verb::Check, 1, now)
 }
 
 /// The same limit, period and, for buckets, capacity with another algorithm.
