@@ -1,4 +1,5 @@
-//! The counters of cards on the real clock: in a memory store of their own, or in the server's Redis.
+//! The counters of cards on the real clock: in a memory store of their own, or in the server's
+//! Redis.
 
 use std::time::Duration;
 

@@ -175,8 +175,8 @@ fn eviction(info: &ServerInfo<'_>) -> Finding {
         return Finding::warn(
             "eviction",
             format!(
-                "{policy}: when memory is short the server evicts {whose}; a client whose counter is \
-                 evicted has its whole limit again; {memory}"
+                "{policy}: when memory is short the server evicts {whose}; a client whose counter \
+                 is evicted has its whole limit again; {memory}"
             ),
             "CONFIG SET maxmemory-policy noeviction: the server then refuses writes, and the \
              failure policy applies; or use a separate server for limits",
@@ -326,7 +326,8 @@ async fn expiry(server: &RedisServer, keyspace: &str) -> Finding {
         return Finding::warn(
             "expiry",
             format!("{persistent} without expiry; {examined}"),
-            "Tallygate sets an expiry on every key: find what writes them or calls PERSIST, and delete them",
+            "Tallygate sets an expiry on every key: find what writes them or calls PERSIST, and \
+             delete them",
         );
     }
     if keys.is_empty() {

@@ -84,6 +84,7 @@ fn start_us(quota: &Quota) -> u64 {
     }
 }
 
+/// Draws a bar for each value, and below them the time and the window boundaries.
 fn bars(out: &mut impl Write, quota: &Quota, values: &[u64], rows: u64) -> io::Result<()> {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = count(quota.capacity().into()).len().max(3);
@@ -117,12 +118,9 @@ fn bars(out: &mut impl Write, quota: &Quota, values: &[u64], rows: u64) -> io::R
     writeln!(out, "  {:width$}  {}", "", labels.trim_end())?;
     let aligned = quota.algorithm().capacity_keyword().is_none() && !quota.algorithm().is_log();
     if aligned {
-        let mark = |column| {
-            if column == START_BEFORE_BOUNDARY {
-                '^'
-            } else {
-                ' '
-            }
+        let mark = |column| match column {
+            START_BEFORE_BOUNDARY => '^',
+            _ => ' ',
         };
         let marks: String = columns().map(mark).collect();
         writeln!(out, "  {:width$}  {} new window", "", marks.trim_end())?;
