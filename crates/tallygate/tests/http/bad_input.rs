@@ -1,15 +1,15 @@
-//! Requests of every kind of badness: decided, never an error, never a way around.
+//! Malformed and hostile requests: decided without an error, and never a bypass.
 
 use http::{HeaderMap, HeaderValue};
 use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 use tallygate::{Key, Quota};
 
-use crate::support::{call, from, header, manual, with};
+use crate::support::{call, from, header, manual_store, with};
 
 #[tokio::test]
-async fn header_values_of_any_bytes_tell_clients_apart() {
-    let (_, store) = manual();
+async fn header_values_of_any_bytes_are_separate_keys() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(
         store,
         Rule::new("r", Quota::per_hour(1)).by_header("x-user"),
@@ -59,21 +59,21 @@ async fn header_values_of_any_bytes_tell_clients_apart() {
 }
 
 #[test]
-fn a_line_break_cannot_arrive_in_a_header() {
-    // The type that headers arrive in refuses them: nothing has to look again.
+fn a_header_value_cannot_contain_a_line_break() {
+    // `HeaderValue` rejects them, so the layer need not check.
     for value in ["a\r\nb", "a\nb", "a\rb", "a\0b"] {
         assert!(HeaderValue::from_str(value).is_err());
     }
 }
 
 #[tokio::test]
-async fn a_header_that_says_two_things_names_nobody() {
+async fn conflicting_duplicate_headers_count_as_missing() {
     for (missing, status) in [
         (Missing::Shared, 200),
         (Missing::Pass, 200),
         (Missing::Refuse, 400),
     ] {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let rule = Rule::new("r", Quota::per_hour(1))
             .by_header("x-user")
             .missing(missing);
@@ -81,10 +81,10 @@ async fn a_header_that_says_two_things_names_nobody() {
         let twice = |second: &str| with(with(from("192.0.2.1"), "x-user", "ann"), "x-user", second);
         assert_eq!(call(&layer, twice("1")).await.status(), status);
         if missing != Missing::Refuse {
-            // A second value of one's own choice opens no second budget.
+            // A conflicting value does not open a new budget.
             assert_eq!(call(&layer, twice("2")).await.status(), 429);
         }
-        // The same thing twice is one thing.
+        // Equal duplicates count as one value.
         assert_eq!(call(&layer, twice("ann")).await.status(), 200);
         let ann = with(from("192.0.2.1"), "x-user", "ann");
         assert_eq!(call(&layer, ann).await.status(), 429);
@@ -92,8 +92,8 @@ async fn a_header_that_says_two_things_names_nobody() {
 }
 
 #[tokio::test]
-async fn an_empty_header_names_nobody() {
-    let (_, store) = manual();
+async fn an_empty_header_counts_as_missing() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(1)).by_header("x-user");
     let layer = RateLimitLayer::with_store(store, rule.missing(Missing::Refuse));
     assert_eq!(
@@ -105,8 +105,8 @@ async fn an_empty_header_names_nobody() {
 }
 
 #[tokio::test]
-async fn parts_of_a_key_never_run_into_each_other() {
-    let (_, store) = manual();
+async fn parts_of_a_key_are_separated() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(1))
         .by_header("x-a")
         .by_header("x-b");
@@ -119,8 +119,8 @@ async fn parts_of_a_key_never_run_into_each_other() {
 }
 
 #[tokio::test]
-async fn a_function_and_an_address_make_one_key() {
-    let (_, store) = manual();
+async fn a_function_and_an_address_are_parts_of_one_key() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(1))
         .by_ip()
         .by(|head| Some(Key::from_parts(["path", head.uri().path()])));
@@ -142,7 +142,7 @@ async fn a_function_and_an_address_make_one_key() {
 
 #[tokio::test]
 async fn a_cost_of_any_size_is_decided() {
-    let (_, store) = manual();
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(10)).cost(|head| {
         head.headers()
             .get("x-cost")
@@ -165,12 +165,12 @@ async fn a_cost_of_any_size_is_decided() {
 }
 
 #[tokio::test]
-async fn fields_that_the_service_sent_too_are_replaced() {
+async fn rate_limit_headers_of_the_service_are_replaced() {
     use std::convert::Infallible;
     use tower::{Layer, Service, service_fn};
-    let (_, store) = manual();
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(10)));
-    let inner = service_fn(|_: crate::support::Asked| async {
+    let inner = service_fn(|_: crate::support::TestRequest| async {
         let mut response = http::Response::new(http_body_util::Full::<bytes::Bytes>::default());
         let forged: &mut HeaderMap = response.headers_mut();
         forged.append("ratelimit", HeaderValue::from_static("\"x\";r=999"));
@@ -187,8 +187,8 @@ async fn fields_that_the_service_sent_too_are_replaced() {
 }
 
 #[tokio::test]
-async fn one_rule_too_many_is_never_passed_over() {
-    let (_, store) = manual();
+async fn a_request_with_too_many_limits_is_rejected() {
+    let (_, store) = manual_store();
     let mut layer = RateLimitLayer::with_store(store, Rule::new("0", Quota::per_hour(1_000)));
     for i in 1..65 {
         layer = layer.and(Rule::new(i.to_string(), Quota::per_hour(1_000)));
@@ -200,8 +200,8 @@ async fn one_rule_too_many_is_never_passed_over() {
 }
 
 #[tokio::test]
-async fn a_spelling_of_bearer_is_no_new_client() {
-    let (_, store) = manual();
+async fn the_spelling_of_bearer_does_not_change_the_key() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(1)).by_header("authorization");
     let layer = RateLimitLayer::with_store(store, rule);
     let spellings = ["Bearer tok", "bearer tok", "BEARER  tok ", "bEarer tok"];
@@ -214,8 +214,8 @@ async fn a_spelling_of_bearer_is_no_new_client() {
 }
 
 #[tokio::test]
-async fn a_content_type_alone_makes_nothing_grpc() {
-    let (_, store) = manual();
+async fn a_grpc_content_type_on_http1_is_not_grpc() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(1)));
     call(&layer, from("192.0.2.1")).await;
     let request = with(from("192.0.2.1"), "content-type", "application/grpc");
@@ -223,7 +223,7 @@ async fn a_content_type_alone_makes_nothing_grpc() {
 }
 
 #[test]
-fn a_head_shows_no_secret() {
+fn the_debug_output_of_a_head_shows_no_secret() {
     let mut request = with(from("192.0.2.1"), "authorization", "Bearer hunter2");
     *request.uri_mut() = "/a?token=hunter3".parse().unwrap();
     let shown = format!("{:?}", tallygate::http::Head::from(&request));
@@ -231,7 +231,7 @@ fn a_head_shows_no_secret() {
 }
 
 #[test]
-fn names_that_promise_secrets_are_known() {
+fn is_secret_knows_the_usual_names_of_secrets() {
     for name in [
         "authorization",
         "X-Api-Key",

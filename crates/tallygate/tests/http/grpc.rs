@@ -1,4 +1,4 @@
-//! gRPC: a status that its clients understand, over a real connection.
+//! gRPC refusals over a real connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,16 +28,16 @@ async fn serve(rule: Rule) -> HealthClient<Channel> {
     HealthClient::new(channel)
 }
 
-async fn ask(client: &mut HealthClient<Channel>) -> Result<(), Status> {
+async fn send(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     client.check(HealthCheckRequest::default()).await.map(drop)
 }
 
 #[tokio::test]
-async fn a_refusal_is_resource_exhausted_and_says_when_to_come_back() {
+async fn a_refusal_is_resource_exhausted_with_retry_info() {
     let quota: Quota = "fixed-window 1/d".parse().unwrap();
     let mut client = serve(Rule::new("checks", quota).by_ip()).await;
-    ask(&mut client).await.unwrap();
-    let refused = ask(&mut client).await.unwrap_err();
+    send(&mut client).await.unwrap();
+    let refused = send(&mut client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(
         refused.message().contains("checks"),
@@ -53,7 +53,7 @@ async fn a_refusal_is_resource_exhausted_and_says_when_to_come_back() {
         delay > Duration::ZERO && delay <= Duration::from_secs(86_400),
         "{delay:?}"
     );
-    let told: u64 = refused
+    let retry_after: u64 = refused
         .metadata()
         .get("retry-after")
         .unwrap()
@@ -62,15 +62,15 @@ async fn a_refusal_is_resource_exhausted_and_says_when_to_come_back() {
         .parse()
         .unwrap();
     assert!(
-        Duration::from_secs(told) >= delay,
-        "{told} s is less than {delay:?}"
+        Duration::from_secs(retry_after) >= delay,
+        "{retry_after} s is less than {delay:?}"
     );
 }
 
 #[tokio::test]
-async fn what_never_fits_says_nothing_of_coming_back() {
+async fn a_cost_above_the_capacity_has_no_retry_info() {
     let mut client = serve(Rule::new("checks", Quota::per_hour(1)).cost(|_| 2)).await;
-    let refused = ask(&mut client).await.unwrap_err();
+    let refused = send(&mut client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.get_details_retry_info().is_none());
 }

@@ -1,4 +1,4 @@
-//! What clients are told, read by a strict parser of structured fields.
+//! Rate limit headers, parsed by a strict parser of structured fields.
 
 use http::StatusCode;
 use sfv::{BareItem, ListEntry, Parser};
@@ -7,9 +7,9 @@ use tallygate::http::{Draft, Headers};
 use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 
-use crate::support::{call, from, header, manual};
+use crate::support::{call, from, header, manual_store};
 
-/// The items of a list with their parameters, as a strict parser reads them.
+/// The items of a list with their parameters.
 fn items(text: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: sfv::List = Parser::new(text).parse().unwrap();
     let item = |entry: &ListEntry| match entry {
@@ -42,8 +42,8 @@ fn params(pairs: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[tokio::test]
-async fn every_limit_has_a_policy_and_the_binding_one_a_state() {
-    let (_, store) = manual();
+async fn every_limit_has_a_policy_and_only_the_binding_one_a_state() {
+    let (_, store) = manual_store();
     let rule =
         Rule::new("api", quota("token-bucket 10/s burst 25")).limit(quota("fixed-window 100/min"));
     let layer = RateLimitLayer::with_store(store, rule);
@@ -68,7 +68,7 @@ async fn every_limit_has_a_policy_and_the_binding_one_a_state() {
         panic!("{state:?}")
     };
     assert_eq!(name, "api token-bucket/s");
-    // A unit of ten a second is back in a tenth of one, which is told as a whole second.
+    // The unit returns after 100 ms, rounded up to a second.
     assert_eq!(numbers, &params(&[("r", 24), ("t", 1)]));
     assert_eq!(header(&response, "x-ratelimit-limit"), Some("25"));
     assert_eq!(header(&response, "x-ratelimit-remaining"), Some("24"));
@@ -76,8 +76,8 @@ async fn every_limit_has_a_policy_and_the_binding_one_a_state() {
 }
 
 #[tokio::test]
-async fn a_short_period_is_told_as_a_second() {
-    let (_, store) = manual();
+async fn a_period_below_a_second_is_rounded_up() {
+    let (_, store) = manual_store();
     let layer =
         RateLimitLayer::with_store(store, Rule::new("short", quota("fixed-window 5/100ms")));
     let response = call(&layer, from("192.0.2.1")).await;
@@ -86,7 +86,7 @@ async fn a_short_period_is_told_as_a_second() {
 }
 
 #[tokio::test]
-async fn names_of_any_text_make_strict_strings() {
+async fn any_rule_name_is_a_valid_structured_string() {
     for name in [
         "plain",
         "with \"quotes\"",
@@ -96,7 +96,7 @@ async fn names_of_any_text_make_strict_strings() {
         "\u{1f600}",
         "",
     ] {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let layer = RateLimitLayer::with_store(store, Rule::new(name, quota("5/min")));
         let response = call(&layer, from("192.0.2.1")).await;
         let policy = items(header(&response, "ratelimit-policy").unwrap());
@@ -110,9 +110,9 @@ async fn names_of_any_text_make_strict_strings() {
 }
 
 #[tokio::test]
-async fn the_form_of_draft_seven_is_a_dictionary() {
+async fn draft_seven_is_a_dictionary() {
     let headers = Headers::none().draft(Some(Draft::Seven));
-    let (_, store) = manual();
+    let (_, store) = manual_store();
     let rule = Rule::new("r", quota("fixed-window 2/min")).limit(quota("fixed-window 90/h"));
     let layer = RateLimitLayer::with_store(store, rule.headers(headers));
     let response = call(&layer, from("192.0.2.1")).await;
@@ -129,7 +129,7 @@ async fn the_form_of_draft_seven_is_a_dictionary() {
 }
 
 #[tokio::test]
-async fn each_family_can_be_switched_off() {
+async fn every_header_family_can_be_disabled() {
     let all = [
         "retry-after",
         "ratelimit",
@@ -153,8 +153,8 @@ async fn each_family_can_be_switched_off() {
         (Headers::default().x_ratelimit(false), &all[..3]),
         (Headers::none(), &[]),
     ];
-    for (headers, told) in cases {
-        let (_, store) = manual();
+    for (headers, sent) in cases {
+        let (_, store) = manual_store();
         let layer = RateLimitLayer::with_store(
             store,
             Rule::new("r", quota("fixed-window 1/min")).headers(headers),
@@ -165,7 +165,7 @@ async fn each_family_can_be_switched_off() {
         for name in all {
             assert_eq!(
                 header(&refused, name).is_some(),
-                told.contains(&name),
+                sent.contains(&name),
                 "{name} of {headers:?}"
             );
         }
@@ -173,8 +173,8 @@ async fn each_family_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_the_untouched_balance() {
-    let (_, store) = manual();
+async fn a_refusal_reports_the_unchanged_remaining_units() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", quota("fixed-window 10/min")).cost(|_| 4);
     let layer = RateLimitLayer::with_store(store, rule);
     call(&layer, from("192.0.2.1")).await;
@@ -185,15 +185,15 @@ async fn a_refusal_tells_the_untouched_balance() {
 }
 
 #[tokio::test]
-async fn gates_within_gates_tell_the_truth_of_the_tighter() {
+async fn nested_layers_report_the_smaller_limit() {
     use std::convert::Infallible;
     use tower::{Layer, Service, service_fn};
     for (outer, inner) in [(100, 1), (1, 100)] {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let outer = RateLimitLayer::with_store(store, Rule::new("outer", Quota::per_hour(outer)));
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let inner = RateLimitLayer::with_store(store, Rule::new("inner", Quota::per_hour(inner)));
-        let service = service_fn(|_: crate::support::Asked| async {
+        let service = service_fn(|_: crate::support::TestRequest| async {
             let body = http_body_util::Full::<bytes::Bytes>::default();
             Ok::<_, Infallible>(http::Response::new(body))
         });
@@ -208,16 +208,16 @@ async fn gates_within_gates_tell_the_truth_of_the_tighter() {
 }
 
 #[tokio::test]
-async fn a_rule_that_keeps_silent_is_not_listed_and_silences_no_other() {
-    let (_, store) = manual();
+async fn a_rule_without_headers_is_not_listed_and_does_not_hide_others() {
+    let (_, store) = manual_store();
     let hidden = Rule::new("hidden", quota("fixed-window 2/h")).headers(Headers::none());
     let layer = RateLimitLayer::with_store(store, Rule::new("public", quota("fixed-window 1/h")))
         .and(hidden);
     let response = call(&layer, from("192.0.2.1")).await;
     let policy = items(header(&response, "ratelimit-policy").unwrap());
     assert_eq!(policy.len(), 1, "{policy:?}");
-    // The silent one refuses: its counts stay its own, when to come back is told.
-    let (_, store) = manual();
+    // If it refuses, only `Retry-After` is sent.
+    let (_, store) = manual_store();
     let hidden = Rule::new("hidden", quota("fixed-window 1/h")).headers(Headers::none());
     let layer = RateLimitLayer::with_store(store, Rule::new("public", quota("fixed-window 9/h")))
         .and(hidden);

@@ -1,16 +1,16 @@
-//! The doors' HTTP side: rules in Rust, the tower layer, what clients are told.
+//! The tower layer with rules built in Rust: decisions, responses and rate limit headers.
 #![allow(clippy::unwrap_used)]
 
-mod addresses;
-mod answers;
 mod bad_input;
-mod counting;
-mod failing;
+mod client_address;
+mod count_if;
 mod grpc;
 mod headers;
+mod responses;
 mod retry_after;
 mod shadow;
 mod shaping;
 mod shared_store;
 mod sockets;
+mod store_failure;
 mod support;

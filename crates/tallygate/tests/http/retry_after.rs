@@ -1,11 +1,11 @@
-//! Retry-After is the truth: whoever waits that long is admitted, whoever waits a second less is not.
+//! `Retry-After` is sufficient and minimal: a second earlier the request is refused.
 
 use http::StatusCode;
 use tallygate::Quota;
 use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 
-use crate::support::{call, from, header, manual, with};
+use crate::support::{call, from, header, manual_store, with};
 
 const QUOTAS: [&str; 6] = [
     "fixed-window 7/10s",
@@ -17,10 +17,10 @@ const QUOTAS: [&str; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_waits_as_told_is_admitted() {
+async fn a_client_that_waits_for_retry_after_is_admitted() {
     for quota in QUOTAS {
         for cost in 1..=7 {
-            let (clock, store) = manual();
+            let (clock, store) = manual_store();
             clock.advance(std::time::Duration::from_micros(1_234_567));
             let rule = Rule::new("r", quota.parse::<Quota>().unwrap())
                 .by_ip()
@@ -59,9 +59,9 @@ async fn a_client_that_waits_as_told_is_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_fits_is_not_told_to_come_back() {
+async fn a_cost_above_the_capacity_has_no_retry_after() {
     for quota in QUOTAS {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let rule = Rule::new("r", quota.parse::<Quota>().unwrap()).cost(|_| 8);
         let response = call(&RateLimitLayer::with_store(store, rule), from("192.0.2.1")).await;
         assert_eq!(response.status(), 429, "{quota}");
@@ -72,10 +72,10 @@ async fn what_never_fits_is_not_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn jitter_only_ever_adds() {
+async fn jitter_only_lengthens_retry_after() {
     let jitter = std::time::Duration::from_secs(5);
     let headers = tallygate::http::Headers::default().jitter(jitter);
-    let (_, store) = manual();
+    let (_, store) = manual_store();
     let rule = Rule::new("r", "fixed-window 1/10s".parse::<Quota>().unwrap()).headers(headers);
     let layer = RateLimitLayer::with_store(store, rule);
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
@@ -86,5 +86,5 @@ async fn jitter_only_ever_adds() {
         assert!((10..=15).contains(&seconds), "{seconds}");
         seen.insert(seconds);
     }
-    assert!(seen.len() > 1, "no jitter at all: {seen:?}");
+    assert!(seen.len() > 1, "no jitter: {seen:?}");
 }

@@ -1,50 +1,45 @@
-//! A rule in shadow counts and refuses nobody.
+//! Shadow rules count and never refuse.
 
 use tallygate::Quota;
 use tallygate::http::Outcome;
 use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 
-use crate::support::{call, from, header, manual};
+use crate::support::{assert_outcomes, call, from, header, manual_store, record_outcomes};
+
+/// The outcomes of three requests to a shadow rule with a limit of 1.
+const ONE_ADMITTED: [(&str, Outcome); 3] = [
+    ("new", Outcome::Admitted),
+    ("new", Outcome::ShadowRefused),
+    ("new", Outcome::ShadowRefused),
+];
 
 #[tokio::test]
-async fn what_it_would_refuse_passes_and_is_seen() {
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = std::sync::Arc::clone(&seen);
-    let (_, store) = manual();
-    let layer = RateLimitLayer::with_store(store, Rule::new("new", Quota::per_hour(1)).shadow())
-        .on_decision(move |enforcement, _| {
-            heard
-                .lock()
-                .unwrap()
-                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
-        });
+async fn a_shadow_refusal_is_admitted_and_reported() {
+    let (_, store) = manual_store();
+    let rule = Rule::new("new", Quota::per_hour(1)).shadow();
+    let (layer, outcomes) = record_outcomes(RateLimitLayer::with_store(store, rule));
     for _ in 0..3 {
         let response = call(&layer, from("192.0.2.1")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(
             header(&response, "ratelimit"),
             None,
-            "clients hear nothing of it"
+            "a shadow rule sends no headers"
         );
     }
-    let expected = [
-        Outcome::Admitted,
-        Outcome::ShadowRefused,
-        Outcome::ShadowRefused,
-    ];
-    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_outcomes(&outcomes, &ONE_ADMITTED);
 }
 
 #[tokio::test]
-async fn it_is_asked_only_what_the_others_let_through() {
-    let (_, store) = manual();
+async fn a_shadow_rule_counts_only_requests_that_are_admitted() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("old", Quota::per_hour(1)))
         .and(Rule::new("new", Quota::per_hour(2)).shadow());
     for _ in 0..5 {
         call(&layer, from("192.0.2.1")).await;
     }
-    // One passed: the rule in shadow has counted one.
+    // One was admitted, so the shadow rule has counted one.
     let limiter = layer.engine();
     let limit = tallygate::Limit::named("new sliding-window-counter/h", Quota::per_hour(2));
     let peek = tallygate::Request::new("all", &limit).verb(tallygate::Verb::Peek);
@@ -52,8 +47,8 @@ async fn it_is_asked_only_what_the_others_let_through() {
 }
 
 #[tokio::test]
-async fn a_missing_key_stops_nobody() {
-    let (_, store) = manual();
+async fn a_shadow_rule_admits_requests_without_its_key() {
+    let (_, store) = manual_store();
     let rule = Rule::new("new", Quota::per_hour(1))
         .by_header("x-user")
         .missing(Missing::Refuse);
@@ -62,32 +57,21 @@ async fn a_missing_key_stops_nobody() {
 }
 
 #[tokio::test]
-async fn by_itself_over_redis_it_counts_too() {
+async fn a_single_shadow_rule_counts_in_redis() {
     let server = tallygate_testkit::redis::Server::start();
     let store = tallygate::RedisStore::connect(&server.url()).await.unwrap();
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = std::sync::Arc::clone(&seen);
-    let patient = std::time::Duration::from_secs(10);
-    let rule = Rule::new("new", Quota::per_hour(1)).deadline(patient);
-    let layer =
-        RateLimitLayer::with_store(store, rule.shadow()).on_decision(move |enforcement, _| {
-            let outcomes = enforcement.outcomes().map(|(_, outcome)| outcome);
-            heard.lock().unwrap().extend(outcomes);
-        });
+    let deadline = std::time::Duration::from_secs(10);
+    let rule = Rule::new("new", Quota::per_hour(1)).deadline(deadline);
+    let (layer, outcomes) = record_outcomes(RateLimitLayer::with_store(store, rule.shadow()));
     for _ in 0..3 {
         assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     }
-    let expected = [
-        Outcome::Admitted,
-        Outcome::ShadowRefused,
-        Outcome::ShadowRefused,
-    ];
-    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_outcomes(&outcomes, &ONE_ADMITTED);
 }
 
 #[tokio::test]
-async fn it_takes_no_room_from_rules_that_enforce() {
-    let (_, store) = manual();
+async fn shadow_rules_take_no_room_from_enforced_rules() {
+    let (_, store) = manual_store();
     let mut layer =
         RateLimitLayer::with_store(store, Rule::new("0", Quota::per_hour(1_000)).shadow());
     for i in 1..64 {

@@ -1,4 +1,4 @@
-//! Shaping holds requests back and lets them go at the drain rate, in order.
+//! Shaping delays requests and admits them in order at the drain rate.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -14,9 +14,11 @@ use tallygate::{MemoryStore, Quota};
 use tokio::time::Instant;
 use tower::{Layer, Service, service_fn};
 
-use crate::support::{Asked, call, from, header, manual};
+use crate::support::{
+    TestRequest, assert_outcomes, call, from, header, manual_store, record_outcomes,
+};
 
-fn shaped() -> Rule {
+fn shaping_rule() -> Rule {
     Rule::new(
         "drip",
         "leaky-bucket 10/s queue 4".parse::<Quota>().unwrap(),
@@ -24,15 +26,15 @@ fn shaped() -> Rule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_go_ahead_at_the_drain_rate_and_in_order() {
-    let (_, store) = manual();
-    let layer = RateLimitLayer::with_store(store, shaped());
+async fn requests_reach_the_service_in_order_at_the_drain_rate() {
+    let (_, store) = manual_store();
+    let layer = RateLimitLayer::with_store(store, shaping_rule());
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
     let mut tasks = Vec::new();
     for i in 0..6_u32 {
         let (layer, arrived) = (layer.clone(), Arc::clone(&arrived));
-        let inner = service_fn(move |_: Asked| {
+        let inner = service_fn(move |_: TestRequest| {
             arrived.lock().unwrap().push((i, began.elapsed()));
             async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) }
         });
@@ -55,22 +57,25 @@ async fn requests_go_ahead_at_the_drain_rate_and_in_order() {
     let order: Vec<u32> = arrived.iter().map(|(i, _)| *i).collect();
     assert_eq!(order, [0, 1, 2, 3]);
     for (i, at) in arrived.iter() {
-        assert!(*at >= Duration::from_millis(100) * *i, "{i} went at {at:?}");
+        assert!(
+            *at >= Duration::from_millis(100) * *i,
+            "{i} arrived at {at:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_leaves_frees_its_place() {
-    let (_, store) = manual();
-    let layer = RateLimitLayer::with_store(store, shaped());
-    let never = service_fn(|_: Asked| async {
+async fn a_dropped_request_leaves_the_queue() {
+    let (_, store) = manual_store();
+    let layer = RateLimitLayer::with_store(store, shaping_rule());
+    let inner = service_fn(|_: TestRequest| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        let mut behind = layer.layer(never);
-        let mut future = Box::pin(behind.call(from("192.0.2.1")));
+        let mut limited = layer.layer(inner);
+        let mut future = Box::pin(limited.call(from("192.0.2.1")));
         assert!(futures_util::poll!(&mut future).is_pending());
         waiting.push(future);
     }
@@ -80,14 +85,14 @@ async fn one_that_leaves_frees_its_place() {
         "the queue is full"
     );
     waiting.clear();
-    // Dropped waiters carry their places back; that is done at once in this process.
+    // With the memory store, a dropped request is undone immediately.
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_longer_than_allowed_is_refused_and_costs_nothing() {
-    let (clock, store) = manual();
-    let rule = shaped().max_delay(Duration::from_millis(150));
+async fn a_delay_above_max_delay_is_refused_and_not_charged() {
+    let (clock, store) = manual_store();
+    let rule = shaping_rule().max_delay(Duration::from_millis(150));
     let layer = RateLimitLayer::with_store(store, rule);
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     assert_eq!(
@@ -105,49 +110,42 @@ async fn a_delay_longer_than_allowed_is_refused_and_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn being_held_back_is_an_outcome_of_its_own() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&seen);
-    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaped()).on_decision(
-        move |enforcement, _| {
-            heard
-                .lock()
-                .unwrap()
-                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
-        },
-    );
+async fn a_delayed_request_has_its_own_outcome() {
+    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaping_rule());
+    let (layer, outcomes) = record_outcomes(layer);
     call(&layer, from("192.0.2.1")).await;
     call(&layer, from("192.0.2.1")).await;
-    assert_eq!(*seen.lock().unwrap(), [Outcome::Admitted, Outcome::Delayed]);
+    let expected = [("drip", Outcome::Admitted), ("drip", Outcome::Delayed)];
+    assert_outcomes(&outcomes, &expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_long_a_decision_took_is_told_without_the_wait() {
-    let (times, waiting) = (Arc::new(Mutex::new(Vec::new())), Arc::new(()));
-    let (heard, held) = (Arc::clone(&times), Arc::clone(&waiting));
-    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaped())
+async fn the_reported_decision_time_excludes_the_delay() {
+    let (times, pending) = (Arc::new(Mutex::new(Vec::new())), Arc::new(()));
+    let (recorded, guard) = (Arc::clone(&times), Arc::clone(&pending));
+    let layer = RateLimitLayer::with_store(MemoryStore::new(), shaping_rule())
         .on_decision(move |enforcement, elapsed| {
             let delay = enforcement.decision().unwrap().delay();
-            heard.lock().unwrap().push((delay, elapsed));
+            recorded.lock().unwrap().push((delay, elapsed));
         })
         .on_pending(move |plan| {
             assert_eq!(plan.charges().len(), 1);
-            Arc::clone(&held)
+            Arc::clone(&guard)
         });
-    // One for the gate's hook, one here: nobody waits.
-    assert_eq!(Arc::strong_count(&waiting), 2);
+    // One in the hook and one here: no request is pending.
+    assert_eq!(Arc::strong_count(&pending), 2);
     call(&layer, from("192.0.2.1")).await;
     let mut second = Box::pin(call(&layer, from("192.0.2.1")));
     assert!(futures_util::poll!(&mut second).is_pending());
-    assert_eq!(Arc::strong_count(&waiting), 3);
+    assert_eq!(Arc::strong_count(&pending), 3);
     drop(second);
     assert_eq!(
-        Arc::strong_count(&waiting),
+        Arc::strong_count(&pending),
         2,
-        "a client that left waits no more"
+        "a dropped request is not pending"
     );
     call(&layer, from("192.0.2.1")).await;
-    assert_eq!(Arc::strong_count(&waiting), 2);
+    assert_eq!(Arc::strong_count(&pending), 2);
     let times = times.lock().unwrap();
     assert_eq!(times.len(), 2);
     assert!(times[0].0.is_zero() && !times[1].0.is_zero(), "{times:?}");

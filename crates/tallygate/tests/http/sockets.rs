@@ -16,7 +16,6 @@ use tallygate::tower::RateLimitLayer;
 use tallygate::{MemoryStore, Quota};
 use tokio::net::TcpListener;
 
-/// Serves an app as axum's users do.
 async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -25,7 +24,7 @@ async fn serve(app: Router) -> SocketAddr {
     address
 }
 
-async fn ask(to: SocketAddr, forwarded: Option<&str>) -> http::Response<Bytes> {
+async fn send(to: SocketAddr, forwarded: Option<&str>) -> http::Response<Bytes> {
     let client: Client<HttpConnector, Full<Bytes>> =
         Client::builder(TokioExecutor::new()).build_http();
     let mut request = http::Request::post(format!("http://{to}/login"))
@@ -47,16 +46,16 @@ fn app(layer: RateLimitLayer) -> Router {
 }
 
 #[tokio::test]
-async fn a_login_is_limited_by_the_sockets_peer() {
+async fn a_login_is_limited_by_peer_address() {
     let quota: Quota = "sliding-window-log 2/d".parse().unwrap();
     let address = serve(app(RateLimitLayer::new(Rule::new("login", quota).by_ip()))).await;
-    for left in ["1", "0"] {
-        let response = ask(address, Some("203.0.113.1")).await;
+    for remaining in ["1", "0"] {
+        let response = send(address, Some("203.0.113.1")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.body(), "welcome");
-        assert_eq!(response.headers()["x-ratelimit-remaining"], left);
+        assert_eq!(response.headers()["x-ratelimit-remaining"], remaining);
     }
-    let refused = ask(address, Some("203.0.113.2")).await;
+    let refused = send(address, Some("203.0.113.2")).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(
         refused.headers()["content-type"],
@@ -69,22 +68,22 @@ async fn a_login_is_limited_by_the_sockets_peer() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_clients_are_told_apart() {
+async fn clients_behind_a_trusted_proxy_are_counted_separately() {
     let rule = Rule::new("login", "fixed-window 1/d".parse::<Quota>().unwrap()).by_ip();
     let layer = RateLimitLayer::with_store(MemoryStore::new(), rule)
         .client(ClientAddress::behind(["127.0.0.0/8".parse().unwrap()]));
     let address = serve(app(layer)).await;
-    assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 200);
-    assert_eq!(ask(address, Some("203.0.113.2")).await.status(), 200);
-    assert_eq!(ask(address, Some("203.0.113.1")).await.status(), 429);
+    assert_eq!(send(address, Some("203.0.113.1")).await.status(), 200);
+    assert_eq!(send(address, Some("203.0.113.2")).await.status(), 200);
+    assert_eq!(send(address, Some("203.0.113.1")).await.status(), 429);
     assert_eq!(
-        ask(address, Some("9.9.9.9, 203.0.113.1")).await.status(),
+        send(address, Some("9.9.9.9, 203.0.113.1")).await.status(),
         429
     );
 }
 
 #[tokio::test]
-async fn a_body_that_comes_slowly_is_counted_once_and_given_back_when_it_should_be() {
+async fn a_request_with_a_slow_body_is_counted_once_and_undone_by_count_if() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let quota: Quota = "fixed-window 2/d".parse().unwrap();
     let rule = Rule::new("login", quota).count_if(|status, _| status != 200);
@@ -92,14 +91,14 @@ async fn a_body_that_comes_slowly_is_counted_once_and_given_back_when_it_should_
         .route("/login", post(|body: String| async move { body }))
         .layer(RateLimitLayer::new(rule));
     let address = serve(app).await;
-    // Aborted in the middle: it counts.
+    // An aborted request counts.
     let mut aborted = tokio::net::TcpStream::connect(address).await.unwrap();
     let head = b"POST /login HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
     aborted.write_all(head).await.unwrap();
     let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
     slow.write_all(head).await.unwrap();
-    // Both are in: there is no room for a third until the slow one is answered.
-    let full = async { while ask(address, None).await.status() != 429 {} };
+    // Both are counted: a third is refused until the slow one is answered.
+    let full = async { while send(address, None).await.status() != 429 {} };
     tokio::time::timeout(Duration::from_secs(60), full)
         .await
         .unwrap();
@@ -109,9 +108,13 @@ async fn a_body_that_comes_slowly_is_counted_once_and_given_back_when_it_should_
     slow.read_exact(&mut answer).await.unwrap();
     assert_eq!(answer, b"HTTP/1.1 200");
     assert_eq!(
-        ask(address, None).await.status(),
+        send(address, None).await.status(),
         200,
-        "the slow one was given back"
+        "the slow request was undone"
     );
-    assert_eq!(ask(address, None).await.status(), 200, "and so was this");
+    assert_eq!(
+        send(address, None).await.status(),
+        200,
+        "and so was this one"
+    );
 }

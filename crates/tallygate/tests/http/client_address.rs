@@ -1,4 +1,4 @@
-//! Who a client is: nobody is trusted by default, and never the left end of a list.
+//! The client address: by default no proxy is trusted, and never the left end of a list.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use tallygate::rules::{Missing, Rule};
 use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 
-use crate::support::{Asked, call, from, manual, with};
+use crate::support::{TestRequest, call, from, manual_store, with};
 
-type ByIp = RateLimitLayer<tallygate::rules::Rules, MemoryStore<Arc<ManualClock>>>;
+type IpLayer = RateLimitLayer<tallygate::rules::Rules, MemoryStore<Arc<ManualClock>>>;
 
-/// One request an hour for each client.
-fn gate(client: ClientAddress) -> ByIp {
-    let (_, store) = manual();
+/// A layer that admits one request per hour and client.
+fn layer(client: ClientAddress) -> IpLayer {
+    let (_, store) = manual_store();
     RateLimitLayer::with_store(store, Rule::new("r", Quota::per_hour(1)).by_ip()).client(client)
 }
 
@@ -21,13 +21,13 @@ fn networks(texts: &[&str]) -> Vec<Network> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-async fn admitted(layer: &ByIp, request: Asked) -> bool {
+async fn admitted(layer: &IpLayer, request: TestRequest) -> bool {
     call(layer, request).await.status() == 200
 }
 
 #[tokio::test]
-async fn a_forged_header_changes_nothing_unless_its_writer_is_trusted() {
-    let layer = gate(ClientAddress::peer());
+async fn forwarding_headers_are_ignored_without_trusted_proxies() {
+    let layer = layer(ClientAddress::peer());
     assert!(admitted(&layer, from("192.0.2.1")).await);
     for forged in ["198.51.100.7", "10.0.0.1", "127.0.0.1"] {
         for name in ["x-forwarded-for", "x-real-ip", "true-client-ip"] {
@@ -42,8 +42,8 @@ async fn a_forged_header_changes_nothing_unless_its_writer_is_trusted() {
 }
 
 #[tokio::test]
-async fn an_untrusted_peer_speaks_only_for_itself() {
-    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+async fn forwarding_headers_of_an_untrusted_peer_are_ignored() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     assert!(
         admitted(
             &layer,
@@ -61,11 +61,11 @@ async fn an_untrusted_peer_speaks_only_for_itself() {
 }
 
 #[tokio::test]
-async fn behind_trusted_proxies_the_right_most_stranger_counts() {
-    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8", "fd00::/8"])));
-    let through = |list: &str| with(from("10.0.0.2"), "x-forwarded-for", list);
-    assert!(admitted(&layer, through("198.51.100.7")).await);
-    // What a client wrote itself is left of what the first proxy saw.
+async fn the_client_is_the_rightmost_untrusted_address() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8", "fd00::/8"])));
+    let forwarded = |list: &str| with(from("10.0.0.2"), "x-forwarded-for", list);
+    assert!(admitted(&layer, forwarded("198.51.100.7")).await);
+    // Addresses sent by the client are left of the one that the first proxy appended.
     for forged in [
         "1.1.1.1, 198.51.100.7",
         "10.9.9.9, 198.51.100.7",
@@ -73,14 +73,14 @@ async fn behind_trusted_proxies_the_right_most_stranger_counts() {
         "198.51.100.8,198.51.100.7, 10.0.0.1",
         "garbage, 198.51.100.7,10.0.0.1 , fd00::1",
     ] {
-        assert!(!admitted(&layer, through(forged)).await, "{forged}");
+        assert!(!admitted(&layer, forwarded(forged)).await, "{forged}");
     }
-    assert!(admitted(&layer, through("198.51.100.7, 198.51.100.8")).await);
+    assert!(admitted(&layer, forwarded("198.51.100.7, 198.51.100.8")).await);
 }
 
 #[tokio::test]
-async fn several_lines_are_one_list() {
-    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+async fn several_header_lines_are_one_list() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     let request = |first, second| {
         with(
             with(from("10.0.0.2"), "x-forwarded-for", first),
@@ -93,22 +93,22 @@ async fn several_lines_are_one_list() {
 }
 
 #[tokio::test]
-async fn a_number_of_proxies_is_counted_from_the_right() {
-    let layer = gate(ClientAddress::behind_hops(2));
-    let through = |list: &str| with(from("203.0.113.9"), "x-forwarded-for", list);
-    assert!(admitted(&layer, through("198.51.100.7, 203.0.113.8")).await);
-    assert!(!admitted(&layer, through("1.1.1.1, 198.51.100.7, 203.0.113.8")).await);
-    // Too short a list did not come by both: the peer counts.
-    assert!(admitted(&layer, through("198.51.100.1")).await);
-    assert!(!admitted(&layer, through("198.51.100.2")).await);
+async fn proxy_hops_are_counted_from_the_right() {
+    let layer = layer(ClientAddress::behind_hops(2));
+    let forwarded = |list: &str| with(from("203.0.113.9"), "x-forwarded-for", list);
+    assert!(admitted(&layer, forwarded("198.51.100.7, 203.0.113.8")).await);
+    assert!(!admitted(&layer, forwarded("1.1.1.1, 198.51.100.7, 203.0.113.8")).await);
+    // A list that is shorter than the hops: the client is the peer.
+    assert!(admitted(&layer, forwarded("198.51.100.1")).await);
+    assert!(!admitted(&layer, forwarded("198.51.100.2")).await);
 }
 
 #[tokio::test]
-async fn the_standard_header_is_read_where_proxies_write_it() {
+async fn the_forwarded_header_is_read_if_configured() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
-    let layer = gate(client);
-    let through = |list: &str| with(from("10.0.0.2"), "forwarded", list);
-    assert!(admitted(&layer, through("for=198.51.100.7;proto=https")).await);
+    let layer = layer(client);
+    let forwarded = |list: &str| with(from("10.0.0.2"), "forwarded", list);
+    assert!(admitted(&layer, forwarded("for=198.51.100.7;proto=https")).await);
     for same in [
         "For=198.51.100.7",
         "proto=http;for=\"198.51.100.7:4711\";by=10.0.0.2",
@@ -116,16 +116,16 @@ async fn the_standard_header_is_read_where_proxies_write_it() {
         "for=\", for=198.51.100.7",
         "for=\"_hidden, x\", FOR = 198.51.100.7",
     ] {
-        assert!(!admitted(&layer, through(same)).await, "{same}");
+        assert!(!admitted(&layer, forwarded(same)).await, "{same}");
     }
-    assert!(admitted(&layer, through("for=\"[2001:db8::7]:4711\"")).await);
+    assert!(admitted(&layer, forwarded("for=\"[2001:db8::7]:4711\"")).await);
     assert!(
-        !admitted(&layer, through("for=\"[2001:db8::8]\"")).await,
+        !admitted(&layer, forwarded("for=\"[2001:db8::8]\"")).await,
         "one /64"
     );
-    // The other header is whatever a client sent.
+    // The other header may come from the client.
     let forged = with(
-        through("for=198.51.100.7"),
+        forwarded("for=198.51.100.7"),
         "x-forwarded-for",
         "198.51.100.99",
     );
@@ -133,9 +133,9 @@ async fn the_standard_header_is_read_where_proxies_write_it() {
 }
 
 #[test]
-fn what_a_client_says_of_its_host_does_not_name_it() {
+fn a_quoted_host_parameter_cannot_inject_an_address() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
-    // A proxy writes the Host that a client sent into an element of its own.
+    // Proxies copy the client's Host into their own element.
     for line in [
         r#"for=9.9.9.9;host="x,for=1.1.1.1;y""#,
         r#"host="x;for=1.1.1.1;y";for=9.9.9.9"#,
@@ -150,9 +150,9 @@ fn what_a_client_says_of_its_host_does_not_name_it() {
 }
 
 #[tokio::test]
-async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
+async fn obfuscated_or_malformed_hops_count_as_the_proxy_that_added_them() {
     let client = ClientAddress::behind(networks(&["10.0.0.0/8"])).header(ForwardedBy::Forwarded);
-    let layer = gate(client);
+    let layer = layer(client);
     assert!(admitted(&layer, with(from("10.0.0.2"), "forwarded", "for=unknown")).await);
     for broken in [
         "for=_secret",
@@ -168,28 +168,28 @@ async fn hidden_or_broken_hops_count_as_the_proxy_that_wrote_them() {
 }
 
 #[tokio::test]
-async fn addresses_of_one_ipv6_network_are_one_client() {
-    let one = gate(ClientAddress::peer());
-    assert!(admitted(&one, from("2001:db8:1:2::1")).await);
+async fn addresses_of_one_ipv6_prefix_are_one_client() {
+    let default = layer(ClientAddress::peer());
+    assert!(admitted(&default, from("2001:db8:1:2::1")).await);
     for rotated in [
         "2001:db8:1:2::2",
         "2001:db8:1:2:ffff:ffff:ffff:ffff",
         "2001:db8:1:2:1:2:3:4",
     ] {
-        assert!(!admitted(&one, from(rotated)).await, "{rotated}");
+        assert!(!admitted(&default, from(rotated)).await, "{rotated}");
     }
-    assert!(admitted(&one, from("2001:db8:1:3::1")).await);
-    let exact = gate(ClientAddress::peer().ipv6_prefix(128));
+    assert!(admitted(&default, from("2001:db8:1:3::1")).await);
+    let exact = layer(ClientAddress::peer().ipv6_prefix(128));
     assert!(admitted(&exact, from("2001:db8:1:2::1")).await);
     assert!(admitted(&exact, from("2001:db8:1:2::2")).await);
-    let wide = gate(ClientAddress::peer().ipv6_prefix(48));
+    let wide = layer(ClientAddress::peer().ipv6_prefix(48));
     assert!(admitted(&wide, from("2001:db8:1:2::1")).await);
     assert!(!admitted(&wide, from("2001:db8:1:3::1")).await);
 }
 
 #[tokio::test]
-async fn an_ipv4_address_in_ipv6_clothes_is_the_same_client() {
-    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+async fn an_ipv4_mapped_ipv6_address_is_the_ipv4_client() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     assert!(admitted(&layer, from("192.0.2.1")).await);
     assert!(!admitted(&layer, from("::ffff:192.0.2.1")).await);
     let proxied = with(
@@ -198,13 +198,13 @@ async fn an_ipv4_address_in_ipv6_clothes_is_the_same_client() {
         "::ffff:192.0.2.1",
     );
     assert!(!admitted(&layer, proxied).await);
-    // Not all of IPv4 is one /64.
+    // IPv4-mapped addresses are not grouped by /64.
     assert!(admitted(&layer, from("::ffff:192.0.2.2")).await);
 }
 
 #[tokio::test]
-async fn a_list_of_sixty_four_kibibytes_is_read_from_the_right() {
-    let layer = gate(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+async fn a_list_of_64_kib_is_read_from_the_right() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     let long = "10.0.0.1,".repeat(7_281) + "198.51.100.7";
     assert!(admitted(&layer, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
     assert!(!admitted(&layer, with(from("10.0.0.2"), "x-forwarded-for", &long)).await);
@@ -219,25 +219,29 @@ async fn a_list_of_sixty_four_kibibytes_is_read_from_the_right() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_peer_is_the_rules_decision_and_never_an_error() {
+async fn a_request_without_a_peer_follows_the_missing_setting_of_the_rule() {
     for (missing, statuses) in [
         (Missing::Shared, [200, 429]),
         (Missing::Pass, [200, 200]),
         (Missing::Refuse, [400, 400]),
     ] {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let rule = Rule::new("r", Quota::per_hour(1)).by_ip().missing(missing);
         let layer = RateLimitLayer::with_store(store, rule);
         for status in statuses {
-            let nobody = http::Request::new(http_body_util::Full::default());
-            assert_eq!(call(&layer, nobody).await.status(), status, "{missing:?}");
+            let without_peer = http::Request::new(http_body_util::Full::default());
+            assert_eq!(
+                call(&layer, without_peer).await.status(),
+                status,
+                "{missing:?}"
+            );
         }
         assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
     }
 }
 
 #[test]
-fn a_network_says_what_is_wrong_with_it() {
+fn an_invalid_network_is_reported() {
     for (text, part) in [
         ("", "is not an address"),
         ("10.0.0", "is not an address"),

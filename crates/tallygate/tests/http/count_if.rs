@@ -1,4 +1,4 @@
-//! Only what should count counts: what others took is given back once they are answered.
+//! `count_if`: requests that should not count are undone after the response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, Quota};
 use tower::{Layer, Service, service_fn};
 
-use crate::support::{Asked, answered, call, from, header, manual};
+use crate::support::{TestRequest, call, call_with_status, from, header, manual_store};
 
 const QUOTAS: [&str; 5] = [
     "fixed-window 2/10s",
@@ -22,7 +22,7 @@ const QUOTAS: [&str; 5] = [
     "leaky-bucket 2/10s burst 2",
 ];
 
-fn failed_only(quota: &str) -> Rule {
+fn count_unauthorized(quota: &str) -> Rule {
     let quota: Quota = quota.parse().unwrap();
     Rule::new("login", quota)
         .by_ip()
@@ -32,8 +32,8 @@ fn failed_only(quota: &str) -> Rule {
 #[tokio::test]
 async fn only_failed_logins_count() {
     for quota in QUOTAS {
-        let (_, store) = manual();
-        let layer = RateLimitLayer::with_store(store, failed_only(quota));
+        let (_, store) = manual_store();
+        let layer = RateLimitLayer::with_store(store, count_unauthorized(quota));
         for _ in 0..5 {
             assert_eq!(
                 call(&layer, from("192.0.2.1")).await.status(),
@@ -42,7 +42,8 @@ async fn only_failed_logins_count() {
             );
         }
         for _ in 0..2 {
-            let failed = answered(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
+            let failed =
+                call_with_status(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
             assert_eq!(failed.status(), 401, "{quota}");
         }
         assert_eq!(
@@ -54,20 +55,20 @@ async fn only_failed_logins_count() {
 }
 
 #[tokio::test]
-async fn of_several_rules_each_decides_for_itself() {
-    let (_, store) = manual();
+async fn every_rule_has_its_own_condition() {
+    let (_, store) = manual_store();
     let not_modified = |status: StatusCode, _: &http::HeaderMap| status != StatusCode::NOT_MODIFIED;
     let layer = RateLimitLayer::with_store(store, Rule::new("all", Quota::per_hour(10)))
         .and(Rule::new("fresh", Quota::per_hour(2)).count_if(not_modified));
     for _ in 0..5 {
-        let response = answered(&layer, from("192.0.2.1"), StatusCode::NOT_MODIFIED).await;
+        let response = call_with_status(&layer, from("192.0.2.1"), StatusCode::NOT_MODIFIED).await;
         assert_eq!(response.status(), 304);
     }
     let response = call(&layer, from("192.0.2.1")).await;
     assert_eq!(
         header(&response, "x-ratelimit-limit"),
         Some("2"),
-        "the tighter one binds"
+        "the smaller limit binds"
     );
     assert_eq!(header(&response, "x-ratelimit-remaining"), Some("1"));
     call(&layer, from("192.0.2.1")).await;
@@ -79,14 +80,14 @@ async fn of_several_rules_each_decides_for_itself() {
     );
 }
 
-/// A service whose answer comes after the clock was moved.
-async fn answered_after(
+/// Calls a service during which the clock advances.
+async fn call_slow_service(
     layer: &RateLimitLayer<tallygate::rules::Rules, tallygate::MemoryStore<Arc<ManualClock>>>,
     clock: &Arc<ManualClock>,
     wait: Duration,
 ) -> StatusCode {
     let clock = Arc::clone(clock);
-    let slow = service_fn(move |_: Asked| {
+    let slow = service_fn(move |_: TestRequest| {
         clock.advance(wait);
         async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) }
     });
@@ -99,28 +100,28 @@ async fn answered_after(
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_late_gives_back_nothing_that_is_forgotten_already() {
+async fn a_late_response_does_not_undo_expired_units() {
     for quota in QUOTAS {
-        let (clock, store) = manual();
-        let layer = RateLimitLayer::with_store(store, failed_only(quota));
-        // Twice the period later nothing of it weighs any more.
+        let (clock, store) = manual_store();
+        let layer = RateLimitLayer::with_store(store, count_unauthorized(quota));
+        // After two periods its units have expired.
         assert_eq!(
-            answered_after(&layer, &clock, Duration::from_secs(21)).await,
+            call_slow_service(&layer, &clock, Duration::from_secs(21)).await,
             200
         );
         for _ in 0..2 {
-            answered(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
+            call_with_status(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
         }
-        // Now one more that takes so long that the window turns and others use up the new one.
+        // During this request the window ends, and other requests exhaust the next one.
         clock.advance(Duration::from_secs(40));
         let (inner, taken) = (layer.clone(), Arc::clone(&clock));
-        let slow = service_fn(move |_: Asked| {
+        let slow = service_fn(move |_: TestRequest| {
             let (layer, clock) = (inner.clone(), Arc::clone(&taken));
             async move {
                 clock.advance(Duration::from_secs(21));
                 for _ in 0..2 {
                     let failed =
-                        answered(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
+                        call_with_status(&layer, from("192.0.2.1"), StatusCode::UNAUTHORIZED).await;
                     assert_eq!(failed.status(), 401);
                 }
                 Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
@@ -138,36 +139,37 @@ async fn an_answer_that_comes_late_gives_back_nothing_that_is_forgotten_already(
         assert_eq!(
             call(&layer, from("192.0.2.1")).await.status(),
             429,
-            "{quota} gave back what it should not"
+            "{quota}: expired units were returned"
         );
     }
 }
 
 #[tokio::test]
-async fn a_request_that_is_abandoned_counts() {
-    let (_, store) = manual();
-    let layer = RateLimitLayer::with_store(store, failed_only("fixed-window 1/h"));
-    let never =
-        service_fn(|_: Asked| std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>());
-    let mut behind = layer.layer(never);
-    let future = behind.call(from("192.0.2.1"));
-    // The client leaves in the middle of its body.
+async fn an_abandoned_request_counts() {
+    let (_, store) = manual_store();
+    let layer = RateLimitLayer::with_store(store, count_unauthorized("fixed-window 1/h"));
+    let never = service_fn(|_: TestRequest| {
+        std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
+    });
+    let mut limited = layer.layer(never);
+    let future = limited.call(from("192.0.2.1"));
+    // As when the client disconnects.
     drop(future);
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 429);
 }
 
 #[tokio::test]
-async fn a_service_that_fails_counts() {
-    let (_, store) = manual();
-    let layer = RateLimitLayer::with_store(store, failed_only("fixed-window 1/h"));
-    let broken = service_fn(|_: Asked| async { Err::<Response<Full<Bytes>>, _>("broken") });
+async fn a_request_counts_if_the_service_fails() {
+    let (_, store) = manual_store();
+    let layer = RateLimitLayer::with_store(store, count_unauthorized("fixed-window 1/h"));
+    let broken = service_fn(|_: TestRequest| async { Err::<Response<Full<Bytes>>, _>("broken") });
     assert!(layer.layer(broken).call(from("192.0.2.1")).await.is_err());
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 429);
 }
 
 #[tokio::test]
-async fn a_refused_request_gives_back_nothing() {
-    let (_, store) = manual();
+async fn a_refused_request_returns_no_units() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_hour(1)).count_if(|status, _| status.is_success());
     let layer = RateLimitLayer::with_store(store, rule);
     assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);

@@ -1,7 +1,6 @@
-//! What a request that is turned away gets, and who hears of it.
+//! Responses to refused requests, and the hooks of the layer.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,10 +14,12 @@ use tallygate::rules::Rule;
 use tallygate::tower::{FromBytes, RateLimitBody, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 
-use crate::support::{Asked, call, from, header, manual, with};
+use crate::support::{
+    TestRequest, assert_outcomes, call, from, header, manual_store, record_outcomes, with,
+};
 
 #[test]
-fn a_name_of_any_letters_is_quoted_as_json_has_it() {
+fn a_problem_escapes_any_limit_name_as_json() {
     let all: String = ('\0'..='\u{ff}').collect();
     for limit in [
         "plain",
@@ -41,8 +42,8 @@ fn a_name_of_any_letters_is_quoted_as_json_has_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_a_problem_in_json() {
-    let (_, store) = manual();
+async fn a_refusal_is_a_problem_json_response() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("login", Quota::per_minute(1)).by_ip());
     assert_eq!(call(&layer, from("192.0.2.1")).await.body(), "hello");
     let refused = call(&layer, from("192.0.2.1")).await;
@@ -61,52 +62,52 @@ async fn a_refusal_is_a_problem_in_json() {
     );
     assert!(
         !refused.body().windows(9).any(|part| part == b"192.0.2.1"),
-        "a key shows"
+        "the body contains a key"
     );
 }
 
-/// What a service that answers with bodies of this kind answers through a layer, refused.
-async fn refused_in<B>() -> String
+/// The body of a refusal if the service has bodies of type `B`.
+async fn refusal_body<B>() -> String
 where
     B: Body<Data = Bytes> + FromBytes + Send + 'static,
     B::Error: std::fmt::Debug,
 {
-    let (_, store) = manual();
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_minute(1)));
-    let inner = service_fn(|_: Asked| async {
+    let inner = service_fn(|_: TestRequest| async {
         Ok::<_, Infallible>(Response::new(B::from_bytes(Bytes::from_static(b"hello"))))
     });
     let mut service = layer.layer(inner);
-    let mut answers = Vec::new();
+    let mut bodies = Vec::new();
     for _ in 0..2 {
         let response: Response<B> = service.call(from("192.0.2.1")).await.unwrap();
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        answers.push(String::from_utf8(body.to_vec()).unwrap());
+        bodies.push(String::from_utf8(body.to_vec()).unwrap());
     }
-    assert_eq!(answers[0], "hello");
-    answers.remove(1)
+    assert_eq!(bodies[0], "hello");
+    bodies.remove(1)
 }
 
 #[tokio::test]
-async fn a_gate_answers_in_the_services_own_kind_of_body() {
-    let said = [
-        refused_in::<Full<Bytes>>().await,
-        refused_in::<BoxBody<Bytes, std::io::Error>>().await,
-        refused_in::<UnsyncBoxBody<Bytes, std::io::Error>>().await,
-        refused_in::<axum::body::Body>().await,
-        refused_in::<tonic::body::Body>().await,
-        refused_in::<RateLimitBody<Empty<Bytes>>>().await,
+async fn a_refusal_has_the_body_type_of_the_service() {
+    let bodies = [
+        refusal_body::<Full<Bytes>>().await,
+        refusal_body::<BoxBody<Bytes, std::io::Error>>().await,
+        refusal_body::<UnsyncBoxBody<Bytes, std::io::Error>>().await,
+        refusal_body::<axum::body::Body>().await,
+        refusal_body::<tonic::body::Body>().await,
+        refusal_body::<RateLimitBody<Empty<Bytes>>>().await,
     ];
-    for text in said {
+    for text in bodies {
         let body: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(body["status"], 429);
     }
 }
 
 #[tokio::test]
-async fn a_name_of_any_text_makes_json() {
+async fn a_refusal_by_a_rule_with_any_name_is_valid_json() {
     for name in ["plain", "a\"b\\c\n\u{e9}", "\0\u{1f}", "\u{1f600}"] {
-        let (_, store) = manual();
+        let (_, store) = manual_store();
         let layer = RateLimitLayer::with_store(store, Rule::new(name, Quota::per_minute(1)));
         call(&layer, from("192.0.2.1")).await;
         let refused = call(&layer, from("192.0.2.1")).await;
@@ -117,8 +118,8 @@ async fn a_name_of_any_text_makes_json() {
 }
 
 #[tokio::test]
-async fn all_rules_or_none_are_charged() {
-    let (_, store) = manual();
+async fn a_request_is_charged_to_all_rules_or_to_none() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("client", Quota::per_hour(2)).by_ip())
         .and(
             Rule::new("tenant", Quota::per_hour(3))
@@ -127,7 +128,7 @@ async fn all_rules_or_none_are_charged() {
         );
     let request = |ip: &str| with(from(ip), "x-tenant", "acme");
     assert_eq!(call(&layer, request("192.0.2.1")).await.status(), 200);
-    // The tenant has 1 left of 3 and every request costs it 2.
+    // The tenant has 1 of 3 remaining; a request costs 2.
     for _ in 0..5 {
         let refused = call(&layer, request("192.0.2.1")).await;
         assert_eq!(refused.status(), 429);
@@ -137,7 +138,7 @@ async fn all_rules_or_none_are_charged() {
             "tenant sliding-window-counter/h"
         );
     }
-    // The client was charged for none of those.
+    // The refused requests were not charged to the client.
     let other = call(&layer, with(from("192.0.2.1"), "x-tenant", "other")).await;
     assert_eq!(other.status(), 200);
     assert_eq!(
@@ -149,8 +150,8 @@ async fn all_rules_or_none_are_charged() {
 }
 
 #[tokio::test]
-async fn the_hook_sees_why_and_changes_the_answer() {
-    let (_, store) = manual();
+async fn on_refused_gets_the_reason_and_may_change_the_response() {
+    let (_, store) = manual_store();
     let rule = Rule::new("r", Quota::per_minute(1));
     let layer = RateLimitLayer::with_store(store, rule).on_refused(
         |refusal: &Refusal<'_>, head: &Head<'_>, mut response: Response<_>| {
@@ -174,50 +175,44 @@ async fn the_hook_sees_why_and_changes_the_answer() {
 }
 
 #[tokio::test]
-async fn the_observer_hears_of_every_request_once() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&seen);
-    let (_, store) = manual();
+async fn on_decision_is_called_once_for_every_request() {
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("a", Quota::per_minute(2)))
         .and(Rule::new("b", Quota::per_minute(1)))
-        .and(Rule::new("c", Quota::per_minute(1)).shadow().cost(|_| 2))
-        .on_decision(move |enforcement, _| {
-            let outcomes = enforcement
-                .outcomes()
-                .map(|(rule, outcome)| (rule.to_owned(), outcome));
-            heard.lock().unwrap().extend(outcomes);
-        });
+        .and(Rule::new("c", Quota::per_minute(1)).shadow().cost(|_| 2));
+    let (layer, outcomes) = record_outcomes(layer);
     call(&layer, from("192.0.2.1")).await;
     call(&layer, from("192.0.2.1")).await;
     let expected = [
         ("a", Outcome::Admitted),
         ("b", Outcome::Admitted),
         ("c", Outcome::ShadowRefused),
-        // Rule a would have let it through: it had no say. Rule c is asked only what passes.
+        // Only the rule that refuses is reported; a shadow rule sees admitted requests only.
         ("b", Outcome::Refused),
     ];
-    let expected = expected.map(|(rule, outcome)| (rule.to_owned(), outcome));
-    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_outcomes(&outcomes, &expected);
 }
 
 #[tokio::test]
-async fn the_services_own_error_comes_through() {
+async fn the_error_of_the_service_is_passed_through() {
     #[derive(Debug, PartialEq)]
-    struct Own(u8);
-    let (_, store) = manual();
+    struct ServiceError(u8);
+    let (_, store) = manual_store();
     let layer = RateLimitLayer::with_store(store, Rule::new("r", Quota::per_minute(5)));
-    let inner = service_fn(|_: Asked| async { Err::<Response<Full<bytes::Bytes>>, _>(Own(7)) });
-    let error: Own = layer
+    let inner = service_fn(|_: TestRequest| async {
+        Err::<Response<Full<bytes::Bytes>>, _>(ServiceError(7))
+    });
+    let error: ServiceError = layer
         .layer(inner)
         .call(from("192.0.2.1"))
         .await
         .unwrap_err();
-    assert_eq!(error, Own(7));
+    assert_eq!(error, ServiceError(7));
 }
 
 #[tokio::test]
-async fn a_rule_applies_only_when_it_says_so() {
-    let (_, store) = manual();
+async fn a_rule_applies_only_if_its_condition_holds() {
+    let (_, store) = manual_store();
     let rule =
         Rule::new("writes", Quota::per_minute(1)).when(|head| head.method() == http::Method::POST);
     let layer = RateLimitLayer::with_store(store, rule);
@@ -233,13 +228,13 @@ async fn a_rule_applies_only_when_it_says_so() {
     assert_eq!(
         header(&read, "ratelimit"),
         None,
-        "nothing was limited, so nothing is told"
+        "no rule applied, so there are no headers"
     );
 }
 
 #[tokio::test]
-async fn a_tier_has_quotas_of_its_own_and_a_client_that_moves_keeps_its_count() {
-    let (_, store) = manual();
+async fn a_tier_has_its_own_quotas_and_a_client_that_changes_tiers_keeps_its_count() {
+    let (_, store) = manual_store();
     let rule = Rule::new("api", Quota::per_hour(1))
         .tier("pro", [Quota::per_hour(3)])
         .by_header("x-user")
@@ -255,9 +250,9 @@ async fn a_tier_has_quotas_of_its_own_and_a_client_that_moves_keeps_its_count() 
     assert_eq!(call(&layer, ann("free")).await.status(), 200);
     assert_eq!(call(&layer, ann("free")).await.status(), 429);
     assert_eq!(
-        call(&layer, ann("unheard-of")).await.status(),
+        call(&layer, ann("unknown")).await.status(),
         429,
-        "the rule's own quotas hold"
+        "an unknown tier has the quotas of the rule"
     );
     let promoted = call(&layer, ann("pro")).await;
     assert_eq!(promoted.status(), 200);

@@ -1,4 +1,4 @@
-//! The store fails: each rule's own policy, and never a 429.
+//! Store failures: the policy of each rule applies, and a 429 is never due to the failure.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tallygate::tower::RateLimitLayer;
 use tallygate::{OnFailure, Quota, RedisStore, Replicas};
 use tallygate_testkit::ports;
 
-use crate::support::{call, from, header};
+use crate::support::{assert_outcomes, call, from, header, record_outcomes};
 
-/// A store that nobody serves.
-fn lost() -> RedisStore {
+/// A store whose server does not exist.
+fn unreachable_store() -> RedisStore {
     let url = format!("redis://127.0.0.1:{}", ports::free());
     RedisStore::builder(&url).open().unwrap()
 }
@@ -24,8 +24,8 @@ fn rule(name: &str, policy: OnFailure) -> Rule {
 }
 
 #[tokio::test]
-async fn an_open_rule_lets_through_and_tells_no_counts() {
-    let layer = RateLimitLayer::with_store(lost(), rule("r", OnFailure::Open));
+async fn an_open_rule_admits_and_sends_no_headers() {
+    let layer = RateLimitLayer::with_store(unreachable_store(), rule("r", OnFailure::Open));
     for _ in 0..6 {
         let response = call(&layer, from("192.0.2.1")).await;
         assert_eq!(response.status(), 200);
@@ -34,8 +34,8 @@ async fn an_open_rule_lets_through_and_tells_no_counts() {
 }
 
 #[tokio::test]
-async fn a_closed_rule_answers_503_and_never_429() {
-    let layer = RateLimitLayer::with_store(lost(), rule("open", OnFailure::Open))
+async fn a_closed_rule_responds_with_503_and_never_429() {
+    let layer = RateLimitLayer::with_store(unreachable_store(), rule("open", OnFailure::Open))
         .and(rule("closed", OnFailure::Closed));
     for _ in 0..6 {
         let response = call(&layer, from("192.0.2.1")).await;
@@ -48,24 +48,17 @@ async fn a_closed_rule_answers_503_and_never_429() {
 #[tokio::test]
 async fn a_local_rule_counts_its_share() {
     let replicas = Replicas::Fixed(NonZeroU32::new(2).unwrap());
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = std::sync::Arc::clone(&seen);
-    let layer = RateLimitLayer::with_store(lost(), rule("local", OnFailure::Local(replicas)))
-        .on_decision(move |enforcement, _| {
-            heard
-                .lock()
-                .unwrap()
-                .extend(enforcement.outcomes().map(|(_, outcome)| outcome));
-        });
+    let rule = rule("local", OnFailure::Local(replicas));
+    let (layer, outcomes) = record_outcomes(RateLimitLayer::with_store(unreachable_store(), rule));
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(call(&layer, from("192.0.2.1")).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 429], "half of four");
     let expected = [
-        Outcome::DegradedAdmitted,
-        Outcome::DegradedAdmitted,
-        Outcome::DegradedRefused,
+        ("local", Outcome::DegradedAdmitted),
+        ("local", Outcome::DegradedAdmitted),
+        ("local", Outcome::DegradedRefused),
     ];
-    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_outcomes(&outcomes, &expected);
 }
