@@ -1,12 +1,12 @@
-//! Anything goes in: a typed error or a defined decision comes out, never a panic.
+//! Any input gives a typed error or a defined decision, never a panic.
 
 use tallygate::{
     Decision, Key, Limit, Limiter, MAX_LIMITS, Quota, Request, RequestError, RetryAfter, Verb,
 };
 
-use crate::behaviours::{SECOND, Store, T0, each_minute, limiter, store};
+use crate::fixtures::{SECOND, Store, T0, limiter, quotas_per_minute, store};
 
-fn odd_keys() -> Vec<Key<'static>> {
+fn unusual_keys() -> Vec<Key<'static>> {
     vec![
         Key::from(""),
         Key::from("\0"),
@@ -25,23 +25,23 @@ fn odd_keys() -> Vec<Key<'static>> {
 }
 
 #[test]
-fn any_bytes_are_a_key_of_their_own() {
-    for quota in each_minute(2) {
+fn any_bytes_are_a_separate_key() {
+    for quota in quotas_per_minute(2) {
         let (_, limiter) = limiter(quota);
         for _ in 0..2 {
-            for key in &odd_keys() {
+            for key in &unusual_keys() {
                 assert!(limiter.check(key).allowed(), "{quota} {key:?}");
             }
         }
-        for key in &odd_keys() {
+        for key in &unusual_keys() {
             assert!(!limiter.check(key).allowed(), "{quota} {key:?}");
         }
     }
 }
 
-/// Two keys of every length to 100, alike but for one byte, wherever it is; and one byte repeated.
+/// Every length up to 100, and a difference at every position.
 #[test]
-fn keys_that_differ_in_a_byte_or_in_length_are_counted_apart() {
+fn keys_that_differ_in_one_byte_or_in_length_are_counted_separately() {
     let (_, limiter) = limiter("fixed-window 1/min".parse().unwrap());
     for length in 1..=100 {
         let same = vec![b'x'; length];
@@ -56,10 +56,10 @@ fn keys_that_differ_in_a_byte_or_in_length_are_counted_apart() {
 }
 
 #[test]
-fn a_cost_of_nothing_is_admitted_and_changes_nothing_even_when_nothing_is_left() {
-    for quota in each_minute(1) {
+fn a_cost_of_0_is_always_admitted_and_changes_nothing() {
+    for quota in quotas_per_minute(1) {
         let (_, limiter) = limiter(quota);
-        for left in [1, 0] {
+        for remaining in [1, 0] {
             let before = limiter.peek("a", 1);
             for decision in [
                 limiter.check_cost("a", 0),
@@ -70,7 +70,7 @@ fn a_cost_of_nothing_is_admitted_and_changes_nothing_even_when_nothing_is_left()
             ] {
                 assert!(decision.allowed(), "{quota}");
                 assert_eq!(decision.granted(), 0, "{quota}");
-                assert_eq!(decision.remaining(), left, "{quota}");
+                assert_eq!(decision.remaining(), remaining, "{quota}");
                 assert!(decision.delay().is_zero(), "{quota}");
             }
             assert_eq!(limiter.peek("a", 1), before, "{quota}");
@@ -80,10 +80,10 @@ fn a_cost_of_nothing_is_admitted_and_changes_nothing_even_when_nothing_is_left()
 }
 
 #[test]
-fn the_largest_cost_never_fits_and_is_a_debt_when_charged() {
-    for quota in each_minute(3) {
+fn the_maximum_cost_never_fits_but_can_be_charged() {
+    for quota in quotas_per_minute(3) {
         let (clock, limiter) = limiter(quota);
-        // A debt may last for all the time there is.
+        // The debt may last until the maximum time.
         clock.set(0);
         for _ in 0..2 {
             let refused = limiter.check_cost("a", u32::MAX);
@@ -107,7 +107,7 @@ fn the_largest_cost_never_fits_and_is_a_debt_when_charged() {
     }
 }
 
-const ODD_TIMES: [u64; 12] = [
+const EXTREME_TIMES: [u64; 12] = [
     0,
     1,
     T0,
@@ -123,12 +123,12 @@ const ODD_TIMES: [u64; 12] = [
 ];
 
 #[test]
-fn no_order_of_odd_times_panics() {
-    for quota in each_minute(2) {
+fn no_order_of_extreme_times_panics() {
+    for quota in quotas_per_minute(2) {
         let (clock, store) = store(4);
         let limiter = Limiter::with_store(store, quota);
-        for first in ODD_TIMES {
-            for second in ODD_TIMES {
+        for first in EXTREME_TIMES {
+            for second in EXTREME_TIMES {
                 for (n, verb) in Verb::ALL.into_iter().enumerate() {
                     let key = (n % 3).to_string();
                     for now in [first, second] {
@@ -144,17 +144,17 @@ fn no_order_of_odd_times_panics() {
     }
 }
 
-/// More keys than places too, where every way to find room is tried.
+/// With more keys than slots, so that counters are moved and share budgets.
 #[test]
-fn a_crowded_store_survives_odd_times() {
-    for quota in each_minute(2) {
+fn a_full_store_survives_extreme_times() {
+    for quota in quotas_per_minute(2) {
         let (_, store) = store(1);
         let limit = Limit::from(quota);
-        for now in ODD_TIMES {
+        for now in EXTREME_TIMES {
             for n in 0..200 {
                 let key = n.to_string();
-                let asked = Request::new(&key, &limit).and("x", &limit).unwrap();
-                let decision = store.decide_at(&asked, now);
+                let request = Request::new(&key, &limit).and("x", &limit).unwrap();
+                let decision = store.decide_at(&request, now);
                 assert_eq!(decision.verdicts().len(), 2);
             }
         }
@@ -171,27 +171,27 @@ fn admitted(store: &Store, key: &str, limit: &Limit, now: u64) -> u32 {
         .sum()
 }
 
-/// Times beyond 2^52 us count as that one instant, so that nobody gets more than the limit there.
+/// Times above 2^52 µs count as the maximum time.
 #[test]
-fn beyond_the_end_of_time_every_key_still_has_its_limit_and_no_more() {
-    for quota in each_minute(2) {
+fn above_the_maximum_time_limits_are_exact() {
+    for quota in quotas_per_minute(2) {
         let limit = Limit::from(quota);
-        for end in [1 << 52, (1 << 52) + 600 * SECOND, 1 << 54, u64::MAX] {
+        for now in [1 << 52, (1 << 52) + 600 * SECOND, 1 << 54, u64::MAX] {
             let (_, store) = store(1_000);
             let keys: Vec<String> = (0..300).map(|n| n.to_string()).collect();
             for key in &keys {
-                assert_eq!(admitted(&store, key, &limit, end), 2, "{quota} at {end}");
+                assert_eq!(admitted(&store, key, &limit, now), 2, "{quota} at {now}");
             }
             for key in &keys {
-                assert_eq!(admitted(&store, key, &limit, end), 0, "{quota} at {end}");
+                assert_eq!(admitted(&store, key, &limit, now), 0, "{quota} at {now}");
             }
         }
     }
 }
 
 #[test]
-fn a_request_over_several_keys_beyond_the_end_of_time_charges_each() {
-    for quota in each_minute(2) {
+fn above_the_maximum_time_a_request_over_several_keys_charges_each() {
+    for quota in quotas_per_minute(2) {
         let limit = Limit::from(quota);
         let (_, store) = store(100);
         let keys: Vec<String> = (0..MAX_LIMITS).map(|n| n.to_string()).collect();
@@ -208,16 +208,16 @@ fn a_request_over_several_keys_beyond_the_end_of_time_charges_each() {
 }
 
 #[test]
-fn a_request_takes_64_limits_and_not_65() {
+fn a_request_has_at_most_64_limits() {
     let named = |n: usize| Limit::named(n.to_string(), Quota::per_minute(3));
     let limits: Vec<Limit> = (0..=MAX_LIMITS).map(named).collect();
     let request = Request::with_limits("a", &limits[..MAX_LIMITS]).unwrap();
     let (_, store) = store(100);
-    for left in [2, 1, 0] {
+    for remaining in [2, 1, 0] {
         let decision = store.decide(&request);
         assert!(decision.allowed());
         assert_eq!(decision.verdicts().len(), MAX_LIMITS);
-        assert!(decision.verdicts().iter().all(|v| v.remaining == left));
+        assert!(decision.verdicts().iter().all(|v| v.remaining == remaining));
     }
     assert!(!store.decide(&request).allowed());
 
@@ -241,7 +241,7 @@ fn a_request_takes_64_limits_and_not_65() {
 }
 
 #[test]
-fn a_capacity_of_nothing_is_one() {
+fn a_capacity_of_0_becomes_1() {
     let (_, store) = store(0);
     assert_eq!(store.capacity(), 1);
     let limiter = Limiter::with_store(store, Quota::per_minute(1));
@@ -250,7 +250,7 @@ fn a_capacity_of_nothing_is_one() {
 }
 
 #[test]
-fn any_name_is_a_name() {
+fn any_text_is_a_limit_name() {
     let (_, store) = store(100);
     let names = ["", "\0", "a", "a ", &"x".repeat(1 << 20), "\u{1f980}"];
     for name in names {

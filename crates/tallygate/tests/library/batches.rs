@@ -2,10 +2,10 @@
 
 use tallygate::{Decision, Key, Limit, Limiter, Quota, Request, Verb};
 
-use crate::behaviours::{T0, each_minute, store};
+use crate::fixtures::{T0, quotas_per_minute, store};
 use tallygate_testkit::{any, with_each_seed};
 
-/// 0 to 100 keys, many of them twice and more.
+/// 0 to 100 keys with duplicates.
 fn any_keys(rng: &mut fastrand::Rng) -> Vec<Key<'static>> {
     let n = any(rng, &[0, 1, 2, 31, 32, 33, 64, 65, 100]);
     (0..n)
@@ -14,72 +14,72 @@ fn any_keys(rng: &mut fastrand::Rng) -> Vec<Key<'static>> {
 }
 
 #[test]
-fn check_many_answers_what_check_does_one_by_one() {
+fn check_many_decides_as_single_checks_do() {
     with_each_seed(|rng| {
-        for quota in each_minute(4) {
-            let ((clock, one), (many_clock, many)) = (store(100), store(100));
-            let one = Limiter::with_store(one, quota);
-            let many = Limiter::with_store(many, quota);
+        for quota in quotas_per_minute(4) {
+            let ((clock, single), (batch_clock, batch)) = (store(100), store(100));
+            let single = Limiter::with_store(single, quota);
+            let batch = Limiter::with_store(batch, quota);
             let mut now = T0;
             for _ in 0..20 {
                 now += rng.u64(..20_000_000);
                 clock.set(now);
-                many_clock.set(now);
+                batch_clock.set(now);
                 let keys = any_keys(rng);
-                let right: Vec<Decision> = keys.iter().map(|key| one.check(key)).collect();
-                assert_eq!(many.check_many(&keys), right, "{quota}");
+                let expected: Vec<Decision> = keys.iter().map(|key| single.check(key)).collect();
+                assert_eq!(batch.check_many(&keys), expected, "{quota}");
             }
         }
     });
 }
 
 #[test]
-fn check_many_over_several_limits_answers_what_check_does_one_by_one() {
+fn check_many_over_several_limits_decides_as_single_checks_do() {
     with_each_seed(|rng| {
-        let limits = each_minute(5);
+        let limits = quotas_per_minute(5);
         let build = |store| {
             let first = Limiter::with_store(store, limits[0]);
             let add = |limiter: Limiter<_>, &quota: &Quota| limiter.and(quota).unwrap();
             limits[1..].iter().fold(first, add)
         };
-        let (one, many) = (build(store(1_000).1), build(store(1_000).1));
+        let (single, batch) = (build(store(1_000).1), build(store(1_000).1));
         for _ in 0..5 {
             let keys = any_keys(rng);
-            let right: Vec<Decision> = keys.iter().map(|key| one.check(key)).collect();
-            assert_eq!(many.check_many(&keys), right);
+            let expected: Vec<Decision> = keys.iter().map(|key| single.check(key)).collect();
+            assert_eq!(batch.check_many(&keys), expected);
         }
     });
 }
 
 #[test]
-fn decide_many_answers_what_decide_does_one_by_one() {
+fn decide_many_decides_as_single_requests_do() {
     with_each_seed(|rng| {
-        let limits: Vec<Limit> = each_minute(6).into_iter().map(Limit::from).collect();
-        let ((clock, one), (many_clock, many)) = (store(1_000), store(1_000));
+        let limits: Vec<Limit> = quotas_per_minute(6).into_iter().map(Limit::from).collect();
+        let ((clock, single), (batch_clock, batch)) = (store(1_000), store(1_000));
         let mut now = T0;
         for _ in 0..60 {
             now += rng.u64(..10_000_000);
             clock.set(now);
-            many_clock.set(now);
+            batch_clock.set(now);
             let keys = any_keys(rng);
             let requests: Vec<Request<'_>> = keys
                 .iter()
                 .map(|key| {
                     let (a, b) = (&limits[rng.usize(..6)], &limits[rng.usize(..6)]);
                     let request = Request::new(key, a);
-                    let request = request.clone().and("everybody", b).unwrap_or(request);
+                    let request = request.clone().and("all", b).unwrap_or(request);
                     request.verb(any(rng, &Verb::ALL)).cost(rng.u32(..4))
                 })
                 .collect();
-            let right: Vec<Decision> = requests.iter().map(|r| one.decide(r)).collect();
-            assert_eq!(many.decide_many(&requests), right);
+            let expected: Vec<Decision> = requests.iter().map(|r| single.decide(r)).collect();
+            assert_eq!(batch.decide_many(&requests), expected);
         }
     });
 }
 
 #[test]
-fn a_batch_beyond_the_capacity_is_still_answered_in_order() {
-    let limiter = Limiter::with_store(store(1).1, each_minute(2)[3]);
+fn a_batch_larger_than_the_capacity_is_decided_in_order() {
+    let limiter = Limiter::with_store(store(1).1, quotas_per_minute(2)[3]);
     let keys: Vec<String> = (0..500).map(|n| n.to_string()).collect();
     let decisions = limiter.check_many(&keys);
     assert_eq!(decisions.len(), 500);

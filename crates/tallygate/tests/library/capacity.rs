@@ -1,11 +1,10 @@
-//! A capacity of N holds N live keys, and slots are reused once their keys have expired.
+//! A store of capacity N has slots for N live keys and reuses the slots of expired keys.
 
 use std::time::Duration;
 
 use tallygate::{Decision, Limit, Limiter, Quota, Request, Verb};
 
-use crate::behaviours::{T0, each_minute, quotas, store};
-use crate::concurrency::race;
+use crate::fixtures::{T0, quotas, quotas_per_minute, race, store};
 use tallygate_testkit::with_each_seed;
 
 const EACH: u32 = 2;
@@ -14,9 +13,9 @@ fn keys(capacity: usize, generation: usize) -> Vec<String> {
     (0..capacity).map(|n| format!("{generation}:{n}")).collect()
 }
 
-/// Asks every key for one more than its limit, twice around so that all are live together.
+/// Exceeds the limit of every key by one, in rounds so that all keys are live together.
 fn assert_no_key_is_shared(
-    limiter: &Limiter<std::sync::Arc<crate::behaviours::Store>>,
+    limiter: &Limiter<std::sync::Arc<crate::fixtures::Store>>,
     keys: &[String],
 ) {
     let shared = limiter.store().shared_decisions();
@@ -37,10 +36,10 @@ fn assert_no_key_is_shared(
 }
 
 #[test]
-fn a_small_store_holds_its_capacity_in_keys() {
+fn a_small_store_has_slots_for_its_capacity() {
     for capacity in [1, 2, 3, 8, 10, 100] {
-        for quota in each_minute(EACH) {
-            // Where keys come to lie is random for each store.
+        for quota in quotas_per_minute(EACH) {
+            // The hash seed of each store is random.
             for _ in 0..20 {
                 let limiter = Limiter::with_store(store(capacity).1, quota);
                 assert_no_key_is_shared(&limiter, &keys(capacity, 0));
@@ -50,9 +49,9 @@ fn a_small_store_holds_its_capacity_in_keys() {
 }
 
 #[test]
-fn a_store_of_thousands_holds_its_capacity_in_keys() {
+fn a_store_of_thousands_has_slots_for_its_capacity() {
     for (capacity, stores) in [(1_000, 8), (10_000, 2)] {
-        for quota in each_minute(EACH) {
+        for quota in quotas_per_minute(EACH) {
             for _ in 0..stores {
                 let limiter = Limiter::with_store(store(capacity).1, quota);
                 assert_no_key_is_shared(&limiter, &keys(capacity, 0));
@@ -62,11 +61,11 @@ fn a_store_of_thousands_holds_its_capacity_in_keys() {
 }
 
 #[test]
-fn a_store_of_a_hundred_thousand_holds_its_capacity_in_keys() {
+fn a_store_of_a_hundred_thousand_has_slots_for_its_capacity() {
     for quota in [
-        each_minute(EACH)[1],
-        each_minute(EACH)[3],
-        each_minute(EACH)[3],
+        quotas_per_minute(EACH)[1],
+        quotas_per_minute(EACH)[3],
+        quotas_per_minute(EACH)[3],
     ] {
         let limiter = Limiter::with_store(store(100_000).1, quota);
         assert_no_key_is_shared(&limiter, &keys(100_000, 0));
@@ -74,11 +73,11 @@ fn a_store_of_a_hundred_thousand_holds_its_capacity_in_keys() {
 }
 
 #[test]
-fn a_key_with_several_limits_counts_once_for_each() {
+fn a_key_uses_one_slot_per_limit() {
     const KEYS: usize = 500;
     let (_, store) = store(KEYS * 5);
-    // One of the six has its own table; five share the other.
-    let limits: Vec<Limit> = each_minute(1).into_iter().map(Limit::from).collect();
+    // Logs have their own table; the other five share one.
+    let limits: Vec<Limit> = quotas_per_minute(1).into_iter().map(Limit::from).collect();
     let flat: Vec<&Limit> = limits
         .iter()
         .filter(|l| !l.quota().algorithm().is_log())
@@ -94,7 +93,7 @@ fn a_key_with_several_limits_counts_once_for_each() {
 #[test]
 fn slots_of_expired_keys_are_reused() {
     const CAPACITY: usize = 300;
-    for quota in each_minute(EACH) {
+    for quota in quotas_per_minute(EACH) {
         let (clock, store) = store(CAPACITY);
         let limiter = Limiter::with_store(store, quota);
         for generation in 0..15 {
@@ -107,13 +106,13 @@ fn slots_of_expired_keys_are_reused() {
 }
 
 #[test]
-fn keys_that_come_and_go_one_by_one_never_share() {
+fn short_lived_keys_never_share_a_budget() {
     const CAPACITY: usize = 200;
     with_each_seed(|rng| {
         for quota in quotas(1, Duration::from_secs(CAPACITY as u64 / 2)) {
             let (clock, store) = store(CAPACITY);
             let limiter = Limiter::with_store(store, quota);
-            // One new key a second: each lives for one or two periods, so at most 200 are live.
+            // One new key per second, each live for one or two periods: at most 200 are live.
             for n in 0..1_500 {
                 let decision = limiter.check(n.to_string());
                 assert!(decision.allowed() && !decision.shared(), "{quota} key {n}");
@@ -126,18 +125,21 @@ fn keys_that_come_and_go_one_by_one_never_share() {
 #[test]
 fn reset_and_refunded_keys_free_their_slots() {
     const CAPACITY: usize = 400;
-    for quota in each_minute(EACH) {
+    for quota in quotas_per_minute(EACH) {
         let limiter = Limiter::with_store(store(CAPACITY).1, quota);
         for generation in 0..10 {
             let keys = keys(CAPACITY, generation);
             assert_no_key_is_shared(&limiter, &keys);
             for (n, key) in keys.iter().enumerate() {
-                let left = if n % 2 == 0 {
+                let decision = if n % 2 == 0 {
                     limiter.reset(key)
                 } else {
                     limiter.refund(key, EACH)
                 };
-                assert!(!left.shared() && left.remaining() == EACH, "{quota}");
+                assert!(
+                    !decision.shared() && decision.remaining() == EACH,
+                    "{quota}"
+                );
             }
             assert_eq!(limiter.store().live_keys(), 0, "{quota}");
         }
@@ -145,9 +147,9 @@ fn reset_and_refunded_keys_free_their_slots() {
 }
 
 #[test]
-fn refused_and_peeking_new_keys_take_no_slot() {
+fn refusals_and_peeks_of_new_keys_take_no_slot() {
     const CAPACITY: usize = 100;
-    for quota in each_minute(EACH) {
+    for quota in quotas_per_minute(EACH) {
         let limiter = Limiter::with_store(store(CAPACITY).1, quota);
         for key in keys(1_000, 0) {
             let _ = limiter.peek(&key, 1);
@@ -165,7 +167,7 @@ fn refused_and_peeking_new_keys_take_no_slot() {
 fn threads_that_fill_a_store_concurrently_find_a_slot_for_every_key() {
     const CAPACITY: usize = 8_000;
     const THREADS: usize = 4;
-    for quota in [each_minute(EACH)[1], each_minute(EACH)[3]] {
+    for quota in [quotas_per_minute(EACH)[1], quotas_per_minute(EACH)[3]] {
         for _ in 0..4 {
             let limiter = Limiter::with_store(store(CAPACITY).1, quota);
             let keys = keys(CAPACITY, 0);
@@ -182,9 +184,9 @@ fn threads_that_fill_a_store_concurrently_find_a_slot_for_every_key() {
 }
 
 #[test]
-fn once_many_keys_have_expired_every_key_has_its_own_slot_again() {
+fn after_an_overload_every_key_has_its_own_slot_again() {
     const CAPACITY: usize = 1_000;
-    for quota in each_minute(EACH) {
+    for quota in quotas_per_minute(EACH) {
         let (clock, store) = store(CAPACITY);
         let limiter = Limiter::with_store(store, quota);
         for generation in 0..3 {
@@ -199,8 +201,7 @@ fn once_many_keys_have_expired_every_key_has_its_own_slot_again() {
     }
 }
 
-/// The crowd is gone with the window, a microsecond after it came: what it taught the store about
-/// being full is out of date too.
+/// The keys expire a microsecond later, and with them the knowledge that the store is full.
 #[test]
 fn keys_that_have_just_expired_free_their_slots() {
     const CAPACITY: usize = 3_000;
@@ -219,26 +220,26 @@ fn keys_that_have_just_expired_free_their_slots() {
 }
 
 #[test]
-fn a_moved_counter_is_found_by_every_verb() {
+fn every_verb_finds_a_moved_counter() {
     const CAPACITY: usize = 2_000;
-    for quota in each_minute(9) {
+    for quota in quotas_per_minute(9) {
         let (_, store) = store(CAPACITY);
         let limit = Limit::from(quota);
         let keys = keys(CAPACITY, 0);
-        let ask = |key: &str, verb: Verb, cost: u32| -> Decision {
+        let decide = |key: &str, verb: Verb, cost: u32| -> Decision {
             store.decide(&Request::new(key, &limit).verb(verb).cost(cost))
         };
-        // The last ones in make the first ones move.
+        // Later insertions move earlier counters.
         for key in &keys {
-            assert!(ask(key, Verb::Check, 4).allowed());
+            assert!(decide(key, Verb::Check, 4).allowed());
         }
         for key in &keys {
-            assert_eq!(ask(key, Verb::Peek, 1).remaining(), 5, "{quota}");
-            assert_eq!(ask(key, Verb::Take, 9).granted(), 5, "{quota}");
-            assert_eq!(ask(key, Verb::Refund, 3).remaining(), 3, "{quota}");
-            assert_eq!(ask(key, Verb::Charge, 1).remaining(), 2, "{quota}");
-            assert_eq!(ask(key, Verb::Reset, 0).remaining(), 9, "{quota}");
-            assert_eq!(ask(key, Verb::Check, 1).remaining(), 8, "{quota}");
+            assert_eq!(decide(key, Verb::Peek, 1).remaining(), 5, "{quota}");
+            assert_eq!(decide(key, Verb::Take, 9).granted(), 5, "{quota}");
+            assert_eq!(decide(key, Verb::Refund, 3).remaining(), 3, "{quota}");
+            assert_eq!(decide(key, Verb::Charge, 1).remaining(), 2, "{quota}");
+            assert_eq!(decide(key, Verb::Reset, 0).remaining(), 9, "{quota}");
+            assert_eq!(decide(key, Verb::Check, 1).remaining(), 8, "{quota}");
         }
     }
 }

@@ -1,21 +1,20 @@
-//! A counter is its key and its limit's name: a changed limit or burst keeps its count, another
-//! name, behaviour or period is another counter.
+//! A changed limit or burst keeps the counter. Another name, algorithm or period is another counter.
 
 use tallygate::{Limit, Limiter, Quota, Request, RequestError, RetryAfter};
 
-use crate::behaviours::{Store, T0, each_minute, limiter, store};
+use crate::fixtures::{Store, T0, limiter, quotas_per_minute, store};
 use std::time::Duration;
 
 fn quota(text: &str) -> Quota {
     text.parse().unwrap()
 }
 
-fn left(limiter: &Limiter<std::sync::Arc<Store>>) -> u32 {
+fn remaining(limiter: &Limiter<std::sync::Arc<Store>>) -> u32 {
     limiter.peek("k", 1).remaining()
 }
 
 #[test]
-fn windows_and_the_log_keep_their_counts_when_the_limit_changes() {
+fn windows_and_logs_keep_their_counts_when_the_limit_changes() {
     for text in [
         "fixed-window",
         "sliding-window-counter",
@@ -24,14 +23,14 @@ fn windows_and_the_log_keep_their_counts_when_the_limit_changes() {
         let (_, small) = limiter(quota(&format!("{text} 10/min")));
         assert!(small.check_cost("k", 8).allowed());
         let large = small.with_limit(quota(&format!("{text} 100/min")));
-        assert_eq!(left(&large), 92, "{text}");
+        assert_eq!(remaining(&large), 92, "{text}");
         assert!(large.check_cost("k", 42).allowed());
-        // 50 of 10: nothing is left, and nothing is forgotten.
-        assert_eq!(left(&small), 0, "{text}");
+        // 50 of 10 are used; the count is kept.
+        assert_eq!(remaining(&small), 0, "{text}");
         assert!(!small.check("k").allowed());
-        assert_eq!(left(&large), 50, "{text}");
+        assert_eq!(remaining(&large), 50, "{text}");
         assert_eq!(
-            left(&small.with_limit(quota(&format!("{text} 51/min")))),
+            remaining(&small.with_limit(quota(&format!("{text} 51/min")))),
             1,
             "{text}"
         );
@@ -48,11 +47,27 @@ fn buckets_keep_their_used_units_when_limit_and_burst_change() {
         let (_, first) = limiter(quota(&format!("{text} 10/s {word} 20")));
         assert!(first.check_cost("k", 12).allowed());
         let with = |rest: &str| first.with_limit(quota(&format!("{text} {rest}")));
-        assert_eq!(left(&with(&format!("10/s {word} 30"))), 18, "{text} {word}");
-        assert_eq!(left(&with(&format!("100/s {word} 20"))), 8, "{text} {word}");
-        assert_eq!(left(&with(&format!("1/s {word} 13"))), 1, "{text} {word}");
-        assert_eq!(left(&with(&format!("1/s {word} 5"))), 0, "{text} {word}");
-        assert_eq!(left(&first), 8, "{text} {word}");
+        assert_eq!(
+            remaining(&with(&format!("10/s {word} 30"))),
+            18,
+            "{text} {word}"
+        );
+        assert_eq!(
+            remaining(&with(&format!("100/s {word} 20"))),
+            8,
+            "{text} {word}"
+        );
+        assert_eq!(
+            remaining(&with(&format!("1/s {word} 13"))),
+            1,
+            "{text} {word}"
+        );
+        assert_eq!(
+            remaining(&with(&format!("1/s {word} 5"))),
+            0,
+            "{text} {word}"
+        );
+        assert_eq!(remaining(&first), 8, "{text} {word}");
     }
 }
 
@@ -63,17 +78,17 @@ fn used_units_of_a_bucket_are_rounded_up() {
     // A change at 50 ms leaves 11.5 + 1 used.
     clock.set(T0 + 50_000);
     assert!(first.check("k").allowed());
-    assert_eq!(left(&first), 7);
+    assert_eq!(remaining(&first), 7);
     let slower = first.with_limit(quota("token-bucket 5/s burst 20"));
-    assert_eq!(left(&slower), 20 - 13);
+    assert_eq!(remaining(&slower), 20 - 13);
     let same_rate = first.with_limit(quota("token-bucket 10/s burst 40"));
-    assert_eq!(left(&same_rate), 27);
+    assert_eq!(remaining(&same_rate), 27);
 }
 
 #[test]
 fn a_changed_limit_has_an_exact_retry_after() {
-    for old in each_minute(10) {
-        for new in each_minute(4) {
+    for old in quotas_per_minute(10) {
+        for new in quotas_per_minute(4) {
             if new.algorithm() != old.algorithm() {
                 continue;
             }
@@ -91,25 +106,24 @@ fn a_changed_limit_has_an_exact_retry_after() {
     }
 }
 
-/// A slower quota keeps used units for longer than the quota they were taken under; a busy store
-/// must not give the place away in between.
+/// Under a slower quota used units last longer; a full store must not reuse the slot meanwhile.
 #[test]
-fn a_count_read_under_a_slower_quota_outlives_the_faster_one() {
+fn a_count_converted_to_a_slower_quota_keeps_its_slot() {
     let (clock, store) = store(10);
     let fast = Limiter::with_store(store, quota("token-bucket 10/s burst 10"));
     let slow = fast.with_limit(quota("token-bucket 1/s burst 10"));
     assert!(fast.check_cost("k", 9).allowed());
-    // Converted and written down: 10 used, 10 s to go.
+    // Converted: 10 units used, 10 s until they have drained.
     assert!(slow.check("k").allowed());
     clock.advance(Duration::from_secs(2));
     for n in 0..100 {
         let _ = fast.check(n.to_string());
     }
-    assert_eq!(left(&slow), 2);
+    assert_eq!(remaining(&slow), 2);
 }
 
 #[test]
-fn another_period_behaviour_or_name_is_another_counter() {
+fn another_period_algorithm_or_name_is_another_counter() {
     let (_, first) = limiter(quota("fixed-window 2/min"));
     assert!(first.check_cost("k", 2).allowed());
     let others = [
@@ -121,7 +135,7 @@ fn another_period_behaviour_or_name_is_another_counter() {
         Limit::from(quota("leaky-bucket 2/min queue 2")),
         Limit::named("mine", quota("fixed-window 2/min")),
         Limit::named("yours", quota("fixed-window 2/min")),
-        // A name whose quota changes its behaviour or period starts new counters.
+        // The same name with another algorithm or period is another counter.
         Limit::named("mine", quota("fixed-window 2/h")),
         Limit::named("mine", quota("2/min")),
     ];
@@ -134,22 +148,22 @@ fn another_period_behaviour_or_name_is_another_counter() {
 }
 
 #[test]
-fn a_name_keeps_its_count_whatever_the_limit() {
+fn a_named_limit_keeps_its_count_when_the_limit_changes() {
     let (_, first) = limiter(quota("fixed-window 1/min"));
     let mine = first.with_limit(Limit::named("mine", quota("fixed-window 5/min")));
     assert!(mine.check_cost("k", 3).allowed());
     let more = first.with_limit(Limit::named("mine", quota("fixed-window 10/min")));
-    assert_eq!(left(&more), 7);
+    assert_eq!(remaining(&more), 7);
     let default_name = first.with_limit(Limit::named(
         "fixed-window/min",
         quota("fixed-window 9/min"),
     ));
     assert!(first.check("k").allowed());
-    assert_eq!(left(&default_name), 8);
+    assert_eq!(remaining(&default_name), 8);
 }
 
 #[test]
-fn the_same_identity_twice_is_an_error() {
+fn a_request_with_the_same_counter_twice_is_an_error() {
     let (small, large) = (Limit::from(quota("5/min")), Limit::from(quota("9/min")));
     let twice = |error: RequestError| matches!(error, RequestError::SameCounterTwice { .. });
     assert!(twice(
@@ -165,14 +179,14 @@ fn the_same_identity_twice_is_an_error() {
     assert!(Request::new("k", &small).and("l", &small).is_ok());
     let named = Limit::named("burst", quota("5/min"));
     assert!(Request::with_limits("k", [&small, &named]).is_ok());
-    // Policing and shaping are two behaviours.
+    // Policing and shaping are different algorithms.
     let both = [
         quota("leaky-bucket 5/s burst 5"),
         quota("leaky-bucket 5/s queue 5"),
     ];
     let both = both.map(Limit::from);
     assert!(Request::with_limits("k", &both).is_ok());
-    // The same parts are the same key, however they were put together.
+    // Equal parts are the same key, however it was built.
     let parts = tallygate::Key::from_parts(["a", "b"]);
     let again = tallygate::Key::from("a").and("b");
     assert!(twice(
@@ -181,7 +195,7 @@ fn the_same_identity_twice_is_an_error() {
 }
 
 #[test]
-fn limiters_over_one_store_count_together() {
+fn limiters_over_one_store_share_counters() {
     let (_, store) = store(10);
     let one = Limiter::with_store(store.clone(), quota("5/min"));
     let two = Limiter::with_store(store, quota("5/min"));

@@ -1,20 +1,16 @@
-//! Many threads on few keys, on a stopped clock: exactly the limit is admitted.
+//! Many threads on few keys with a stopped clock: exactly the limit is admitted.
 
-mod racing;
-mod several;
+mod multi_limit;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use tallygate::Limiter;
 
-use crate::behaviours::{each_minute, limiter, store};
-pub(crate) use racing::race;
-use racing::seeded;
+use crate::fixtures::{limiter, quotas_per_minute, race, seeded, store};
 
 const LIMIT: u32 = 500;
 const THREADS: usize = 8;
 
-/// A few keys, all of one store.
 fn keys(n: usize) -> Vec<String> {
     (0..n).map(|key| format!("key {key}")).collect()
 }
@@ -25,13 +21,13 @@ fn totals(keys: &[String]) -> Vec<AtomicU32> {
 
 #[test]
 fn checks_by_many_threads_admit_exactly_the_limit() {
-    for quota in each_minute(LIMIT) {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         let keys = keys(3);
         let admitted = totals(&keys);
         race(THREADS, |thread| {
             let mut rng = seeded(thread);
-            // Together they ask each key for more than its limit.
+            // All threads together exceed the limit of every key.
             for _ in 0..LIMIT {
                 let key = rng.usize(..keys.len());
                 let decision = limiter.check(&keys[key]);
@@ -50,8 +46,8 @@ fn checks_by_many_threads_admit_exactly_the_limit() {
 }
 
 #[test]
-fn as_many_checks_as_fit_are_all_admitted() {
-    for quota in each_minute(LIMIT) {
+fn checks_that_fit_are_all_admitted() {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         race(5, |_| {
             for _ in 0..LIMIT / 5 {
@@ -64,7 +60,7 @@ fn as_many_checks_as_fit_are_all_admitted() {
 
 #[test]
 fn checks_of_several_units_admit_exactly_the_limit() {
-    for quota in each_minute(LIMIT) {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         let admitted = AtomicU32::new(0);
         race(THREADS, |thread| {
@@ -87,7 +83,7 @@ fn checks_of_several_units_admit_exactly_the_limit() {
 
 #[test]
 fn takes_by_many_threads_grant_exactly_the_limit() {
-    for quota in each_minute(LIMIT) {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         let granted = AtomicU32::new(0);
         race(THREADS, |thread| {
@@ -108,62 +104,66 @@ fn takes_by_many_threads_grant_exactly_the_limit() {
 }
 
 #[test]
-fn a_refund_makes_room_for_exactly_one_more() {
-    for quota in each_minute(THREADS as u32) {
+fn a_refund_admits_exactly_one_more() {
+    for quota in quotas_per_minute(THREADS as u32) {
         let (_, limiter) = limiter(quota);
-        let held = AtomicU32::new(0);
+        let in_use = AtomicU32::new(0);
         race(THREADS, |_| {
             for _ in 0..300 {
-                // Each thread holds one at most, and there is one for each.
+                // There is one unit per thread.
                 assert!(limiter.check("pairs").allowed(), "{quota}");
-                let now_held = held.fetch_add(1, SeqCst) + 1;
-                assert!(now_held <= THREADS as u32, "{quota}");
-                held.fetch_sub(1, SeqCst);
+                let now = in_use.fetch_add(1, SeqCst) + 1;
+                assert!(now <= THREADS as u32, "{quota}");
+                in_use.fetch_sub(1, SeqCst);
                 assert!(limiter.refund("pairs", 1).allowed());
             }
         });
-        let left = limiter.peek("pairs", 1);
-        assert_eq!(left.remaining(), THREADS as u32, "{quota}");
-        assert!(left.reset_after().is_zero(), "{quota}");
+        let remaining = limiter.peek("pairs", 1);
+        assert_eq!(remaining.remaining(), THREADS as u32, "{quota}");
+        assert!(remaining.reset_after().is_zero(), "{quota}");
     }
 }
 
 #[test]
-fn with_a_limit_below_the_number_of_threads_no_more_are_admitted_at_a_time() {
-    const PLACES: u32 = 3;
-    for quota in each_minute(PLACES) {
+fn a_limit_below_the_number_of_threads_bounds_the_concurrency() {
+    const LIMIT_BELOW_THREADS: u32 = 3;
+    for quota in quotas_per_minute(LIMIT_BELOW_THREADS) {
         let (_, limiter) = limiter(quota);
-        let held = AtomicU32::new(0);
+        let in_use = AtomicU32::new(0);
         race(THREADS, |_| {
             for _ in 0..300 {
-                if limiter.check("places").allowed() {
-                    assert!(held.fetch_add(1, SeqCst) < PLACES, "{quota}");
-                    held.fetch_sub(1, SeqCst);
-                    assert!(limiter.refund("places", 1).allowed());
+                if limiter.check("units").allowed() {
+                    assert!(in_use.fetch_add(1, SeqCst) < LIMIT_BELOW_THREADS, "{quota}");
+                    in_use.fetch_sub(1, SeqCst);
+                    assert!(limiter.refund("units", 1).allowed());
                 }
             }
         });
-        assert_eq!(limiter.peek("places", 1).remaining(), PLACES, "{quota}");
+        assert_eq!(
+            limiter.peek("units", 1).remaining(),
+            LIMIT_BELOW_THREADS,
+            "{quota}"
+        );
     }
 }
 
 #[test]
 fn charges_by_many_threads_all_count() {
-    for quota in each_minute(LIMIT) {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         race(THREADS, |_| {
             for _ in 0..50 {
                 assert_eq!(limiter.charge("charged", 1).granted(), 1);
             }
         });
-        let left = limiter.peek("charged", 1).remaining();
-        assert_eq!(left, LIMIT - 50 * THREADS as u32, "{quota}");
+        let remaining = limiter.peek("charged", 1).remaining();
+        assert_eq!(remaining, LIMIT - 50 * THREADS as u32, "{quota}");
     }
 }
 
 #[test]
 fn batches_by_many_threads_admit_exactly_the_limit() {
-    for quota in each_minute(LIMIT) {
+    for quota in quotas_per_minute(LIMIT) {
         let (_, limiter) = limiter(quota);
         let keys = keys(5);
         let admitted = totals(&keys);
@@ -182,13 +182,12 @@ fn batches_by_many_threads_admit_exactly_the_limit() {
     }
 }
 
-/// The table is filled to its capacity while it is in use, so that counters have to make room for
-/// one another under everybody's hands.
+/// The table is filled to its capacity under load, so that counters are moved while in use.
 #[test]
-fn moved_counters_in_use_lose_nothing() {
+fn counters_that_are_moved_under_load_lose_nothing() {
     const KEYS: usize = 3_000;
     const EACH: u32 = 3;
-    for quota in each_minute(EACH) {
+    for quota in quotas_per_minute(EACH) {
         let limiter = Limiter::with_store(store(KEYS).1, quota);
         let keys = keys(KEYS);
         let admitted = totals(&keys);
@@ -213,7 +212,7 @@ fn moved_counters_in_use_lose_nothing() {
 fn many_threads_and_keys_in_a_tiny_store_exceed_no_limit() {
     const EACH: u32 = 3;
     for capacity in [1, 2, 7, 64] {
-        for quota in each_minute(EACH) {
+        for quota in quotas_per_minute(EACH) {
             let limiter = Limiter::with_store(store(capacity).1, quota);
             let keys = keys(400);
             let admitted = totals(&keys);

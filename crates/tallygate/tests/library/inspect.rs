@@ -60,18 +60,22 @@ fn inspect_shows_the_current_state_and_creates_no_counter() {
         clock.set(100 * SECOND);
         let keys = store.live_keys();
         let before = store.inspect(&key, &limit);
-        assert_eq!(store.live_keys(), keys, "none is made");
+        assert_eq!(store.live_keys(), keys, "inspect created a counter");
         assert_eq!(before.now_us, 100 * SECOND);
         let _ = store.decide(&Request::new(&key, &limit).cost(4));
         assert_eq!(store.inspect(&key, &limit).state, now, "{text}");
         assert_eq!(
             store.inspect(&key, &limit).state,
             now,
-            "a look changes nothing"
+            "inspect changed the state"
         );
         clock.advance(Duration::from_secs(10));
-        let look = store.inspect(&key, &limit);
-        assert_eq!((look.now_us, look.state), (110 * SECOND, later), "{text}");
+        let snapshot = store.inspect(&key, &limit);
+        assert_eq!(
+            (snapshot.now_us, snapshot.state),
+            (110 * SECOND, later),
+            "{text}"
+        );
     }
     let log = Limit::from("sliding-window-log 9/20s".parse::<Quota>().unwrap());
     let entries = Vec::new();

@@ -1,24 +1,23 @@
-//! The library as a stranger uses it: one store against the plain arithmetic, many threads, too
-//! many keys, changed quotas, bad input and waiting. Knows only the crates' public names.
-// Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
+//! The library through its public API: conformance of the memory store, concurrency, capacity,
+//! changed quotas, invalid input, store failures and waiting.
+// Clippy allows unwrap and print only inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[cfg(feature = "tokio")]
+mod acquire;
 mod bad_input;
 mod batches;
-mod behaviours;
 mod capacity;
 mod changed_quota;
 mod concurrency;
 #[path = "../conformance/suite.rs"]
 mod conformance;
-mod failing;
+mod fixtures;
 mod inspect;
-
 mod memory;
-mod own_costs;
+mod per_limit_costs;
 mod public_api;
 mod secrets;
-mod sharing;
+mod shared_budgets;
+mod store_failure;
 mod undo;
-#[cfg(feature = "tokio")]
-mod waiting;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use tallygate::{Decision, Limiter, Request, Verb};
 
-use crate::behaviours::{Store, store};
 use crate::conformance;
+use crate::fixtures::{Store, store};
 
-/// The store itself, on supplied time.
+/// The store with supplied times.
 fn at_supplied_time() -> impl FnMut(&Request<'_>, u64) -> Decision {
     with_capacity(1_000)
 }
 
-/// A store that the traces fill to the last place.
+/// A store that the traces fill to its capacity.
 fn without_spare_slots() -> impl FnMut(&Request<'_>, u64) -> Decision {
     with_capacity(360)
 }
@@ -22,7 +22,7 @@ fn with_capacity(capacity: usize) -> impl FnMut(&Request<'_>, u64) -> Decision {
     move |request, now| store.decide_at(request, now)
 }
 
-/// A limiter on a clock that is set before each question.
+/// A limiter on a clock that is set before each request.
 fn on_manual_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
     let (clock, store) = store(1_000);
     move |request, now| {
@@ -31,16 +31,15 @@ fn on_manual_clock() -> impl FnMut(&Request<'_>, u64) -> Decision {
     }
 }
 
-/// Asks with the limiter's own methods where the request has one key and one cost for all its
-/// limits.
+/// Calls the limiter's method for the verb if all limits have the same key and cost.
 fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
     let (first, rest) = request.entries().split_first().unwrap();
     let mut limiter = Limiter::with_store(Arc::clone(store), first.limit.clone());
-    for asked in rest {
-        if asked.key != first.key || asked.cost() != request.requested_cost() {
+    for entry in rest {
+        if entry.key != first.key || entry.cost() != request.requested_cost() {
             return limiter.try_decide(request).unwrap();
         }
-        limiter = limiter.and(asked.limit.clone()).unwrap();
+        limiter = limiter.and(entry.limit.clone()).unwrap();
     }
     let (key, cost) = (&first.key, request.requested_cost());
     match request.requested_verb() {
@@ -55,37 +54,37 @@ fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
 }
 
 #[test]
-fn the_store_answers_the_golden_traces_exactly() {
+fn the_store_decides_the_golden_traces_exactly() {
     conformance::golden_traces_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
-fn a_limiter_on_a_manual_clock_answers_the_golden_traces_exactly() {
+fn a_limiter_on_a_manual_clock_decides_the_golden_traces_exactly() {
     conformance::golden_traces_are_decided_exactly(on_manual_clock);
 }
 
 #[test]
-fn the_store_answers_random_traces_exactly() {
+fn the_store_decides_random_traces_exactly() {
     conformance::random_traces_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
-fn a_limiter_on_a_manual_clock_answers_random_traces_exactly() {
+fn a_limiter_on_a_manual_clock_decides_random_traces_exactly() {
     conformance::random_traces_are_decided_exactly(on_manual_clock);
 }
 
 #[test]
-fn a_store_without_spare_slots_answers_random_traces_exactly() {
+fn a_store_without_spare_slots_decides_random_traces_exactly() {
     conformance::random_traces_are_decided_exactly(without_spare_slots);
     conformance::clock_steps_back_are_decided_exactly(without_spare_slots);
 }
 
 #[test]
-fn the_store_answers_exactly_when_the_clock_steps_back() {
+fn the_store_decides_exactly_when_the_clock_steps_back() {
     conformance::clock_steps_back_are_decided_exactly(at_supplied_time);
 }
 
 #[test]
-fn the_store_answers_exactly_at_the_earliest_and_latest_times() {
+fn the_store_decides_exactly_at_the_earliest_and_latest_times() {
     conformance::extreme_times_are_decided_exactly(at_supplied_time);
 }

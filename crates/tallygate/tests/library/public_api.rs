@@ -1,4 +1,4 @@
-//! What callers build on: threads may share everything, and any store will do.
+//! Guarantees of the public API: `Send` and `Sync`, any store, any key.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use tallygate::{
     Store, StoreError, SystemClock, Verb,
 };
 
-fn shared_by_threads<T: Send + Sync + 'static>() {}
-fn sent<T: Send>(thing: T) -> T {
-    thing
+fn assert_send_sync<T: Send + Sync + 'static>() {}
+fn assert_send<T: Send>(value: T) -> T {
+    value
 }
 
 #[test]
-fn threads_may_share_everything() {
-    shared_by_threads::<Limiter>();
-    shared_by_threads::<Limiter<MemoryStore<Arc<ManualClock>>>>();
-    shared_by_threads::<MemoryStore>();
-    shared_by_threads::<MemoryStore<ManualClock>>();
-    shared_by_threads::<Decision>();
-    shared_by_threads::<Limit>();
-    shared_by_threads::<Key<'static>>();
-    shared_by_threads::<StoreError>();
-    shared_by_threads::<Request<'static>>();
+fn public_types_are_send_and_sync() {
+    assert_send_sync::<Limiter>();
+    assert_send_sync::<Limiter<MemoryStore<Arc<ManualClock>>>>();
+    assert_send_sync::<MemoryStore>();
+    assert_send_sync::<MemoryStore<ManualClock>>();
+    assert_send_sync::<Decision>();
+    assert_send_sync::<Limit>();
+    assert_send_sync::<Key<'static>>();
+    assert_send_sync::<StoreError>();
+    assert_send_sync::<Request<'static>>();
 }
 
-/// A store of somebody else's: counts how often it is asked, and may be down.
-struct Watched {
+/// A store outside the library: counts its calls and may be down.
+struct CountingStore {
     inner: Arc<MemoryStore>,
-    asked: std::sync::atomic::AtomicU32,
+    calls: std::sync::atomic::AtomicU32,
     down: bool,
 }
 
-impl Store for Watched {
+impl Store for CountingStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        self.asked
+        self.calls
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if self.down {
-            return Err(StoreError::new("down for the night"));
+            return Err(StoreError::new("down for maintenance"));
         }
         Store::decide(&*self.inner, request).await
     }
@@ -52,46 +52,46 @@ impl Store for Watched {
     }
 }
 
-async fn may_enter<S: Store>(limiter: &Limiter<S>, who: &str) -> bool {
-    let request = limiter.request(who).cost(1).verb(Verb::Check);
+async fn is_admitted<S: Store>(limiter: &Limiter<S>, key: &str) -> bool {
+    let request = limiter.request(key).cost(1).verb(Verb::Check);
     limiter.decide(&request).await.allowed()
 }
 
 #[tokio::test]
-async fn a_function_over_any_store_works_with_each() {
+async fn a_function_generic_over_the_store_works_with_any() {
     let own = Limiter::new(Quota::per_day(1));
-    assert!(sent(may_enter(&own, "a")).await);
-    assert!(!may_enter(&own, "a").await);
+    assert!(assert_send(is_admitted(&own, "a")).await);
+    assert!(!is_admitted(&own, "a").await);
 
-    let watched = |down| Watched {
+    let counting_store = |down| CountingStore {
         inner: Arc::default(),
-        asked: 0.into(),
+        calls: 0.into(),
         down,
     };
-    let other = Limiter::with_store(watched(false), Quota::per_day(1));
-    assert!(sent(may_enter(&other, "a")).await);
-    assert!(!may_enter(&other, "a").await);
+    let other = Limiter::with_store(counting_store(false), Quota::per_day(1));
+    assert!(assert_send(is_admitted(&other, "a")).await);
+    assert!(!is_admitted(&other, "a").await);
     assert_eq!(
         other
             .store()
-            .asked
+            .calls
             .load(std::sync::atomic::Ordering::Relaxed),
         2
     );
 
-    let down = Limiter::with_store(watched(true), Quota::per_day(1));
-    assert!(may_enter(&down, "a").await, "open unless told otherwise");
-    assert!(!may_enter(&down.clone().on_failure(OnFailure::Closed), "a").await);
+    let down = Limiter::with_store(counting_store(true), Quota::per_day(1));
+    assert!(is_admitted(&down, "a").await, "the default policy is open");
+    assert!(!is_admitted(&down.clone().on_failure(OnFailure::Closed), "a").await);
     let error = down.store().decide(&down.request("a")).await.unwrap_err();
-    assert!(error.to_string().contains("down for the night"));
+    assert!(error.to_string().contains("down for maintenance"));
 }
 
 #[cfg(feature = "tokio")]
 #[tokio::test]
-async fn a_store_that_is_down_ends_the_wait_as_the_policy_says() {
-    let down = Watched {
+async fn acquire_follows_the_failure_policy() {
+    let down = CountingStore {
         inner: Arc::default(),
-        asked: 0.into(),
+        calls: 0.into(),
         down: true,
     };
     let limiter = Limiter::with_store(down, Quota::per_day(1));
@@ -102,14 +102,14 @@ async fn a_store_that_is_down_ends_the_wait_as_the_policy_says() {
     assert!(format!("{limiter:?}").contains("waiting: 0"));
 }
 
-impl std::fmt::Debug for Watched {
+impl std::fmt::Debug for CountingStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Watched")
+        f.write_str("CountingStore")
     }
 }
 
 #[tokio::test]
-async fn the_future_of_a_decision_may_move_between_threads() {
+async fn the_future_of_a_decision_is_send() {
     let limiter = Limiter::new(Quota::per_minute(2));
     let inside = limiter.clone();
     let task = tokio::spawn(async move {
@@ -121,11 +121,11 @@ async fn the_future_of_a_decision_may_move_between_threads() {
 }
 
 #[test]
-fn every_sort_of_text_and_bytes_is_a_key() {
+fn every_string_and_byte_type_is_a_key() {
     let limiter = Limiter::new(Quota::per_minute(100));
     let text = String::from("a");
     let key = Key::from("a").into_owned();
-    let left = [
+    let decisions = [
         limiter.check("a"),
         limiter.check(&text),
         limiter.check(text.clone()),
@@ -135,12 +135,12 @@ fn every_sort_of_text_and_bytes_is_a_key() {
         limiter.check(&key),
         limiter.check(Key::from_parts(["a"])),
     ];
-    let left: Vec<u32> = left.iter().map(Decision::remaining).collect();
-    assert_eq!(left, [99, 98, 97, 96, 95, 94, 93, 92]);
+    let remaining: Vec<u32> = decisions.iter().map(Decision::remaining).collect();
+    assert_eq!(remaining, [99, 98, 97, 96, 95, 94, 93, 92]);
 }
 
 #[test]
-fn the_system_clock_drives_a_store_of_its_own() {
+fn a_store_may_use_a_system_clock_in_an_arc() {
     let store = MemoryStore::builder()
         .clock(Arc::new(SystemClock::new()))
         .capacity(5)
@@ -151,9 +151,8 @@ fn the_system_clock_drives_a_store_of_its_own() {
     assert!(SystemClock::default().now_us() > 1_600_000_000_000_000);
 }
 
-/// The six lines of the promise, for whoever waits on nothing.
 #[test]
-fn a_future_that_is_ready_needs_no_runtime() {
+fn decide_on_the_memory_store_needs_no_runtime() {
     let limiter = Limiter::new(Quota::per_minute(1));
     let request = limiter.request("a");
     let mut future = std::pin::pin!(limiter.decide(&request));

@@ -1,4 +1,4 @@
-//! Undo: what is returned, and what is not.
+//! `undo`: which units are returned and which are not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,31 +9,33 @@ use tallygate::{
     StoreError, Verb,
 };
 
-use crate::behaviours::{self, MINUTE, Store, T0, each_minute, limiter, store};
 use crate::conformance::{self, TestStore, UndoStore};
+use crate::fixtures::{
+    self, MINUTE, Store, T0, limiter, quotas_per_minute, remaining_by_limit, store,
+};
 
-/// The store itself, on supplied time.
-struct Supplied(Arc<Store>);
+/// The store with supplied times.
+struct SuppliedTime(Arc<Store>);
 
-impl TestStore for Supplied {
+impl TestStore for SuppliedTime {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         self.0.decide_at(request, now_us)
     }
 }
 
-impl UndoStore for Supplied {
+impl UndoStore for SuppliedTime {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         self.0.undo_at(request, decision, now_us);
     }
 }
 
-/// A limiter on a clock that is set before each question.
-struct Set {
+/// A limiter on a clock that is set before each request.
+struct SetClock {
     clock: Arc<ManualClock>,
     limiter: Limiter<Arc<Store>>,
 }
 
-impl TestStore for Set {
+impl TestStore for SetClock {
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision {
         self.clock.set(now_us);
         let mut decisions = self.limiter.decide_many(std::slice::from_ref(request));
@@ -41,7 +43,7 @@ impl TestStore for Set {
     }
 }
 
-impl UndoStore for Set {
+impl UndoStore for SetClock {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         self.clock.set(now_us);
         self.limiter.undo(request, decision);
@@ -50,25 +52,25 @@ impl UndoStore for Set {
 
 #[test]
 fn the_store_undoes_exactly() {
-    conformance::undone_decisions_restore_the_counters(|| Supplied(store(1_000).1));
+    conformance::undone_decisions_restore_the_counters(|| SuppliedTime(store(1_000).1));
 }
 
 #[test]
 fn a_store_without_spare_slots_undoes_exactly() {
-    conformance::undone_decisions_restore_the_counters(|| Supplied(store(360).1));
+    conformance::undone_decisions_restore_the_counters(|| SuppliedTime(store(360).1));
 }
 
 #[test]
 fn a_limiter_on_a_manual_clock_undoes_exactly() {
     conformance::undone_decisions_restore_the_counters(|| {
         let (clock, limiter) = limiter(Quota::per_second(1));
-        Set { clock, limiter }
+        SetClock { clock, limiter }
     });
 }
 
 #[test]
-fn every_plain_call_can_be_undone() {
-    for quota in each_minute(10) {
+fn every_method_of_a_limiter_can_be_undone() {
+    for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
         let request = limiter.request("a");
         let calls = [
@@ -91,8 +93,8 @@ fn every_plain_call_can_be_undone() {
 }
 
 #[test]
-fn undoing_a_take_returns_what_it_was_granted() {
-    for quota in each_minute(10) {
+fn undoing_a_take_returns_the_granted_units() {
+    for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 7).allowed());
         let request = limiter.request("a").verb(Verb::Take).cost(100);
@@ -103,7 +105,7 @@ fn undoing_a_take_returns_what_it_was_granted() {
     }
 }
 
-/// What a refund would do: give the window that is there now what an earlier one took.
+/// Unlike a refund.
 #[test]
 fn units_are_not_returned_to_a_later_window() {
     for text in ["fixed-window 10/min", "sliding-window-log 10/min", "10/min"] {
@@ -119,7 +121,7 @@ fn units_are_not_returned_to_a_later_window() {
 
 #[test]
 fn some_limits_of_a_request_are_undone_and_the_others_count() {
-    let limits = each_minute(10).map(|quota| Limit::named(quota.to_string(), quota));
+    let limits = quotas_per_minute(10).map(|quota| Limit::named(quota.to_string(), quota));
     let (_, store) = store(100);
     let limiter = Limiter::with_store(store, limits[0].clone());
     let request = Request::with_limits("a", &limits).unwrap().cost(4);
@@ -127,12 +129,12 @@ fn some_limits_of_a_request_are_undone_and_the_others_count() {
     let some = Request::with_limits("a", limits.iter().skip(1).step_by(2)).unwrap();
     limiter.undo(&some.cost(4), &decision);
     let after = limiter.decide_now(&request.verb(Verb::Peek));
-    let left: Vec<u32> = after.verdicts().iter().map(|v| v.remaining).collect();
-    assert_eq!(left, [6, 10, 6, 10, 6, 10]);
+    let remaining = remaining_by_limit(&after);
+    assert_eq!(remaining, [6, 10, 6, 10, 6, 10]);
 }
 
 #[test]
-fn limits_with_their_own_costs_get_those_back() {
+fn limits_with_their_own_costs_are_returned_those() {
     let requests = Limit::named("requests", Quota::per_minute(60));
     let tokens = Limit::named("tokens", Quota::per_minute(10_000));
     let (_, store) = store(100);
@@ -153,8 +155,8 @@ fn limits_with_their_own_costs_get_those_back() {
 }
 
 #[test]
-fn no_more_is_returned_than_was_taken() {
-    for quota in each_minute(10) {
+fn undo_returns_at_most_what_was_taken() {
+    for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 5).allowed());
         let decision = limiter.check_cost("a", 2);
@@ -165,7 +167,7 @@ fn no_more_is_returned_than_was_taken() {
 
 #[test]
 fn a_decision_that_took_nothing_returns_nothing() {
-    for quota in each_minute(10) {
+    for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 8).allowed());
         let request = limiter.request("a").cost(5);
@@ -175,26 +177,26 @@ fn a_decision_that_took_nothing_returns_nothing() {
             }
             let request = request.clone().verb(verb);
             let decision = limiter.decide_now(&request);
-            let left = limiter.peek("a", 1).remaining();
+            let before = limiter.peek("a", 1).remaining();
             limiter.undo(&request, &decision);
-            assert_eq!(limiter.peek("a", 1).remaining(), left, "{quota} {verb}");
+            assert_eq!(limiter.peek("a", 1).remaining(), before, "{quota} {verb}");
         }
     }
 }
 
 #[test]
 fn nothing_is_undone_on_a_shared_budget() {
-    for quota in each_minute(10) {
+    for quota in quotas_per_minute(10) {
         let (_, store) = store(1);
         let limiter = Limiter::with_store(store, quota);
         let keys: Vec<String> = (0..2_000).map(|key| key.to_string()).collect();
         let decisions: Vec<Decision> = keys.iter().map(|key| limiter.check(key)).collect();
-        let left = |key: &String| limiter.peek(key, 1).remaining();
+        let remaining = |key: &String| limiter.peek(key, 1).remaining();
         let mut shared = 0;
         for (key, decision) in keys.iter().zip(&decisions) {
-            let before = left(key);
+            let before = remaining(key);
             limiter.undo(&limiter.request(key), decision);
-            let after = left(key);
+            let after = remaining(key);
             if decision.shared() {
                 shared += 1;
                 assert_eq!(after, before, "{quota}");
@@ -206,7 +208,7 @@ fn nothing_is_undone_on_a_shared_budget() {
     }
 }
 
-/// Threads take from two limits at once and give it back: nothing is lost, nothing left over.
+/// Threads take from two limits and undo it: the limits always agree.
 #[test]
 fn undoing_is_atomic_over_all_limits() {
     const THREADS: u32 = 4;
@@ -222,8 +224,8 @@ fn undoing_is_atomic_over_all_limits() {
                     let request = limiter.request("a").cost(2);
                     let decision = limiter.decide_now(&request);
                     let peek = limiter.decide_now(&request.clone().verb(Verb::Peek));
-                    let left: Vec<u32> = peek.verdicts().iter().map(|v| v.remaining).collect();
-                    assert_eq!(left[0], left[1]);
+                    let remaining = remaining_by_limit(&peek);
+                    assert_eq!(remaining[0], remaining[1]);
                     if decision.allowed() && i == 1_000 && kept.fetch_add(1, Relaxed) < 2 {
                         continue;
                     }
@@ -236,11 +238,11 @@ fn undoing_is_atomic_over_all_limits() {
     assert_eq!(limiter.peek("a", 1).remaining(), 8 - 2 * kept);
 }
 
-/// A store that fails, and tells how often it was asked to undo.
+/// A store that fails and counts the calls of `undo`.
 #[derive(Default)]
-struct Failing(AtomicU32);
+struct FailingStore(AtomicU32);
 
-impl AnyStore for Failing {
+impl AnyStore for FailingStore {
     async fn decide(&self, _: &Request<'_>) -> Result<Decision, StoreError> {
         Err(StoreError::new("down"))
     }
@@ -253,11 +255,11 @@ impl AnyStore for Failing {
 }
 
 #[tokio::test]
-async fn a_decision_of_another_store_is_not_undone() {
+async fn a_degraded_decision_is_not_undone_in_the_store() {
     use tallygate::{OnFailure, Replicas};
     let fixed = Replicas::Fixed(1.try_into().unwrap());
     for policy in [OnFailure::Open, OnFailure::Closed, OnFailure::Local(fixed)] {
-        let limiter = Limiter::with_store(Failing::default(), Quota::per_minute(10));
+        let limiter = Limiter::with_store(FailingStore::default(), Quota::per_minute(10));
         let limiter = limiter.on_failure(policy);
         let request = limiter.request("a");
         let decision = limiter.decide(&request).await;
@@ -267,12 +269,12 @@ async fn a_decision_of_another_store_is_not_undone() {
     }
 }
 
-/// Thirty-two bits of cost, keys that are nobody's, decisions of another store: no harm done.
+/// The maximum cost, unknown keys, decisions of another store.
 #[test]
 fn invalid_undos_are_harmless() {
-    for quota in each_minute(10) {
+    for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
-        let (_, other) = behaviours::limiter(quota);
+        let (_, other) = fixtures::limiter(quota);
         assert!(limiter.check_cost("a", 3).allowed());
         let request = limiter.request("a").cost(u32::MAX);
         limiter.undo(&limiter.request("b"), &other.check("b"));

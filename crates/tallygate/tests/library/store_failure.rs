@@ -1,8 +1,7 @@
-//! What is answered when the store does not: after its deadline, by the policy, and no longer
-//! than it takes to find out that it is well again.
+//! Store failures: the deadline, the failure policies, the breaker and recovery.
 #![cfg(feature = "tokio")]
 
-mod own_policy;
+mod limit_policy;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,82 +13,86 @@ use tallygate::{
     StoreError, Verb,
 };
 
-/// Counters that can be had or not.
+/// A store that can be made to fail or hang.
 #[derive(Default)]
-struct Moody {
-    counters: Arc<MemoryStore>,
-    mood: AtomicU32,
-    asked: AtomicU32,
-    probed: AtomicU32,
-    counted: AtomicU32,
-    counts: AtomicU32,
+struct FaultyStore {
+    inner: Arc<MemoryStore>,
+    fault: AtomicU32,
+    /// Calls of `decide`.
+    decisions: AtomicU32,
+    /// Calls of `probe`.
+    probes: AtomicU32,
+    /// The number of replicas to report; 0 for unknown.
+    replicas: AtomicU32,
+    /// Calls of `count_replicas`.
+    replica_counts: AtomicU32,
 }
 
-const WELL: u32 = 0;
+const HEALTHY: u32 = 0;
 const FAILS: u32 = 1;
 const HANGS: u32 = 2;
 
-impl Moody {
-    async fn answer(&self) -> Result<(), StoreError> {
-        match self.mood.load(Relaxed) {
-            WELL => Ok(()),
+impl FaultyStore {
+    async fn respond(&self) -> Result<(), StoreError> {
+        match self.fault.load(Relaxed) {
+            HEALTHY => Ok(()),
             FAILS => Err(StoreError::new("gone")),
             _ => std::future::pending().await,
         }
     }
 }
 
-impl Store for Moody {
+impl Store for FaultyStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        self.asked.fetch_add(1, Relaxed);
-        self.answer().await?;
-        Ok(MemoryStore::decide(&self.counters, request))
+        self.decisions.fetch_add(1, Relaxed);
+        self.respond().await?;
+        Ok(MemoryStore::decide(&self.inner, request))
     }
 
     fn submit(&self, request: &Request<'_>) {
-        let _ = MemoryStore::decide(&self.counters, request);
+        let _ = MemoryStore::decide(&self.inner, request);
     }
 
     fn undo(&self, request: &Request<'_>, decision: &Decision) {
-        self.counters.undo(request, decision);
+        self.inner.undo(request, decision);
     }
 
     fn count_replicas(&self) {
-        self.counts.fetch_add(1, Relaxed);
+        self.replica_counts.fetch_add(1, Relaxed);
     }
 
     fn replicas(&self) -> Option<u32> {
-        Some(self.counted.load(Relaxed)).filter(|&count| count > 0)
+        Some(self.replicas.load(Relaxed)).filter(|&count| count > 0)
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        self.probed.fetch_add(1, Relaxed);
-        self.answer().await
+        self.probes.fetch_add(1, Relaxed);
+        self.respond().await
     }
 }
 
-fn moody(mood: u32, quota: &str) -> Limiter<Moody> {
-    let store = Moody::default();
-    store.mood.store(mood, Relaxed);
+fn faulty_limiter(fault: u32, quota: &str) -> Limiter<FaultyStore> {
+    let store = FaultyStore::default();
+    store.fault.store(fault, Relaxed);
     Limiter::with_store(store, quota.parse::<Quota>().unwrap())
 }
 
 /// A limiter whose store fails.
-pub(crate) fn broken(quota: Quota) -> Limiter<impl Store> {
-    moody(FAILS, &quota.to_string())
+pub(crate) fn broken_limiter(quota: Quota) -> Limiter<impl Store> {
+    faulty_limiter(FAILS, &quota.to_string())
 }
 
 async fn check<S: Store>(limiter: &Limiter<S>, key: &str) -> Decision {
     limiter.decide(&limiter.request(key)).await
 }
 
-fn fixed(replicas: u32) -> OnFailure {
+fn local(replicas: u32) -> OnFailure {
     OnFailure::Local(Replicas::Fixed(NonZeroU32::new(replicas).unwrap()))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
-    let limiter = moody(HANGS, "100/min");
+async fn a_hanging_store_is_awaited_until_the_deadline() {
+    let limiter = faulty_limiter(HANGS, "100/min");
     for (limiter, deadline) in [
         (limiter.clone(), Duration::from_millis(50)),
         (
@@ -99,14 +102,14 @@ async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
     ] {
         let before = tokio::time::Instant::now();
         assert!(check(&limiter, "a").await.degraded());
-        // The clock stands still but for timers, which have whole milliseconds.
+        // Timers have whole milliseconds.
         assert!(before.elapsed() - deadline <= Duration::from_millis(1));
     }
 }
 
 #[tokio::test]
-async fn open_admits_closed_refuses_and_neither_looks_like_a_quota() {
-    let limiter = moody(FAILS, "1/min");
+async fn open_admits_and_closed_refuses_without_figures_of_a_quota() {
+    let limiter = faulty_limiter(FAILS, "1/min");
     for _ in 0..3 {
         let open = check(&limiter, "a").await;
         assert!(open.allowed() && open.degraded() && !open.unavailable());
@@ -120,8 +123,8 @@ async fn open_admits_closed_refuses_and_neither_looks_like_a_quota() {
 }
 
 #[tokio::test]
-async fn verbs_that_take_nothing_are_granted_nothing_when_open() {
-    let limiter = moody(FAILS, "5/min");
+async fn verbs_that_take_nothing_grant_nothing_with_the_open_policy() {
+    let limiter = faulty_limiter(FAILS, "5/min");
     for (verb, granted) in [
         (Verb::Check, 3),
         (Verb::Take, 3),
@@ -136,8 +139,8 @@ async fn verbs_that_take_nothing_are_granted_nothing_when_open() {
 }
 
 #[tokio::test]
-async fn local_counts_each_its_share() {
-    let limiter = moody(FAILS, "fixed-window 100/366d").on_failure(fixed(30));
+async fn local_enforces_the_share_of_a_replica() {
+    let limiter = faulty_limiter(FAILS, "fixed-window 100/366d").on_failure(local(30));
     let mut allowed = 0;
     for _ in 0..10 {
         let decision = check(&limiter, "a").await;
@@ -151,10 +154,10 @@ async fn local_counts_each_its_share() {
 }
 
 #[tokio::test]
-async fn local_counts_several_limits_all_or_nothing() {
+async fn local_decides_several_limits_all_or_nothing() {
     let user = Limit::named("user", "fixed-window 10/366d".parse().unwrap());
     let tenant = Limit::named("tenant", "fixed-window 40/366d".parse().unwrap());
-    let limiter = moody(FAILS, "1/s").on_failure(fixed(2));
+    let limiter = faulty_limiter(FAILS, "1/s").on_failure(local(2));
     let both = |who: &'static str| Request::new(who, &user).and("tenant", &tenant).unwrap();
     for who in ["a", "b", "c", "d"] {
         let decision = limiter.decide(&both(who).cost(5)).await;
@@ -169,41 +172,45 @@ async fn local_counts_several_limits_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn replicas_are_those_counted_and_never_fewer_than_said() {
+async fn the_number_of_replicas_is_the_counted_one_but_at_least_the_configured_one() {
     let at_least = NonZeroU32::new(2).unwrap();
     let policy = OnFailure::Local(Replicas::Counted { at_least });
     for (counted, share) in [(0, 50), (1, 50), (5, 20)] {
-        let limiter = moody(FAILS, "fixed-window 100/366d").on_failure(policy);
-        limiter.store().counted.store(counted, Relaxed);
+        let limiter = faulty_limiter(FAILS, "fixed-window 100/366d").on_failure(policy);
+        limiter.store().replicas.store(counted, Relaxed);
         assert_eq!(check(&limiter, "a").await.limit(), share);
     }
 }
 
 #[tokio::test]
-async fn a_share_too_small_to_be_said_is_refused() {
-    let limiter = moody(FAILS, "1/366d").on_failure(fixed(10));
+async fn a_share_below_the_smallest_quota_is_refused() {
+    let limiter = faulty_limiter(FAILS, "1/366d").on_failure(local(10));
     assert!(check(&limiter, "a").await.unavailable());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_is_left_alone_and_asked_again_when_it_is_well() {
-    let limiter = moody(WELL, "fixed-window 1000/366d");
+async fn a_failing_store_is_not_called_until_a_probe_succeeds() {
+    let limiter = faulty_limiter(HEALTHY, "fixed-window 1000/366d");
     assert!(!check(&limiter, "a").await.degraded());
     let store = limiter.store();
-    store.mood.store(FAILS, Relaxed);
-    store.asked.store(0, Relaxed);
+    store.fault.store(FAILS, Relaxed);
+    store.decisions.store(0, Relaxed);
     for _ in 0..100 {
         assert!(check(&limiter, "a").await.degraded());
     }
     assert!(limiter.store_is_down());
-    assert_eq!(store.asked.load(Relaxed), 5, "after five it is left alone");
+    assert_eq!(
+        store.decisions.load(Relaxed),
+        5,
+        "the breaker opens after five failures"
+    );
 
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let probed = store.probed.load(Relaxed);
-    assert!((60..=200).contains(&probed), "{probed} probes in 10 s");
+    let probes = store.probes.load(Relaxed);
+    assert!((60..=200).contains(&probes), "{probes} probes in 10 s");
     assert!(limiter.store_is_down());
 
-    store.mood.store(WELL, Relaxed);
+    store.fault.store(HEALTHY, Relaxed);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!limiter.store_is_down());
     let decision = check(&limiter, "a").await;
@@ -212,30 +219,30 @@ async fn a_store_that_fails_is_left_alone_and_asked_again_when_it_is_well() {
 }
 
 #[tokio::test]
-async fn a_store_outside_this_process_is_not_asked_at_once() {
-    let limiter = moody(WELL, "100/min");
+async fn a_remote_store_is_not_called_by_try_decide() {
+    let limiter = faulty_limiter(HEALTHY, "100/min");
     let request = limiter.request("a");
     assert_eq!(limiter.try_decide(&request), None);
-    assert_eq!(limiter.store().asked.load(Relaxed), 0);
+    assert_eq!(limiter.store().decisions.load(Relaxed), 0);
     assert_eq!(limiter.decide(&request).await.remaining(), 99);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_now_and_then_is_no_reason_to_stop_asking() {
-    let limiter = moody(WELL, "100/min");
+async fn occasional_failures_do_not_open_the_breaker() {
+    let limiter = faulty_limiter(HEALTHY, "100/min");
     for _ in 0..20 {
-        limiter.store().mood.store(FAILS, Relaxed);
+        limiter.store().fault.store(FAILS, Relaxed);
         for _ in 0..4 {
             check(&limiter, "a").await;
         }
-        limiter.store().mood.store(WELL, Relaxed);
+        limiter.store().fault.store(HEALTHY, Relaxed);
         assert!(!check(&limiter, "a").await.degraded());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiters_over_one_store_know_together_that_it_is_down() {
-    let limiter = moody(HANGS, "100/min");
+async fn limiters_over_one_store_share_its_breaker() {
+    let limiter = faulty_limiter(HANGS, "100/min");
     let other = limiter
         .with_limit(Quota::per_day(5))
         .on_failure(OnFailure::Closed);
@@ -245,5 +252,5 @@ async fn limiters_over_one_store_know_together_that_it_is_down() {
     assert!(other.store_is_down());
     let before = tokio::time::Instant::now();
     assert!(check(&other, "b").await.unavailable());
-    assert!(before.elapsed().is_zero(), "nobody waits for it");
+    assert!(before.elapsed().is_zero(), "the store is not awaited");
 }

@@ -1,4 +1,4 @@
-//! Waiting on many threads, on the machine's clock where time has to pass.
+//! `acquire` on many threads, on the system clock if time has to pass.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::time::Duration;
 use tallygate::{AcquireError, Limit, Limiter, Quota, Request, Wait};
 use tokio::task::JoinSet;
 
-use crate::behaviours::{quotas, store};
+use crate::fixtures::{quotas, store};
 
-fn sent<F: Future + Send>(future: F) -> F {
+fn assert_send<F: Future + Send>(future: F) -> F {
     future
 }
 
 #[tokio::test]
-async fn the_futures_of_waiting_may_move_between_threads() {
+async fn the_futures_are_send() {
     let limiter = Limiter::new(Quota::per_minute(9));
     let key = String::from("k");
-    assert!(sent(limiter.acquire("k")).await.is_ok());
-    assert!(sent(limiter.acquire(&key)).await.is_ok());
-    assert!(sent(limiter.acquire(key.clone())).await.is_ok());
+    assert!(assert_send(limiter.acquire("k")).await.is_ok());
+    assert!(assert_send(limiter.acquire(&key)).await.is_ok());
+    assert!(assert_send(limiter.acquire(key.clone())).await.is_ok());
     let request = limiter.request("k").cost(2);
-    let waiting = sent(limiter.acquire_with(&request, Wait::forever()));
+    let waiting = assert_send(limiter.acquire_with(&request, Wait::forever()));
     assert!(waiting.await.is_ok());
     let inside = limiter.clone();
     let task = tokio::spawn(async move { inside.acquire("k").await });
@@ -31,9 +31,9 @@ async fn the_futures_of_waiting_may_move_between_threads() {
     assert_eq!(limiter.peek("k", 1).remaining(), 3);
 }
 
-/// The clock stands still and a unit takes a day: what does not fit now is too late.
+/// The clock is stopped and a unit takes a day: a request that does not fit now is too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn hundreds_of_tasks_get_exactly_the_limit() {
+async fn hundreds_of_tasks_are_admitted_exactly_the_limit() {
     const LIMIT: u32 = 300;
     for quota in quotas(LIMIT, Duration::from_secs(300 * 86_400)) {
         let (_, store) = store(100);
@@ -55,20 +55,28 @@ async fn hundreds_of_tasks_get_exactly_the_limit() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // In a shaping queue only the first need not wait for a day.
-        let right = if quota.algorithm().is_shaping() {
+        // In a shaping queue, all but the first would wait for a day.
+        let expected = if quota.algorithm().is_shaping() {
             1
         } else {
             LIMIT
         };
-        assert_eq!((admitted, late), (right, LIMIT + 100 - right), "{quota}");
+        assert_eq!(
+            (admitted, late),
+            (expected, LIMIT + 100 - expected),
+            "{quota}"
+        );
         assert!(format!("{limiter:?}").contains("waiting: 0"));
-        assert_eq!(limiter.peek("k", 1).remaining(), LIMIT - right, "{quota}");
+        assert_eq!(
+            limiter.peek("k", 1).remaining(),
+            LIMIT - expected,
+            "{quota}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn hundreds_of_tasks_all_get_through_in_the_end() {
+async fn hundreds_of_tasks_are_all_admitted_eventually() {
     for text in [
         "token-bucket 1/ms burst 5",
         "leaky-bucket 1/ms queue 40",
@@ -93,21 +101,21 @@ async fn hundreds_of_tasks_all_get_through_in_the_end() {
     }
 }
 
-/// Tasks come and are dropped at any moment, on several threads: in the end nothing is taken but
-/// by those who got through, and nobody waits.
+/// Tasks are aborted at any time, on several threads: only admitted tasks have taken units, and the
+/// queues are empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tasks_dropped_at_any_moment_leave_nothing_behind() {
-    // Nothing drains while this runs, and the queue has room for all.
+async fn tasks_aborted_at_any_time_take_nothing() {
+    // Nothing drains meanwhile, and the queue has room for all.
     for quota in quotas(2_000, Duration::from_secs(366 * 86_400)) {
         let limiter = Limiter::new(quota);
         let mut tasks = JoinSet::new();
         let mut handles = Vec::new();
-        let through = Arc::new(AtomicU32::new(0));
+        let admitted_units = Arc::new(AtomicU32::new(0));
         for _ in 0..400 {
-            let (limiter, through) = (limiter.clone(), Arc::clone(&through));
+            let (limiter, admitted_units) = (limiter.clone(), Arc::clone(&admitted_units));
             handles.push(tasks.spawn(async move {
                 let decision = limiter.acquire("k").await.unwrap();
-                through.fetch_add(decision.granted(), SeqCst);
+                admitted_units.fetch_add(decision.granted(), SeqCst);
             }));
             if handles.len() % 3 == 0 {
                 handles[handles.len() / 2].abort();
@@ -117,13 +125,13 @@ async fn tasks_dropped_at_any_moment_leave_nothing_behind() {
         while tasks.join_next().await.is_some() {}
         assert!(format!("{limiter:?}").contains("waiting: 0"), "{quota}");
         let taken = 2_000 - limiter.peek("k", 1).remaining();
-        assert_eq!(taken, through.load(SeqCst), "{quota}");
+        assert_eq!(taken, admitted_units.load(SeqCst), "{quota}");
     }
 }
 
-/// There is a bound to how many may wait; whoever comes after is told, and the bound is not used up.
+/// A request beyond the bound fails, and a cancelled one makes room.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_waiters_has_a_bound() {
+async fn the_number_of_waiting_requests_is_bounded() {
     let limiter = Limiter::with_store(
         store(10).1,
         Limit::from("fixed-window 1/d".parse::<Quota>().unwrap()),

@@ -6,37 +6,39 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use tallygate::{Limit, Request, Verb};
 
-use super::racing::{race, seeded};
-use crate::behaviours::{Store, each_minute, store};
+use crate::fixtures::{Store, quotas_per_minute, race, seeded, store};
 
-/// How much of a limit one key has used.
+/// The used units of a key.
 fn used(store: &Arc<Store>, key: &str, limit: &Limit) -> u32 {
     let peek = Request::new(key, limit).verb(Verb::Peek);
     limit.quota().capacity() - store.decide(&peek).remaining()
 }
 
 #[test]
-fn the_used_units_are_those_of_admitted_requests() {
+fn only_admitted_requests_are_counted() {
     const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
     for capacity in [1, 4, 64] {
         let (_, store) = store(capacity);
-        let limits: Vec<Limit> = each_minute(300).into_iter().map(Limit::from).collect();
-        let took: Vec<AtomicU32> = (0..KEYS.len() * limits.len())
+        let limits: Vec<Limit> = quotas_per_minute(300)
+            .into_iter()
+            .map(Limit::from)
+            .collect();
+        let taken: Vec<AtomicU32> = (0..KEYS.len() * limits.len())
             .map(|_| AtomicU32::new(0))
             .collect();
         race(6, |thread| {
             let mut rng = seeded(thread);
             for _ in 0..300 {
-                // Some of the counters, in an order of this thread's own.
-                let mut counters: Vec<usize> = (0..took.len()).collect();
+                // Some of the counters, in random order.
+                let mut counters: Vec<usize> = (0..taken.len()).collect();
                 rng.shuffle(&mut counters);
                 counters.truncate(rng.usize(1..=8));
-                let asked = |&at: &usize| (KEYS[at % 5], &limits[at / 5]);
-                let (key, limit) = asked(&counters[0]);
+                let counter = |&at: &usize| (KEYS[at % 5], &limits[at / 5]);
+                let (key, limit) = counter(&counters[0]);
                 let verb = if rng.bool() { Verb::Check } else { Verb::Take };
                 let mut request = Request::new(key, limit).verb(verb).cost(rng.u32(1..=4));
                 let own_costs = rng.bool();
-                for (key, limit) in counters[1..].iter().map(asked) {
+                for (key, limit) in counters[1..].iter().map(counter) {
                     let cost = if own_costs {
                         rng.u32(..=4)
                     } else {
@@ -46,35 +48,35 @@ fn the_used_units_are_those_of_admitted_requests() {
                 }
                 let decision = store.decide(&request);
                 let each = request.entries().iter().zip(decision.verdicts());
-                for (&at, (asked, verdict)) in counters.iter().zip(each) {
+                for (&at, (entry, verdict)) in counters.iter().zip(each) {
                     let all = match verb {
-                        _ if asked.cost() == 0 => 0,
-                        Verb::Check => asked.cost(),
+                        _ if entry.cost() == 0 => 0,
+                        Verb::Check => entry.cost(),
                         _ => decision.granted(),
                     };
-                    let right = if decision.allowed() { all } else { 0 };
-                    assert_eq!(verdict.granted(), right, "all or nothing");
-                    took[at].fetch_add(verdict.granted(), SeqCst);
+                    let expected = if decision.allowed() { all } else { 0 };
+                    assert_eq!(verdict.granted(), expected, "all or nothing");
+                    taken[at].fetch_add(verdict.granted(), SeqCst);
                 }
             }
         });
-        assert_eq!(store.shared_decisions(), 0, "30 counters have room");
-        for (at, took) in took.iter().enumerate() {
+        assert_eq!(store.shared_decisions(), 0, "30 counters fit");
+        for (at, taken) in taken.iter().enumerate() {
             let (key, limit) = (KEYS[at % 5], &limits[at / 5]);
             let quota = limit.quota();
-            assert_eq!(used(&store, key, limit), took.load(SeqCst), "{quota}");
+            assert_eq!(used(&store, key, limit), taken.load(SeqCst), "{quota}");
         }
     }
 }
 
-/// Half of the threads only ever ask for the open key together with a closed one, and are always
-/// refused; the others ask for exactly what the open key has. A store that took first and gave
-/// back later would refuse some of them.
+/// Half of the threads request the open key together with a closed one and are always refused; the
+/// others request exactly the limit of the open key. A store that took first and refunded later
+/// would refuse some of them.
 #[test]
 fn no_request_is_refused_because_of_a_refused_request() {
     const LIMIT: u32 = 600;
-    for open_quota in each_minute(LIMIT) {
-        for closed_quota in each_minute(1) {
+    for open_quota in quotas_per_minute(LIMIT) {
+        for closed_quota in quotas_per_minute(1) {
             let (_, store) = store(1);
             let open = Limit::named("open", open_quota);
             let closed = Limit::named("closed", closed_quota);
@@ -101,14 +103,14 @@ fn no_request_is_refused_because_of_a_refused_request() {
     }
 }
 
-/// The same the hard way: the open key has one unit only, which is taken and given back by turns,
-/// and everybody else's requests want it together with the closed key.
+/// The open key has one unit, which one thread takes and refunds; the other threads request it
+/// together with the closed key.
 #[test]
 fn a_refused_request_never_takes_the_last_unit_temporarily() {
-    for open_quota in each_minute(1) {
+    for open_quota in quotas_per_minute(1) {
         let (_, store) = store(1);
         let open = Limit::named("open", open_quota);
-        let closed = Limit::named("closed", each_minute(1)[1]);
+        let closed = Limit::named("closed", quotas_per_minute(1)[1]);
         assert!(store.decide(&Request::new("closed", &closed)).allowed());
         let done = AtomicBool::new(false);
         race(4, |thread| {
@@ -117,7 +119,7 @@ fn a_refused_request_never_takes_the_last_unit_temporarily() {
                     let request = Request::new("open", &open);
                     if !store.decide(&request).allowed() {
                         done.store(true, SeqCst);
-                        panic!("{open_quota}: refused what nobody has");
+                        panic!("{open_quota}: refused an available unit");
                     }
                     assert!(store.decide(&request.verb(Verb::Refund)).allowed());
                 }
@@ -134,25 +136,25 @@ fn a_refused_request_never_takes_the_last_unit_temporarily() {
     }
 }
 
-/// Every thread wants all keys of a ring, each beginning elsewhere and half of them backwards.
+/// Every thread requests all keys, each in another rotation and half of them in reverse order.
 #[test]
-fn any_order_of_limits_avoids_deadlocks() {
+fn no_order_of_limits_deadlocks() {
     const KEYS: usize = 40;
     const LIMIT: u32 = 400;
     let keys: Vec<String> = (0..KEYS).map(|n| n.to_string()).collect();
     for capacity in [1, 16] {
-        for quota in each_minute(LIMIT) {
+        for quota in quotas_per_minute(LIMIT) {
             let (_, store) = store(capacity);
             let limit = Limit::from(quota);
             let admitted = AtomicU32::new(0);
             race(6, |thread| {
-                let mut ring = keys.clone();
-                ring.rotate_left(thread * 6);
+                let mut rotated = keys.clone();
+                rotated.rotate_left(thread * 6);
                 if thread % 2 == 1 {
-                    ring.reverse();
+                    rotated.reverse();
                 }
-                let mut request = Request::new(&ring[0], &limit);
-                for key in &ring[1..] {
+                let mut request = Request::new(&rotated[0], &limit);
+                for key in &rotated[1..] {
                     request = request.and(key, &limit).unwrap();
                 }
                 for _ in 0..LIMIT / 4 {
@@ -172,7 +174,10 @@ fn any_order_of_limits_avoids_deadlocks() {
 fn batches_of_several_limits_by_many_threads_admit_exactly_the_limit() {
     const LIMIT: u32 = 200;
     let (_, store) = store(64);
-    let limits: Vec<Limit> = each_minute(LIMIT).into_iter().map(Limit::from).collect();
+    let limits: Vec<Limit> = quotas_per_minute(LIMIT)
+        .into_iter()
+        .map(Limit::from)
+        .collect();
     let admitted = AtomicU32::new(0);
     race(6, |thread| {
         let mut order: Vec<&Limit> = limits.iter().collect();

@@ -1,16 +1,15 @@
-//! More live keys than the capacity: no key exceeds its limit, and sharing is reported.
-
-mod budgets;
+//! More live keys than the capacity: keys of equal quota share budgets, no key exceeds its limit,
+//! and sharing is reported.
 
 use std::time::Duration;
 
 use tallygate::{Decision, Limit, Limiter, Quota, Request, RetryAfter, Verb};
 
-use crate::behaviours::{SECOND, Store, T0, each_minute, store};
 use crate::conformance::oracle::Oracle;
+use crate::fixtures::{MINUTE, SECOND, Store, T0, quotas_per_minute, remaining_by_limit, store};
 use tallygate_testkit::{any, with_each_seed};
 
-/// Keeps every place of a store taken for a year, under a limit of its own.
+/// Fills every slot of a store for a year, with limits of other names.
 fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
     let quotas = ["fixed-window 9/366d", "sliding-window-log 9/366d"];
     let limits = quotas.map(|text| Limit::named("resident", text.parse().unwrap()));
@@ -19,7 +18,7 @@ fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
         for n in 0..2 * store.capacity() + 4_000 {
             let key = format!("resident {n}");
             let request = Request::new(&key, &limit);
-            // Looking first, so that no resident shares and each can be forgotten by itself.
+            // Peek first, so that no resident shares a budget and each can be reset.
             if store
                 .decide_at(&request.clone().verb(Verb::Peek), now)
                 .shared()
@@ -33,7 +32,7 @@ fn fill(store: &Store, now: u64) -> Vec<(String, Limit)> {
     residents
 }
 
-/// A limiter whose keys all share.
+/// A limiter whose keys all share budgets.
 fn full_limiter(
     quota: Quota,
 ) -> (
@@ -45,25 +44,23 @@ fn full_limiter(
     (clock, Limiter::with_store(store, quota))
 }
 
-/// Mostly none, sometimes the smallest, seldom a long one.
+/// Mostly 0, sometimes 1, rarely long.
 fn pause(rng: &mut fastrand::Rng, longest: u64) -> u64 {
     let long = rng.u64(..longest);
     any(rng, &[0, 0, 0, 1, long])
 }
 
-/// What a store of its own for each key would have admitted: with ten times as many keys as
-/// places, and time moving on, no request is admitted that would not be there, and no delay is
-/// shorter.
+/// Compared with an unlimited store, no further request is admitted and no delay is shorter.
 #[test]
 fn with_ten_times_more_keys_than_slots_no_key_exceeds_its_limit() {
     with_each_seed(|rng| {
         for capacity in [1, 10, 100] {
-            for quota in each_minute(4) {
+            for quota in quotas_per_minute(4) {
                 let (_, store) = store(capacity);
                 let limit = Limit::from(quota);
-                // A place or two more than it says must not make room for them all.
+                // The store may have some more slots than its capacity, but not for all keys.
                 let keys = 10 * capacity + 600;
-                let mut alone = Oracle::default();
+                let mut oracle = Oracle::default();
                 let mut now = T0;
                 let mut shared = 0;
                 for _ in 0..3 * keys {
@@ -79,31 +76,31 @@ fn with_ten_times_more_keys_than_slots_no_key_exceeds_its_limit() {
                             Verb::Charge => Verb::Charge,
                             _ => Verb::Check,
                         });
-                        let right = alone.decide(&charged.cost(granted), now);
-                        let right = right.verdict();
-                        assert!(right.allowed(), "{quota}: above the limit");
+                        let expected = oracle.decide(&charged.cost(granted), now);
+                        let expected = expected.verdict();
+                        assert!(expected.allowed(), "{quota}: above the limit");
                         let delay = decision.delay().as_micros();
-                        assert!(delay >= right.delay_us().into(), "{quota}: too early");
-                        assert!(decision.remaining() <= right.remaining, "{quota}");
+                        assert!(delay >= expected.delay_us().into(), "{quota}: too early");
+                        assert!(decision.remaining() <= expected.remaining, "{quota}");
                     }
                 }
-                assert!(shared > 0, "{quota}: nobody shared");
+                assert!(shared > 0, "{quota}: no budget was shared");
                 assert!(store.shared_decisions() >= shared.into());
             }
         }
     });
 }
 
-/// The same with keys that are given back to and forgotten, and residents that leave, so that
-/// those who shared move into places of their own.
+/// The same with refunds and resets, and residents that are removed, so that keys move from shared
+/// budgets to slots.
 #[test]
 fn a_key_that_shared_and_gets_a_slot_does_not_exceed_its_limit() {
     with_each_seed(|rng| {
-        for quota in each_minute(4) {
+        for quota in quotas_per_minute(4) {
             let (_, store) = store(5);
             let mut residents = fill(&store, T0);
             let limit = Limit::from(quota);
-            let mut alone = Oracle::default();
+            let mut oracle = Oracle::default();
             let mut now = T0;
             let (mut shared, mut own) = (0, 0);
             for step in 0..1_500 {
@@ -132,13 +129,13 @@ fn a_key_that_shared_and_gets_a_slot_does_not_exceed_its_limit() {
                 } else {
                     &mut own
                 }) += 1;
-                let gave_back = matches!(verb, Verb::Refund | Verb::Reset) && !decision.shared();
-                if gave_back {
-                    alone.decide(&request, now);
+                let is_refund = matches!(verb, Verb::Refund | Verb::Reset) && !decision.shared();
+                if is_refund {
+                    oracle.decide(&request, now);
                 } else if decision.granted() > 0 {
                     let check = request.verb(Verb::Check).cost(decision.granted());
-                    let right = alone.decide(&check, now);
-                    assert!(right.verdict().allowed(), "{quota}: above the limit");
+                    let expected = oracle.decide(&check, now);
+                    assert!(expected.verdict().allowed(), "{quota}: above the limit");
                 }
             }
             assert!(
@@ -150,8 +147,8 @@ fn a_key_that_shared_and_gets_a_slot_does_not_exceed_its_limit() {
 }
 
 #[test]
-fn what_a_key_took_while_it_shared_counts_in_its_own_slot() {
-    for quota in each_minute(6) {
+fn units_taken_from_a_shared_budget_count_in_the_slot_later() {
+    for quota in quotas_per_minute(6) {
         let (_, store) = store(3);
         let residents = fill(&store, T0);
         let limiter = Limiter::with_store(store, quota);
@@ -169,16 +166,16 @@ fn what_a_key_took_while_it_shared_counts_in_its_own_slot() {
 
 #[test]
 fn a_refund_or_a_reset_of_a_shared_budget_changes_nothing_and_reports_it() {
-    for quota in each_minute(6) {
+    for quota in quotas_per_minute(6) {
         let (_, limiter) = full_limiter(quota);
         let taken = limiter.check_cost("k", 4);
         assert!(taken.allowed() && taken.shared(), "{quota}");
         let before = limiter.peek("k", 1);
         assert_eq!(before.remaining(), 2, "{quota}");
-        for given_back in [limiter.refund("k", 3), limiter.reset("k")] {
-            assert!(given_back.shared() && given_back.allowed(), "{quota}");
-            assert_eq!(given_back.granted(), 0, "{quota}");
-            assert_eq!(given_back.remaining(), 2, "{quota}");
+        for decision in [limiter.refund("k", 3), limiter.reset("k")] {
+            assert!(decision.shared() && decision.allowed(), "{quota}");
+            assert_eq!(decision.granted(), 0, "{quota}");
+            assert_eq!(decision.remaining(), 2, "{quota}");
             assert_eq!(limiter.peek("k", 1), before, "{quota}");
         }
         assert!(!limiter.check_cost("k", 3).allowed(), "{quota}");
@@ -187,7 +184,7 @@ fn a_refund_or_a_reset_of_a_shared_budget_changes_nothing_and_reports_it() {
 
 #[test]
 fn a_refund_over_several_limits_returns_to_those_with_their_own_slots() {
-    for quota in each_minute(6) {
+    for quota in quotas_per_minute(6) {
         let (_, store) = store(3);
         let own = Limit::named("own", quota);
         let shared = Limit::named("shared", quota);
@@ -198,17 +195,17 @@ fn a_refund_over_several_limits_returns_to_those_with_their_own_slots() {
         assert!(decision.allowed() && decision.shared(), "{quota}");
         let refunded = store.decide(&request.clone().cost(2).verb(Verb::Refund));
         assert!(refunded.shared(), "{quota}");
-        let left: Vec<u32> = refunded.verdicts().iter().map(|v| v.remaining).collect();
-        assert_eq!(left, [4, 3], "{quota}");
+        let remaining = remaining_by_limit(&refunded);
+        assert_eq!(remaining, [4, 3], "{quota}");
         let reset = store.decide(&request.verb(Verb::Reset));
-        let left: Vec<u32> = reset.verdicts().iter().map(|v| v.remaining).collect();
-        assert_eq!(left, [6, 3], "{quota}");
+        let remaining = remaining_by_limit(&reset);
+        assert_eq!(remaining, [6, 3], "{quota}");
     }
 }
 
 #[test]
 fn sharing_is_reported_and_counted() {
-    for quota in each_minute(2) {
+    for quota in quotas_per_minute(2) {
         let (_, limiter) = full_limiter(quota);
         let before = limiter.store().shared_decisions();
         for n in 1..=20 {
@@ -220,7 +217,7 @@ fn sharing_is_reported_and_counted() {
 
 #[test]
 fn a_shared_refusal_has_an_exact_retry_after() {
-    for quota in each_minute(5) {
+    for quota in quotas_per_minute(5) {
         let (clock, limiter) = full_limiter(quota);
         while limiter.check("k").allowed() {
             clock.advance(Duration::from_millis(7));
@@ -237,28 +234,28 @@ fn a_shared_refusal_has_an_exact_retry_after() {
     }
 }
 
-/// All or nothing holds for a request whose limits are partly shared.
+/// Only one of its limits is in a shared budget.
 #[test]
-fn a_request_refused_by_a_shared_limit_charges_no_own_one() {
-    for quota in each_minute(4) {
+fn a_request_refused_by_a_shared_budget_charges_no_slot() {
+    for quota in quotas_per_minute(4) {
         let (_, store) = store(2);
-        let own = Limit::named("own", each_minute(100)[0]);
+        let own = Limit::named("own", quotas_per_minute(100)[0]);
         assert!(!store.decide(&Request::new("k", &own)).shared());
         fill(&store, T0);
         let tight = Limit::named("tight", quota);
         let both = Request::with_limits("k", [&own, &tight]).unwrap();
         let admitted = (0..10).filter(|_| store.decide(&both).allowed()).count();
         assert_eq!(admitted, 4, "{quota}");
-        let left = |limit| -> Decision { store.decide(&Request::new("k", limit).verb(Verb::Peek)) };
-        assert_eq!(left(&own).remaining(), 100 - 1 - 4, "{quota}");
-        assert_eq!(left(&tight).remaining(), 0, "{quota}");
+        let peek = |limit| -> Decision { store.decide(&Request::new("k", limit).verb(Verb::Peek)) };
+        assert_eq!(peek(&own).remaining(), 100 - 1 - 4, "{quota}");
+        assert_eq!(peek(&tight).remaining(), 0, "{quota}");
     }
 }
 
 /// Two keys of one request may share one budget; it counts both.
 #[test]
 fn keys_of_one_request_that_share_one_budget_stay_within_their_limits() {
-    for quota in each_minute(6) {
+    for quota in quotas_per_minute(6) {
         let (_, store) = store(1);
         fill(&store, T0);
         let limit = Limit::from(quota);
@@ -270,5 +267,132 @@ fn keys_of_one_request_that_share_one_budget_stay_within_their_limits() {
         let granted: u32 = (0..10).map(|_| store.decide(&request).granted()).sum();
         assert!(granted <= 6, "{quota}: {granted}");
         assert!(granted >= 1, "{quota}");
+    }
+}
+
+#[test]
+fn unequal_quotas_share_no_budget() {
+    for quota in quotas_per_minute(3) {
+        let (_, limiter) = full_limiter(quota);
+        // Exhaust every budget of this quota.
+        for n in 0..2_000 {
+            let _ = limiter.take(n.to_string(), 3);
+        }
+        let others: [Quota; 3] = [
+            "fixed-window 7/h",
+            "token-bucket 7/h",
+            "leaky-bucket 7/h queue 7",
+        ]
+        .map(|text| text.parse().unwrap());
+        for other in others {
+            let decision = limiter.with_limit(other).check("1");
+            assert!(decision.shared() && decision.allowed(), "{quota}, {other}");
+            assert_eq!(decision.remaining(), 6, "{quota}, {other}");
+        }
+    }
+}
+
+/// A full store has no state of single keys, so a key whose quota changes takes from the budget of
+/// the new quota.
+#[test]
+fn a_changed_quota_has_another_budget() {
+    for (old, new) in quotas_per_minute(10).into_iter().zip(quotas_per_minute(12)) {
+        let (_, limiter) = full_limiter(old);
+        assert_eq!(limiter.take("k", 99).granted(), 10, "{old}");
+        assert_eq!(limiter.with_limit(new).take("k", 99).granted(), 12, "{new}");
+        assert_eq!(limiter.take("k", 99).granted(), 0, "{old}");
+    }
+}
+
+/// A reset that is not reported as shared has deleted the count.
+#[test]
+fn a_reset_of_a_slot_drops_units_taken_from_a_shared_budget() {
+    for quota in quotas_per_minute(6) {
+        let (_, store) = store(1);
+        let residents = fill(&store, T0);
+        let limiter = Limiter::with_store(store, quota);
+        assert!(limiter.take("k", 6).shared());
+        for (key, limit) in &residents {
+            let reset = Request::new(key, limit).verb(Verb::Reset);
+            assert!(limiter.decide_now(&reset).allowed());
+        }
+        assert!(!limiter.check("k").allowed(), "{quota}");
+        let reset = limiter.reset("k");
+        assert_eq!(
+            reset.remaining(),
+            if reset.shared() { 0 } else { 6 },
+            "{quota}"
+        );
+        let after = limiter.peek("k", 1);
+        assert_eq!(
+            after.remaining(),
+            reset.remaining(),
+            "{quota}: the reset reported another count"
+        );
+    }
+}
+
+/// Hundreds of quotas need a budget in a store of capacity 1: those without one are refused.
+#[test]
+fn a_quota_without_a_budget_is_refused() {
+    let (_, store) = store(1);
+    fill(&store, T0);
+    let limits: Vec<Limit> = (0..1_500)
+        .map(|n| {
+            let text = format!("token-bucket 2/{}ms", 60_000 + n);
+            Limit::named(format!("limit {n}"), text.parse().unwrap())
+        })
+        .collect();
+    let mut refused = Vec::new();
+    for round in 0..3 {
+        for limit in &limits {
+            let check = Request::new("k", limit);
+            let decision = store.decide_at(&check, T0);
+            assert!(decision.shared());
+            assert!(
+                round < 2 || !decision.allowed(),
+                "a third request with a limit of 2"
+            );
+            if round == 0 && !decision.allowed() {
+                refused.push((limit, decision));
+            }
+        }
+    }
+    assert!(refused.len() > 100, "only {} were refused", refused.len());
+    assert!(refused.len() < 1_400, "{} were refused", refused.len());
+    for (limit, decision) in refused {
+        let Some(RetryAfter::After(wait)) = decision.retry_after() else {
+            panic!("{decision:?}");
+        };
+        let peek_at = |at: u64| store.decide_at(&Request::new("k", limit).verb(Verb::Peek), at);
+        // Others have taken more since, so the wait may be longer now, but not shorter.
+        let then = T0 + wait.as_micros() as u64;
+        assert!(!peek_at(then - 1).allowed(), "admitted before retry_after");
+        let now = store.decide_at(&Request::new("k", limit), T0);
+        let Some(RetryAfter::After(wait)) = now.retry_after() else {
+            panic!("{now:?}");
+        };
+        let then = T0 + wait.as_micros() as u64;
+        assert!(peek_at(then).allowed(), "refused after retry_after");
+        assert!(!peek_at(then - 1).allowed(), "admitted before retry_after");
+    }
+}
+
+#[test]
+fn a_cost_of_0_is_admitted_even_without_a_budget() {
+    let (_, store) = store(1);
+    fill(&store, T0);
+    for n in 0..1_500 {
+        let quota = format!("fixed-window 2/{}ms", MINUTE / 1_000 + n);
+        let limit = Limit::named(n.to_string(), quota.parse().unwrap());
+        let decision = store.decide(&Request::new("k", &limit));
+        let nothing = store.decide(&Request::new("k", &limit).cost(0));
+        assert!(nothing.allowed() && nothing.granted() == 0);
+        let too_much = store.decide(&Request::new("k", &limit).cost(3));
+        assert_eq!(
+            too_much.retry_after(),
+            Some(RetryAfter::Never),
+            "{decision:?}"
+        );
     }
 }
