@@ -1,4 +1,4 @@
-//! The golden traces: every figure of every step, as a stranger would see it.
+//! The golden traces: every field of every step, through the public API.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
 
 #[test]
-fn every_step_of_every_golden_trace_is_answered_exactly() {
+fn every_step_of_every_golden_trace_is_decided_exactly() {
     let mut steps = 0;
     for line in include_str!("vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
@@ -14,11 +14,11 @@ fn every_step_of_every_golden_trace_is_answered_exactly() {
         let mut states = vec![State::New; quotas.len()];
         for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
             let decision = decide(&quotas, &mut states, step);
-            let place = format!("{} step {i}", trace["id"]);
-            compare(decision.verdict(), step, &place);
+            let step_name = format!("{} step {i}", trace["id"]);
+            compare(decision.verdict(), step, &step_name);
             if let Some(expected) = step.get("quotas") {
                 for (k, verdict) in decision.verdicts().iter().enumerate() {
-                    compare(verdict, &expected[k], &format!("{place} quota {k}"));
+                    compare(verdict, &expected[k], &format!("{step_name} quota {k}"));
                 }
             }
             steps += 1;
@@ -52,8 +52,8 @@ fn decide(quotas: &[Quota], states: &mut [State], step: &Value) -> Decision {
     evaluate_all(&mut limits, verb, step["t_us"].as_u64().unwrap())
 }
 
-fn compare(verdict: &Verdict, expected: &Value, place: &str) {
-    let figures = serde_json::json!({
+fn compare(verdict: &Verdict, expected: &Value, step_name: &str) {
+    let fields = serde_json::json!({
         "allowed": verdict.allowed(),
         "granted": verdict.granted(),
         "limit": verdict.limit,
@@ -62,7 +62,7 @@ fn compare(verdict: &Verdict, expected: &Value, place: &str) {
         "reset_after_us": verdict.reset_after_us,
         "delay_us": verdict.delay_us(),
     });
-    for (name, figure) in figures.as_object().unwrap() {
-        assert_eq!(figure, &expected[name], "{name} of {place}");
+    for (name, value) in fields.as_object().unwrap() {
+        assert_eq!(value, &expected[name], "{name} of {step_name}");
     }
 }

@@ -35,20 +35,20 @@ fn code(text: &str) -> String {
     lines.join("\n")
 }
 
-fn everything() -> Vec<(String, String)> {
+fn all_sources() -> Vec<(String, String)> {
     [sources("crates"), sources("fuzz/src")].concat()
 }
 
 #[test]
 fn every_file_starts_with_a_module_comment() {
-    for (path, text) in everything() {
+    for (path, text) in all_sources() {
         assert!(text.starts_with("//!"), "{path} does not open with //!");
     }
 }
 
 #[test]
 fn no_file_is_named_mod_rs() {
-    for (path, _) in everything() {
+    for (path, _) in all_sources() {
         assert!(!path.ends_with("/mod.rs"), "{path}: name.rs beside name/");
     }
 }
@@ -83,7 +83,7 @@ fn the_core_has_no_dependencies_and_reads_no_clock() {
     );
     for (path, text) in sources("crates/core/src") {
         let text = code(&text);
-        for word in [
+        for name in [
             "std::",
             "Instant",
             "SystemTime",
@@ -92,7 +92,7 @@ fn the_core_has_no_dependencies_and_reads_no_clock() {
             "async fn",
             "unsafe",
         ] {
-            assert!(!text.contains(word), "{path} says {word}");
+            assert!(!text.contains(name), "{path} contains {name}");
         }
     }
 }
@@ -102,13 +102,13 @@ fn only_memory_hints_are_unsafe() {
     let uses = |line: &str| line.contains("unsafe ") || line.contains("allow(unsafe_code)");
     for (path, text) in sources("crates") {
         let found = code(&text).lines().filter(|line| uses(line)).count();
-        let due = match path.as_str() {
+        let expected = match path.as_str() {
             "crates/tallygate/src/store/memory/prefetch.rs" => 4,
             // Contains the search term.
             "crates/core/tests/workspace_invariants.rs" => found,
             _ => 0,
         };
-        assert_eq!(found, due, "{path}");
+        assert_eq!(found, expected, "{path}");
     }
 }
 
@@ -128,33 +128,33 @@ fn only_the_schema_of_the_rules_file_derives_deserialize() {
 
 #[test]
 fn stores_and_limiters_use_no_http_types() {
-    // The doors may: they turn HTTP into decisions and back. None knows a server.
-    let door = |path: &str| {
+    // These modules translate between HTTP and decisions.
+    let is_http_module = |path: &str| {
         ["config", "http", "rules", "tower", "outbound"]
             .iter()
-            .any(|door| {
+            .any(|module| {
                 let rest = path.strip_prefix("crates/tallygate/src/").unwrap();
-                rest.strip_prefix(door)
+                rest.strip_prefix(module)
                     .is_some_and(|rest| rest.starts_with(['.', '/']))
             })
     };
     for (path, text) in sources("crates/tallygate/src") {
         let text = code(&text);
-        for word in ["http::", "hyper", "serde"] {
+        for name in ["http::", "hyper", "serde"] {
             // Claims of a token are JSON.
             let claim = path == "crates/tallygate/src/rules/extract/claim.rs";
-            let known = match word {
-                "http::" => door(&path),
+            let allowed = match name {
+                "http::" => is_http_module(&path),
                 "serde" => claim || path.starts_with("crates/tallygate/src/config"),
                 _ => false,
             };
-            assert!(!text.contains(word) || known, "{path} says {word}");
+            assert!(!text.contains(name) || allowed, "{path} contains {name}");
         }
-        for word in ["axum", "tonic"] {
-            // Where a server notes its peer, what its bodies are, and nowhere else.
-            let known = ["http/peer.rs", "lib.rs", "tower/body.rs"];
-            let known = known.contains(&path.strip_prefix("crates/tallygate/src/").unwrap());
-            assert!(!text.contains(word) || known, "{path} says {word}");
+        for name in ["axum", "tonic"] {
+            // The peer address and the body types of these frameworks.
+            let allowed = ["http/peer.rs", "lib.rs", "tower/body.rs"];
+            let allowed = allowed.contains(&path.strip_prefix("crates/tallygate/src/").unwrap());
+            assert!(!text.contains(name) || allowed, "{path} contains {name}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Limits and bursts that change while counters live: used units stay used.
+//! Limits and bursts that change during the life of a counter: used units are kept.
 
 use std::time::Duration;
 
 use tallygate_core::{Algorithm, Quota, State, Verb, evaluate};
 
-use crate::long_traces::{Last, VERBS, any_quota, next_cost, next_time};
-use crate::side_by_side::{Pair, Step};
+use crate::compare_with_model::{Pair, Step};
+use crate::long_traces::{LastRequest, VERBS, any_quota, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
 
-/// The same behaviour and period with other numbers.
-pub(crate) fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
+/// A quota of the same algorithm and period with other numbers.
+pub(crate) fn change_quota(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
     loop {
         let near = |rng: &mut fastrand::Rng, n: u32| match rng.u8(..6) {
             0 => n.saturating_add(1),
@@ -31,16 +31,16 @@ pub(crate) fn changed(rng: &mut fastrand::Rng, quota: &Quota) -> Quota {
 }
 
 #[test]
-fn a_counter_under_changing_quotas_agrees() {
+fn core_and_model_agree_under_changing_quotas() {
     with_each_seed(|rng| {
         for _ in 0..300 {
             let mut quota = any_quota(rng);
             let mut pair = Pair::new();
-            let mut last = Last::begin(rng);
+            let mut last = LastRequest::new(rng);
             let mut path = Vec::new();
             for _ in 0..80 {
                 if rng.u8(..8) == 0 {
-                    quota = changed(rng, &quota);
+                    quota = change_quota(rng, &quota);
                 }
                 let step = Step {
                     t: next_time(rng, &quota, &last),
@@ -50,7 +50,7 @@ fn a_counter_under_changing_quotas_agrees() {
                 path.push((quota.to_string(), step));
                 match pair.step(&quota, step) {
                     Ok(verdict) => {
-                        last.answered(step.t, &verdict);
+                        last.update(step.t, &verdict);
                         last.mark = pair.mark().unwrap_or(step.t);
                     }
                     Err(difference) => {

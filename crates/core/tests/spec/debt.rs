@@ -2,8 +2,8 @@
 
 use tallygate_core::{MAX_TIME_US, MAX_UNITS, Quota, Retry, State, Verb, Verdict, evaluate};
 
-use crate::model::{Memory, Terms, decide};
-use crate::side_by_side::{Pair, Step};
+use crate::compare_with_model::{Pair, Step};
+use crate::model::{ModelState, WideQuota, decide};
 
 #[test]
 fn a_charge_on_top_of_a_used_bucket_saturates() {
@@ -25,26 +25,26 @@ fn a_charge_on_top_of_a_used_bucket_saturates() {
 }
 
 #[test]
-fn a_saturated_bucket_drains_from_exactly_there() {
+fn a_saturated_bucket_drains_from_its_maximum() {
     let quota: Quota = "token-bucket 7/d burst 7".parse().unwrap();
     let mut state = State::New;
-    let mut deepest = 0;
+    let mut largest = 0;
     for _ in 0..200 {
         let charged = evaluate(&quota, &mut state, Verb::Charge, 400_000_000, 5);
-        assert!(charged.reset_after_us >= deepest);
-        deepest = charged.reset_after_us;
+        assert!(charged.reset_after_us >= largest);
+        largest = charged.reset_after_us;
     }
-    assert_eq!(deepest, MAX_TIME_US);
+    assert_eq!(largest, MAX_TIME_US);
     let later = evaluate(&quota, &mut state, Verb::Peek, 1, 1_000_005);
     assert_eq!(later.reset_after_us, MAX_TIME_US - 1_000_000);
     evaluate(&quota, &mut state, Verb::Refund, 7, 1_000_005);
     let day = 86_400_000_000;
-    let given = evaluate(&quota, &mut state, Verb::Peek, 1, 1_000_005);
-    assert_eq!(given.reset_after_us, MAX_TIME_US - 1_000_000 - day);
+    let refunded = evaluate(&quota, &mut state, Verb::Peek, 1, 1_000_005);
+    assert_eq!(refunded.reset_after_us, MAX_TIME_US - 1_000_000 - day);
 }
 
 #[test]
-fn windows_and_logs_saturate_at_two_to_the_fifty_two_units() {
+fn windows_and_logs_saturate_at_2_to_the_52_units() {
     for text in [
         "fixed-window 5/d",
         "sliding-window-counter 5/d",
@@ -53,20 +53,20 @@ fn windows_and_logs_saturate_at_two_to_the_fifty_two_units() {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         let t = 86_400_000_000 * 1_000;
-        let most = u64::from(u32::MAX);
-        for _ in 0..=MAX_UNITS / most + 1 {
+        let max = u64::from(u32::MAX);
+        for _ in 0..=MAX_UNITS / max + 1 {
             evaluate(&quota, &mut state, Verb::Charge, u32::MAX, t);
         }
         let mut units = MAX_UNITS;
         while units > 1 {
-            let back = u32::try_from(most.min(units - 1)).unwrap();
-            let refund = evaluate(&quota, &mut state, Verb::Refund, back, t);
-            units -= u64::from(back);
-            let left = 5_u64.saturating_sub(units);
+            let refunded = u32::try_from(max.min(units - 1)).unwrap();
+            let refund = evaluate(&quota, &mut state, Verb::Refund, refunded, t);
+            units -= u64::from(refunded);
+            let remaining = 5_u64.saturating_sub(units);
             assert_eq!(
                 u64::from(refund.remaining),
-                left,
-                "{quota} with {units} left"
+                remaining,
+                "{quota} with {units} used"
             );
         }
         let last = evaluate(&quota, &mut state, Verb::Refund, 1, t);
@@ -76,9 +76,9 @@ fn windows_and_logs_saturate_at_two_to_the_fifty_two_units() {
 }
 
 const LOG: &str = "sliding-window-log 3/h";
-const INSTANTS_IN_DEBT: usize = 1_000;
+const MAX_DEBT_ENTRIES: usize = 1_000;
 
-fn instants(state: &State) -> usize {
+fn entries(state: &State) -> usize {
     format!("{state:?}").matches(": ").count()
 }
 
@@ -86,15 +86,15 @@ fn instants(state: &State) -> usize {
 fn a_log_in_debt_stays_bounded() {
     let quota: Quota = LOG.parse().unwrap();
     let mut state = State::New;
-    let most = quota.limit() as usize + INSTANTS_IN_DEBT;
+    let max = quota.limit() as usize + MAX_DEBT_ENTRIES;
     for t in 0..5_000 {
         evaluate(&quota, &mut state, Verb::Charge, 2, 1_000_000 + t);
         if t % 500 == 0 {
-            assert!(instants(&state) <= most);
+            assert!(entries(&state) <= max);
         }
     }
-    assert_eq!(instants(&state), most);
-    // Every unit is still owed.
+    assert_eq!(entries(&state), max);
+    // No unit is lost.
     evaluate(&quota, &mut state, Verb::Refund, 9_999, 1_005_000);
     assert_eq!(
         evaluate(&quota, &mut state, Verb::Peek, 1, 1_005_000).remaining,
@@ -107,10 +107,10 @@ fn a_log_in_debt_stays_bounded() {
 #[test]
 fn a_log_in_debt_never_admits_early() {
     let quota: Quota = LOG.parse().unwrap();
-    let terms = Terms::from(&quota);
+    let wide_quota = WideQuota::from(&quota);
     let begin = 3_600_000_000;
     let times = (0..2_500).map(|i| begin + i * 10);
-    let mut memory = Memory::Log(times.clone().map(|t| (t.into(), 1)).collect());
+    let mut model_state = ModelState::Log(times.clone().map(|t| (t.into(), 1)).collect());
     let mut state = State::New;
     for t in times {
         evaluate(&quota, &mut state, Verb::Charge, 1, t);
@@ -119,29 +119,29 @@ fn a_log_in_debt_never_admits_early() {
     for i in 0..60 {
         let t = begin + 3_600_000_000 + i * 420;
         let peek: Verdict = evaluate(&quota, &mut state, Verb::Peek, 2, t);
-        let exact = decide(&mut [(terms, &mut memory, 2)], Verb::Peek, t)[0];
+        let exact = decide(&mut [(wide_quota, &mut model_state, 2)], Verb::Peek, t)[0];
         assert!(
             !peek.allowed() || exact.retry.is_none(),
             "admitted early at {t}"
         );
         assert!(u128::from(peek.remaining) <= exact.remaining);
         assert_eq!(u128::from(peek.reset_after_us), exact.reset_after);
-        if let (Some(Retry::After(told)), Some(Retry::After(least))) = (peek.retry(), exact.retry) {
-            assert!(told >= least);
-            assert!(t + told.get() <= last + 3_600_000_000);
+        if let (Some(Retry::After(wait)), Some(Retry::After(exact))) = (peek.retry(), exact.retry) {
+            assert!(wait >= exact);
+            assert!(t + wait.get() <= last + 3_600_000_000);
         }
     }
 }
 
 #[test]
-fn a_log_with_a_debt_beyond_two_to_the_forty_eight_keeps_every_instant() {
+fn a_log_with_a_debt_above_2_to_the_48_keeps_every_entry() {
     let quota: Quota = "sliding-window-log 9/h".parse().unwrap();
     let begin = 3_600_000_000;
     let times = (0..20).map(|i| begin + i * 60_000_000);
     let units = 4_000 * u128::from(u32::MAX);
     let mut pair = Pair {
         state: State::New,
-        memory: Memory::Log(times.clone().map(|t| (t.into(), units)).collect()),
+        model_state: ModelState::Log(times.clone().map(|t| (t.into(), units)).collect()),
     };
     for t in times {
         for _ in 0..4_000 {
@@ -163,7 +163,7 @@ fn a_log_with_a_debt_beyond_two_to_the_forty_eight_keeps_every_instant() {
                 panic!("{difference}\nat {step:?}");
             }
         }
-        // The debt outlasts every refund; what ends it is silence.
+        // Refunds do not end the debt; only time does.
         t += 600_000_001;
         if t > begin + 4 * 3_600_000_000 {
             t += 3_600_000_000;

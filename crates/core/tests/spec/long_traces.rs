@@ -1,12 +1,12 @@
-//! Long random traces over awkward quotas, at the edges of time and cost, core against model.
+//! Long random traces over unusual quotas at boundary times and costs, core against model.
 
 use fastrand::Rng;
 use tallygate_core::{Quota, Verb, Verdict};
 
-use crate::side_by_side::{Pair, Step};
+use crate::compare_with_model::{Pair, Step};
 use tallygate_testkit::{any, with_each_seed};
 
-pub(crate) const AWKWARD: [&str; 32] = [
+pub(crate) const UNUSUAL_QUOTAS: [&str; 32] = [
     "fixed-window 1/ms",
     "fixed-window 7/min",
     "fixed-window 1000000000/ms",
@@ -56,11 +56,11 @@ pub(crate) const VERBS: [Verb; 12] = [
     Verb::Reset,
 ];
 
-/// A time worth asking about: an edge of what was last answered, a microsecond either side.
-pub(crate) fn next_time(rng: &mut Rng, quota: &Quota, last: &Last) -> u64 {
+/// A time at or next to a boundary of the last verdict.
+pub(crate) fn next_time(rng: &mut Rng, quota: &Quota, last: &LastRequest) -> u64 {
     let (t, period, span) = (last.t, quota.period_us(), quota.span_us());
     let mark = last.mark;
-    let edge = match rng.u8(..40) {
+    let boundary = match rng.u8(..40) {
         0..8 => return t,
         8..14 => t.saturating_add(last.wait),
         14..18 => t.saturating_add(last.reset),
@@ -80,42 +80,42 @@ pub(crate) fn next_time(rng: &mut Rng, quota: &Quota, last: &Last) -> u64 {
         _ => any(rng, &[u64::MAX, 1 << 53, 1_700_000_000_000_000]),
     };
     match rng.u8(..4) {
-        0 => edge.saturating_sub(1),
-        1 => edge.saturating_add(1),
-        _ => edge,
+        0 => boundary.saturating_sub(1),
+        1 => boundary.saturating_add(1),
+        _ => boundary,
     }
 }
 
-/// A cost worth asking about.
+/// A cost at or next to a boundary of the quota.
 pub(crate) fn next_cost(rng: &mut Rng, quota: &Quota) -> u32 {
-    let most = quota.capacity();
+    let capacity = quota.capacity();
     match rng.u8(..16) {
         0 => 0,
         1..6 => 1,
-        6..9 => rng.u32(1..=most),
-        9 => most,
-        10 => most + 1,
-        11 => most - 1,
-        12 => rng.u32(1..=most).isqrt(),
-        13 => most.saturating_mul(3),
+        6..9 => rng.u32(1..=capacity),
+        9 => capacity,
+        10 => capacity + 1,
+        11 => capacity - 1,
+        12 => rng.u32(1..=capacity).isqrt(),
+        13 => capacity.saturating_mul(3),
         14 => rng.u32(..),
-        _ => any(rng, &[u32::MAX, 2, most / 2]),
+        _ => any(rng, &[u32::MAX, 2, capacity / 2]),
     }
 }
 
-/// What the last request was answered.
-pub(crate) struct Last {
+/// The last request and its verdict.
+pub(crate) struct LastRequest {
     t: u64,
-    /// When something was last taken, or the counter's own time if that is known.
+    /// When units were last taken, or the time of the counter if that is known.
     pub(crate) mark: u64,
     wait: u64,
     reset: u64,
 }
 
-impl Last {
-    pub(crate) fn begin(rng: &mut Rng) -> Self {
+impl LastRequest {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
         let t = any(rng, &[0, 1_700_000_000_000_000, (1 << 52) - 1_000_000]);
-        Last {
+        LastRequest {
             t,
             mark: t,
             wait: 0,
@@ -123,7 +123,7 @@ impl Last {
         }
     }
 
-    pub(crate) fn answered(&mut self, t: u64, verdict: &Verdict) {
+    pub(crate) fn update(&mut self, t: u64, verdict: &Verdict) {
         self.t = t;
         if verdict.granted() > 0 {
             self.mark = t;
@@ -135,7 +135,7 @@ impl Last {
 
 fn run(rng: &mut Rng, quota: &Quota, steps: usize) {
     let mut pair = Pair::new();
-    let mut last = Last::begin(rng);
+    let mut last = LastRequest::new(rng);
     let mut path = Vec::new();
     for _ in 0..steps {
         let step = Step {
@@ -146,7 +146,7 @@ fn run(rng: &mut Rng, quota: &Quota, steps: usize) {
         path.push(step);
         match pair.step(quota, step) {
             Ok(verdict) => {
-                last.answered(step.t, &verdict);
+                last.update(step.t, &verdict);
                 last.mark = pair.mark().unwrap_or(step.t);
             }
             Err(difference) => {
@@ -158,15 +158,15 @@ fn run(rng: &mut Rng, quota: &Quota, steps: usize) {
 }
 
 #[test]
-fn long_traces_over_awkward_quotas_agree() {
+fn long_traces_over_unusual_quotas_agree() {
     with_each_seed(|rng| {
-        for text in AWKWARD {
+        for text in UNUSUAL_QUOTAS {
             run(rng, &text.parse().unwrap(), 1_000);
         }
     });
 }
 
-/// Logs that fill, empty and wrap round, now in credit, now in debt.
+/// Logs that fill, drain and wrap around, with and without debt.
 #[test]
 fn long_traces_over_busy_logs_agree() {
     with_each_seed(|rng| {
@@ -200,7 +200,7 @@ fn traces_over_any_quota_agree() {
     });
 }
 
-/// Any quota that can be, with small and large numbers alike.
+/// A random valid quota with small or large numbers.
 pub(crate) fn any_quota(rng: &mut Rng) -> Quota {
     loop {
         let algorithm = any(rng, &tallygate_core::Algorithm::ALL);

@@ -1,23 +1,23 @@
 //! The core against its specification: a slow model, every short history, long random traces,
 //! properties and the text form. Uses the public API only.
-// Clippy knows unwrap and print of tests only within `#[test]`, not in what they call.
+// Clippy allows unwrap and print only inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod changed_quota;
+mod compare_with_model;
 mod debt;
-mod drift;
 mod long_traces;
+#[cfg(feature = "lua")]
+mod lua;
 mod model;
+mod multi_limit;
 mod packing;
 mod refusals;
-mod several;
+mod retry_and_reset;
+mod rounding;
 mod share;
 mod short_histories;
-mod side_by_side;
 mod text;
 mod text_errors;
-#[cfg(feature = "lua")]
-mod twins;
 mod undo;
-mod waits;
 mod worst_case;

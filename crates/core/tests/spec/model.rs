@@ -1,26 +1,26 @@
-//! A slow model of the specification (verbs, sections 2 and 3). Shares no arithmetic with the crate.
+//! A slow model of the specification (verbs, sections 2 and 3). Shares no arithmetic with the core.
 
-mod memory;
+mod counter;
 
 use tallygate_core::{Algorithm, Quota, Retry, Verb};
 
-pub(crate) use memory::Memory;
+pub(crate) use counter::ModelState;
 
-/// The latest time, the longest wait and the most units: 2^52.
-pub(crate) const TOP: u128 = 1 << 52;
+/// The maximum time, wait and number of units: 2^52.
+pub(crate) const MAX: u128 = 1 << 52;
 
-/// A quota's numbers, wide enough for any product.
+/// The numbers of a quota, wide enough for any product.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct WideQuota {
     pub(crate) algorithm: Algorithm,
     pub(crate) limit: u128,
     pub(crate) period: u128,
     pub(crate) capacity: u128,
 }
 
-impl From<&Quota> for Terms {
+impl From<&Quota> for WideQuota {
     fn from(quota: &Quota) -> Self {
-        Terms {
+        WideQuota {
             algorithm: quota.algorithm(),
             limit: quota.limit().into(),
             period: quota.period_us().into(),
@@ -29,7 +29,7 @@ impl From<&Quota> for Terms {
     }
 }
 
-impl Terms {
+impl WideQuota {
     /// The period of a window or log, a full drain of a bucket, rounded up.
     pub(crate) fn span(&self) -> u128 {
         match self.algorithm {
@@ -43,9 +43,9 @@ impl Terms {
     }
 }
 
-/// Every figure of one answer.
+/// All fields of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ModelVerdict {
     pub(crate) retry: Option<Retry>,
     pub(crate) granted: u128,
     pub(crate) limit: u128,
@@ -54,72 +54,72 @@ pub(crate) struct Answer {
     pub(crate) delay: u128,
 }
 
-/// One counter as a request at one time finds it: section 2 applied.
-struct Sight {
-    terms: Terms,
-    memory: Memory,
-    /// When it is decided.
+/// A counter at the effective time of a request (section 2).
+struct View {
+    quota: WideQuota,
+    state: ModelState,
+    /// The effective time.
     now: u128,
-    /// How far the caller's time lies behind that.
+    /// How far the time of the request is behind it.
     lag: u128,
 }
 
-impl Sight {
-    fn new(terms: Terms, memory: &Memory, t: u128) -> Self {
-        let mut sight = Sight {
-            terms,
-            memory: memory.under(&terms),
+impl View {
+    fn new(quota: WideQuota, state: &ModelState, t: u128) -> Self {
+        let mut view = View {
+            quota,
+            state: state.under(&quota),
             now: t,
             lag: 0,
         };
-        if let Some(mark) = memory.mark()
+        if let Some(mark) = state.mark()
             && t < mark
         {
-            if mark - t > terms.span() {
-                sight.memory = Memory::New;
+            if mark - t > quota.span() {
+                view.state = ModelState::New;
             } else {
-                sight.now = mark;
-                sight.lag = mark - t;
+                view.now = mark;
+                view.lag = mark - t;
             }
         }
-        sight
+        view
     }
 
-    /// Counts a wait from the caller's time.
+    /// A wait from the time of the request.
     fn wait(&self, d: u128) -> u128 {
         if d == 0 { 0 } else { d + self.lag }
     }
 
     fn retry(&self, cost: u128) -> Retry {
-        let d = earliest(|d| self.memory.fits(&self.terms, cost, self.now + d));
+        let d = earliest(|d| self.state.fits(&self.quota, cost, self.now + d));
         Retry::after_us(self.wait(d).try_into().unwrap())
     }
 
     fn delay(&self) -> u128 {
-        self.wait(self.memory.delay(&self.terms, self.now))
+        self.wait(self.state.delay(&self.quota, self.now))
     }
 
-    /// The answer of a counter in this condition.
-    fn answer(&self, retry: Option<Retry>, granted: u128, delay: u128) -> Answer {
-        let reset = earliest(|d| self.memory.as_new(&self.terms, self.now + d));
-        Answer {
+    /// The verdict with the figures of this state.
+    fn verdict(&self, retry: Option<Retry>, granted: u128, delay: u128) -> ModelVerdict {
+        let reset = earliest(|d| self.state.as_new(&self.quota, self.now + d));
+        ModelVerdict {
             retry,
             granted,
-            limit: self.terms.capacity,
-            remaining: self.memory.room(&self.terms, self.now),
+            limit: self.quota.capacity,
+            remaining: self.state.available(&self.quota, self.now),
             reset_after: self.wait(reset),
             delay,
         }
     }
 
-    /// Takes units and writes the outcome down.
-    fn take(&mut self, units: u128, stored: &mut Memory) {
-        self.memory = self.memory.take(&self.terms, units, self.now);
-        *stored = self.memory.clone();
+    /// Takes units and stores the new state.
+    fn take(&mut self, units: u128, stored: &mut ModelState) {
+        self.state = self.state.take(&self.quota, units, self.now);
+        *stored = self.state.clone();
     }
 }
 
-/// The least wait after which something that stays true is true.
+/// The shortest wait after which a condition holds. It must stay true.
 pub(crate) fn earliest(holds: impl Fn(u128) -> bool) -> u128 {
     if holds(0) {
         return 0;
@@ -139,38 +139,42 @@ pub(crate) fn earliest(holds: impl Fn(u128) -> bool) -> u128 {
     yes
 }
 
-/// Decides one request over several counters, each with a cost of its own: each one's answer.
-pub(crate) fn decide(limits: &mut [(Terms, &mut Memory, u32)], verb: Verb, t: u64) -> Vec<Answer> {
-    let t = u128::from(t).min(TOP);
+/// Decides one request over several counters with a cost each. Returns a verdict per counter.
+pub(crate) fn decide(
+    limits: &mut [(WideQuota, &mut ModelState, u32)],
+    verb: Verb,
+    t: u64,
+) -> Vec<ModelVerdict> {
+    let t = u128::from(t).min(MAX);
     let costs: Vec<u128> = limits.iter().map(|(.., cost)| (*cost).into()).collect();
-    let sights = limits.iter().map(|(terms, m, _)| Sight::new(*terms, m, t));
-    let mut sights: Vec<Sight> = sights.collect();
+    let views = limits.iter().map(|(quota, m, _)| View::new(*quota, m, t));
+    let mut views: Vec<View> = views.collect();
 
-    let refusal = |(s, &cost): (&Sight, &u128)| match verb {
+    let refusal = |(s, &cost): (&View, &u128)| match verb {
         _ if cost == 0 => None,
-        Verb::Check | Verb::Peek if cost > s.terms.capacity => Some(Retry::Never),
-        Verb::Check | Verb::Peek if !s.memory.fits(&s.terms, cost, s.now) => Some(s.retry(cost)),
-        Verb::Take if !s.memory.fits(&s.terms, 1, s.now) => Some(s.retry(1)),
+        Verb::Check | Verb::Peek if cost > s.quota.capacity => Some(Retry::Never),
+        Verb::Check | Verb::Peek if !s.state.fits(&s.quota, cost, s.now) => Some(s.retry(cost)),
+        Verb::Take if !s.state.fits(&s.quota, 1, s.now) => Some(s.retry(1)),
         _ => None,
     };
-    let refusals: Vec<Option<Retry>> = sights.iter().zip(&costs).map(refusal).collect();
+    let refusals: Vec<Option<Retry>> = views.iter().zip(&costs).map(refusal).collect();
     if verb == Verb::Peek || refusals.iter().any(Option::is_some) {
-        let untouched = |((s, &retry), &cost): ((&Sight, &Option<Retry>), &u128)| {
+        let untouched = |((s, &retry), &cost): ((&View, &Option<Retry>), &u128)| {
             let waits = retry.is_none() && cost > 0;
-            s.answer(retry, 0, if waits { s.delay() } else { 0 })
+            s.verdict(retry, 0, if waits { s.delay() } else { 0 })
         };
-        let each = sights.iter().zip(&refusals).zip(&costs);
+        let each = views.iter().zip(&refusals).zip(&costs);
         return each.map(untouched).collect();
     }
 
-    // What a take gives to each: what every limit that is charged at all can give.
-    let charged = sights.iter().zip(&costs).filter(|(_, cost)| **cost > 0);
-    let least = charged.map(|(s, &cost)| s.memory.room(&s.terms, s.now).min(cost));
+    // A take grants what every charged limit has available.
+    let charged = views.iter().zip(&costs).filter(|(_, cost)| **cost > 0);
+    let least = charged.map(|(s, &cost)| s.state.available(&s.quota, s.now).min(cost));
     let least = least.min().unwrap_or(0);
-    let mut answers = Vec::new();
-    for ((sight, (_, stored, _)), cost) in sights.iter_mut().zip(limits).zip(costs) {
+    let mut verdicts = Vec::new();
+    for ((view, (_, stored, _)), cost) in views.iter_mut().zip(limits).zip(costs) {
         if cost == 0 && verb != Verb::Reset {
-            answers.push(sight.answer(None, 0, 0));
+            verdicts.push(view.verdict(None, 0, 0));
             continue;
         }
         let granted = match verb {
@@ -179,38 +183,38 @@ pub(crate) fn decide(limits: &mut [(Terms, &mut Memory, u32)], verb: Verb, t: u6
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
         };
         let delay = match verb {
-            Verb::Check | Verb::Take | Verb::Charge => sight.delay(),
+            Verb::Check | Verb::Take | Verb::Charge => view.delay(),
             Verb::Peek | Verb::Refund | Verb::Reset => 0,
         };
         match verb {
-            Verb::Check | Verb::Take | Verb::Charge => sight.take(granted, stored),
+            Verb::Check | Verb::Take | Verb::Charge => view.take(granted, stored),
             Verb::Refund => {
-                let given = sight.memory.give_back(&sight.terms, cost, sight.now);
-                sight.memory = given;
-                **stored = sight.memory.clone();
+                let refunded = view.state.refund(&view.quota, cost, view.now);
+                view.state = refunded;
+                **stored = view.state.clone();
             }
             Verb::Reset => {
-                sight.memory = Memory::New;
-                **stored = Memory::New;
+                view.state = ModelState::New;
+                **stored = ModelState::New;
             }
             Verb::Peek => {}
         }
-        answers.push(sight.answer(None, granted, delay));
+        verdicts.push(view.verdict(None, granted, delay));
     }
-    answers
+    verdicts
 }
 
-/// The binding limit's position and the figures of the whole request.
-pub(crate) fn bind(answers: &[Answer]) -> (usize, Answer) {
+/// The index of the binding limit and the verdict of the whole request.
+pub(crate) fn bind(verdicts: &[ModelVerdict]) -> (usize, ModelVerdict) {
     let longest = |retry: Option<Retry>| match retry {
         None => -1,
         Some(Retry::After(us)) => i128::from(us.get()),
         Some(Retry::Never) => i128::MAX,
     };
-    let refused = answers.iter().any(|a| a.retry.is_some());
+    let refused = verdicts.iter().any(|a| a.retry.is_some());
     let mut binding = 0;
-    for (i, a) in answers.iter().enumerate() {
-        let best = &answers[binding];
+    for (i, a) in verdicts.iter().enumerate() {
+        let best = &verdicts[binding];
         let binds = if refused {
             longest(a.retry) > longest(best.retry)
         } else {
@@ -220,11 +224,14 @@ pub(crate) fn bind(answers: &[Answer]) -> (usize, Answer) {
             binding = i;
         }
     }
-    let mut whole = answers[binding];
+    let mut combined = verdicts[binding];
     if !refused {
-        whole.delay = answers.iter().map(|a| a.delay).max().unwrap();
-        let charged = answers.iter().map(|a| a.granted).filter(|units| *units > 0);
-        whole.granted = charged.min().unwrap_or(0);
+        combined.delay = verdicts.iter().map(|a| a.delay).max().unwrap();
+        let charged = verdicts
+            .iter()
+            .map(|a| a.granted)
+            .filter(|units| *units > 0);
+        combined.granted = charged.min().unwrap_or(0);
     }
-    (binding, whole)
+    (binding, combined)
 }

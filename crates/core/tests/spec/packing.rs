@@ -1,27 +1,27 @@
-//! Packed states: lossless, within their bits, expired in time, evaluated as unpacked ones.
+//! Packed states: lossless, within their bits, with the right expiry, evaluated like unpacked ones.
 
 use tallygate_core::{
     Change, MAX_TIME_US, Quota, State, Verb, evaluate, evaluate_all, evaluate_packed,
 };
 
-use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
+use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, any_quota, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
 
 /// Calls the test with the state and the verdict's reset after every request that changed the state.
 fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
     with_each_seed(|rng| {
-        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let unusual = UNUSUAL_QUOTAS.map(|text| text.parse().unwrap());
         let random: [Quota; 100] = std::array::from_fn(|_| any_quota(rng));
-        for quota in awkward.iter().chain(&random) {
+        for quota in unusual.iter().chain(&random) {
             let mut state = State::New;
-            let mut last = Last::begin(rng);
+            let mut last = LastRequest::new(rng);
             for _ in 0..100 {
                 let t = next_time(rng, quota, &last).min(MAX_TIME_US);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let cost = cost.min(quota.capacity().saturating_mul(3));
                 let before = state.clone();
                 let verdict = evaluate(quota, &mut state, verb, cost, t);
-                last.answered(t, &verdict);
+                last.update(t, &verdict);
                 if state != before && state != State::New {
                     test(quota, &state, t, verdict.reset_after_us);
                 }
@@ -54,14 +54,14 @@ fn packed_numbers_stay_within_their_bits() {
 
 #[test]
 fn a_new_state_is_not_packed() {
-    for text in AWKWARD {
+    for text in UNUSUAL_QUOTAS {
         assert_eq!(State::New.pack(&text.parse().unwrap()), None);
     }
 }
 
 #[test]
 fn the_largest_debt_at_the_latest_time_packs() {
-    for text in AWKWARD {
+    for text in UNUSUAL_QUOTAS {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         evaluate(&quota, &mut state, Verb::Charge, u32::MAX, u64::MAX);
@@ -104,21 +104,21 @@ fn a_stored_counter_expires_at_most_one_span_late() {
 }
 
 #[test]
-fn a_packed_counter_is_evaluated_as_an_unpacked_one() {
+fn packed_and_unpacked_states_are_evaluated_alike() {
     with_each_seed(|rng| {
-        let awkward = AWKWARD.map(|text| text.parse().unwrap());
+        let unusual = UNUSUAL_QUOTAS.map(|text| text.parse().unwrap());
         let random: [Quota; 200] = std::array::from_fn(|_| any_quota(rng));
         let packable = |quota: &&Quota| !quota.algorithm().is_log();
-        for quota in awkward.iter().chain(&random).filter(packable) {
+        for quota in unusual.iter().chain(&random).filter(packable) {
             let mut state = State::New;
-            let mut last = Last::begin(rng);
+            let mut last = LastRequest::new(rng);
             for _ in 0..100 {
                 let t = next_time(rng, quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, quota));
                 let before = state.pack(quota);
                 let effective_time_us = state.effective_time_us(quota, t);
                 let verdict = evaluate(quota, &mut state, verb, cost, t);
-                last.answered(t, &verdict);
+                last.update(t, &verdict);
                 let Some(before) = before else { continue };
                 let request = format!("{quota}: {verb} {cost} at {t}");
                 let packed = evaluate_packed(quota, before, verb, cost, t).unwrap();
@@ -135,9 +135,9 @@ fn a_packed_counter_is_evaluated_as_an_unpacked_one() {
     });
 }
 
-/// A log that is evaluated alone takes the fast path where it can; `evaluate_all` never does.
+/// A single log may take the fast path; `evaluate_all` never does.
 #[test]
-fn the_fast_path_of_a_log_gives_what_the_general_path_does() {
+fn the_fast_and_the_general_path_of_a_log_agree() {
     with_each_seed(|rng| {
         let periods = ["10ms", "1s", "1h", "30d"];
         let limits = [1, 2, 7, 40, 1_000];
@@ -146,7 +146,7 @@ fn the_fast_path_of_a_log_gives_what_the_general_path_does() {
             let quota: Quota = text.parse().unwrap();
             let (mut state, mut general) = (State::New, State::New);
             let mut t = any(rng, &[0, 1_700_000_000_000_000, MAX_TIME_US - 1]);
-            // At times up to twice the limit in a period: entries come and go one by one, some
+            // Up to twice the limit per period: entries are added and expire one by one, some
             // share a time, some are refused.
             let pace = 2 * quota.period_us() / u64::from(limit) / rng.u64(1..=4);
             for _ in 0..1_000 {

@@ -2,20 +2,20 @@
 
 use tallygate_core::{Quota, Retry, State, Verb, evaluate};
 
-use crate::long_traces::{AWKWARD, Last, VERBS, next_cost, next_time};
+use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
 
 #[test]
 fn a_refusal_a_peek_and_a_cost_of_0_change_nothing() {
     with_each_seed(|rng| {
-        for text in AWKWARD {
+        for text in UNUSUAL_QUOTAS {
             let quota: Quota = text.parse().unwrap();
             let mut state = State::New;
-            let mut last = Last::begin(rng);
+            let mut last = LastRequest::new(rng);
             for _ in 0..300 {
                 let t = next_time(rng, &quota, &last);
                 let (verb, cost) = (any(rng, &VERBS), next_cost(rng, &quota));
-                // Two full charges in a row are `debt`'s business.
+                // Repeated full charges are tested in `debt`.
                 let cost = cost.min(quota.capacity().saturating_mul(2));
                 let before = state.clone();
                 let verdict = evaluate(&quota, &mut state, verb, cost, t);
@@ -24,15 +24,15 @@ fn a_refusal_a_peek_and_a_cost_of_0_change_nothing() {
                     assert_eq!(state, before, "{quota}: {verb} {cost} at {t}");
                     assert_eq!(verdict.granted(), 0);
                 }
-                last.answered(t, &verdict);
+                last.update(t, &verdict);
             }
         }
     });
 }
 
 #[test]
-fn a_cost_of_0_is_admitted_in_the_deepest_debt() {
-    for text in AWKWARD {
+fn a_cost_of_0_is_admitted_at_the_maximum_debt() {
+    for text in UNUSUAL_QUOTAS {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         evaluate(&quota, &mut state, Verb::Charge, u32::MAX, 5);
@@ -53,7 +53,7 @@ fn a_cost_of_0_is_admitted_in_the_deepest_debt() {
 
 #[test]
 fn a_cost_above_the_capacity_never_fits_but_can_be_taken_in_part() {
-    for text in AWKWARD {
+    for text in UNUSUAL_QUOTAS {
         let quota: Quota = text.parse().unwrap();
         let more = quota.capacity() + 1;
         for verb in [Verb::Check, Verb::Peek] {

@@ -1,4 +1,4 @@
-//! The share of each of several replicas: together they keep the rate, and no share is wasted.
+//! `Quota::share`: all shares together keep the rate, and no share is smaller than necessary.
 
 use tallygate_core::{MAX_PERIOD_US, Quota};
 use tallygate_testkit::{any, with_each_seed};
@@ -27,7 +27,7 @@ fn limit_and_burst_are_divided_and_rounded_down() {
 }
 
 #[test]
-fn below_one_the_period_grows() {
+fn a_share_below_one_unit_has_a_longer_period() {
     assert_eq!(share("fixed-window 2/s", 5), "fixed-window 1/2s500ms");
     assert_eq!(
         share("token-bucket 3/s burst 9", 10),
@@ -56,7 +56,7 @@ fn all_shares_together_keep_the_rate() {
             let together = wide(&share, replicas) * u128::from(quota.period_us());
             let whole = wide(&quota, 1) * u128::from(share.period_us());
             assert!(together <= whole, "{quota} among {replicas}: {share}");
-            // No share is smaller than rounding makes it.
+            // A share is only rounded down.
             let more =
                 (wide(&share, replicas) + u128::from(replicas)) * u128::from(quota.period_us());
             assert!(

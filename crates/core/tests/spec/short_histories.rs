@@ -2,82 +2,82 @@
 
 use tallygate_core::{Quota, State, Verb, evaluate};
 
-use crate::model::{Memory, Terms, decide};
-use crate::side_by_side::{Pair, Step};
+use crate::compare_with_model::{Pair, Step};
+use crate::model::{ModelState, WideQuota, decide};
 
-/// A whole window number for every period below, so that edges are edges.
-const BEGIN: u64 = 1_700_000_000_000_000 / 6_000 * 6_000;
+/// A window boundary of every period below.
+const START: u64 = 1_700_000_000_000_000 / 6_000 * 6_000;
 
-/// The next request: how much later (or earlier), what, how much.
-type Letter = (i64, Verb, u32);
+/// A request: the time since the one before (may be negative), the verb and the cost.
+type RelativeStep = (i64, Verb, u32);
 
-/// Every history of four requests that matter, at the edges of the period.
+/// Every history of four requests at the boundaries of the period.
 #[track_caller]
 fn every_history_of_four_over(quotas: &[&str]) {
     for text in quotas {
         let quota: Quota = text.parse().unwrap();
         let span = i64::try_from(quota.span_us()).unwrap();
         let period = i64::try_from(quota.period_us()).unwrap();
-        let most = quota.capacity();
-        let mut letters = Vec::new();
+        let capacity = quota.capacity();
+        let mut steps = Vec::new();
         for dt in [0, 1, period - 1, span, -1] {
-            letters.push((dt, Verb::Check, 1));
-            letters.push((dt, Verb::Charge, most + 1));
-            letters.push((dt, Verb::Refund, 1));
+            steps.push((dt, Verb::Check, 1));
+            steps.push((dt, Verb::Charge, capacity + 1));
+            steps.push((dt, Verb::Refund, 1));
         }
-        letters.extend([
-            (0, Verb::Take, most),
-            (period, Verb::Check, most),
+        steps.extend([
+            (0, Verb::Take, capacity),
+            (period, Verb::Check, capacity),
             (span + 1, Verb::Charge, 1),
             (-span, Verb::Check, 1),
             (-span - 1, Verb::Refund, 1),
         ]);
-        explore(&quota, &letters, 4);
+        explore(&quota, &steps, 4);
     }
 }
 
-/// Every history of three requests over a wider alphabet, with all verbs and awkward costs.
+/// Every history of three requests with all verbs and more costs.
 #[track_caller]
 fn every_history_of_three_over(quotas: &[&str]) {
     for text in quotas {
         let quota: Quota = text.parse().unwrap();
         let span = i64::try_from(quota.span_us()).unwrap();
         let period = i64::try_from(quota.period_us()).unwrap();
-        let most = quota.capacity();
-        let mut letters = Vec::new();
+        let capacity = quota.capacity();
+        let mut steps = Vec::new();
         for verb in Verb::ALL {
-            letters.push((1, verb, 0));
+            steps.push((1, verb, 0));
             for dt in [0, 1, period - 1, period + 1, -1, -period] {
-                letters.push((dt, verb, 1));
+                steps.push((dt, verb, 1));
             }
         }
         for dt in [0, span - 1, span, 2 * period, -span, -span - 1] {
-            letters.push((dt, Verb::Take, most + 1));
-            letters.push((dt, Verb::Charge, 2 * most + 1));
+            steps.push((dt, Verb::Take, capacity + 1));
+            steps.push((dt, Verb::Charge, 2 * capacity + 1));
         }
-        letters.extend([
-            (0, Verb::Check, most),
-            (0, Verb::Check, most + 1),
-            (span, Verb::Refund, most),
+        steps.extend([
+            (0, Verb::Check, capacity),
+            (0, Verb::Check, capacity + 1),
+            (span, Verb::Refund, capacity),
         ]);
-        explore(&quota, &letters, 3);
+        explore(&quota, &steps, 3);
     }
 }
 
-fn explore(quota: &Quota, letters: &[Letter], length: usize) {
+fn explore(quota: &Quota, steps: &[RelativeStep], length: usize) {
     let mut path = Vec::new();
-    go_on(quota, letters, length, &Pair::new(), BEGIN, &mut path);
+    explore_from(quota, steps, length, &Pair::new(), START, &mut path);
 }
 
-fn go_on(
+fn explore_from(
     quota: &Quota,
-    letters: &[Letter],
+    steps: &[RelativeStep],
     length: usize,
     pair: &Pair,
     now: u64,
     path: &mut Vec<Step>,
 ) {
-    for &(dt, verb, cost) in letters {
+    for &(dt, verb, cost) in steps {
         let mut pair = pair.clone();
         let t = now.checked_add_signed(dt).unwrap();
         let step = Step { t, verb, cost };
@@ -86,7 +86,7 @@ fn go_on(
             panic!("{quota}: {difference}\nafter {path:?}");
         }
         if path.len() < length {
-            go_on(quota, letters, length, &pair, t, path);
+            explore_from(quota, steps, length, &pair, t, path);
         }
         path.pop();
     }
@@ -166,39 +166,43 @@ const TINY: [&str; 6] = [
     "leaky-bucket 3/2ms queue 2",
 ];
 
-/// The model searches for its waits; here is every microsecond tried, one by one.
+/// The model finds waits by binary search; this test tries every microsecond.
 #[test]
-fn the_models_waits_are_those_of_trying_every_microsecond() {
+fn the_waits_of_the_model_equal_a_linear_search() {
     for text in TINY {
         let quota: Quota = text.parse().unwrap();
-        let terms = Terms::from(&quota);
+        let wide_quota = WideQuota::from(&quota);
         for (charged, again) in [(1, 1), (2, 1), (3, 0), (5, 2), (4, 7)] {
-            let mut memory = Memory::New;
+            let mut model_state = ModelState::New;
             decide(
-                &mut [(terms, &mut memory, charged)],
+                &mut [(wide_quota, &mut model_state, charged)],
                 Verb::Charge,
-                BEGIN + 300,
+                START + 300,
             );
             decide(
-                &mut [(terms, &mut memory, again)],
+                &mut [(wide_quota, &mut model_state, again)],
                 Verb::Charge,
-                BEGIN + 977,
+                START + 977,
             );
             let mut state = State::New;
-            evaluate(&quota, &mut state, Verb::Charge, charged, BEGIN + 300);
-            evaluate(&quota, &mut state, Verb::Charge, again, BEGIN + 977);
+            evaluate(&quota, &mut state, Verb::Charge, charged, START + 300);
+            evaluate(&quota, &mut state, Verb::Charge, again, START + 977);
             for cost in 1..=2 {
-                let verdict = evaluate(&quota, &mut state, Verb::Peek, cost, BEGIN + 977);
+                let verdict = evaluate(&quota, &mut state, Verb::Peek, cost, START + 977);
                 let fits = |d: &u64| {
-                    let t = BEGIN + 977 + d;
-                    let peek = decide(&mut [(terms, &mut memory.clone(), cost)], Verb::Peek, t);
+                    let t = START + 977 + d;
+                    let peek = decide(
+                        &mut [(wide_quota, &mut model_state.clone(), cost)],
+                        Verb::Peek,
+                        t,
+                    );
                     peek[0].retry.is_none()
                 };
                 let first = (0..).find(fits).unwrap();
                 assert_eq!(verdict.retry_after_us().unwrap_or(0), first, "{quota}");
                 let new = |d: &u64| {
-                    let t = u128::from(BEGIN + 977 + d);
-                    memory.as_new(&terms, t)
+                    let t = u128::from(START + 977 + d);
+                    model_state.as_new(&wide_quota, t)
                 };
                 assert_eq!(verdict.reset_after_us, (0..).find(new).unwrap(), "{quota}");
             }

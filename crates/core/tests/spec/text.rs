@@ -8,14 +8,14 @@ use crate::long_traces::any_quota;
 use tallygate_testkit::{any, with_each_seed};
 
 #[track_caller]
-fn assert_reads(text: &str, canonical: &str) {
+fn assert_canonical(text: &str, canonical: &str) {
     let quota: Quota = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
     assert_eq!(quota.to_string(), canonical);
     assert_eq!(canonical.parse(), Ok(quota));
 }
 
 #[test]
-fn the_examples_of_the_specification_are_read_and_written() {
+fn the_examples_of_the_specification_parse_and_format() {
     for (text, canonical) in [
         ("100/min", "sliding-window-counter 100/min"),
         ("fixed-window 100/min", "fixed-window 100/min"),
@@ -38,7 +38,7 @@ fn the_examples_of_the_specification_are_read_and_written() {
             "token-bucket 1000000000/30d burst 1000000",
         ),
     ] {
-        assert_reads(text, canonical);
+        assert_canonical(text, canonical);
     }
 }
 
@@ -75,7 +75,7 @@ fn a_period_is_written_in_days_hours_minutes_seconds_and_milliseconds() {
         ("1/120s", "2min"),
         ("1/366d", "366d"),
     ] {
-        assert_reads(text, &format!("sliding-window-counter 1/{canonical}"));
+        assert_canonical(text, &format!("sliding-window-counter 1/{canonical}"));
     }
 }
 
@@ -101,7 +101,7 @@ fn the_bounds_of_every_range_are_valid() {
 }
 
 #[test]
-fn a_full_drain_may_take_two_to_the_fifty_two_microseconds_and_not_a_fraction_more() {
+fn a_full_drain_takes_at_most_2_to_the_52_microseconds() {
     let drain = |limit, ms, burst| {
         Quota::with_capacity(
             Algorithm::TokenBucket,
@@ -134,7 +134,7 @@ fn any_quota_parses_from_its_own_text() {
 }
 
 #[test]
-fn the_default_name_is_the_behaviour_and_the_period() {
+fn the_default_name_is_the_algorithm_and_the_period() {
     let name = |text: &str| text.parse::<Quota>().unwrap().default_name();
     assert_eq!(name("10/min"), name("20/60s"));
     assert_eq!(name("gcra 1/s burst 9"), name("token-bucket 5/s"));
@@ -163,8 +163,8 @@ fn built_and_parsed_quotas_are_equal() {
     assert!(built(Duration::MAX).is_err());
 }
 
-/// Words that nearly make a quota, thrown together.
-const SCRAPS: [&str; 30] = [
+/// Parts of quotas, combined at random.
+const FRAGMENTS: [&str; 30] = [
     "token-bucket",
     "leaky-bucket",
     "fixed-window",
@@ -202,7 +202,7 @@ fn any_text_is_parsed_or_rejected_without_a_panic() {
     with_each_seed(|rng| {
         for _ in 0..20_000 {
             let n = rng.usize(..9);
-            let text: String = (0..n).map(|_| any(rng, &SCRAPS)).collect();
+            let text: String = (0..n).map(|_| any(rng, &FRAGMENTS)).collect();
             match text.parse::<Quota>() {
                 Ok(quota) => assert_eq!(quota.to_string().parse(), Ok(quota), "{text:?}"),
                 Err(error) => {

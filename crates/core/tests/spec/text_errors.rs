@@ -9,17 +9,17 @@ const BURST: &str = "token-bucket 10/s burst 50";
 const QUEUE: &str = "leaky-bucket 10/s queue 20";
 
 #[track_caller]
-fn refusal(text: &str) -> QuotaError {
+fn parse_error(text: &str) -> QuotaError {
     match text.parse::<Quota>() {
         Ok(quota) => panic!("{text:?} was read as {quota}"),
         Err(error) => error,
     }
 }
 
-/// Compares the message and the picture of text that is shown as it is.
+/// Compares the message and the marker line, for text that is shown unchanged.
 #[track_caller]
 fn assert_golden(text: &str, marks: &str, problem: &str, example: &str) {
-    let error = refusal(text);
+    let error = parse_error(text);
     let column = marks.find('^').unwrap() + 1;
     let message =
         format!("{problem} (column {column} of `{text}`); a correct quota is `{example}`");
@@ -31,7 +31,7 @@ fn assert_golden(text: &str, marks: &str, problem: &str, example: &str) {
 }
 
 #[test]
-fn numbers_out_of_range_are_named_with_their_bound() {
+fn numbers_out_of_range_are_reported_with_their_bound() {
     for (text, marks, problem) in [
         ("0/min", "^", "limit 0 is below 1"),
         (
@@ -76,9 +76,9 @@ fn numbers_out_of_range_are_named_with_their_bound() {
 }
 
 #[test]
-fn periods_and_drains_out_of_range_are_refused() {
+fn periods_and_drains_out_of_range_are_rejected() {
     let period = |text: &str| {
-        let error = refusal(text);
+        let error = parse_error(text);
         assert!(error.problem().contains("above 366d"), "{error}");
         error.span().unwrap()
     };
@@ -87,7 +87,7 @@ fn periods_and_drains_out_of_range_are_refused() {
     assert_eq!(period("1/18446744073709551615d"), 2..23);
     assert_eq!(period("1/366d18446744073709551615ms"), 2..28);
     for text in ["gcra 1/366d burst 143", "leaky-bucket 1/d queue 1000000"] {
-        let error = refusal(text);
+        let error = parse_error(text);
         assert!(
             error.problem().contains("is above 4503599627370496"),
             "{error}"
@@ -98,11 +98,11 @@ fn periods_and_drains_out_of_range_are_refused() {
 
 #[test]
 fn a_number_of_twenty_digits_is_reported_with_its_bound() {
-    let log = refusal("sliding-window-log 99999999999999999999/s");
+    let log = parse_error("sliding-window-log 99999999999999999999/s");
     assert_eq!(log.problem(), "limit 2^64 or more is above 100000");
-    // 2000000000ms is a good period, so 1000000000 cannot be the bound of a count.
+    // 2000000000ms is a valid period, so the bound is not that of a count.
     assert!("1/2000000000ms".parse::<Quota>().is_ok());
-    let period = refusal("1/99999999999999999999ms");
+    let period = parse_error("1/99999999999999999999ms");
     assert!(!period.problem().contains("above 1000000000"), "{period}");
 }
 
@@ -243,13 +243,13 @@ fn misplaced_bursts_and_queues_are_marked() {
 
 #[test]
 fn characters_that_cannot_be_shown_are_replaced() {
-    let error = refusal("1/s\0");
+    let error = parse_error("1/s\0");
     assert_eq!(error.problem(), "`\\0` has no place in a quota");
     assert_eq!(error.picture().unwrap(), "1/s\u{fffd}\n   ^");
-    let error = refusal("gcra\t1/s");
+    let error = parse_error("gcra\t1/s");
     assert_eq!(error.problem(), "words are separated by single spaces");
     assert_eq!(error.picture().unwrap(), "gcra\u{fffd}1/s\n    ^");
-    let error = refusal("1/s\u{1b}[31m");
+    let error = parse_error("1/s\u{1b}[31m");
     assert!(!error.to_string().contains('\u{1b}'));
 }
 
@@ -258,7 +258,7 @@ fn a_megabyte_of_text_is_rejected_with_a_short_message() {
     for scrap in [
         "a", "0", "1", " ", "/", "\0", "é", "1h", "burst ", "100/min ",
     ] {
-        let error = refusal(&scrap.repeat((1 << 20) / scrap.len()));
+        let error = parse_error(&scrap.repeat((1 << 20) / scrap.len()));
         assert!(error.to_string().len() < 1_000, "{scrap:?}");
         assert!(
             error
@@ -270,10 +270,10 @@ fn a_megabyte_of_text_is_rejected_with_a_short_message() {
 
 #[test]
 fn long_words_are_truncated_in_messages() {
-    let error = refusal(&format!("{} 1/s", "x".repeat(200)));
+    let error = parse_error(&format!("{} 1/s", "x".repeat(200)));
     assert!(error.problem().contains(&format!("`{}…`", "x".repeat(40))));
     assert!(error.to_string().len() < 400);
-    let error = refusal(&format!("1/{}s", "9".repeat(200)));
+    let error = parse_error(&format!("1/{}s", "9".repeat(200)));
     assert!(error.to_string().len() < 400);
 }
 

@@ -1,4 +1,4 @@
-//! No client gets more than the stated worst case, over any span.
+//! Over any time, no client is admitted more than the documented worst case.
 
 use fastrand::Rng;
 use tallygate_core::{Algorithm, Quota, State, Verb, evaluate};
@@ -26,13 +26,13 @@ const QUOTAS: [&str; 18] = [
     "leaky-bucket 7/min queue 3",
 ];
 
-/// The most units over `x` microseconds, both ends included, times the period.
+/// The maximum units in `x` microseconds, both ends included, times the period.
 fn worst_case(quota: &Quota, x: u128) -> u128 {
     let (limit, period) = (u128::from(quota.limit()), u128::from(quota.period_us()));
     let capacity = u128::from(quota.capacity());
     match quota.algorithm() {
         Algorithm::FixedWindow => limit * (x.div_ceil(period) + 1) * period,
-        // Exact: any period, one end open, holds the limit at most.
+        // Exact: any half-open period contains at most the limit.
         Algorithm::SlidingWindowLog => limit * (x / period + 1) * period,
         Algorithm::SlidingWindowCounter => limit * (period + x) + period,
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
@@ -41,7 +41,7 @@ fn worst_case(quota: &Quota, x: u128) -> u128 {
     }
 }
 
-/// Drives a counter for some hundred requests: what was admitted when, and until when it waits.
+/// Runs 400 requests. Returns the time, the units and the start time of each admission.
 fn admissions(
     quota: &Quota,
     begin: u64,
@@ -62,14 +62,14 @@ fn admissions(
     admitted
 }
 
-fn assert_never_above(quota: &Quota, admitted: &[(u64, u64, u64)]) {
+fn assert_within_worst_case(quota: &Quota, admitted: &[(u64, u64, u64)]) {
     for (i, &(from, ..)) in admitted.iter().enumerate() {
         let mut units = 0;
         for &(to, granted, _) in &admitted[i..] {
             units += u128::from(granted);
-            let most = worst_case(quota, u128::from(to - from));
+            let max = worst_case(quota, u128::from(to - from));
             assert!(
-                units * u128::from(quota.period_us()) <= most,
+                units * u128::from(quota.period_us()) <= max,
                 "{quota}: {units} units from {from} to {to}"
             );
         }
@@ -77,25 +77,25 @@ fn assert_never_above(quota: &Quota, admitted: &[(u64, u64, u64)]) {
 }
 
 #[test]
-fn a_greedy_client_never_gets_more_than_the_worst_case() {
+fn a_greedy_client_stays_within_the_worst_case() {
     for text in QUOTAS {
         let quota: Quota = text.parse().unwrap();
         let period = quota.period_us();
         let begin = 1_700_000_000_000_000 / period * period;
         for offset in [0, 1, period / 3, period / 2, period - 1] {
             let one_by_one = |_, wait: Option<u64>| (wait.unwrap_or(0), Verb::Check, 1);
-            assert_never_above(&quota, &admissions(&quota, begin + offset, one_by_one));
-            let all_at_once = |_, wait: Option<u64>| (wait.unwrap_or(0), Verb::Take, u32::MAX);
-            assert_never_above(&quota, &admissions(&quota, begin + offset, all_at_once));
+            assert_within_worst_case(&quota, &admissions(&quota, begin + offset, one_by_one));
+            let all_units = |_, wait: Option<u64>| (wait.unwrap_or(0), Verb::Take, u32::MAX);
+            assert_within_worst_case(&quota, &admissions(&quota, begin + offset, all_units));
             let whole = |_, wait: Option<u64>| (wait.unwrap_or(0), Verb::Check, quota.capacity());
-            assert_never_above(&quota, &admissions(&quota, begin + offset, whole));
+            assert_within_worst_case(&quota, &admissions(&quota, begin + offset, whole));
         }
     }
 }
 
-/// The worst for aligned windows: all at the end of one, then all that the next ones give.
+/// The worst case of aligned windows: a burst at the end of one and at the start of the next.
 #[test]
-fn a_client_that_aims_at_the_window_edges_never_gets_more_than_the_worst_case() {
+fn bursts_at_window_boundaries_stay_within_the_worst_case() {
     for text in QUOTAS {
         let quota: Quota = text.parse().unwrap();
         let period = quota.period_us();
@@ -103,24 +103,24 @@ fn a_client_that_aims_at_the_window_edges_never_gets_more_than_the_worst_case() 
         for before in [0, 1, 2, period / 4, period / 2] {
             for quiet in 1..4 {
                 let mut turn = 0;
-                let at_edges = |t: u64, wait: Option<u64>| {
+                let at_boundaries = |t: u64, wait: Option<u64>| {
                     turn += 1;
-                    let to_edge = period - t % period;
+                    let to_boundary = period - t % period;
                     let dt = match turn % (quiet + 2) {
-                        0 => to_edge + period - 1 - before.min(period - 1),
-                        1 => to_edge,
+                        0 => to_boundary + period - 1 - before.min(period - 1),
+                        1 => to_boundary,
                         _ => wait.unwrap_or(0),
                     };
                     (dt, Verb::Take, u32::MAX)
                 };
-                assert_never_above(&quota, &admissions(&quota, begin, at_edges));
+                assert_within_worst_case(&quota, &admissions(&quota, begin, at_boundaries));
             }
         }
     }
 }
 
 #[test]
-fn random_clients_never_get_more_than_the_worst_case() {
+fn random_clients_stay_within_the_worst_case() {
     with_each_seed(|rng| {
         for text in QUOTAS {
             let quota: Quota = text.parse().unwrap();
@@ -128,7 +128,7 @@ fn random_clients_never_get_more_than_the_worst_case() {
                 let busy = any(rng, &[1, 3, 20]);
                 let random = |t: u64, wait: Option<u64>| random_request(rng, &quota, busy, t, wait);
                 let begin = 1_700_000_000_000_000;
-                assert_never_above(&quota, &admissions(&quota, begin, random));
+                assert_within_worst_case(&quota, &admissions(&quota, begin, random));
             }
         }
     });
@@ -153,8 +153,7 @@ fn random_request(
     (dt, verb, rng.u32(1..=quota.capacity()))
 }
 
-/// What shaping lets out, rather than in: one unit's time passes between units, give or take the
-/// rounding up of a delay.
+/// Admitted requests start at the drain rate, up to the rounding of a delay.
 #[test]
 fn a_shaping_bucket_releases_requests_at_its_rate() {
     with_each_seed(|rng| {

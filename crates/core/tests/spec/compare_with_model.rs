@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate, evaluate_all};
 
-use crate::model::{Answer, Memory, Terms, bind, decide};
+use crate::model::{ModelState, ModelVerdict, WideQuota, bind, decide};
 
 /// One request.
 #[derive(Clone, Copy)]
@@ -21,48 +21,52 @@ impl fmt::Debug for Step {
     }
 }
 
-/// One counter twice.
+/// A counter in the core and in the model.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) state: State,
-    pub(crate) memory: Memory,
+    pub(crate) model_state: ModelState,
 }
 
 impl Pair {
     pub(crate) fn new() -> Self {
         Pair {
             state: State::New,
-            memory: Memory::New,
+            model_state: ModelState::New,
         }
     }
 
-    /// Asks both and compares.
+    /// Decides a request in both and compares.
     pub(crate) fn step(&mut self, quota: &Quota, step: Step) -> Result<Verdict, String> {
         let Step { t, verb, cost } = step;
         let verdict = evaluate(quota, &mut self.state, verb, cost, t);
-        let answers = decide(&mut [(Terms::from(quota), &mut self.memory, cost)], verb, t);
-        same(&verdict, &answers[0])?;
+        let verdicts = decide(
+            &mut [(WideQuota::from(quota), &mut self.model_state, cost)],
+            verb,
+            t,
+        );
+        compare(&verdict, &verdicts[0])?;
         self.both_new_or_neither()?;
         Ok(verdict)
     }
 
-    /// The counter's own time, as the model has it.
+    /// The time of the counter in the model.
     pub(crate) fn mark(&self) -> Option<u64> {
-        let mark = self.memory.mark()?;
+        let mark = self.model_state.mark()?;
         Some(mark.try_into().unwrap())
     }
 
     fn both_new_or_neither(&self) -> Result<(), String> {
-        if (self.state == State::New) == (self.memory == Memory::New) {
+        if (self.state == State::New) == (self.model_state == ModelState::New) {
             return Ok(());
         }
-        let (state, memory) = (&self.state, &self.memory);
-        Err(format!("expected {memory:?}, got {state:?}"))
+        let (state, model_state) = (&self.state, &self.model_state);
+        Err(format!("expected {model_state:?}, got {state:?}"))
     }
 }
 
-/// Asks both about several counters at once, each with a cost of its own, and compares every
-/// verdict and the whole.
+/// Decides a request over several counters with a cost each, and compares every verdict and the
+/// combined one.
 pub(crate) fn step_all(
     quotas: &[Quota],
     pairs: &mut [Pair],
@@ -70,18 +74,18 @@ pub(crate) fn step_all(
     verb: Verb,
     t: u64,
 ) -> Result<Decision, String> {
-    let (mut states, mut memories) = (Vec::new(), Vec::new());
+    let (mut states, mut model_states) = (Vec::new(), Vec::new());
     for ((quota, pair), &cost) in quotas.iter().zip(pairs.iter_mut()).zip(costs) {
         states.push((quota, &mut pair.state, cost));
-        memories.push((Terms::from(quota), &mut pair.memory, cost));
+        model_states.push((WideQuota::from(quota), &mut pair.model_state, cost));
     }
     let decision = evaluate_all(&mut states, verb, t);
-    let answers = decide(&mut memories, verb, t);
-    for (i, (verdict, answer)) in decision.verdicts().iter().zip(&answers).enumerate() {
-        same(verdict, answer).map_err(|e| format!("limit {i}: {e}"))?;
+    let verdicts = decide(&mut model_states, verb, t);
+    for (i, (verdict, expected)) in decision.verdicts().iter().zip(&verdicts).enumerate() {
+        compare(verdict, expected).map_err(|e| format!("limit {i}: {e}"))?;
     }
-    let (binding, whole) = bind(&answers);
-    same(decision.verdict(), &whole).map_err(|e| format!("the whole: {e}"))?;
+    let (binding, combined) = bind(&verdicts);
+    compare(decision.verdict(), &combined).map_err(|e| format!("combined: {e}"))?;
     if decision.binding() != binding {
         let got = decision.binding();
         return Err(format!("binding: expected {binding}, got {got}"));
@@ -90,8 +94,8 @@ pub(crate) fn step_all(
     Ok(decision)
 }
 
-fn same(verdict: &Verdict, expected: &Answer) -> Result<(), String> {
-    let got = Answer {
+fn compare(verdict: &Verdict, expected: &ModelVerdict) -> Result<(), String> {
+    let got = ModelVerdict {
         retry: verdict.retry(),
         granted: verdict.granted().into(),
         limit: verdict.limit.into(),
@@ -106,7 +110,7 @@ fn same(verdict: &Verdict, expected: &Answer) -> Result<(), String> {
 }
 
 #[test]
-fn the_model_answers_every_golden_trace_too() {
+fn the_model_decides_every_golden_trace_exactly() {
     for line in include_str!("../vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let texts: Vec<&Value> = match trace.get("quota") {
@@ -117,45 +121,45 @@ fn the_model_answers_every_golden_trace_too() {
             .iter()
             .map(|text| text.as_str().unwrap().parse().unwrap())
             .collect();
-        let mut memories = vec![Memory::New; quotas.len()];
+        let mut model_states = vec![ModelState::New; quotas.len()];
         for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
-            let place = format!("{} step {i}", trace["id"]);
+            let step_name = format!("{} step {i}", trace["id"]);
             let verb = step.get("verb").map_or("check", |v| v.as_str().unwrap());
             let cost = step.get("cost").map_or(1, |c| c.as_u64().unwrap());
             let cost = cost.try_into().unwrap();
-            let counters = quotas.iter().zip(&mut memories);
+            let counters = quotas.iter().zip(&mut model_states);
             let mut limits: Vec<_> = counters
-                .map(|(quota, memory)| (Terms::from(quota), memory, cost))
+                .map(|(quota, model_state)| (WideQuota::from(quota), model_state, cost))
                 .collect();
             let t = step["t_us"].as_u64().unwrap();
-            let answers = decide(&mut limits, verb.parse().unwrap(), t);
-            assert_golden(&bind(&answers).1, step, &place);
-            for (k, expected) in step.get("quotas").into_iter().flat_map(each).enumerate() {
-                assert_golden(&answers[k], expected, &format!("{place} quota {k}"));
+            let verdicts = decide(&mut limits, verb.parse().unwrap(), t);
+            assert_golden(&bind(&verdicts).1, step, &step_name);
+            for (k, expected) in step.get("quotas").into_iter().flat_map(array).enumerate() {
+                assert_golden(&verdicts[k], expected, &format!("{step_name} quota {k}"));
             }
         }
     }
 }
 
-fn each(list: &Value) -> &Vec<Value> {
+fn array(list: &Value) -> &Vec<Value> {
     list.as_array().unwrap()
 }
 
-fn assert_golden(answer: &Answer, expected: &Value, place: &str) {
-    let retry = match answer.retry {
+fn assert_golden(verdict: &ModelVerdict, expected: &Value, step_name: &str) {
+    let retry = match verdict.retry {
         Some(tallygate_core::Retry::After(us)) => Some(us.get()),
         Some(tallygate_core::Retry::Never) | None => None,
     };
-    let figures = serde_json::json!({
-        "allowed": answer.retry.is_none(),
-        "granted": answer.granted as u64,
-        "limit": answer.limit as u64,
-        "remaining": answer.remaining as u64,
+    let fields = serde_json::json!({
+        "allowed": verdict.retry.is_none(),
+        "granted": verdict.granted as u64,
+        "limit": verdict.limit as u64,
+        "remaining": verdict.remaining as u64,
         "retry_after_us": retry,
-        "reset_after_us": answer.reset_after as u64,
-        "delay_us": answer.delay as u64,
+        "reset_after_us": verdict.reset_after as u64,
+        "delay_us": verdict.delay as u64,
     });
-    for (name, figure) in figures.as_object().unwrap() {
-        assert_eq!(figure, &expected[name], "{name} of {place}");
+    for (name, value) in fields.as_object().unwrap() {
+        assert_eq!(value, &expected[name], "{name} of {step_name}");
     }
 }

@@ -1,9 +1,9 @@
-//! Several limits in one request: all or nothing, and which one binds.
+//! Requests with several limits: all or nothing, and the binding limit.
 
 use tallygate_core::{Quota, State, Verb, evaluate, evaluate_all};
 
-use crate::long_traces::{AWKWARD, Last, VERBS, any_quota, next_cost, next_time};
-use crate::side_by_side::{Pair, step_all};
+use crate::compare_with_model::{Pair, step_all};
+use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, any_quota, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
 
 const TINY: [&str; 8] = [
@@ -17,8 +17,8 @@ const TINY: [&str; 8] = [
     "leaky-bucket 7/2ms queue 5",
 ];
 
-/// Each limit's cost: half the time the same for all, as of the quota at `i`; otherwise each its
-/// own, some of them 0.
+/// A cost per limit: half the time the same for all, chosen for the quota at `i`; otherwise
+/// different ones, some of them 0.
 pub(crate) fn any_costs(rng: &mut fastrand::Rng, quotas: &[Quota], i: usize) -> Vec<u32> {
     if rng.bool() {
         return vec![next_cost(rng, &quotas[i]); quotas.len()];
@@ -33,7 +33,7 @@ pub(crate) fn any_costs(rng: &mut fastrand::Rng, quotas: &[Quota], i: usize) -> 
 
 fn run(rng: &mut fastrand::Rng, quotas: &[Quota], steps: usize) {
     let mut pairs = vec![Pair::new(); quotas.len()];
-    let mut last = Last::begin(rng);
+    let mut last = LastRequest::new(rng);
     let mut path = Vec::new();
     for _ in 0..steps {
         let i = rng.usize(..quotas.len());
@@ -43,7 +43,7 @@ fn run(rng: &mut fastrand::Rng, quotas: &[Quota], steps: usize) {
         path.push(format!("t={t} {verb} {costs:?}"));
         match step_all(quotas, &mut pairs, &costs, verb, t) {
             Ok(decision) => {
-                last.answered(t, decision.verdict());
+                last.update(t, decision.verdict());
                 last.mark = pairs[i].mark().unwrap_or(t);
             }
             Err(difference) => {
@@ -68,23 +68,23 @@ fn requests_over_several_tiny_limits_agree() {
 }
 
 #[test]
-fn requests_over_several_awkward_limits_agree() {
+fn requests_over_several_unusual_limits_agree() {
     with_each_seed(|rng| {
         for _ in 0..150 {
-            let awkward = any(rng, &AWKWARD).parse().unwrap();
-            let quotas = [awkward, any_quota(rng), any_quota(rng)];
+            let unusual = any(rng, &UNUSUAL_QUOTAS).parse().unwrap();
+            let quotas = [unusual, any_quota(rng), any_quota(rng)];
             run(rng, &quotas, 60);
         }
     });
 }
 
 #[test]
-fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
+fn evaluate_and_evaluate_all_agree_for_one_limit() {
     with_each_seed(|rng| {
-        for text in AWKWARD {
+        for text in UNUSUAL_QUOTAS {
             let quota: Quota = text.parse().unwrap();
             let (mut alone, mut listed) = (State::New, State::New);
-            let mut last = Last::begin(rng);
+            let mut last = LastRequest::new(rng);
             for _ in 0..100 {
                 let t = next_time(rng, &quota, &last);
                 let (verb, cost) = (any(rng, &Verb::ALL), next_cost(rng, &quota));
@@ -93,21 +93,21 @@ fn one_limit_alone_is_answered_the_same_as_in_a_list_of_one() {
                 assert_eq!(decision.verdict(), &verdict, "{quota} {verb} {cost} at {t}");
                 assert_eq!(decision.verdicts(), [verdict]);
                 assert_eq!(alone, listed);
-                last.answered(t, &verdict);
+                last.update(t, &verdict);
             }
         }
     });
 }
 
 #[test]
-fn no_limits_at_all_admit() {
+fn a_request_without_limits_is_admitted() {
     let decision = evaluate_all(&mut [], Verb::Check, 0);
     assert!(decision.verdict().allowed());
     assert_eq!(decision.binding(), 0);
 }
 
 #[test]
-fn a_refusal_by_the_last_limit_leaves_every_state_as_it_was() {
+fn a_refusal_by_the_last_limit_changes_no_state() {
     let wide: Quota = "100/s".parse().unwrap();
     let narrow: Quota = "token-bucket 1/s burst 1".parse().unwrap();
     let (mut a, mut b) = (State::New, State::New);
@@ -127,8 +127,8 @@ fn a_refusal_by_the_last_limit_leaves_every_state_as_it_was() {
     assert_eq!((a1, b1), (a2, b2));
 }
 
-/// Answers of two limits, 5 and 3 wide, with costs of their own.
-fn two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
+/// Decides a request over limits of 5 and 3: the remaining units, the granted units, the states.
+fn decide_two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
     let wide: Quota = "fixed-window 5/s".parse().unwrap();
     let narrow: Quota = "token-bucket 1/s burst 3".parse().unwrap();
     let (mut a, mut b) = (State::New, State::New);
@@ -140,33 +140,33 @@ fn two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
 
 #[test]
 fn each_limit_is_charged_its_own_cost() {
-    assert_eq!(two(Verb::Check, [4, 1]).0, [1, 2]);
-    assert_eq!(two(Verb::Check, [4, 1]).1, 1);
-    assert_eq!(two(Verb::Charge, [7, 3]).0, [0, 0]);
-    assert_eq!(two(Verb::Charge, [7, 3]).1, 3);
+    assert_eq!(decide_two(Verb::Check, [4, 1]).0, [1, 2]);
+    assert_eq!(decide_two(Verb::Check, [4, 1]).1, 1);
+    assert_eq!(decide_two(Verb::Charge, [7, 3]).0, [0, 0]);
+    assert_eq!(decide_two(Verb::Charge, [7, 3]).1, 3);
 }
 
 #[test]
 fn a_limit_of_cost_0_is_unchanged() {
-    let (remaining, granted, [_, narrow]) = two(Verb::Check, [4, 0]);
+    let (remaining, granted, [_, narrow]) = decide_two(Verb::Check, [4, 0]);
     assert_eq!((remaining, granted), (vec![1, 3], 4));
     assert_eq!(narrow, State::New);
-    let (remaining, granted, [wide, _]) = two(Verb::Take, [0, 9]);
+    let (remaining, granted, [wide, _]) = decide_two(Verb::Take, [0, 9]);
     assert_eq!((remaining, granted), (vec![5, 0], 3));
     assert_eq!(wide, State::New);
-    assert_eq!(two(Verb::Take, [0, 0]).1, 0);
+    assert_eq!(decide_two(Verb::Take, [0, 0]).1, 0);
 }
 
 #[test]
 fn a_take_grants_the_same_to_every_limit() {
-    assert_eq!(two(Verb::Take, [9, 9]).0, [2, 0]);
-    assert_eq!(two(Verb::Take, [2, 9]).0, [3, 1]);
-    assert_eq!(two(Verb::Take, [9, 1]).0, [4, 2]);
+    assert_eq!(decide_two(Verb::Take, [9, 9]).0, [2, 0]);
+    assert_eq!(decide_two(Verb::Take, [2, 9]).0, [3, 1]);
+    assert_eq!(decide_two(Verb::Take, [9, 1]).0, [4, 2]);
 }
 
 #[test]
-fn a_limit_that_does_not_fit_its_own_cost_refuses_for_all() {
-    let (remaining, granted, states) = two(Verb::Check, [1, 4]);
+fn a_limit_that_its_cost_does_not_fit_refuses_the_request() {
+    let (remaining, granted, states) = decide_two(Verb::Check, [1, 4]);
     assert_eq!((remaining, granted), (vec![5, 3], 0));
     assert_eq!(states, [State::New, State::New]);
 }

@@ -1,37 +1,37 @@
-//! Undoing a take when another cluster slot refused: never more than still counts.
+//! Undo of a take after a refusal in another cluster slot: returns at most what still counts.
 
 use fastrand::Rng;
 use tallygate_core::lua::Operation;
 use tallygate_core::{Algorithm, FoundState, Quota, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
-use super::{Scripts, any_key, stored};
+use super::{Scripts, stored_state, unique_key};
 use crate::long_traces::any_quota;
 
-const BEGIN: u64 = 1_700_000_000_000_000;
+const START: u64 = 1_700_000_000_000_000;
 
-/// The same history twice: once with a take that is taken back, once without.
-struct Story {
+/// A counter with a take that is undone, and one without it.
+struct UndoScenario {
     scripts: Scripts,
     quota: Quota,
     with: Vec<u8>,
     without: Vec<u8>,
 }
 
-impl Story {
+impl UndoScenario {
     fn new(quota: Quota) -> Self {
-        Story {
+        UndoScenario {
             scripts: Scripts::connect(),
             quota,
-            with: any_key(),
-            without: any_key(),
+            with: unique_key(),
+            without: unique_key(),
         }
     }
 
-    /// Takes in the one; answers what was granted and the moment it counts at.
+    /// Takes units that are undone later. Returns the granted units and their effective time.
     fn take(&mut self, cost: u32, t: u64) -> (u32, u64) {
         let take = (Verb::Take, cost);
-        let answer = self.scripts.ask(
+        let reply = self.scripts.call(
             &self.with,
             &self.quota,
             Operation::Verb(Verb::Peek),
@@ -40,17 +40,17 @@ impl Story {
         );
         let found = FoundState {
             quota: &self.quota,
-            state: answer.states.into_iter().next().unwrap(),
+            state: reply.states.into_iter().next().unwrap(),
             cost,
             now_us: t,
         };
-        let moment = found.effective_time_us();
+        let taken_us = found.effective_time_us();
         let taken = self.scripts.decide(&self.with, &self.quota, take, Some(t));
-        (taken.verdict().granted(), moment)
+        (taken.verdict().granted(), taken_us)
     }
 
-    /// Others take in the one, and the same in the other.
-    fn others(&mut self, cost: u32, t: u64) {
+    /// Takes the same units from both.
+    fn take_from_both(&mut self, cost: u32, t: u64) {
         let (granted, _) = self.take(cost, t);
         let charge = (Verb::Charge, granted);
         self.scripts
@@ -58,21 +58,21 @@ impl Story {
     }
 
     fn undo(&mut self, cost: u32, taken_us: u64, t: u64) {
-        let ask = Operation::Undo { taken_us };
+        let operation = Operation::Undo { taken_us };
         self.scripts
-            .ask(&self.with, &self.quota, ask, cost, Some(t));
+            .call(&self.with, &self.quota, operation, cost, Some(t));
     }
 
-    /// What is stored, with and without.
+    /// The stored states of both.
     fn stored(&mut self) -> [String; 2] {
         [self.with.clone(), self.without.clone()].map(|key| {
             let raw = self.scripts.command(&[b"GET", &key[..]]);
-            stored::shown(&raw, &self.quota)
+            stored_state::format(&raw, &self.quota)
         })
     }
 
-    /// What is left, with and without.
-    fn left(&mut self, t: u64) -> [u32; 2] {
+    /// The remaining units of both.
+    fn remaining(&mut self, t: u64) -> [u32; 2] {
         [self.with.clone(), self.without.clone()].map(|key| {
             let peek = self
                 .scripts
@@ -82,8 +82,8 @@ impl Story {
     }
 }
 
-/// A little later, mostly; now and then so much earlier that all is as new.
-fn next(rng: &mut Rng, quota: &Quota, t: u64) -> u64 {
+/// A later time, usually by a little; sometimes so much earlier that the counter is as new.
+fn next_time(rng: &mut Rng, quota: &Quota, t: u64) -> u64 {
     let span = quota.span_us();
     match rng.u8(..20) {
         0..5 => t,
@@ -105,59 +105,59 @@ fn an_undone_take_never_admits_more_than_no_take() {
                     break quota;
                 }
             };
-            let mut story = Story::new(quota);
-            let mut t = BEGIN + rng.u64(..=quota.span_us());
+            let mut scenario = UndoScenario::new(quota);
+            let mut t = START + rng.u64(..=quota.span_us());
             let cost = |rng: &mut Rng| any(rng, &[1, 1, 2, quota.capacity(), quota.capacity() / 2]);
             for _ in 0..rng.u8(..3) {
-                story.others(cost(rng), t);
-                t = next(rng, &quota, t);
+                scenario.take_from_both(cost(rng), t);
+                t = next_time(rng, &quota, t);
             }
-            let (granted, moment) = story.take(cost(rng), t);
+            let (granted, taken_us) = scenario.take(cost(rng), t);
             if granted == 0 {
                 continue;
             }
             for _ in 0..rng.u8(..5) {
-                t = next(rng, &quota, t);
-                story.others(cost(rng), t);
+                t = next_time(rng, &quota, t);
+                scenario.take_from_both(cost(rng), t);
             }
-            t = next(rng, &quota, t);
-            let path = format!("{quota}: {:?}", story.stored());
-            story.undo(granted, moment, t);
+            t = next_time(rng, &quota, t);
+            let path = format!("{quota}: {:?}", scenario.stored());
+            scenario.undo(granted, taken_us, t);
             for _ in 0..6 {
-                let [with, without] = story.left(t);
+                let [with, without] = scenario.remaining(t);
                 assert!(
                     with <= without,
-                    "{with} of {without} left at {t} after {path}, {granted} at {moment} undone"
+                    "{with} of {without} remaining at {t} after {path}, {granted} at {taken_us} undone"
                 );
-                t = next(rng, &quota, t);
+                t = next_time(rng, &quota, t);
             }
         }
     });
 }
 
-/// Within the window it was taken in, and in a log as long as it counts, nothing is left of it.
+/// While the window or the log entry exists.
 #[test]
-fn an_undone_take_leaves_windows_and_logs_as_without_it() {
+fn an_undone_take_leaves_no_trace_in_windows_and_logs() {
     with_each_seed(|rng| {
         for text in ["fixed-window 50/min", "50/min", "sliding-window-log 50/min"] {
             for _ in 0..100 {
                 let quota: Quota = text.parse().unwrap();
-                let mut story = Story::new(quota);
+                let mut scenario = UndoScenario::new(quota);
                 let minute = 60_000_000;
-                let mut t = BEGIN / minute * minute;
+                let mut t = START / minute * minute;
                 let mut later = |rng: &mut Rng| {
                     t += any(rng, &[0, 1, 1_000, rng.clone().u64(..6_000_000)]);
                     t
                 };
                 for _ in 0..rng.u8(..3) {
-                    story.others(rng.u32(1..10), later(rng));
+                    scenario.take_from_both(rng.u32(1..10), later(rng));
                 }
-                let (granted, moment) = story.take(rng.u32(1..10), later(rng));
+                let (granted, taken_us) = scenario.take(rng.u32(1..10), later(rng));
                 for _ in 0..rng.u8(..4) {
-                    story.others(rng.u32(1..10), later(rng));
+                    scenario.take_from_both(rng.u32(1..10), later(rng));
                 }
-                story.undo(granted, moment, later(rng));
-                let [with, without] = story.stored();
+                scenario.undo(granted, taken_us, later(rng));
+                let [with, without] = scenario.stored();
                 assert_eq!(with, without, "{quota}");
             }
         }
@@ -168,32 +168,32 @@ fn an_undone_take_leaves_windows_and_logs_as_without_it() {
 fn a_take_in_the_previous_window_is_undone_there() {
     let quota: Quota = "50/min".parse().unwrap();
     let minute = 60_000_000;
-    let start = BEGIN / minute * minute;
-    let mut story = Story::new(quota);
-    story.others(7, start + 1);
-    let (granted, moment) = story.take(20, start + 2);
-    story.others(3, start + minute + 5);
-    story.undo(granted, moment, start + minute + 6);
-    let [with, without] = story.stored();
+    let start = START / minute * minute;
+    let mut scenario = UndoScenario::new(quota);
+    scenario.take_from_both(7, start + 1);
+    let (granted, taken_us) = scenario.take(20, start + 2);
+    scenario.take_from_both(3, start + minute + 5);
+    scenario.undo(granted, taken_us, start + minute + 6);
+    let [with, without] = scenario.stored();
     assert_eq!(with, without);
 }
 
 #[test]
-fn a_take_before_any_of_the_windows_is_not_undone() {
+fn a_take_before_both_windows_is_not_undone() {
     for text in ["fixed-window 50/min", "50/min"] {
         let quota: Quota = text.parse().unwrap();
-        let mut story = Story::new(quota);
-        let (granted, moment) = story.take(20, BEGIN);
-        let later = BEGIN + 180_000_000;
-        story.others(5, later);
-        story.undo(granted, moment, later);
-        let [with, without] = story.stored();
+        let mut scenario = UndoScenario::new(quota);
+        let (granted, taken_us) = scenario.take(20, START);
+        let later = START + 180_000_000;
+        scenario.take_from_both(5, later);
+        scenario.undo(granted, taken_us, later);
+        let [with, without] = scenario.stored();
         assert_eq!(with, without, "{quota}");
     }
 }
 
 #[test]
-fn an_immediate_undo_leaves_a_bucket_as_without_the_take() {
+fn an_immediate_undo_leaves_no_trace_in_a_bucket() {
     for algorithm in [
         Algorithm::TokenBucket,
         Algorithm::LeakyPolicing,
@@ -201,15 +201,15 @@ fn an_immediate_undo_leaves_a_bucket_as_without_the_take() {
     ] {
         let period = std::time::Duration::from_secs(7);
         let quota = Quota::new(algorithm, 30, period).unwrap();
-        let mut story = Story::new(quota);
-        story.others(5, BEGIN);
-        let (granted, moment) = story.take(20, BEGIN + 3);
-        story.undo(granted, moment, BEGIN + 3);
-        assert_eq!(story.left(BEGIN + 3), [25, 25]);
-        let (granted, moment) = story.take(20, BEGIN + 3);
-        story.undo(granted, moment, BEGIN + 1_000_000);
-        let [with, without] = story.left(BEGIN + 1_000_000);
-        // What has drained meanwhile is not given back twice.
+        let mut scenario = UndoScenario::new(quota);
+        scenario.take_from_both(5, START);
+        let (granted, taken_us) = scenario.take(20, START + 3);
+        scenario.undo(granted, taken_us, START + 3);
+        assert_eq!(scenario.remaining(START + 3), [25, 25]);
+        let (granted, taken_us) = scenario.take(20, START + 3);
+        scenario.undo(granted, taken_us, START + 1_000_000);
+        let [with, without] = scenario.remaining(START + 1_000_000);
+        // Units that drained meanwhile are not returned.
         assert!(with <= without && with + 5 >= without, "{with} {without}");
     }
 }

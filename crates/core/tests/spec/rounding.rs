@@ -1,11 +1,11 @@
-//! Years of traffic match the formula: no rate is rounded.
+//! Rates are exact: years of traffic match the formula.
 
 use tallygate_core::{Quota, State, Verb, evaluate};
 
 const YEAR: u64 = 365 * 86_400 * 1_000_000;
 
-/// Takes whatever there is, every `step` microseconds, which is too often for it to overflow.
-fn taken(quota: &Quota, step: u64, end: u64) -> u64 {
+/// Takes all units every `step` microseconds, before the bucket is full. Returns their sum.
+fn take_all(quota: &Quota, step: u64, end: u64) -> u64 {
     let mut state = State::New;
     let begin = 1_700_000_000_000_000;
     let mut taken = 0;
@@ -26,15 +26,15 @@ fn taken(quota: &Quota, step: u64, end: u64) -> u64 {
 }
 
 #[test]
-fn ten_years_of_seven_a_minute_are_exactly_that() {
+fn ten_years_at_seven_per_minute_are_exact() {
     let quota: Quota = "token-bucket 7/min burst 70".parse().unwrap();
     let minutes = 10 * YEAR / 60_000_000;
-    // 500 s are 58 1/3 units, and the last step falls on the end of the tenth year.
-    assert_eq!(taken(&quota, 500_000_000, 10 * YEAR), 70 + 7 * minutes);
+    // 500 s are 58 1/3 units; the last step is at the end of the tenth year.
+    assert_eq!(take_all(&quota, 500_000_000, 10 * YEAR), 70 + 7 * minutes);
 }
 
 #[test]
-fn uneven_steps_and_uneven_rates_add_up_too() {
+fn uneven_steps_and_rates_are_exact() {
     for (text, step) in [
         ("token-bucket 7/min", 51_428_569),
         ("token-bucket 97/d burst 50", 40_000_000_007),
@@ -44,12 +44,12 @@ fn uneven_steps_and_uneven_rates_add_up_too() {
         ("leaky-bucket 7/min queue 11", 77_777_773),
         ("token-bucket 999999937/366d burst 1000000", 30_000_000_011),
     ] {
-        taken(&text.parse().unwrap(), step, YEAR / 2);
+        take_all(&text.parse().unwrap(), step, YEAR / 2);
     }
 }
 
 #[test]
-fn a_month_of_single_requests_at_the_earliest_moment_is_evenly_spaced() {
+fn a_month_of_single_requests_at_retry_after_is_evenly_spaced() {
     let quota: Quota = "token-bucket 7/min burst 1".parse().unwrap();
     let mut state = State::New;
     let (mut t, mut admitted) = (0, 0_u64);
@@ -61,7 +61,7 @@ fn a_month_of_single_requests_at_the_earliest_moment_is_evenly_spaced() {
             None => admitted += 1,
         }
     }
-    // A full bucket of one saves nothing, so each gap is 60/7 s rounded up to a microsecond.
+    // A bucket of 1 accumulates nothing, so each gap is 60/7 s, rounded up to a microsecond.
     let gap = 60_000_000_u64.div_ceil(7);
     assert_eq!(admitted, 1 + end / gap);
 }

@@ -6,7 +6,7 @@ use tallygate_core::{Quota, Verb};
 use tallygate_testkit::resp::Reply;
 use tallygate_testkit::{any, with_each_seed};
 
-use super::{Scripts, any_key};
+use super::{Scripts, unique_key};
 use crate::long_traces::{VERBS, any_quota, next_cost};
 
 const QUOTAS: [&str; 9] = [
@@ -21,20 +21,25 @@ const QUOTAS: [&str; 9] = [
     "sliding-window-log 100000/366d",
 ];
 
-/// Everything that can be asked, over and over.
-fn use_up(rng: &mut Rng, scripts: &mut Scripts, key: &[u8], quota: &Quota, t: Option<u64>) {
+/// Calls every operation repeatedly. Any reply that parses is accepted.
+fn run_random_calls(
+    rng: &mut Rng,
+    scripts: &mut Scripts,
+    key: &[u8],
+    quota: &Quota,
+    t: Option<u64>,
+) {
     for _ in 0..12 {
         let cost = next_cost(rng, quota);
-        let ask = match rng.u8(..8) {
+        let operation = match rng.u8(..8) {
             0 => Operation::Undo {
                 taken_us: t.unwrap_or(1_700_000_000_000_000),
             },
             _ => Operation::Verb(any(rng, &VERBS)),
         };
-        // An answer that reads as a decision is all that can be asked.
-        match ask {
+        match operation {
             Operation::Verb(verb) => drop(scripts.decide(key, quota, (verb, cost), t)),
-            Operation::Undo { .. } => drop(scripts.ask(key, quota, ask, cost, t)),
+            Operation::Undo { .. } => drop(scripts.call(key, quota, operation, cost, t)),
         }
     }
 }
@@ -50,7 +55,7 @@ fn a_value_of_another_type_is_as_new() {
             vec!["ZADD", "1", "a"],
             vec!["HSET", "a", "b"],
         ] {
-            let key = any_key();
+            let key = unique_key();
             let mut command = vec![other[0].as_bytes(), &key[..]];
             command.extend(other[1..].iter().map(|word| word.as_bytes()));
             scripts.command(&command);
@@ -71,7 +76,7 @@ fn a_value_of_another_length_or_kind_is_as_new() {
         for text in QUOTAS {
             let quota: Quota = text.parse().unwrap();
             for length in (0..60).chain([100, 1_000]) {
-                let key = any_key();
+                let key = unique_key();
                 let mut raw: Vec<u8> = (0..length).map(|_| rng.u8(..)).collect();
                 if let Some(kind) = raw.first_mut() {
                     *kind = any(rng, &[0, 5, b'{', 255]);
@@ -86,7 +91,7 @@ fn a_value_of_another_length_or_kind_is_as_new() {
     });
 }
 
-/// A value that was right once, with some of its bytes changed, added or cut off.
+/// A valid value with some bytes changed, appended or removed.
 #[test]
 fn a_corrupted_value_is_harmless() {
     with_each_seed(|rng| {
@@ -96,7 +101,7 @@ fn a_corrupted_value_is_harmless() {
                 true => any(rng, &QUOTAS).parse().unwrap(),
                 false => any_quota(rng),
             };
-            let key = any_key();
+            let key = unique_key();
             let t = (round % 2 == 0).then_some(1_700_000_000_000_000);
             for i in 0..rng.u64(1..40) {
                 scripts.decide(&key, &quota, (Verb::Charge, 1), t.map(|t| t + i));
@@ -111,28 +116,28 @@ fn a_corrupted_value_is_harmless() {
                     1 => raw.push(rng.u8(..)),
                     2 => raw[at..].fill(255),
                     3 => raw[at..].fill(0),
-                    // The header is where it hurts.
+                    // In the header.
                     4..6 => raw[at % 46 % at.max(1)] = rng.u8(..),
                     _ => raw[at] = any(rng, &[0, 1, 127, 128, 255]),
                 }
             }
             scripts.command(&[b"SET", &key[..], &raw, b"KEEPTTL"]);
-            use_up(rng, &mut scripts, &key, &quota, t);
-            let left = scripts.command(&[b"PTTL", &key[..]]).integer();
-            assert_ne!(left, -1, "{quota} from {raw:?}");
+            run_random_calls(rng, &mut scripts, &key, &quota, t);
+            let ttl = scripts.command(&[b"PTTL", &key[..]]).integer();
+            assert_ne!(ttl, -1, "{quota} from {raw:?}");
             let size = scripts.command(&[b"STRLEN", &key[..]]).integer();
             assert!(size < 2_000_000, "{size} bytes under {quota} from {raw:?}");
         }
     });
 }
 
-/// The right length and kind, and anything at all in it.
+/// A valid length and kind with random content.
 #[test]
 fn random_bytes_are_harmless() {
     with_each_seed(|rng| {
         let mut scripts = Scripts::connect();
         for _ in 0..400 {
-            let (key, quota) = (any_key(), any_quota(rng));
+            let (key, quota) = (unique_key(), any_quota(rng));
             scripts.decide(&key, &quota, (Verb::Charge, 1), None);
             let Reply::Bulk(mut raw) = scripts.command(&[b"GET", &key[..]]) else {
                 continue;
@@ -142,9 +147,9 @@ fn random_bytes_are_harmless() {
                 false => 0,
             });
             scripts.command(&[b"SET", &key[..], &raw, b"PX", b"60000"]);
-            use_up(rng, &mut scripts, &key, &quota, None);
-            let left = scripts.command(&[b"PTTL", &key[..]]).integer();
-            assert_ne!(left, -1, "{quota} from {raw:?}");
+            run_random_calls(rng, &mut scripts, &key, &quota, None);
+            let ttl = scripts.command(&[b"PTTL", &key[..]]).integer();
+            assert_ne!(ttl, -1, "{quota} from {raw:?}");
         }
     });
 }

@@ -1,15 +1,15 @@
-//! The Lua twins on a real server against Rust: after every call the same decisions and the same
-//! stored state.
+//! The Lua scripts on a real server compared with Rust: after every call the same decisions and the
+//! same stored state.
 
 mod corrupted;
 mod expiry;
-mod histories;
 mod logs;
-mod several;
-mod stored;
-mod traces;
+mod long_traces;
+mod multi_limit;
+mod short_histories;
+mod stored_state;
 mod undo;
-mod undone;
+mod undo_traces;
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -20,34 +20,35 @@ use tallygate_core::{Decision, FoundState, Quota, State, Verb, evaluate_all, eva
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 
-/// One for all tests: they use keys of their own.
+/// Shared by all tests, which use unique keys.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 
-/// A key that nobody else has.
-fn any_key() -> Vec<u8> {
+/// A unique key.
+fn unique_key() -> Vec<u8> {
     static KEYS: AtomicU64 = AtomicU64::new(0);
-    format!("twin:{}", KEYS.fetch_add(1, Ordering::Relaxed)).into_bytes()
+    format!("counter:{}", KEYS.fetch_add(1, Ordering::Relaxed)).into_bytes()
 }
 
-/// A connection, and the names of the scripts that the server has.
+/// A connection, and the hashes of the scripts that are loaded.
 struct Scripts {
     connection: Connection,
-    names: Vec<Option<Vec<u8>>>,
+    hashes: Vec<Option<Vec<u8>>>,
 }
 
-/// What a script answered: when it decided, and what it found.
+/// The reply of a script: the time of the decision and the states before it.
 #[derive(Debug)]
-struct Answer {
+struct ScriptReply {
     t: u64,
     states: Vec<State>,
 }
 
-/// One limit of a script's call.
+/// One limit of a script call.
 struct Limit<'a> {
     key: &'a [u8],
     quota: &'a Quota,
-    ask: Operation,
+    operation: Operation,
     cost: u32,
+    /// Whether more limits of the same request follow.
     more: bool,
 }
 
@@ -55,7 +56,7 @@ impl Scripts {
     fn connect() -> Self {
         Scripts {
             connection: SERVER.connect().unwrap(),
-            names: vec![None; Kinds::COUNT],
+            hashes: vec![None; Kinds::COUNT],
         }
     }
 
@@ -71,27 +72,27 @@ impl Scripts {
         reply
     }
 
-    fn name(&mut self, kinds: Kinds) -> Vec<u8> {
-        if self.names[kinds.index()].is_none() {
-            // On a connection of its own: there may be replies to come on this one.
-            let name = SERVER.command(&["SCRIPT", "LOAD", &script(kinds)]);
-            self.names[kinds.index()] = Some(name.text().into());
+    fn hash(&mut self, kinds: Kinds) -> Vec<u8> {
+        if self.hashes[kinds.index()].is_none() {
+            // On another connection: replies may be pending on this one.
+            let hash = SERVER.command(&["SCRIPT", "LOAD", &script(kinds)]);
+            self.hashes[kinds.index()] = Some(hash.text().into());
         }
-        self.names[kinds.index()].clone().unwrap()
+        self.hashes[kinds.index()].clone().unwrap()
     }
 
-    /// Sends a call at a time, or at the server's own.
+    /// Sends a call with a supplied time, or for the server's clock.
     fn send(&mut self, limits: &[Limit<'_>], t: Option<u64>) {
         let kinds = limits.iter().map(|limit| Kinds::from_quota(limit.quota));
-        let name = self.name(kinds.fold(Kinds::default(), Kinds::union));
-        let mut args = vec![b"EVALSHA".to_vec(), name, limits.len().to_string().into()];
+        let hash = self.hash(kinds.fold(Kinds::default(), Kinds::union));
+        let mut args = vec![b"EVALSHA".to_vec(), hash, limits.len().to_string().into()];
         args.extend(limits.iter().map(|limit| limit.key.to_vec()));
         let arguments = limits.iter().map(|limit| {
             let mut argument = Vec::new();
             write_argument(
                 &mut argument,
                 limit.quota,
-                limit.ask,
+                limit.operation,
                 limit.cost,
                 limit.more,
             );
@@ -107,11 +108,11 @@ impl Scripts {
         self.connection.send(&args).unwrap();
     }
 
-    fn answer(&mut self, quotas: impl IntoIterator<Item = Quota>) -> Answer {
-        let Reply::Bulk(answer) = self.receive() else {
+    fn receive_reply(&mut self, quotas: impl IntoIterator<Item = Quota>) -> ScriptReply {
+        let Reply::Bulk(reply) = self.receive() else {
             panic!("not a string");
         };
-        let mut parts = answer.splitn(3, |&byte| byte == b' ');
+        let mut parts = reply.splitn(3, |&byte| byte == b' ');
         let mut number = || {
             str::from_utf8(parts.next().unwrap())
                 .unwrap()
@@ -122,77 +123,77 @@ impl Scripts {
         let read = |quota| read_state(&quota, &mut rest).unwrap();
         let states = quotas.into_iter().map(read).collect();
         assert_eq!(rest, b"");
-        Answer { t, states }
+        ScriptReply { t, states }
     }
 
-    /// Asks about one limit alone.
-    fn ask(
+    /// Calls the script for one limit.
+    fn call(
         &mut self,
         key: &[u8],
         quota: &Quota,
-        ask: Operation,
+        operation: Operation,
         cost: u32,
         t: Option<u64>,
-    ) -> Answer {
+    ) -> ScriptReply {
         let limit = Limit {
             key,
             quota,
-            ask,
+            operation,
             cost,
             more: false,
         };
         self.send(&[limit], t);
-        self.answer([*quota])
+        self.receive_reply([*quota])
     }
 
-    /// Decides about one limit alone.
+    /// Decides a request with one limit.
     fn decide(&mut self, key: &[u8], quota: &Quota, step: (Verb, u32), t: Option<u64>) -> Decision {
         let (verb, cost) = step;
-        let mut answer = self.ask(key, quota, Operation::Verb(verb), cost, t);
+        let mut reply = self.call(key, quota, Operation::Verb(verb), cost, t);
         let found = FoundState {
             quota,
-            state: answer.states.remove(0),
+            state: reply.states.remove(0),
             cost,
-            now_us: answer.t,
+            now_us: reply.t,
         };
         evaluate_found(&mut [found], verb)
     }
 }
 
-/// A counter twice: in Rust, and on the server.
+/// A counter in Rust and on the server.
 struct Counter {
     key: Vec<u8>,
     quota: Quota,
     state: State,
-    /// What happened to it last.
+    /// The last requests.
     path: VecDeque<(u64, Verb, u32, Quota)>,
 }
 
 impl Counter {
     fn new(quota: Quota) -> Self {
         Counter {
-            key: any_key(),
+            key: unique_key(),
             quota,
             state: State::New,
             path: VecDeque::new(),
         }
     }
 
-    fn under(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         Counter::new(text.parse().unwrap())
     }
 }
 
-/// One request before some of the counters.
+/// A request over some of the counters.
 #[derive(Clone, Debug)]
 struct Request {
     counters: Vec<usize>,
     verb: Verb,
-    /// Each counter's own.
+    /// One per counter.
     costs: Vec<u32>,
 }
 
-/// Requests that one call of a script decides, in order.
+/// Requests that one script call decides in order.
 #[derive(Clone, Debug)]
 struct Call {
     t: u64,
@@ -200,8 +201,8 @@ struct Call {
 }
 
 impl Call {
-    /// About one counter alone.
-    fn one(counter: usize, t: u64, verb: Verb, cost: u32) -> Self {
+    /// A request over one counter.
+    fn single(counter: usize, t: u64, verb: Verb, cost: u32) -> Self {
         let request = Request {
             counters: vec![counter],
             verb,
@@ -219,23 +220,23 @@ impl Call {
     }
 }
 
-/// Counters and the server that has them too.
-struct Both {
+/// Counters in Rust and on the server.
+struct RustAndLua {
     scripts: Scripts,
     counters: Vec<Counter>,
 }
 
-impl Both {
+impl RustAndLua {
     fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
-        Both {
+        RustAndLua {
             scripts: Scripts::connect(),
             counters: counters.into_iter().collect(),
         }
     }
 
-    /// Makes calls and compares every decision, and what is stored after each call.
+    /// Runs calls and compares every decision and every stored state.
     #[track_caller]
-    fn make(&mut self, calls: &[Call]) -> Vec<Vec<Decision>> {
+    fn run(&mut self, calls: &[Call]) -> Vec<Vec<Decision>> {
         for call in calls {
             self.send(call);
             for i in call.counters() {
@@ -253,7 +254,7 @@ impl Both {
                 limits.push(Limit {
                     key: &self.counters[i].key,
                     quota: &self.counters[i].quota,
-                    ask: Operation::Verb(request.verb),
+                    operation: Operation::Verb(request.verb),
                     cost: request.costs[n],
                     more: n + 1 < request.counters.len(),
                 });
@@ -265,9 +266,9 @@ impl Both {
     #[track_caller]
     fn compare(&mut self, call: &Call) -> Vec<Decision> {
         let quotas = call.counters().map(|i| self.counters[i].quota);
-        let answer = self.scripts.answer(quotas.collect::<Vec<_>>());
-        assert_eq!(answer.t, call.t);
-        let mut states = answer.states.into_iter();
+        let reply = self.scripts.receive_reply(quotas.collect::<Vec<_>>());
+        assert_eq!(reply.t, call.t);
+        let mut states = reply.states.into_iter();
         let decisions = call.requests.iter().map(|request| {
             let found: Vec<State> = states.by_ref().take(request.counters.len()).collect();
             self.decide(request, found, call.t)
@@ -277,16 +278,16 @@ impl Both {
             let Counter { quota, state, .. } = &self.counters[i];
             let value = self.scripts.receive();
             assert!(
-                stored::is(&value, quota, state),
+                stored_state::equals(&value, quota, state),
                 "{quota}: stored {}\nnot {state:?}\nafter {:#?}",
-                stored::shown(&value, quota),
+                stored_state::format(&value, quota),
                 self.counters[i].path
             );
         }
         decisions
     }
 
-    /// Decides as the script did and as the Rust does.
+    /// Decides from the states that the script found and from those in Rust.
     #[track_caller]
     fn decide(&mut self, request: &Request, found: Vec<State>, t: u64) -> Decision {
         let verb = request.verb;
@@ -310,7 +311,7 @@ impl Both {
             now_us: t,
         });
         let mut found: Vec<FoundState<'_>> = found.collect();
-        let given = evaluate_found(&mut found, verb);
+        let actual = evaluate_found(&mut found, verb);
         let mut states: Vec<State> = request
             .counters
             .iter()
@@ -320,15 +321,15 @@ impl Both {
         let mut limits: Vec<_> = each
             .map(|((quota, state), &cost)| (quota, state, cost))
             .collect();
-        let right = evaluate_all(&mut limits, verb, t);
+        let expected = evaluate_all(&mut limits, verb, t);
         for (&i, state) in request.counters.iter().zip(states) {
             self.counters[i].state = state;
         }
         assert!(
-            given == right,
-            "decided {given:?}\nnot {right:?}\nfrom {found:?}\nafter {:#?}",
+            actual == expected,
+            "decided {actual:?}\nnot {expected:?}\nfrom {found:?}\nafter {:#?}",
             self.counters[request.counters[0]].path
         );
-        right
+        expected
     }
 }

@@ -1,16 +1,16 @@
-//! Several limits of mixed kinds in one request, and several independent requests in one call.
+//! Requests with several limits of different algorithms, and calls with several requests.
 
 use fastrand::Rng;
 use tallygate_core::{Quota, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
-use super::{Both, Call, Counter, Request};
-use crate::changed_quota::changed;
-use crate::long_traces::{Last, VERBS, any_quota, next_time};
-use crate::several::any_costs;
+use super::{Call, Counter, Request, RustAndLua};
+use crate::changed_quota::change_quota;
+use crate::long_traces::{LastRequest, VERBS, any_quota, next_time};
+use crate::multi_limit::any_costs;
 
-/// A request before some of these counters, each at most once.
-fn any_request(rng: &mut Rng, both: &Both, counters: usize) -> Request {
+/// A request over some of the counters, each at most once.
+fn any_request(rng: &mut Rng, both: &RustAndLua, counters: usize) -> Request {
     let mut all: Vec<usize> = (0..both.counters.len()).collect();
     rng.shuffle(&mut all);
     all.truncate(counters);
@@ -24,11 +24,11 @@ fn any_request(rng: &mut Rng, both: &Both, counters: usize) -> Request {
 
 fn run(
     rng: &mut Rng,
-    both: &mut Both,
+    both: &mut RustAndLua,
     steps: usize,
-    call: impl Fn(&mut Rng, &Both) -> Vec<Request>,
+    call: impl Fn(&mut Rng, &RustAndLua) -> Vec<Request>,
 ) {
-    let mut last = Last::begin(rng);
+    let mut last = LastRequest::new(rng);
     for _ in 0..steps {
         let requests = call(rng, both);
         let quota = both.counters[requests[0].counters[0]].quota;
@@ -36,23 +36,23 @@ fn run(
             t: next_time(rng, &quota, &last).min(1 << 52),
             requests,
         };
-        let answers = both.make(std::slice::from_ref(&call));
-        last.answered(call.t, answers[0][0].verdict());
+        let decisions = both.run(std::slice::from_ref(&call));
+        last.update(call.t, decisions[0][0].verdict());
         for counter in &mut both.counters {
             if rng.u8(..40) == 0 {
-                counter.quota = changed(rng, &counter.quota);
+                counter.quota = change_quota(rng, &counter.quota);
             }
         }
     }
 }
 
 #[test]
-fn twins_agree_over_several_limits() {
+fn lua_and_rust_agree_over_several_limits() {
     with_each_seed(|rng| {
         for _ in 0..40 {
             let quotas: Vec<Quota> = (0..rng.usize(2..6)).map(|_| any_quota(rng)).collect();
-            let mut both = Both::new(quotas.into_iter().map(Counter::new));
-            let several = |rng: &mut Rng, both: &Both| {
+            let mut both = RustAndLua::new(quotas.into_iter().map(Counter::new));
+            let several = |rng: &mut Rng, both: &RustAndLua| {
                 let counters = rng.usize(1..=both.counters.len());
                 vec![any_request(rng, both, counters)]
             };
@@ -61,9 +61,9 @@ fn twins_agree_over_several_limits() {
     });
 }
 
-/// Small quotas of one period: refusals by one limit, grants cut short by another.
+/// Small quotas: one limit refuses, another reduces a grant.
 #[test]
-fn twins_agree_over_limits_that_often_refuse() {
+fn lua_and_rust_agree_over_limits_that_often_refuse() {
     let texts = [
         "fixed-window 5/s",
         "sliding-window-log 4/s",
@@ -74,11 +74,11 @@ fn twins_agree_over_limits_that_often_refuse() {
     ];
     with_each_seed(|rng| {
         for _ in 0..10 {
-            let mut both = Both::new(texts.map(Counter::under));
-            let some = |rng: &mut Rng, both: &Both| {
+            let mut both = RustAndLua::new(texts.map(Counter::parse));
+            let some = |rng: &mut Rng, both: &RustAndLua| {
                 let counters = rng.usize(2..=both.counters.len());
                 let mut request = any_request(rng, both, counters);
-                // Often the same for all, often 0 for some.
+                // Half the time the same for all, otherwise some are 0.
                 let same = rng.bool().then(|| rng.u32(..7));
                 let cost = |_| same.unwrap_or_else(|| rng.u32(..7).saturating_sub(1));
                 request.costs = (0..counters).map(cost).collect();
@@ -89,15 +89,14 @@ fn twins_agree_over_limits_that_often_refuse() {
     });
 }
 
-/// The same counter may be asked about more than once in a call: the later request finds what the
-/// earlier one left.
+/// A counter may occur in several requests of a call; each sees the result of the one before.
 #[test]
-fn twins_agree_over_batches() {
+fn lua_and_rust_agree_over_batches() {
     with_each_seed(|rng| {
         for _ in 0..40 {
             let quotas: Vec<Quota> = (0..rng.usize(2..12)).map(|_| any_quota(rng)).collect();
-            let mut both = Both::new(quotas.into_iter().map(Counter::new));
-            let batch = |rng: &mut Rng, both: &Both| {
+            let mut both = RustAndLua::new(quotas.into_iter().map(Counter::new));
+            let batch = |rng: &mut Rng, both: &RustAndLua| {
                 let requests = any(rng, &[1, 2, 5, 16]);
                 let request = |_| {
                     let counters = any(rng, &[1, 1, 1, 1, 2, 3]);
@@ -110,16 +109,15 @@ fn twins_agree_over_batches() {
     });
 }
 
-/// Requests in a row that ask the same share what is sent; one before and one after them ask
-/// something else, or have several limits.
+/// Consecutive equal requests share an argument; others are mixed in.
 #[test]
-fn twins_agree_over_batches_of_equal_requests() {
+fn lua_and_rust_agree_over_batches_of_equal_requests() {
     with_each_seed(|rng| {
         for _ in 0..40 {
             let quotas = [any_quota(rng), any_quota(rng)];
             let counters = (0..rng.usize(3..8)).map(|i| Counter::new(quotas[i % 5 / 4]));
-            let mut both = Both::new(counters);
-            let batch = |rng: &mut Rng, both: &Both| {
+            let mut both = RustAndLua::new(counters);
+            let batch = |rng: &mut Rng, both: &RustAndLua| {
                 let mut requests: Vec<Request> = Vec::new();
                 for _ in 0..any(rng, &[2, 5, 16]) {
                     let counters = any(rng, &[1, 1, 1, 1, 1, 2]);
@@ -139,10 +137,9 @@ fn twins_agree_over_batches_of_equal_requests() {
     });
 }
 
-/// Three limits each, so that one call has hundreds of keys; each of them is asked about again and
-/// again, within a call and in the next.
+/// Three limits per request, so that a call has hundreds of keys, which occur repeatedly.
 #[test]
-fn twins_agree_over_calls_of_hundreds_of_keys() {
+fn lua_and_rust_agree_over_calls_of_hundreds_of_keys() {
     let kinds: [&[&str]; 3] = [
         &["fixed-window 5/s", "6/s", "token-bucket 5/s burst 4"],
         &["leaky-bucket 5/s queue 6"],
@@ -151,17 +148,17 @@ fn twins_agree_over_calls_of_hundreds_of_keys() {
     with_each_seed(|rng| {
         for (texts, counters) in kinds.iter().zip([400, 100, 6]) {
             let counters = texts.iter().cycle().take(counters);
-            let mut both = Both::new(counters.map(|text| Counter::under(text)));
-            let many =
-                |rng: &mut Rng, both: &Both| (0..128).map(|_| any_request(rng, both, 3)).collect();
+            let mut both = RustAndLua::new(counters.map(|text| Counter::parse(text)));
+            let many = |rng: &mut Rng, both: &RustAndLua| {
+                (0..128).map(|_| any_request(rng, both, 3)).collect()
+            };
             run(rng, &mut both, 4, many);
         }
     });
 }
 
-/// One key over and over in one call, alone and among others: as if each came by itself.
 #[test]
-fn one_key_many_times_in_a_call_is_decided_in_turn() {
+fn requests_for_one_key_in_a_call_are_decided_in_order() {
     for text in [
         "fixed-window 20/h",
         "20/h",
@@ -169,7 +166,7 @@ fn one_key_many_times_in_a_call_is_decided_in_turn() {
         "leaky-bucket 20/h queue 20",
         "sliding-window-log 20/h",
     ] {
-        let mut both = Both::new([Counter::under(text), Counter::under(text)]);
+        let mut both = RustAndLua::new([Counter::parse(text), Counter::parse(text)]);
         let request = |counter: usize| Request {
             counters: vec![counter],
             verb: Verb::Check,
@@ -179,7 +176,7 @@ fn one_key_many_times_in_a_call_is_decided_in_turn() {
             t: 1_700_000_000_000_000,
             requests: (0..300).map(|i| request(usize::from(i % 7 == 0))).collect(),
         };
-        let decisions = &both.make(&[call])[0];
+        let decisions = &both.run(&[call])[0];
         let admitted = decisions.iter().filter(|one| one.verdict().allowed());
         assert_eq!(admitted.count(), 40, "{text}");
     }
