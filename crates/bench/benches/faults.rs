@@ -87,7 +87,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     for fault in FAULTS {
-        if !options.wants_scenario(fault.name) {
+        if !options.selects_scenario(fault.name) {
             continue;
         }
         eprintln!("measuring {}", fault.name);

@@ -8,13 +8,13 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use tallygate_bench::entry;
-use tallygate_bench::figure::Figure;
 use tallygate_bench::gateway::bare::Bare;
 use tallygate_bench::gateway::contender::{Contender, Setup};
-use tallygate_bench::gateway::scenario::{FIGURES, Scenario};
+use tallygate_bench::gateway::scenario::{METRICS, Scenario};
 use tallygate_bench::gateway::target::targets;
 use tallygate_bench::gateway::wrk::Load;
 use tallygate_bench::machine;
+use tallygate_bench::measurement::Measurement;
 use tallygate_bench::options::{Options, Size};
 use tallygate_bench::table::Table;
 
@@ -39,20 +39,20 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut table = Table::new("over loopback", Contender::ALL.map(Contender::name));
     for round in 1..=rounds {
         for scenario in Scenario::all() {
-            if !options.wants_scenario(&scenario.to_string()) {
+            if !options.selects_scenario(&scenario.to_string()) {
                 continue;
             }
             eprintln!("round {round} of {rounds}: {scenario}");
             for contender in Contender::ALL {
                 if !contender.supports(scenario.workload)
-                    || !options.wants_contender(contender.name())
+                    || !options.selects_contender(contender.name())
                 {
                     continue;
                 }
                 let values = scenario.measure(contender, &setup, load)?;
-                for (figure, value) in FIGURES.iter().zip(values) {
-                    table.add(Figure {
-                        row: scenario.row(figure),
+                for (metric, value) in METRICS.iter().zip(values) {
+                    table.add(Measurement {
+                        row: scenario.row(metric),
                         contender: contender.name().to_owned(),
                         value,
                     });

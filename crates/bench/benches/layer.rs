@@ -19,9 +19,9 @@ use tallygate::http::Headers;
 use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate_bench::entry;
-use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
 use tallygate_bench::measure::thread_cpu_time;
+use tallygate_bench::measurement::Measurement;
 use tallygate_bench::options::{Options, Size};
 use tallygate_bench::table::Table;
 use tower::Service;
@@ -110,7 +110,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
         .build()?;
     let mut table = Table::new("ns of CPU per call", [BARE, TALLYGATE, GOVERNOR]);
     for scenario in SCENARIOS {
-        if !options.wants_scenario(scenario.name) {
+        if !options.selects_scenario(scenario.name) {
             continue;
         }
         eprintln!("measuring {}", scenario.name);
@@ -119,7 +119,7 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
         for _ in 0..rounds {
             for (name, router) in &mut contenders {
                 let value = runtime.block_on(measure(router, calls, scenario.admitted))?;
-                table.add(Figure {
+                table.add(Measurement {
                     row: scenario.name.to_owned(),
                     contender: (*name).to_owned(),
                     value,

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use tallygate_bench::child;
 use tallygate_bench::entry;
-use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
+use tallygate_bench::measurement::Measurement;
 use tallygate_bench::memory::contender;
 use tallygate_bench::memory::scenario::Plan;
 use tallygate_bench::memory::target;
@@ -18,21 +18,21 @@ use tallygate_bench::table::Table;
 
 fn main() -> ExitCode {
     entry::run("memory", |options| match &options.child {
-        Some(task) => work(options, task),
+        Some(task) => run_task(options, task),
         None => measure(options),
     })
 }
 
 /// Measures everything, each part in a child process, and prints the table.
 fn measure(options: &Options) -> io::Result<()> {
-    let plan = Plan::of(options.size);
+    let plan = Plan::new(options.size);
     let columns = contender::all().into_iter().map(|entry| entry.name);
-    let columns = columns.filter(|name| options.wants_contender(name));
+    let columns = columns.filter(|name| options.selects_contender(name));
     let mut table = Table::new("ns per decision, unless stated otherwise", columns);
     for task in tasks(&plan, options) {
         eprintln!("measuring {}", task.join(" "));
-        for figure in child::figures(options, &task)? {
-            table.add(figure);
+        for measurement in child::measurements(options, &task)? {
+            table.add(measurement);
         }
     }
 
@@ -62,26 +62,30 @@ the runs.";
 fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
     let mut tasks = Vec::new();
     for (number, group) in plan.groups.iter().enumerate() {
-        let wanted = |name: String| options.wants_scenario(&name);
-        if group.iter().any(|scenario| wanted(scenario.to_string())) {
+        let is_selected = |name: String| options.selects_scenario(&name);
+        if group
+            .iter()
+            .any(|scenario| is_selected(scenario.to_string()))
+        {
             tasks.push(vec!["decisions".into(), number.to_string()]);
         }
     }
-    for (number, question) in plan.questions.iter().enumerate() {
-        if !options.wants_scenario(&question.row()) {
+    for (number, scenario) in plan.memory_scenarios.iter().enumerate() {
+        if !options.selects_scenario(&scenario.row()) {
             continue;
         }
         for entry in contender::all() {
-            if options.wants_contender(entry.name) && entry.behaviours.contains(&question.behaviour)
+            if options.selects_contender(entry.name)
+                && entry.algorithms.contains(&scenario.algorithm)
             {
                 tasks.push(vec!["memory".into(), number.to_string(), entry.name.into()]);
             }
         }
     }
     let rows = [plan.worst_cpu_row(), plan.worst_wall_row()];
-    if rows.iter().any(|row| options.wants_scenario(row)) {
+    if rows.iter().any(|row| options.selects_scenario(row)) {
         for entry in contender::expiring() {
-            if options.wants_contender(entry.name) {
+            if options.selects_contender(entry.name) {
                 tasks.push(vec!["expiry".into(), entry.name.into()]);
             }
         }
@@ -89,9 +93,9 @@ fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
     tasks
 }
 
-/// Runs the task of a child and prints its figures.
-fn work(options: &Options, task: &[String]) -> io::Result<()> {
-    let plan = Plan::of(options.size);
+/// Runs the task of a child process and prints its measurements.
+fn run_task(options: &Options, task: &[String]) -> io::Result<()> {
+    let plan = Plan::new(options.size);
     let unknown = || io::Error::other(format!("no task {}", task.join(" ")));
     let task: Vec<&str> = task.iter().map(String::as_str).collect();
     match task[..] {
@@ -99,12 +103,12 @@ fn work(options: &Options, task: &[String]) -> io::Result<()> {
             let group: usize = group.parse().map_err(io::Error::other)?;
             plan.measure(group, options);
         }
-        ["memory", question, name] => {
-            let question: usize = question.parse().map_err(io::Error::other)?;
-            let question = plan.questions.get(question).ok_or_else(unknown)?;
+        ["memory", scenario, name] => {
+            let scenario: usize = scenario.parse().map_err(io::Error::other)?;
+            let scenario = plan.memory_scenarios.get(scenario).ok_or_else(unknown)?;
             let mut entries = contender::all().into_iter();
             let entry = entries.find(|entry| entry.name == name);
-            question.answer(&entry.ok_or_else(unknown)?)?.print();
+            scenario.measure(&entry.ok_or_else(unknown)?)?.print();
         }
         ["expiry", name] => {
             let mut entries = contender::expiring().into_iter();
@@ -112,14 +116,14 @@ fn work(options: &Options, task: &[String]) -> io::Result<()> {
                 .find(|entry| entry.name == name)
                 .ok_or_else(unknown)?;
             let worst = (0..plan.expiry_runs)
-                .map(|_| (entry.worst)(plan.expiring))
-                .reduce(|one, other| one.best(other))
+                .map(|_| (entry.measure)(plan.expiring))
+                .reduce(|one, other| one.min(other))
                 .ok_or_else(unknown)?;
             for (row, time) in [
                 (plan.worst_cpu_row(), worst.cpu),
                 (plan.worst_wall_row(), worst.wall),
             ] {
-                Figure {
+                Measurement {
                     row,
                     contender: name.to_owned(),
                     value: time.as_nanos() as f64 / 1_000.0,

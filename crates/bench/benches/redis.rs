@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tallygate_bench::entry;
-use tallygate_bench::figure::Figure;
 use tallygate_bench::machine;
+use tallygate_bench::measurement::Measurement;
 use tallygate_bench::options::Options;
+use tallygate_bench::quota_spec::QuotaSpec;
 use tallygate_bench::redis::client;
 use tallygate_bench::redis::concurrency::{self, ConcurrentScenario, DynClient, Load};
 use tallygate_bench::redis::scenario::Plan;
 use tallygate_bench::redis::script;
 use tallygate_bench::redis::server::Server;
 use tallygate_bench::redis::target;
-use tallygate_bench::setting::Setting;
 use tallygate_bench::table::Table;
 use tokio::runtime::{self, Runtime};
 
@@ -36,7 +36,7 @@ fn measure(options: &Options) -> io::Result<()> {
         .enable_all()
         .build()?;
     let columns = client::all().into_iter().map(|entry| entry.name);
-    let columns = columns.filter(|name| options.wants_contender(name));
+    let columns = columns.filter(|name| options.selects_contender(name));
     let title = "server CPU, µs per decision, unless stated otherwise";
     let mut table = Table::new(title, columns);
 
@@ -80,13 +80,13 @@ versions require RocksDB. Memory is the sum of MEMORY USAGE over all counters of
 fn measure_server_cpu(plan: &Plan, options: &Options, server: &mut Server, table: &mut Table) {
     for &scenario in &plan.scenarios {
         let row = scenario.to_string();
-        if !options.wants_scenario(&row) {
+        if !options.selects_scenario(&row) {
             continue;
         }
         for entry in script::all() {
             let supported = entry.supports(scenario);
-            if supported && options.wants_contender(entry.name) {
-                table.add(Figure {
+            if supported && options.selects_contender(entry.name) {
+                table.add(Measurement {
                     row: row.clone(),
                     contender: entry.name.to_owned(),
                     value: plan.measure(scenario, &entry, server),
@@ -96,8 +96,8 @@ fn measure_server_cpu(plan: &Plan, options: &Options, server: &mut Server, table
     }
 }
 
-/// The figures of a run with many decisions in flight.
-const FIGURES: [&str; 5] = [
+/// The metrics of a run with many decisions in flight.
+const METRICS: [&str; 5] = [
     concurrency::RATE,
     concurrency::P50,
     concurrency::P99,
@@ -114,22 +114,22 @@ fn measure_concurrency(
     table: &mut Table,
 ) {
     for &scenario in &plan.concurrent {
-        let rows = FIGURES.map(|figure| scenario.row(figure));
-        if !rows.iter().any(|row| options.wants_scenario(row)) {
+        let rows = METRICS.map(|metric| scenario.row(metric));
+        if !rows.iter().any(|row| options.selects_scenario(row)) {
             continue;
         }
         for entry in client::all() {
-            let supported = entry.behaviours.contains(&scenario.behaviour);
-            if !supported || !options.wants_contender(entry.name) {
+            let supported = entry.algorithms.contains(&scenario.algorithm);
+            if !supported || !options.selects_contender(entry.name) {
                 continue;
             }
             server.flush();
-            let setting = Setting::roomy(scenario.behaviour, plan.requests.len());
-            let client = (entry.build)(runtime, &server.url(), &setting);
+            let spec = QuotaSpec::unreached(scenario.algorithm, plan.requests.len());
+            let client = (entry.build)(runtime, &server.url(), &spec);
             let values = run(plan, scenario, &*client, server, runtime, entry.name);
             for (row, value) in rows.iter().zip(values) {
-                if options.wants_scenario(row) {
-                    table.add(Figure {
+                if options.selects_scenario(row) {
+                    table.add(Measurement {
                         row: row.clone(),
                         contender: entry.name.to_owned(),
                         value,
@@ -140,7 +140,7 @@ fn measure_concurrency(
     }
 }
 
-/// Measures the [`FIGURES`] of one contender.
+/// Measures the [`METRICS`] of one contender.
 fn run(
     plan: &Plan,
     scenario: ConcurrentScenario,
@@ -148,7 +148,7 @@ fn run(
     server: &mut Server,
     runtime: &Runtime,
     name: &str,
-) -> [f64; FIGURES.len()] {
+) -> [f64; METRICS.len()] {
     let load = |time: Duration| Load {
         in_flight: scenario.in_flight,
         time,
@@ -160,9 +160,9 @@ fn run(
     let cpu = server.cpu() - before;
     let decided = result.latencies_ns.len();
     if result.admitted != decided {
-        let behaviour = scenario.behaviour.name();
+        let algorithm = scenario.algorithm.name();
         eprintln!(
-            "{behaviour}: {name} admitted {} of {decided}",
+            "{algorithm}: {name} admitted {} of {decided}",
             result.admitted
         );
     }
@@ -185,13 +185,16 @@ fn measure_memory(
 ) {
     for scenario in &plan.memory {
         let row = scenario.row();
-        if !options.wants_scenario(&row) {
+        if !options.selects_scenario(&row) {
             continue;
         }
-        for entry in script::all().into_iter().filter(|entry| entry.limits) {
-            let supported = entry.behaviours.contains(&scenario.behaviour);
-            if supported && options.wants_contender(entry.name) {
-                table.add(Figure {
+        for entry in script::all()
+            .into_iter()
+            .filter(|entry| entry.enforces_limit)
+        {
+            let supported = entry.algorithms.contains(&scenario.algorithm);
+            if supported && options.selects_contender(entry.name) {
+                table.add(Measurement {
                     row: row.clone(),
                     contender: entry.name.to_owned(),
                     value: match entry.name {

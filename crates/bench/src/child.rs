@@ -5,15 +5,15 @@ use std::env;
 use std::io;
 use std::process::{Command, Stdio};
 
-use crate::figure::Figure;
+use crate::measurement::Measurement;
 use crate::options::Options;
 
-/// Runs this program again for one task and returns the figures it prints.
+/// Runs this program again for one task and returns the measurements it prints.
 ///
 /// # Errors
 ///
 /// The program cannot be started, or it fails.
-pub fn figures(options: &Options, task: &[String]) -> io::Result<Vec<Figure>> {
+pub fn measurements(options: &Options, task: &[String]) -> io::Result<Vec<Measurement>> {
     let output = Command::new(env::current_exe()?)
         .args(&options.given)
         .arg("--child")
@@ -25,5 +25,5 @@ pub fn figures(options: &Options, task: &[String]) -> io::Result<Vec<Figure>> {
         return Err(io::Error::other(format!("{task}: {}", output.status)));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(Figure::parse).collect())
+    Ok(text.lines().filter_map(Measurement::parse).collect())
 }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_asks_for_every_key_about_equally() {
+    fn uniform_requests_every_key_about_equally() {
         let mut hits = [0_u32; 100];
         for index in indices(Spread::Uniform, 100, 100_000, 1) {
             hits[index] += 1;

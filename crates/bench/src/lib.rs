@@ -6,14 +6,14 @@
 
 pub mod child;
 pub mod entry;
-pub mod figure;
 pub mod gateway;
 pub mod keys;
 pub mod machine;
 pub mod measure;
+pub mod measurement;
 pub mod memory;
 pub mod options;
+pub mod quota_spec;
 pub mod redis;
-pub mod setting;
 pub mod table;
 pub mod target;

@@ -1,11 +1,11 @@
-//! The memory store beside its peers, all in this process: what `--bench memory` measures.
+//! The parts of `--bench memory`: the memory store compared with its peers in one process.
 //!
-//! [`contender`] holds one small file per contender; everything else knows contenders only by their
+//! [`contender`] has one file per contender; the other modules use contenders only through their
 //! traits.
 
 pub mod contender;
 pub mod expiry;
-pub mod lane;
-pub mod resident;
+pub mod resident_memory;
 pub mod scenario;
 pub mod target;
+pub mod timed_run;

@@ -87,12 +87,12 @@ impl Options {
     }
 
     /// Whether to measure a contender.
-    pub fn wants_contender(&self, name: &str) -> bool {
+    pub fn selects_contender(&self, name: &str) -> bool {
         self.contenders.is_empty() || self.contenders.iter().any(|part| name.contains(part))
     }
 
     /// Whether to measure a scenario.
-    pub fn wants_scenario(&self, name: &str) -> bool {
+    pub fn selects_scenario(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.words
             .iter()
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn words_and_names_filter() {
         let options = options(&["--bench", "--contender", "gov", "1m", "Zipf"]).unwrap();
-        assert!(options.wants_contender("governor, foldhash"));
-        assert!(!options.wants_contender("limitador"));
-        assert!(options.wants_scenario("1M Zipf admitted, 1 thread"));
-        assert!(!options.wants_scenario("1M uniform admitted, 1 thread"));
+        assert!(options.selects_contender("governor, foldhash"));
+        assert!(!options.selects_contender("limitador"));
+        assert!(options.selects_scenario("1M Zipf admitted, 1 thread"));
+        assert!(!options.selects_scenario("1M uniform admitted, 1 thread"));
     }
 
     #[test]

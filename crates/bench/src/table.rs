@@ -1,11 +1,11 @@
-//! Collects the figures of a run into a Markdown table.
+//! Collects the measurements of a run in a Markdown table.
 
 use std::fmt;
 
-use crate::figure::Figure;
 use crate::measure::median;
+use crate::measurement::Measurement;
 
-/// Figures by row and contender, rows in the order in which they came.
+/// Measurements by row and contender; rows in order of insertion.
 ///
 /// A cell with several values shows the median. The ratio of two cells with equally many values, which
 /// were measured alternately, is the median of the ratios of each round: noise that affects both cancels.
@@ -29,18 +29,21 @@ impl Table {
         }
     }
 
-    /// Adds a figure; a contender without a column is ignored.
-    pub fn add(&mut self, figure: Figure) {
-        let Some(column) = self.column(&figure.contender) else {
+    /// Adds a measurement; a contender without a column is ignored.
+    pub fn add(&mut self, measurement: Measurement) {
+        let Some(column) = self.column(&measurement.contender) else {
             return;
         };
-        let found = self.rows.iter().position(|(name, _)| *name == figure.row);
+        let found = self
+            .rows
+            .iter()
+            .position(|(name, _)| *name == measurement.row);
         let row = found.unwrap_or_else(|| {
             let empty = vec![Vec::new(); self.columns.len()];
-            self.rows.push((figure.row, empty));
+            self.rows.push((measurement.row, empty));
             self.rows.len() - 1
         });
-        self.rows[row].1[column].push(figure.value);
+        self.rows[row].1[column].push(measurement.value);
     }
 
     /// The median of a cell.
@@ -78,7 +81,7 @@ fn times(one: &[f64], other: &[f64]) -> Option<f64> {
 }
 
 impl fmt::Display for Table {
-    /// Markdown; beside each figure its ratio to the first column's.
+    /// Markdown; beside each value its ratio to the first column's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut header = vec![self.title.clone()];
         header.extend(self.columns.iter().cloned());
@@ -125,7 +128,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Formats a figure with at least two digits.
+/// Formats a value with at least two digits.
 pub fn short(value: f64) -> String {
     if value < 0.995 {
         format!("{value:.2}")
@@ -140,8 +143,8 @@ pub fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn figure(row: &str, contender: &str, value: f64) -> Figure {
-        Figure {
+    fn measurement(row: &str, contender: &str, value: f64) -> Measurement {
+        Measurement {
             row: row.into(),
             contender: contender.into(),
             value,
@@ -151,10 +154,10 @@ mod tests {
     #[test]
     fn a_table_shows_the_ratio_to_its_first_column() {
         let mut table = Table::new("ns", ["ours", "theirs", "other"]);
-        table.add(figure("1 key", "theirs", 30.0));
-        table.add(figure("1 key", "ours", 10.0));
-        table.add(figure("2 keys", "other", 5.0));
-        table.add(figure("2 keys", "stranger", 5.0));
+        table.add(measurement("1 key", "theirs", 30.0));
+        table.add(measurement("1 key", "ours", 10.0));
+        table.add(measurement("2 keys", "other", 5.0));
+        table.add(measurement("2 keys", "unknown", 5.0));
         let text = table.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].ends_with("|   10 | 30 (3.0x) |     – |"), "{text}");
@@ -167,8 +170,8 @@ mod tests {
     fn the_ratio_of_alternating_measurements_is_the_median_of_each_round() {
         let mut table = Table::new("ns", ["ours", "theirs"]);
         for (ours, theirs) in [(1.0, 3.0), (10.0, 20.0), (5.0, 20.0)] {
-            table.add(figure("1 key", "ours", ours));
-            table.add(figure("1 key", "theirs", theirs));
+            table.add(measurement("1 key", "ours", ours));
+            table.add(measurement("1 key", "theirs", theirs));
         }
         assert_eq!(table.get(("1 key", "ours")), Some(5.0));
         assert_eq!(table.get(("1 key", "theirs")), Some(20.0));
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_formatted_with_two_digits() {
+    fn values_are_formatted_with_two_digits() {
         assert_eq!(short(4.26), "4.3");
         assert_eq!(short(413.8), "414");
         assert_eq!(short(0.523), "0.52");

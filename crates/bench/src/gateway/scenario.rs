@@ -41,8 +41,8 @@ pub struct Scenario {
 pub const CPU: &str = "CPU, µs per request";
 /// Its throughput.
 pub const RATE: &str = "thousand requests/s";
-/// All figures.
-pub const FIGURES: [&str; 3] = [CPU, RATE, "p99, ms"];
+/// All metrics.
+pub const METRICS: [&str; 3] = [CPU, RATE, "p99, ms"];
 
 impl Scenario {
     /// All scenarios.
@@ -65,11 +65,11 @@ impl Scenario {
     }
 
     /// The name of a row.
-    pub fn row(self, figure: &str) -> String {
-        format!("{self}, {figure}")
+    pub fn row(self, metric: &str) -> String {
+        format!("{self}, {metric}")
     }
 
-    /// Measures a contender's [`FIGURES`].
+    /// Measures a contender's [`METRICS`].
     ///
     /// # Errors
     /// When it does not run, or responds unexpectedly.
@@ -78,7 +78,7 @@ impl Scenario {
         contender: Contender,
         setup: &Setup,
         load: Load,
-    ) -> io::Result<[f64; FIGURES.len()]> {
+    ) -> io::Result<[f64; METRICS.len()]> {
         let (on, from) = self.cores();
         let (process, url) = contender.start(self, setup, on)?;
         let script = setup.script();

@@ -23,7 +23,7 @@ pub fn targets(table: &Table) -> Vec<Target> {
             Bound::AtLeast(0.5),
         ),
     ]
-    .map(|(workload, figure, peer, bound)| evaluate(table, workload, figure, peer, bound))
+    .map(|(workload, metric, peer, bound)| evaluate(table, workload, metric, peer, bound))
     .into()
 }
 
@@ -36,7 +36,7 @@ enum Bound {
 fn evaluate(
     table: &Table,
     workload: Workload,
-    figure: &str,
+    metric: &str,
     peer: Contender,
     bound: Bound,
 ) -> Target {
@@ -44,7 +44,7 @@ fn evaluate(
         workload,
         workers: Workers::One,
     };
-    let row = scenario.row(figure);
+    let row = scenario.row(metric);
     let ratio = table.ratio((&row, Contender::Tallygate.name()), (&row, peer.name()));
     let reached = |ratio: f64| match bound {
         Bound::AtMost(max) => ratio <= max,

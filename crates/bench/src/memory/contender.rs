@@ -1,14 +1,14 @@
-//! Who is measured: the traits a contender implements and the list of those that do.
+//! The traits and the list of contenders.
 //!
-//! A contender is one file here and one line in [`all`] (and in [`expiring`], when it can be run
-//! on supplied time).
+//! A contender is one file here and one entry in [`all`], and in [`expiring`] if it supports supplied
+//! times.
 
 use std::time::Duration;
 
 use crate::keys::Key;
-use crate::memory::expiry::{self, Worst};
-use crate::memory::lane::Lane;
-use crate::setting::{Behaviour, Setting};
+use crate::memory::expiry::{self, WorstCall};
+use crate::memory::timed_run::DynContender;
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 mod floor;
 mod governor;
@@ -16,38 +16,38 @@ mod limitador;
 mod tallygate;
 mod throttlecrab;
 
-/// How many requests a batch carries.
+/// Requests per batch.
 pub const BATCH: usize = 32;
 
-/// A limiter to be measured, on its own clock.
+/// A limiter to measure, on its own clock.
 ///
-/// `check` and `check_many` hand their whole answer to [`std::hint::black_box`] before reducing
-/// it to a `bool`, so that no contender is spared computing what it promises.
+/// `check` and `check_many` pass the whole decision to [`std::hint::black_box`] before they reduce it
+/// to a `bool`, so that the compiler cannot skip any of it.
 pub trait Contender: Sync + Sized + 'static {
     /// Its column in the table.
     const NAME: &'static str;
 
-    /// The behaviours it is measured with.
-    const BEHAVIOURS: &'static [Behaviour] = &[Behaviour::TokenBucket];
+    /// The algorithms it is measured with.
+    const ALGORITHMS: &'static [Algorithm] = &[Algorithm::TokenBucket];
 
-    /// Makes this many times fewer decisions than the others: for the slow.
-    const SLOWNESS: usize = 1;
+    /// By how much to reduce the number of decisions, for slow contenders.
+    const DECISIONS_DIVISOR: usize = 1;
 
-    /// The most keys it is measured with.
-    const MOST_KEYS: usize = usize::MAX;
+    /// The maximum number of keys it is measured with.
+    const MAX_KEYS: usize = usize::MAX;
 
-    /// Whether it limits at all; the floor does not.
-    const LIMITS: bool = true;
+    /// Whether it enforces a limit; the floor does not.
+    const ENFORCES_LIMIT: bool = true;
 
-    /// Builds it for that many live keys.
-    fn new(setting: &Setting, capacity: usize) -> Self;
+    /// Builds it for so many live keys.
+    fn new(spec: &QuotaSpec, capacity: usize) -> Self;
 
-    /// Decides one request of cost 1: whether it is admitted.
+    /// Decides one request of cost 1 and returns whether it is admitted.
     fn check(&self, key: &Key) -> bool;
 
-    /// Decides at most [`BATCH`] requests of cost 1, one answer each.
+    /// Decides at most [`BATCH`] requests of cost 1.
     ///
-    /// One by one, where a contender has no better way.
+    /// By default, one request per call.
     #[inline]
     fn check_many(&self, keys: &[Key], admitted: &mut [bool]) {
         for (key, admitted) in keys.iter().zip(admitted) {
@@ -56,69 +56,69 @@ pub trait Contender: Sync + Sized + 'static {
     }
 }
 
-/// A limiter on supplied time, to be watched while its keys expire.
-pub trait Expiring: Sync + Sized + 'static {
+/// A limiter with supplied times, to measure while its keys expire.
+pub trait ExpiringContender: Sync + Sized + 'static {
     /// Its column in the table.
     const NAME: &'static str;
 
-    /// Whether somebody must call [`sweep`](Expiring::sweep) to get the memory back.
+    /// Whether the application must call [`sweep`](ExpiringContender::sweep) to free memory.
     const SWEPT_BY_CALLER: bool = false;
 
-    /// Builds it at time zero for that many live keys, each forgotten `life` after one request.
+    /// Builds it at time zero for so many live keys, each of which expires `life` after one request.
     fn new(life: Duration, capacity: usize) -> Self;
 
-    /// Moves its clock to that time since zero.
+    /// Sets its clock to a time since zero.
     fn set_time(&self, now: Duration);
 
-    /// Decides one request of cost 1 at the time set.
+    /// Decides one request of cost 1 at the current time.
     fn check(&self, key: &Key) -> bool;
 
-    /// Gives the memory of expired keys back.
+    /// Frees the memory of expired keys.
     fn sweep(&self) {}
 }
 
-/// A line in the list of contenders.
+/// An entry in the list of contenders.
 pub struct Entry {
     /// See [`Contender::NAME`].
     pub name: &'static str,
-    /// See [`Contender::BEHAVIOURS`].
-    pub behaviours: &'static [Behaviour],
-    /// See [`Contender::SLOWNESS`].
-    pub slowness: usize,
-    /// See [`Contender::MOST_KEYS`].
-    pub most_keys: usize,
-    /// See [`Contender::LIMITS`].
-    pub limits: bool,
+    /// See [`Contender::ALGORITHMS`].
+    pub algorithms: &'static [Algorithm],
+    /// See [`Contender::DECISIONS_DIVISOR`].
+    pub decisions_divisor: usize,
+    /// See [`Contender::MAX_KEYS`].
+    pub max_keys: usize,
+    /// See [`Contender::ENFORCES_LIMIT`].
+    pub enforces_limit: bool,
     /// Builds it.
-    pub build: fn(&Setting, usize) -> Box<dyn Lane>,
+    pub build: fn(&QuotaSpec, usize) -> Box<dyn DynContender>,
 }
 
 impl Entry {
-    fn of<C: Contender>() -> Entry {
+    fn new<C: Contender>() -> Entry {
         Entry {
             name: C::NAME,
-            behaviours: C::BEHAVIOURS,
-            slowness: C::SLOWNESS,
-            most_keys: C::MOST_KEYS,
-            limits: C::LIMITS,
-            build: |setting, capacity| Box::new(C::new(setting, capacity)),
+            algorithms: C::ALGORITHMS,
+            decisions_divisor: C::DECISIONS_DIVISOR,
+            max_keys: C::MAX_KEYS,
+            enforces_limit: C::ENFORCES_LIMIT,
+            build: |spec, capacity| Box::new(C::new(spec, capacity)),
         }
     }
 }
 
-/// A line in the list of those that can be watched while keys expire.
+/// An entry in the list of contenders with supplied times.
 pub struct ExpiringEntry {
-    /// See [`Expiring::NAME`].
+    /// See [`ExpiringContender::NAME`].
     pub name: &'static str,
-    /// Runs it over that many expiring keys and tells its worst call.
-    pub worst: fn(usize) -> Worst,
+    /// Measures its worst call while so many keys expire.
+    pub measure: fn(usize) -> WorstCall,
 }
 
 impl ExpiringEntry {
-    fn of<E: Expiring>() -> ExpiringEntry {
+    fn new<E: ExpiringContender>() -> ExpiringEntry {
         ExpiringEntry {
             name: E::NAME,
-            worst: expiry::worst::<E>,
+            measure: expiry::measure::<E>,
         }
     }
 }
@@ -126,28 +126,28 @@ impl ExpiringEntry {
 /// The name of the contender that the others are compared with.
 pub const TALLYGATE: &str = "tallygate";
 
-/// The name of the peer that the targets speak of.
+/// The name of the peer of the targets.
 pub const GOVERNOR: &str = "governor";
 
 /// Every contender, in the order of the table's columns.
 pub fn all() -> Vec<Entry> {
     vec![
-        Entry::of::<tallygate::Memory>(),
-        Entry::of::<governor::Default>(),
-        Entry::of::<governor::Foldhash>(),
-        Entry::of::<governor::Tuned>(),
-        Entry::of::<throttlecrab::Periodic>(),
-        Entry::of::<limitador::InMemory>(),
-        Entry::of::<floor::Floor>(),
+        Entry::new::<tallygate::Memory>(),
+        Entry::new::<governor::Default>(),
+        Entry::new::<governor::Foldhash>(),
+        Entry::new::<governor::Tuned>(),
+        Entry::new::<throttlecrab::Periodic>(),
+        Entry::new::<limitador::InMemory>(),
+        Entry::new::<floor::Floor>(),
     ]
 }
 
-/// Every contender that runs on supplied time.
+/// Every contender with supplied times.
 pub fn expiring() -> Vec<ExpiringEntry> {
     vec![
-        ExpiringEntry::of::<tallygate::Supplied>(),
-        ExpiringEntry::of::<governor::Supplied>(),
-        ExpiringEntry::of::<throttlecrab::Supplied>(),
+        ExpiringEntry::new::<tallygate::Supplied>(),
+        ExpiringEntry::new::<governor::Supplied>(),
+        ExpiringEntry::new::<throttlecrab::Supplied>(),
     ]
 }
 
@@ -155,10 +155,10 @@ pub fn expiring() -> Vec<ExpiringEntry> {
 mod tests {
     use super::*;
     use crate::keys;
-    use crate::memory::lane::{Load, Run, Shape};
+    use crate::memory::timed_run::{Load, Run, Shape};
 
-    fn run(lane: &dyn Lane, requests: &[Key], threads: usize, shape: Shape) -> Run {
-        lane.run(Load {
+    fn run(contender: &dyn DynContender, requests: &[Key], threads: usize, shape: Shape) -> Run {
+        contender.run(Load {
             requests,
             rounds: 1,
             threads,
@@ -166,68 +166,68 @@ mod tests {
         })
     }
 
-    fn admitted(lane: &dyn Lane, keys: &[Key]) -> u64 {
-        run(lane, keys, 1, Shape::OneByOne).admitted
+    fn admitted(contender: &dyn DynContender, keys: &[Key]) -> u64 {
+        run(contender, keys, 1, Shape::Single).admitted
     }
 
     #[test]
     fn every_contender_admits_its_capacity_and_then_refuses() {
-        for entry in all().iter().filter(|entry| entry.limits) {
-            for &behaviour in entry.behaviours {
-                let setting = Setting {
-                    behaviour,
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
+            for &algorithm in entry.algorithms {
+                let spec = QuotaSpec {
+                    algorithm,
                     limit: 5,
                     period: Duration::from_secs(30 * 86_400),
                     capacity: 5,
                 };
-                let lane = (entry.build)(&setting, 100);
+                let contender = (entry.build)(&spec, 100);
                 for index in 0..20 {
                     let same = vec![keys::key(index); 12];
-                    assert_eq!(admitted(&*lane, &same), 5, "{} {setting}", entry.name);
+                    assert_eq!(admitted(&*contender, &same), 5, "{} {spec}", entry.name);
                 }
             }
         }
     }
 
     #[test]
-    fn every_contender_admits_in_batches_what_it_admits_one_by_one() {
-        for entry in all().iter().filter(|entry| entry.limits) {
-            let setting = Setting::bucket(Duration::from_secs(86_400), 2);
-            let lane = (entry.build)(&setting, 100);
+    fn every_contender_admits_the_same_in_batches_as_in_single_calls() {
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
+            let spec = QuotaSpec::bucket(Duration::from_secs(86_400), 2);
+            let contender = (entry.build)(&spec, 100);
             // 50 keys, four requests each, equal keys inside a batch too.
             let requests: Vec<Key> = (0..200).map(|n| keys::key(n / 2 % 50)).collect();
-            let run = run(&*lane, &requests, 1, Shape::Batches);
+            let run = run(&*contender, &requests, 1, Shape::Batch);
             assert_eq!((run.admitted, run.decided), (100, 200), "{}", entry.name);
         }
     }
 
     #[test]
-    fn roomy_settings_admit_everything_and_scarce_ones_end_up_refusing() {
-        for entry in all().iter().filter(|entry| entry.limits) {
+    fn an_unreached_limit_admits_everything_and_a_small_one_refuses_once_exhausted() {
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
             let requests = keys::requests(keys::Spread::Uniform, 50, 1_000, 7);
-            for &behaviour in entry.behaviours {
-                let roomy = (entry.build)(&Setting::roomy(behaviour, 50), 50);
-                roomy.fill(50);
-                assert_eq!(admitted(&*roomy, &requests), 1_000, "{}", entry.name);
+            for &algorithm in entry.algorithms {
+                let unreached = (entry.build)(&QuotaSpec::unreached(algorithm, 50), 50);
+                unreached.fill(50);
+                assert_eq!(admitted(&*unreached, &requests), 1_000, "{}", entry.name);
 
-                let scarce = (entry.build)(&Setting::scarce(behaviour), 50);
-                scarce.exhaust(50);
-                assert_eq!(admitted(&*scarce, &requests), 0, "{}", entry.name);
+                let small = (entry.build)(&QuotaSpec::small(algorithm), 50);
+                small.exhaust(50);
+                assert_eq!(admitted(&*small, &requests), 0, "{}", entry.name);
             }
         }
     }
 
     #[test]
     fn two_threads_share_one_budget() {
-        // limitador is left out: it checks, then acts, and may admit more.
-        for entry in all().iter().filter(|entry| entry.limits) {
+        // Not limitador: it checks and updates in two steps, and may admit more.
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
             if entry.name == "limitador" {
                 continue;
             }
-            let setting = Setting::bucket(Duration::from_secs(86_400), 1_000);
-            let lane = (entry.build)(&setting, 100);
+            let spec = QuotaSpec::bucket(Duration::from_secs(86_400), 1_000);
+            let contender = (entry.build)(&spec, 100);
             let same = vec![keys::key(1); 4_000];
-            let run = run(&*lane, &same, 2, Shape::OneByOne);
+            let run = run(&*contender, &same, 2, Shape::Single);
             assert_eq!(
                 (run.admitted, run.decided),
                 (1_000, 4_000),
@@ -238,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_on_supplied_time_are_refused_until_their_life_is_over() {
-        fn watch<E: Expiring>() {
+    fn with_supplied_times_keys_are_refused_until_they_expire() {
+        fn check_expiry<E: ExpiringContender>() {
             let life = Duration::from_secs(20);
             let limiter = E::new(life, 100);
             limiter.set_time(Duration::from_secs(1));
@@ -252,8 +252,8 @@ mod tests {
             limiter.sweep();
             assert!(limiter.check(&key), "{}", E::NAME);
         }
-        watch::<tallygate::Supplied>();
-        watch::<governor::Supplied>();
-        watch::<throttlecrab::Supplied>();
+        check_expiry::<tallygate::Supplied>();
+        check_expiry::<governor::Supplied>();
+        check_expiry::<throttlecrab::Supplied>();
     }
 }

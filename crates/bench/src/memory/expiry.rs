@@ -1,8 +1,8 @@
-//! The worst single call while all keys expire, on supplied time.
+//! The worst single call while all keys expire, with supplied times.
 //!
-//! Keys arrive during ten seconds and live for twenty. Then calls go on, half of them for those
-//! keys and half for new ones, while time passes through every expiry and past the minute at which
-//! throttlecrab sweeps and somebody calls governor's `retain_recent`.
+//! Keys are inserted during ten seconds and expire after twenty. Then half of the calls are for those
+//! keys and half for new ones, until all have expired and past the minute at which throttlecrab sweeps
+//! and the application calls governor's `retain_recent`.
 
 use std::hint::black_box;
 use std::thread;
@@ -10,49 +10,48 @@ use std::time::{Duration, Instant};
 
 use crate::keys::{self, Key, Spread};
 use crate::measure::thread_cpu_time;
-use crate::memory::contender::Expiring;
+use crate::memory::contender::ExpiringContender;
 
-const FILLED: Duration = Duration::from_secs(10);
+const FILL_END: Duration = Duration::from_secs(10);
 const LIFE: Duration = Duration::from_secs(20);
 const SWEEP: Duration = Duration::from_secs(61);
 const END: Duration = Duration::from_secs(70);
 
-/// The most calls made while keys expire; fewer over fewer keys.
-const MOST_CALLS: usize = 500_000;
+/// The maximum number of calls while keys expire; not more than keys.
+const MAX_CALLS: usize = 500_000;
 
-/// The longest that a single call took.
+/// The longest time of a single call.
 #[derive(Clone, Copy, Debug)]
-pub struct Worst {
-    /// In processor time of the calling thread; a sweep the user must call is a call too.
+pub struct WorstCall {
+    /// CPU time of the calling thread; a sweep by the application counts as a call.
     pub cpu: Duration,
-    /// In wall time, of the decisions only: how long a request was held up, also by a sweep in
-    /// another thread.
+    /// Wall time of a decision, including the wait for a sweep in another thread.
     pub wall: Duration,
 }
 
-impl Worst {
-    /// The better of two runs, each figure on its own: what a noisy machine cannot take away.
-    pub fn best(self, other: Worst) -> Worst {
-        Worst {
+impl WorstCall {
+    /// The minimum of two runs for each field, to reduce noise.
+    pub fn min(self, other: WorstCall) -> WorstCall {
+        WorstCall {
             cpu: self.cpu.min(other.cpu),
             wall: self.wall.min(other.wall),
         }
     }
 }
 
-/// Runs one contender through the expiry of that many keys.
-pub fn worst<E: Expiring>(keys: usize) -> Worst {
-    let calls = keys.clamp(1, MOST_CALLS);
-    let requests = mixed(keys, calls);
+/// Measures one contender while so many keys expire.
+pub fn measure<E: ExpiringContender>(keys: usize) -> WorstCall {
+    let calls = keys.clamp(1, MAX_CALLS);
+    let requests = old_and_new_keys(keys, calls);
     let limiter = E::new(LIFE, keys + keys / 4);
     fill(&limiter, keys);
 
-    let mut worst = Worst {
+    let mut worst = WorstCall {
         cpu: Duration::ZERO,
         wall: Duration::ZERO,
     };
-    let step = (END - FILLED) / u32::try_from(calls).expect("calls are fewer than 2^32");
-    let mut now = FILLED;
+    let step = (END - FILL_END) / u32::try_from(calls).expect("calls are fewer than 2^32");
+    let mut now = FILL_END;
     let mut requests = requests.iter().cycle();
     let mut call = |now: Duration| {
         let Some(key) = requests.next() else { return };
@@ -68,7 +67,7 @@ pub fn worst<E: Expiring>(keys: usize) -> Worst {
         call(now);
         now += step;
     }
-    let mut swept = Duration::ZERO;
+    let mut sweep_cpu = Duration::ZERO;
     if E::SWEPT_BY_CALLER {
         thread::scope(|scope| {
             let sweep = scope.spawn(|| {
@@ -76,33 +75,33 @@ pub fn worst<E: Expiring>(keys: usize) -> Worst {
                 limiter.sweep();
                 thread_cpu_time() - before
             });
-            // Time stands still: only the waiting is of interest.
+            // The supplied time does not advance: only the wait is measured.
             while !sweep.is_finished() {
                 call(now);
             }
-            swept = sweep.join().expect("a sweep does not panic");
+            sweep_cpu = sweep.join().expect("a sweep does not panic");
         });
     }
     while now < END {
         call(now);
         now += step;
     }
-    worst.cpu = worst.cpu.max(swept);
+    worst.cpu = worst.cpu.max(sweep_cpu);
     worst
 }
 
-fn fill<E: Expiring>(limiter: &E, keys: usize) {
+fn fill<E: ExpiringContender>(limiter: &E, keys: usize) {
     let mut key = Key::new();
     for index in 0..keys {
-        let passed = FILLED.as_micros() as u64 * index as u64 / keys as u64;
-        limiter.set_time(Duration::from_micros(passed));
+        let elapsed = FILL_END.as_micros() as u64 * index as u64 / keys as u64;
+        limiter.set_time(Duration::from_micros(elapsed));
         keys::write_key(index, &mut key);
         limiter.check(&key);
     }
 }
 
-/// Requests for the keys below `keys` and, every other one, for a key never seen before.
-fn mixed(keys: usize, calls: usize) -> Vec<Key> {
+/// Requests that alternate between a key below `keys` and a new key.
+fn old_and_new_keys(keys: usize, calls: usize) -> Vec<Key> {
     keys::indices(Spread::Uniform, keys, calls, 11)
         .into_iter()
         .enumerate()
@@ -121,9 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_requests_are_for_keys_never_seen_before() {
+    fn half_of_the_requests_are_for_new_keys() {
         let known: std::collections::HashSet<Key> = (0..100).map(keys::key).collect();
-        let requests = mixed(100, 1_000);
+        let requests = old_and_new_keys(100, 1_000);
         let old = requests.iter().filter(|key| known.contains(*key)).count();
         assert_eq!(old, 500);
     }

@@ -1,31 +1,31 @@
-//! What is measured: the plan of a run, its scenarios, and the turns the contenders take in them.
+//! The plan of a run, its scenarios, and their interleaved measurement.
 
 use std::fmt;
 
-use crate::figure::Figure;
 use crate::keys::{self, Key, Spread};
 use crate::measure::median;
+use crate::measurement::Measurement;
 use crate::memory::contender::{self, BATCH, Entry};
-use crate::memory::lane::{Lane, Load, Shape};
-use crate::memory::resident::Question;
+use crate::memory::resident_memory::MemoryScenario;
+use crate::memory::timed_run::{DynContender, Load, Shape};
 use crate::options::{Options, Size};
-use crate::setting::{Behaviour, Outcome, Setting};
+use crate::quota_spec::{Algorithm, Outcome, QuotaSpec};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// Live keys.
     pub keys: usize,
-    /// How often each is asked for.
+    /// How often each key occurs.
     pub spread: Spread,
-    /// What is answered.
+    /// The expected decision.
     pub outcome: Outcome,
-    /// Threads that ask at once.
+    /// Concurrent threads.
     pub threads: usize,
-    /// One by one or in batches.
+    /// Single requests or batches.
     pub shape: Shape,
-    /// The behaviour, in the rows that compare behaviours; otherwise each contender's first.
-    pub behaviour: Option<Behaviour>,
+    /// The algorithm, in rows that compare algorithms; otherwise the first of each contender.
+    pub algorithm: Option<Algorithm>,
 }
 
 impl fmt::Display for Scenario {
@@ -37,24 +37,29 @@ impl fmt::Display for Scenario {
         if self.keys == 1 {
             write!(f, "1 hot key {outcome}")?;
         } else {
-            write!(f, "{} {} {outcome}", count(self.keys), self.spread.name())?;
+            write!(
+                f,
+                "{} {} {outcome}",
+                format_count(self.keys),
+                self.spread.name()
+            )?;
         }
         match self.threads {
             1 => write!(f, ", 1 thread")?,
             threads => write!(f, ", {threads} threads")?,
         }
-        if self.shape == Shape::Batches {
+        if self.shape == Shape::Batch {
             write!(f, ", batches of {BATCH}")?;
         }
-        if let Some(behaviour) = self.behaviour {
-            write!(f, ", {}", behaviour.name())?;
+        if let Some(algorithm) = self.algorithm {
+            write!(f, ", {}", algorithm.name())?;
         }
         Ok(())
     }
 }
 
-/// A number of keys as the table writes it.
-pub fn count(keys: usize) -> String {
+/// Formats a number of keys.
+pub fn format_count(keys: usize) -> String {
     match keys {
         0..1_000 => keys.to_string(),
         1_000..1_000_000 => format!("{}k", keys / 1_000),
@@ -65,26 +70,26 @@ pub fn count(keys: usize) -> String {
 /// Everything a run measures.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The number of keys that the targets speak of.
-    pub many: usize,
-    /// Scenarios that share their filled contenders, each group in a process of its own.
+    /// The number of keys of the targets.
+    pub target_keys: usize,
+    /// Scenarios that share filled contenders; each group has its own process.
     pub groups: Vec<Vec<Scenario>>,
-    /// The questions about memory.
-    pub questions: Vec<Question>,
-    /// How many keys expire.
+    /// The rows of the memory per key.
+    pub memory_scenarios: Vec<MemoryScenario>,
+    /// The number of keys that expire.
     pub expiring: usize,
-    /// How often they do, the best run counting.
+    /// The number of runs in which they expire; the best counts.
     pub expiry_runs: usize,
     /// Decisions in a timed run.
     decisions: usize,
-    /// Timed runs, the median counting.
+    /// Timed runs; the median counts.
     repetitions: usize,
 }
 
 impl Plan {
-    /// The plan of that size.
-    pub fn of(size: Size) -> Plan {
-        let (keys, many, decisions, repetitions): (&[usize], _, _, _) = match size {
+    /// The plan of a size.
+    pub fn new(size: Size) -> Plan {
+        let (keys, target_keys, decisions, repetitions): (&[usize], _, _, _) = match size {
             Size::Quick => (&[1, 1_000, 20_000], 20_000, 40_000, 3),
             Size::Usual => (&[1, 1_000, 1_000_000], 1_000_000, 500_000, 7),
             Size::Full => (&[1, 1_000, 1_000_000, 10_000_000], 1_000_000, 500_000, 9),
@@ -98,13 +103,17 @@ impl Plan {
             .iter()
             .flat_map(|&keys| [Outcome::Admitted, Outcome::Refused].map(|o| group(keys, o)))
             .collect();
-        groups.push(behaviours(many));
-        // A hundred entries are a gigabyte at 1M keys.
-        let fewer = if size == Size::Full { many } else { many / 5 };
+        groups.push(algorithms(target_keys));
+        // A log of 100 entries takes a gigabyte at 1M keys.
+        let fewer = if size == Size::Full {
+            target_keys
+        } else {
+            target_keys / 5
+        };
         Plan {
-            many,
+            target_keys,
             groups,
-            questions: questions(many, fewer),
+            memory_scenarios: memory_scenarios(target_keys, fewer),
             expiring,
             expiry_runs,
             decisions,
@@ -112,83 +121,93 @@ impl Plan {
         }
     }
 
-    /// The row of the worst call in processor time, microseconds.
+    /// The row of the worst call in CPU time, µs.
     pub fn worst_cpu_row(&self) -> String {
-        let keys = count(self.expiring);
+        let keys = format_count(self.expiring);
         format!("worst call while {keys} keys expire, thread CPU, µs")
     }
 
-    /// The row of the longest wait for a decision, microseconds.
+    /// The row of the longest wait for a decision, µs.
     pub fn worst_wall_row(&self) -> String {
-        let keys = count(self.expiring);
+        let keys = format_count(self.expiring);
         format!("longest wait while {keys} keys expire, wall, µs")
     }
 
-    /// Measures one group in this process and prints its figures.
+    /// Measures one group in this process and prints the results.
     pub fn measure(&self, group: usize, options: &Options) {
         let scenarios: Vec<Scenario> = self.groups[group]
             .iter()
-            .filter(|scenario| options.wants_scenario(&scenario.to_string()))
+            .filter(|scenario| options.selects_scenario(&scenario.to_string()))
             .copied()
             .collect();
         let Some(&first) = scenarios.first() else {
             return;
         };
-        // Before the contenders: their keys must not be scattered over a used heap.
+        // Before the contenders, so that the requests are contiguous in memory.
         let streams = [Spread::Uniform, Spread::Zipf].map(|spread| {
-            let wanted = scenarios.iter().any(|scenario| scenario.spread == spread);
-            wanted.then(|| Stream::new(spread, first.keys, self.decisions))
+            let is_used = scenarios.iter().any(|scenario| scenario.spread == spread);
+            is_used.then(|| RequestStream::new(spread, first.keys, self.decisions))
         });
-        let lanes = lanes(&scenarios, options);
-        // Scenarios over different behaviours take turns too, so that noise hits all alike.
-        if first.behaviour.is_some() {
-            self.take_turns(&scenarios, &lanes, &streams);
+        let contenders = fill_contenders(&scenarios, options);
+        // Algorithms are interleaved too, so that noise affects all alike.
+        if first.algorithm.is_some() {
+            self.interleave(&scenarios, &contenders, &streams);
         } else {
             for scenario in scenarios {
-                self.take_turns(&[scenario], &lanes, &streams);
+                self.interleave(&[scenario], &contenders, &streams);
             }
         }
     }
 
-    fn take_turns(&self, scenarios: &[Scenario], lanes: &[Filled], streams: &[Option<Stream>; 2]) {
-        let mut turns = Vec::new();
+    fn interleave(
+        &self,
+        scenarios: &[Scenario],
+        contenders: &[FilledContender],
+        streams: &[Option<RequestStream>; 2],
+    ) {
+        let mut runs = Vec::new();
         for scenario in scenarios {
-            for lane in lanes.iter().filter(|lane| lane.is_in(scenario)) {
-                turns.push((scenario, lane, Vec::new()));
+            for contender in contenders
+                .iter()
+                .filter(|contender| contender.supports(scenario))
+            {
+                runs.push((scenario, contender, Vec::new()));
             }
         }
         let mut wrong = 0;
         for repetition in 0..self.repetitions {
-            for (scenario, lane, ns) in &mut turns {
+            for (scenario, contender, ns) in &mut runs {
                 let [uniform, zipf] = streams;
                 let stream = match scenario.spread {
                     Spread::Uniform => uniform,
                     Spread::Zipf => zipf,
                 };
                 let Some(stream) = stream else { continue };
-                let decisions = self.decisions / lane.entry.slowness;
-                let run = lane.lane.run(stream.load(repetition, decisions, scenario));
+                let decisions = self.decisions / contender.entry.decisions_divisor;
+                let run = contender
+                    .limiter
+                    .run(stream.load(repetition, decisions, scenario));
                 ns.push(run.ns_per_decision());
-                let due = match scenario.outcome {
+                let expected = match scenario.outcome {
                     Outcome::Admitted => run.decided,
                     Outcome::Refused => 0,
                 };
-                if lane.entry.limits && run.admitted != due {
+                if contender.entry.enforces_limit && run.admitted != expected {
                     wrong += 1;
                     eprintln!(
-                        "{scenario}: {} admitted {} of {}, not {due}",
-                        lane.entry.name, run.admitted, run.decided
+                        "{scenario}: {} admitted {} of {}, expected {expected}",
+                        contender.entry.name, run.admitted, run.decided
                     );
                 }
             }
         }
         if wrong > 0 {
-            eprintln!("{wrong} runs answered otherwise than the scenario says");
+            eprintln!("{wrong} runs had unexpected decisions");
         }
-        for (scenario, lane, ns) in turns {
-            Figure {
+        for (scenario, contender, ns) in runs {
+            Measurement {
                 row: scenario.to_string(),
-                contender: lane.entry.name.to_owned(),
+                contender: contender.entry.name.to_owned(),
                 value: median(&ns),
             }
             .print();
@@ -196,7 +215,7 @@ impl Plan {
     }
 }
 
-/// The rows over that many keys with that answer.
+/// The rows with this number of keys and this expected decision.
 fn group(keys: usize, outcome: Outcome) -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     let one = Scenario {
@@ -204,11 +223,11 @@ fn group(keys: usize, outcome: Outcome) -> Vec<Scenario> {
         spread: Spread::Uniform,
         outcome,
         threads: 1,
-        shape: Shape::OneByOne,
-        behaviour: None,
+        shape: Shape::Single,
+        algorithm: None,
     };
     for spread in [Spread::Uniform, Spread::Zipf] {
-        // One key has but one spread.
+        // With one key there is no distribution.
         if keys == 1 && spread == Spread::Zipf {
             continue;
         }
@@ -224,7 +243,7 @@ fn group(keys: usize, outcome: Outcome) -> Vec<Scenario> {
         if outcome == Outcome::Admitted {
             scenarios.push(Scenario {
                 threads,
-                shape: Shape::Batches,
+                shape: Shape::Batch,
                 ..one
             });
         }
@@ -232,112 +251,115 @@ fn group(keys: usize, outcome: Outcome) -> Vec<Scenario> {
     scenarios
 }
 
-/// The rows that compare a contender's behaviours.
-fn behaviours(keys: usize) -> Vec<Scenario> {
-    Behaviour::ALL
-        .map(|behaviour| Scenario {
+/// The rows that compare the algorithms of a contender.
+fn algorithms(keys: usize) -> Vec<Scenario> {
+    Algorithm::ALL
+        .map(|algorithm| Scenario {
             keys,
             spread: Spread::Uniform,
             outcome: Outcome::Admitted,
             threads: 1,
-            shape: Shape::OneByOne,
-            behaviour: Some(behaviour),
+            shape: Shape::Single,
+            algorithm: Some(algorithm),
         })
         .to_vec()
 }
 
-fn questions(many: usize, fewer: usize) -> Vec<Question> {
-    let ask = |keys, behaviour, entries| Question {
+fn memory_scenarios(target_keys: usize, fewer: usize) -> Vec<MemoryScenario> {
+    let scenario = |keys, algorithm, entries| MemoryScenario {
         keys,
-        behaviour,
+        algorithm,
         entries,
     };
-    let mut questions = vec![ask(many, Behaviour::TokenBucket, 1)];
-    for behaviour in Behaviour::ALL {
-        if behaviour != Behaviour::TokenBucket {
-            questions.push(ask(many, behaviour, 1));
+    let mut memory_scenarios = vec![scenario(target_keys, Algorithm::TokenBucket, 1)];
+    for algorithm in Algorithm::ALL {
+        if algorithm != Algorithm::TokenBucket {
+            memory_scenarios.push(scenario(target_keys, algorithm, 1));
         }
     }
-    questions.push(ask(many, Behaviour::SlidingWindowLog, 10));
-    questions.push(ask(fewer, Behaviour::SlidingWindowLog, 100));
-    questions
+    memory_scenarios.push(scenario(target_keys, Algorithm::SlidingWindowLog, 10));
+    memory_scenarios.push(scenario(fewer, Algorithm::SlidingWindowLog, 100));
+    memory_scenarios
 }
 
-/// A contender with all keys in it.
-struct Filled {
+/// A contender that contains all keys.
+struct FilledContender {
     entry: Entry,
-    behaviour: Behaviour,
-    lane: Box<dyn Lane>,
+    algorithm: Algorithm,
+    limiter: Box<dyn DynContender>,
 }
 
-impl Filled {
-    fn is_in(&self, scenario: &Scenario) -> bool {
-        match scenario.behaviour {
-            // A contender with one behaviour has nothing to compare.
-            Some(behaviour) => self.entry.behaviours.len() > 1 && self.behaviour == behaviour,
+impl FilledContender {
+    fn supports(&self, scenario: &Scenario) -> bool {
+        match scenario.algorithm {
+            // Only contenders with several algorithms are compared.
+            Some(algorithm) => self.entry.algorithms.len() > 1 && self.algorithm == algorithm,
             None => true,
         }
     }
 }
 
-fn lanes(scenarios: &[Scenario], options: &Options) -> Vec<Filled> {
+fn fill_contenders(scenarios: &[Scenario], options: &Options) -> Vec<FilledContender> {
     let Some(first) = scenarios.first() else {
         return Vec::new();
     };
     let keys = first.keys;
-    let mut lanes = Vec::new();
-    let wanted = |entry: &Entry| options.wants_contender(entry.name) && keys <= entry.most_keys;
-    let behaviours: Vec<Behaviour> = scenarios.iter().filter_map(|s| s.behaviour).collect();
-    let behaviours = if behaviours.is_empty() {
-        vec![Behaviour::TokenBucket]
+    let mut contenders = Vec::new();
+    let is_selected =
+        |entry: &Entry| options.selects_contender(entry.name) && keys <= entry.max_keys;
+    let algorithms: Vec<Algorithm> = scenarios.iter().filter_map(|s| s.algorithm).collect();
+    let algorithms = if algorithms.is_empty() {
+        vec![Algorithm::TokenBucket]
     } else {
-        behaviours
+        algorithms
     };
-    for behaviour in behaviours {
-        for entry in contender::all().into_iter().filter(wanted) {
-            let compares = first.behaviour.is_some();
-            if !entry.behaviours.contains(&behaviour) || compares && entry.behaviours.len() < 2 {
+    for algorithm in algorithms {
+        for entry in contender::all().into_iter().filter(is_selected) {
+            let compares_algorithms = first.algorithm.is_some();
+            if !entry.algorithms.contains(&algorithm)
+                || compares_algorithms && entry.algorithms.len() < 2
+            {
                 continue;
             }
-            let setting = match first.outcome {
-                Outcome::Admitted => Setting::roomy(behaviour, keys),
-                Outcome::Refused => Setting::scarce(behaviour),
+            let spec = match first.outcome {
+                Outcome::Admitted => QuotaSpec::unreached(algorithm, keys),
+                Outcome::Refused => QuotaSpec::small(algorithm),
             };
-            let lane = (entry.build)(&setting, keys);
+            let limiter = (entry.build)(&spec, keys);
             match first.outcome {
-                Outcome::Admitted => lane.fill(keys),
-                Outcome::Refused => lane.exhaust(keys),
+                Outcome::Admitted => limiter.fill(keys),
+                Outcome::Refused => limiter.exhaust(keys),
             }
-            lanes.push(Filled {
+            contenders.push(FilledContender {
                 entry,
-                behaviour,
-                lane,
+                algorithm,
+                limiter,
             });
         }
     }
-    lanes
+    contenders
 }
 
-/// Requests made up front; short ones are gone through again and again.
-struct Stream {
+/// Requests that are generated in advance. A short list is repeated.
+struct RequestStream {
     requests: Vec<Key>,
     short: bool,
 }
 
-impl Stream {
-    /// Over few keys the requests stay in the second cache, so that reading them costs nothing.
-    const SHORT: usize = 8_192;
+impl RequestStream {
+    /// With few keys, so many requests stay in the L2 cache.
+    const SHORT_LENGTH: usize = 8_192;
     const FEW_KEYS: usize = 1_000;
 
-    fn new(spread: Spread, keys: usize, decisions: usize) -> Stream {
-        let short = keys <= Stream::FEW_KEYS;
+    fn new(spread: Spread, keys: usize, decisions: usize) -> RequestStream {
+        let short = keys <= RequestStream::FEW_KEYS;
         let count = if short {
-            Stream::SHORT
+            RequestStream::SHORT_LENGTH
         } else {
-            // Two threads and the warming up, and then some, so that runs differ.
+            // Enough for two threads and warm-up, and more, so that runs differ.
             decisions * 5
         };
-        Stream {
+        RequestStream {
             requests: keys::requests(spread, keys, count, 42),
             short,
         }
@@ -353,7 +375,7 @@ impl Stream {
                 shape,
             };
         }
-        // A ninth of each share warms up.
+        // The first ninth of each thread is warm-up.
         let length = decisions * threads * 9 / 8;
         let start = repetition * length % (self.requests.len() - length);
         Load {
@@ -370,15 +392,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_its_own() {
-        let plan = Plan::of(Size::Full);
+    fn row_names_are_unique() {
+        let plan = Plan::new(Size::Full);
         let mut names: Vec<String> = plan
             .groups
             .iter()
             .flatten()
             .map(|s| s.to_string())
             .collect();
-        names.extend(plan.questions.iter().map(Question::row));
+        names.extend(plan.memory_scenarios.iter().map(MemoryScenario::row));
         let all = names.len();
         names.sort();
         names.dedup();
@@ -386,8 +408,8 @@ mod tests {
     }
 
     #[test]
-    fn a_load_of_many_keys_decides_as_often_as_asked() {
-        let stream = Stream::new(Spread::Uniform, 2_000, 8_000);
+    fn a_load_has_the_requested_number_of_decisions_after_warm_up() {
+        let stream = RequestStream::new(Spread::Uniform, 2_000, 8_000);
         let scenario = group(2_000, Outcome::Admitted)[1];
         for repetition in 0..10 {
             let load = stream.load(repetition, 8_000, &scenario);

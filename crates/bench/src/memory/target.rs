@@ -1,105 +1,109 @@
-//! What the memory store sets out for.
+//! The targets of the memory store.
 
 use crate::keys::Spread;
 use crate::memory::contender::{GOVERNOR, TALLYGATE};
-use crate::memory::lane::Shape;
-use crate::memory::resident::Question;
+use crate::memory::resident_memory::MemoryScenario;
 use crate::memory::scenario::{Plan, Scenario};
-use crate::setting::{Behaviour, Outcome};
+use crate::memory::timed_run::Shape;
+use crate::quota_spec::{Algorithm, Outcome};
 use crate::table::{Table, short};
 use crate::target::Target;
 
-/// Holds every target against the table of that plan.
+/// Evaluates every target of a plan.
 pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let many = Scenario {
-        keys: plan.many,
+        keys: plan.target_keys,
         spread: Spread::Uniform,
         outcome: Outcome::Admitted,
         threads: 1,
-        shape: Shape::OneByOne,
-        behaviour: None,
+        shape: Shape::Single,
+        algorithm: None,
     };
     let two = Scenario { threads: 2, ..many };
     let batches = Scenario {
-        shape: Shape::Batches,
+        shape: Shape::Batch,
         ..many
     };
     let hot = Scenario { keys: 1, ..many };
 
     let mut targets = vec![
-        faster(table, many, 3.0),
-        faster(table, two, 4.0),
-        // governor has no batches: it decides the same requests one by one, in turns with us.
-        faster(table, batches, 8.0),
-        faster(table, hot, 1.0),
+        speed_target(table, many, 3.0),
+        speed_target(table, two, 4.0),
+        // governor has no batches: it decides the same requests in single calls.
+        speed_target(table, batches, 8.0),
+        speed_target(table, hot, 1.0),
     ];
-    for behaviour in Behaviour::ALL {
-        let most = match behaviour {
-            Behaviour::TokenBucket => continue,
-            Behaviour::SlidingWindowLog => 3.0,
-            Behaviour::FixedWindow
-            | Behaviour::SlidingWindowCounter
-            | Behaviour::LeakyPolicing
-            | Behaviour::LeakyShaping => 1.6,
+    for algorithm in Algorithm::ALL {
+        let max = match algorithm {
+            Algorithm::TokenBucket => continue,
+            Algorithm::SlidingWindowLog => 3.0,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping => 1.6,
         };
-        targets.push(no_dearer(table, many, behaviour, most));
+        targets.push(algorithm_target(table, many, algorithm, max));
     }
-    targets.extend(plan.questions.iter().map(|ask| small(table, ask)));
-    targets.push(without_pause(table, &plan.worst_cpu_row()));
+    targets.extend(
+        plan.memory_scenarios
+            .iter()
+            .map(|scenario| memory_target(table, scenario)),
+    );
+    targets.push(worst_call_target(table, &plan.worst_cpu_row()));
     targets
 }
 
-/// Tallygate against governor as it comes, in one scenario.
-fn faster(table: &Table, scenario: Scenario, least: f64) -> Target {
+/// Tallygate compared with governor's defaults.
+fn speed_target(table: &Table, scenario: Scenario, min: f64) -> Target {
     let row = scenario.to_string();
     let times = table.ratio((&row, GOVERNOR), (&row, TALLYGATE));
     Target {
         what: format!("token bucket, {row}"),
-        measured: times.map(|times| (format!("{}x governor", short(times)), times >= least)),
-        wanted: format!("{least}x"),
+        measured: times.map(|times| (format!("{}x governor", short(times)), times >= min)),
+        wanted: format!("{min}x"),
     }
 }
 
-/// A behaviour against the token bucket.
-fn no_dearer(table: &Table, many: Scenario, behaviour: Behaviour, most: f64) -> Target {
-    let with = |behaviour| Scenario {
-        behaviour: Some(behaviour),
+/// An algorithm compared with the token bucket.
+fn algorithm_target(table: &Table, many: Scenario, algorithm: Algorithm, max: f64) -> Target {
+    let with = |algorithm| Scenario {
+        algorithm: Some(algorithm),
         ..many
     };
-    let row = with(behaviour).to_string();
-    let bucket = with(Behaviour::TokenBucket).to_string();
+    let row = with(algorithm).to_string();
+    let bucket = with(Algorithm::TokenBucket).to_string();
     let times = table.ratio((&row, TALLYGATE), (&bucket, TALLYGATE));
     Target {
         what: row,
         measured: times.map(|times| {
             let text = format!("{}x the token bucket", short(times));
-            (text, times <= most)
+            (text, times <= max)
         }),
-        wanted: format!("at most {most}x"),
+        wanted: format!("at most {max}x"),
     }
 }
 
-/// Bytes a key at a full capacity.
-fn small(table: &Table, question: &Question) -> Target {
-    let entries = match question.behaviour {
-        Behaviour::SlidingWindowLog => question.entries,
-        Behaviour::FixedWindow
-        | Behaviour::SlidingWindowCounter
-        | Behaviour::TokenBucket
-        | Behaviour::LeakyPolicing
-        | Behaviour::LeakyShaping => 0,
+/// Bytes per key at full capacity.
+fn memory_target(table: &Table, scenario: &MemoryScenario) -> Target {
+    let entries = match scenario.algorithm {
+        Algorithm::SlidingWindowLog => scenario.entries,
+        Algorithm::FixedWindow
+        | Algorithm::SlidingWindowCounter
+        | Algorithm::TokenBucket
+        | Algorithm::LeakyPolicing
+        | Algorithm::LeakyShaping => 0,
     };
-    let most = (40 + 12 * entries) as f64;
+    let max = (40 + 12 * entries) as f64;
     Target {
-        what: question.row(),
+        what: scenario.row(),
         measured: table
-            .get((&question.row(), TALLYGATE))
-            .map(|bytes| (short(bytes), bytes <= most)),
-        wanted: format!("at most {most}"),
+            .get((&scenario.row(), TALLYGATE))
+            .map(|bytes| (short(bytes), bytes <= max)),
+        wanted: format!("at most {max}"),
     }
 }
 
-fn without_pause(table: &Table, row: &str) -> Target {
+fn worst_call_target(table: &Table, row: &str) -> Target {
     Target {
         what: row.to_owned(),
         measured: table
@@ -112,12 +116,12 @@ fn without_pause(table: &Table, row: &str) -> Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Figure;
+    use crate::measurement::Measurement;
     use crate::options::Size;
 
     #[test]
     fn a_target_is_reached_missed_or_not_measured() {
-        let plan = Plan::of(Size::Usual);
+        let plan = Plan::new(Size::Usual);
         let mut table = Table::new("ns", [TALLYGATE, GOVERNOR]);
         for (row, contender, value) in [
             ("1M uniform admitted, 1 thread", TALLYGATE, 100.0),
@@ -135,22 +139,22 @@ mod tests {
                 400.0,
             ),
         ] {
-            table.add(Figure {
+            table.add(Measurement {
                 row: row.into(),
                 contender: contender.into(),
                 value,
             });
         }
-        let told: Vec<String> = targets(&plan, &table)
+        let lines: Vec<String> = targets(&plan, &table)
             .iter()
             .map(Target::to_string)
             .collect();
         assert_eq!(
-            told[0],
+            lines[0],
             "- reached: token bucket, 1M uniform admitted, 1 thread: 4.1x governor (target 3x)"
         );
-        assert!(told[1].starts_with("- MISSED"), "{}", told[1]);
-        assert!(told[2].contains("10x governor"), "{}", told[2]);
-        assert!(told[3].starts_with("- not measured"), "{}", told[3]);
+        assert!(lines[1].starts_with("- MISSED"), "{}", lines[1]);
+        assert!(lines[2].contains("10x governor"), "{}", lines[2]);
+        assert!(lines[3].starts_with("- not measured"), "{}", lines[3]);
     }
 }

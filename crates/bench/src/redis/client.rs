@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use super::concurrency::DynClient;
 use super::script::{self, TALLYGATE};
 use crate::keys::Key;
-use crate::setting::{Behaviour, Setting};
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 mod by_hand;
 mod limitador;
@@ -28,13 +28,13 @@ pub trait Client: Send + Sync + 'static {
 pub struct Entry {
     /// Its column in the table.
     pub name: &'static str,
-    /// The behaviours it is measured with.
-    pub behaviours: &'static [Behaviour],
+    /// The algorithms it is measured with.
+    pub algorithms: &'static [Algorithm],
     /// Connects it to the server at a URL.
     pub build: Box<Build>,
 }
 
-type Build = dyn Fn(&Runtime, &str, &Setting) -> Box<dyn DynClient>;
+type Build = dyn Fn(&Runtime, &str, &QuotaSpec) -> Box<dyn DynClient>;
 
 /// The store with one call per decision.
 pub const UNBATCHED: &str = "tallygate, batching off";
@@ -50,12 +50,12 @@ pub fn all() -> Vec<Entry> {
     let mut entries = vec![
         Entry {
             name: TALLYGATE,
-            behaviours: &Behaviour::ALL,
+            algorithms: &Algorithm::ALL,
             build: Box::new(tallygate::connect),
         },
         Entry {
             name: UNBATCHED,
-            behaviours: &Behaviour::ALL,
+            algorithms: &Algorithm::ALL,
             build: Box::new(tallygate::connect_unbatched),
         },
     ];
@@ -63,7 +63,7 @@ pub fn all() -> Vec<Entry> {
         if entry.name == script::floor::INCR {
             entries.push(Entry {
                 name: LIMITADOR,
-                behaviours: &[Behaviour::FixedWindow],
+                algorithms: &[Algorithm::FixedWindow],
                 build: Box::new(limitador::connect),
             });
         }
@@ -72,13 +72,13 @@ pub fn all() -> Vec<Entry> {
                 TALLYGATE => BY_HAND,
                 name => name,
             },
-            // The floor enforces no limit and applies to every behaviour.
-            behaviours: match entry.limits {
-                true => entry.behaviours,
-                false => &Behaviour::ALL,
+            // The floor enforces no limit and applies to every algorithm.
+            algorithms: match entry.enforces_limit {
+                true => entry.algorithms,
+                false => &Algorithm::ALL,
             },
-            build: Box::new(move |runtime, url, setting| {
-                by_hand::connect(runtime, url, (entry.build)(setting))
+            build: Box::new(move |runtime, url, spec| {
+                by_hand::connect(runtime, url, (entry.build)(spec))
             }),
         });
     }
@@ -107,14 +107,14 @@ mod tests {
             time: Duration::from_millis(1),
         };
         for entry in all() {
-            for &behaviour in entry.behaviours {
+            for &algorithm in entry.algorithms {
                 server.flush();
-                let setting = Setting::roomy(behaviour, 256);
-                let client = (entry.build)(&runtime, &server.url(), &setting);
+                let spec = QuotaSpec::unreached(algorithm, 256);
+                let client = (entry.build)(&runtime, &server.url(), &spec);
                 let result = client.run(&runtime, &requests, load);
                 let (name, decided) = (entry.name, result.latencies_ns.len());
-                assert!(decided >= 64, "{name} {behaviour:?}: {decided}");
-                assert_eq!(result.admitted, decided, "{name} {behaviour:?}");
+                assert!(decided >= 64, "{name} {algorithm:?}: {decided}");
+                assert_eq!(result.admitted, decided, "{name} {algorithm:?}");
             }
         }
     }

@@ -8,22 +8,22 @@ use tokio::runtime::Runtime;
 use super::client::Client;
 use crate::keys::Key;
 use crate::measure::{percentile, thread_cpu_time};
-use crate::setting::Behaviour;
+use crate::quota_spec::Algorithm;
 
 /// A group of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ConcurrentScenario {
     /// The algorithm.
-    pub behaviour: Behaviour,
+    pub algorithm: Algorithm,
     /// Tasks, each of which waits for one decision at a time.
     pub in_flight: usize,
 }
 
 impl ConcurrentScenario {
-    /// The row of a figure.
-    pub fn row(&self, figure: &str) -> String {
-        let behaviour = self.behaviour.name();
-        format!("{behaviour}, {} in flight, {figure}", self.in_flight)
+    /// The row of a metric.
+    pub fn row(&self, metric: &str) -> String {
+        let algorithm = self.algorithm.name();
+        format!("{algorithm}, {} in flight, {metric}", self.in_flight)
     }
 }
 

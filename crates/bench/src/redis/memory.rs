@@ -7,7 +7,7 @@ use super::client::tallygate;
 use super::script::{Entry, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key};
-use crate::setting::{Behaviour, Setting};
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct MemoryScenario {
     /// Live keys.
     pub keys: usize,
     /// The algorithm.
-    pub behaviour: Behaviour,
+    pub algorithm: Algorithm,
     /// Requests admitted for each key.
     pub entries: usize,
 }
@@ -24,19 +24,19 @@ impl MemoryScenario {
     /// All scenarios.
     pub fn all() -> Vec<MemoryScenario> {
         let mut scenarios = Vec::new();
-        for behaviour in Behaviour::ALL {
-            let sizes: &[(usize, usize)] = match behaviour {
-                Behaviour::SlidingWindowLog => &[(10_000, 1), (100, 100), (2, 10_000)],
+        for algorithm in Algorithm::ALL {
+            let sizes: &[(usize, usize)] = match algorithm {
+                Algorithm::SlidingWindowLog => &[(10_000, 1), (100, 100), (2, 10_000)],
                 // The second request updates an existing counter.
-                Behaviour::FixedWindow
-                | Behaviour::SlidingWindowCounter
-                | Behaviour::TokenBucket
-                | Behaviour::LeakyPolicing
-                | Behaviour::LeakyShaping => &[(10_000, 2)],
+                Algorithm::FixedWindow
+                | Algorithm::SlidingWindowCounter
+                | Algorithm::TokenBucket
+                | Algorithm::LeakyPolicing
+                | Algorithm::LeakyShaping => &[(10_000, 2)],
             };
             scenarios.extend(sizes.iter().map(|&(keys, entries)| MemoryScenario {
                 keys,
-                behaviour,
+                algorithm,
                 entries,
             }));
         }
@@ -45,24 +45,24 @@ impl MemoryScenario {
 
     /// Its row in the table.
     pub fn row(&self) -> String {
-        let behaviour = self.behaviour.name();
-        match (self.behaviour, self.entries) {
-            (Behaviour::SlidingWindowLog, 1) => {
-                format!("memory, {behaviour} of 1 entry, bytes per key")
+        let algorithm = self.algorithm.name();
+        match (self.algorithm, self.entries) {
+            (Algorithm::SlidingWindowLog, 1) => {
+                format!("memory, {algorithm} of 1 entry, bytes per key")
             }
-            (Behaviour::SlidingWindowLog, entries) => {
-                format!("memory, {behaviour} of {entries} entries, bytes per key")
+            (Algorithm::SlidingWindowLog, entries) => {
+                format!("memory, {algorithm} of {entries} entries, bytes per key")
             }
-            (_, _) => format!("memory, {behaviour}, bytes per key"),
+            (_, _) => format!("memory, {algorithm}, bytes per key"),
         }
     }
 
     /// Fills the server with a script. Returns the bytes per key, over all of its counters.
     pub fn measure_script(&self, entry: &Entry, server: &mut Server) -> f64 {
-        let setting = self.setting();
-        let script = (entry.build)(&setting);
+        let spec = self.spec();
+        let script = (entry.build)(&spec);
         server.prepare(&*script);
-        for chunk in self.requests(&setting).chunks(1_000) {
+        for chunk in self.requests(&spec).chunks(1_000) {
             let mut calls = Pipeline::with_capacity(chunk.len());
             for (key, at) in chunk {
                 calls.add_command(script.single(key, When::At(*at)));
@@ -74,24 +74,24 @@ impl MemoryScenario {
 
     /// Fills the server with Tallygate's store, which chooses the names of its counters.
     pub fn measure_store(&self, runtime: &Runtime, server: &mut Server) -> f64 {
-        let setting = self.setting();
+        let spec = self.spec();
         server.flush();
-        tallygate::decide_at(runtime, &server.url(), &setting, &self.requests(&setting));
+        tallygate::decide_at(runtime, &server.url(), &spec, &self.requests(&spec));
         server.bytes() as f64 / self.keys as f64
     }
 
-    fn setting(&self) -> Setting {
-        match self.behaviour {
-            Behaviour::SlidingWindowLog => Setting::window(self.behaviour, 10_000),
-            behaviour => Setting::roomy(behaviour, self.keys),
+    fn spec(&self) -> QuotaSpec {
+        match self.algorithm {
+            Algorithm::SlidingWindowLog => QuotaSpec::window(self.algorithm, 10_000),
+            algorithm => QuotaSpec::unreached(algorithm, self.keys),
         }
     }
 
     /// The requests: key and time, in microseconds since the epoch.
-    fn requests(&self, setting: &Setting) -> Vec<(Key, u64)> {
-        let step_us = match self.behaviour {
+    fn requests(&self, spec: &QuotaSpec) -> Vec<(Key, u64)> {
+        let step_us = match self.algorithm {
             // One in each window.
-            Behaviour::SlidingWindowCounter => setting.period.as_micros() as u64,
+            Algorithm::SlidingWindowCounter => spec.period.as_micros() as u64,
             // A separate time for each entry of a log: entries of the same time may be merged.
             _ => 1_000,
         };

@@ -13,7 +13,7 @@ use super::script::{BATCH, Entry, LIMITS_PER_REQUEST, Script, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key, Spread};
 use crate::options::Size;
-use crate::setting::{Behaviour, Outcome, Setting};
+use crate::quota_spec::{Algorithm, Outcome, QuotaSpec};
 
 /// Decisions in flight while the server's CPU time is measured.
 const IN_FLIGHT: usize = 64;
@@ -49,7 +49,7 @@ impl Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// The algorithm.
-    pub behaviour: Behaviour,
+    pub algorithm: Algorithm,
     /// The expected decision.
     pub outcome: Outcome,
     /// How requests are sent.
@@ -60,9 +60,9 @@ pub struct Scenario {
 
 impl Scenario {
     /// Admitted, one request per call; a log has a limit of 100.
-    pub fn single(behaviour: Behaviour) -> Scenario {
+    pub fn single(algorithm: Algorithm) -> Scenario {
         Scenario {
-            behaviour,
+            algorithm,
             outcome: Outcome::Admitted,
             shape: Shape::Single,
             log: 100,
@@ -76,21 +76,21 @@ impl Scenario {
     }
 
     fn is_log(self) -> bool {
-        self.behaviour == Behaviour::SlidingWindowLog
+        self.algorithm == Algorithm::SlidingWindowLog
     }
 }
 
 impl Entry {
     /// Whether it is measured in a scenario; the floor only with admitted single requests.
     pub fn supports(&self, scenario: Scenario) -> bool {
-        let plain = scenario == Scenario::single(scenario.behaviour);
-        self.behaviours.contains(&scenario.behaviour) && (self.limits || plain)
+        let plain = scenario == Scenario::single(scenario.algorithm);
+        self.algorithms.contains(&scenario.algorithm) && (self.enforces_limit || plain)
     }
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.behaviour.name())?;
+        f.write_str(self.algorithm.name())?;
         if self.is_log() {
             write!(f, " of {}", self.log)?;
         }
@@ -132,18 +132,18 @@ impl Plan {
             Size::Usual => (7, 2_000, 12_000, 200),
             Size::Full => (25, 10_000, 30_000, 300),
         };
-        let concurrent = |behaviour, in_flight| ConcurrentScenario {
-            behaviour,
+        let concurrent = |algorithm, in_flight| ConcurrentScenario {
+            algorithm,
             in_flight,
         };
         Plan {
             rounds,
             scenarios: scenarios(),
             concurrent: vec![
-                concurrent(Behaviour::TokenBucket, 1),
-                concurrent(Behaviour::TokenBucket, 64),
-                concurrent(Behaviour::TokenBucket, 256),
-                concurrent(Behaviour::FixedWindow, 64),
+                concurrent(Algorithm::TokenBucket, 1),
+                concurrent(Algorithm::TokenBucket, 64),
+                concurrent(Algorithm::TokenBucket, 256),
+                concurrent(Algorithm::FixedWindow, 64),
             ],
             load_time: Duration::from_millis(load_ms),
             memory: MemoryScenario::all(),
@@ -154,24 +154,24 @@ impl Plan {
 
     /// Measures a contender in a scenario: the server's CPU time per decision, µs.
     pub fn measure(&self, scenario: Scenario, entry: &Entry, server: &mut Server) -> f64 {
-        let setting = self.setting(scenario);
-        let script = (entry.build)(&setting);
+        let spec = self.spec(scenario);
+        let script = (entry.build)(&spec);
         let script = &*script;
         server.prepare(script);
-        let mut measurement = Measurement {
+        let mut measurement = ScriptMeasurement {
             scenario,
             script,
             server,
         };
         let run = match (scenario.is_log(), scenario.outcome) {
-            (true, Outcome::Admitted) => measurement.run_on_busy_logs(&setting),
-            (true, Outcome::Refused) | (false, _) => measurement.run_on_keys(self, &setting),
+            (true, Outcome::Admitted) => measurement.run_on_busy_logs(&spec),
+            (true, Outcome::Refused) | (false, _) => measurement.run_on_keys(self, &spec),
         };
         let expected = match scenario.outcome {
             Outcome::Admitted => run.checks,
             Outcome::Refused => 0,
         };
-        if entry.limits && run.admitted != expected {
+        if entry.enforces_limit && run.admitted != expected {
             let (admitted, checks) = (run.admitted, run.checks);
             let name = entry.name;
             eprintln!("{scenario}: {name} admitted {admitted} of {checks}, expected {expected}");
@@ -180,23 +180,23 @@ impl Plan {
         run.cpu.as_secs_f64() * 1e6 / decisions as f64
     }
 
-    fn setting(&self, scenario: Scenario) -> Setting {
+    fn spec(&self, scenario: Scenario) -> QuotaSpec {
         match (scenario.is_log(), scenario.outcome) {
-            (true, Outcome::Admitted) => Setting {
+            (true, Outcome::Admitted) => QuotaSpec {
                 period: LOG_PERIOD,
-                ..Setting::window(scenario.behaviour, scenario.log)
+                ..QuotaSpec::window(scenario.algorithm, scenario.log)
             },
-            (true, Outcome::Refused) => Setting::window(scenario.behaviour, scenario.log),
-            (false, Outcome::Admitted) => Setting::roomy(scenario.behaviour, self.keys),
-            (false, Outcome::Refused) => Setting::scarce(scenario.behaviour),
+            (true, Outcome::Refused) => QuotaSpec::window(scenario.algorithm, scenario.log),
+            (false, Outcome::Admitted) => QuotaSpec::unreached(scenario.algorithm, self.keys),
+            (false, Outcome::Refused) => QuotaSpec::small(scenario.algorithm),
         }
     }
 }
 
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
-    for behaviour in Behaviour::ALL {
-        let one = Scenario::single(behaviour);
+    for algorithm in Algorithm::ALL {
+        let one = Scenario::single(algorithm);
         scenarios.push(one);
         if one.is_log() {
             scenarios.push(Scenario { log: 10_000, ..one });
@@ -214,7 +214,7 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// The measurement of one contender in a scenario.
-struct Measurement<'a> {
+struct ScriptMeasurement<'a> {
     scenario: Scenario,
     script: &'a dyn Script,
     server: &'a mut Server,
@@ -228,23 +228,23 @@ struct Run {
     cpu: Duration,
 }
 
-impl Measurement<'_> {
+impl ScriptMeasurement<'_> {
     /// Measures with existing counters, exhausted ones for refusals.
-    fn run_on_keys(&mut self, plan: &Plan, setting: &Setting) -> Run {
+    fn run_on_keys(&mut self, plan: &Plan, spec: &QuotaSpec) -> Run {
         let keys = match self.scenario.is_log() {
-            true => LOG_UNITS / setting.limit as usize,
+            true => LOG_UNITS / spec.limit as usize,
             false => plan.keys,
         };
         let all: Vec<Key> = (0..keys).map(keys::key).collect();
         match self.scenario.outcome {
             Outcome::Admitted => {
                 // A sliding window counter needs units in both windows.
-                let before = now_us() - setting.period.as_micros() as u64;
+                let before = now_us() - spec.period.as_micros() as u64;
                 self.send_singles(&all, When::At(before));
                 self.send_singles(&all, When::Now);
             }
             Outcome::Refused => {
-                for _ in 0..setting.capacity {
+                for _ in 0..spec.capacity {
                     self.send_singles(&all, When::Now);
                 }
             }
@@ -264,8 +264,8 @@ impl Measurement<'_> {
 
     /// Measures with logs in a steady state: requests arrive at a rate that keeps each log half full, so
     /// that one entry expires for each new one.
-    fn run_on_busy_logs(&mut self, setting: &Setting) -> Run {
-        let keys = (LOG_UNITS / setting.limit as usize).max(1);
+    fn run_on_busy_logs(&mut self, spec: &QuotaSpec) -> Run {
+        let keys = (LOG_UNITS / spec.limit as usize).max(1);
         let pipelines = LOG_PERIOD.div_duration_f64(LOG_INTERVAL) as usize;
         let requests = keys::requests(Spread::Uniform, keys, IN_FLIGHT * pipelines, 42);
         let start = Instant::now();

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::keys::Key;
-use crate::setting::{Behaviour, Setting};
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 pub(crate) mod articles;
 pub(crate) mod floor;
@@ -106,12 +106,12 @@ pub fn now_us() -> u64 {
 pub struct Entry {
     /// Its column in the table.
     pub name: &'static str,
-    /// The behaviours it is measured with.
-    pub behaviours: &'static [Behaviour],
+    /// The algorithms it is measured with.
+    pub algorithms: &'static [Algorithm],
     /// Whether it enforces a limit; the floor does not.
-    pub limits: bool,
+    pub enforces_limit: bool,
     /// Builds it.
-    pub build: fn(&Setting) -> Box<dyn Script>,
+    pub build: fn(&QuotaSpec) -> Box<dyn Script>,
 }
 
 /// The name of the contender that the others are compared with.
@@ -125,32 +125,32 @@ pub fn all() -> Vec<Entry> {
     vec![
         Entry {
             name: TALLYGATE,
-            behaviours: &Behaviour::ALL,
-            limits: true,
-            build: |setting| Box::new(tallygate::Tallygate::new(setting)),
+            algorithms: &Algorithm::ALL,
+            enforces_limit: true,
+            build: |spec| Box::new(tallygate::Tallygate::new(spec)),
         },
         Entry {
             name: ARTICLES,
-            behaviours: &Behaviour::ALL,
-            limits: true,
-            build: |setting| Box::new(articles::Article::new(setting)),
+            algorithms: &Algorithm::ALL,
+            enforces_limit: true,
+            build: |spec| Box::new(articles::Article::new(spec)),
         },
         Entry {
             name: gcra::NAME,
-            behaviours: &[Behaviour::TokenBucket],
-            limits: true,
-            build: |setting| Box::new(gcra::Gcra::new(setting)),
+            algorithms: &[Algorithm::TokenBucket],
+            enforces_limit: true,
+            build: |spec| Box::new(gcra::Gcra::new(spec)),
         },
         Entry {
             name: floor::INCR,
-            behaviours: &[Behaviour::FixedWindow],
-            limits: false,
+            algorithms: &[Algorithm::FixedWindow],
+            enforces_limit: false,
             build: |_| Box::new(floor::Incr),
         },
         Entry {
             name: floor::PING,
-            behaviours: &[Behaviour::FixedWindow],
-            limits: false,
+            algorithms: &[Algorithm::FixedWindow],
+            enforces_limit: false,
             build: |_| Box::new(floor::Ping),
         },
     ]
@@ -165,9 +165,9 @@ mod tests {
     use crate::redis::server::Server;
 
     /// A limit of 5 that is not refilled during a test.
-    fn five(behaviour: Behaviour) -> Setting {
-        Setting {
-            behaviour,
+    fn five(algorithm: Algorithm) -> QuotaSpec {
+        QuotaSpec {
+            algorithm,
             limit: 5,
             period: Duration::from_secs(30 * 86_400),
             capacity: 5,
@@ -182,16 +182,16 @@ mod tests {
     #[test]
     fn every_script_admits_its_capacity_and_then_refuses() {
         let mut server = Server::start().unwrap();
-        for entry in all().iter().filter(|entry| entry.limits) {
-            for &behaviour in entry.behaviours {
-                let script = &*(entry.build)(&five(behaviour));
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
+            for &algorithm in entry.algorithms {
+                let script = &*(entry.build)(&five(algorithm));
                 server.prepare(script);
                 let mut calls = redis::pipe();
                 for _ in 0..12 {
                     calls.add_command(script.single(&keys::key(1), When::Now));
                 }
                 let admitted = admitted(script, &mut server, &calls);
-                assert_eq!(admitted, 5, "{} {behaviour:?}", entry.name);
+                assert_eq!(admitted, 5, "{} {algorithm:?}", entry.name);
             }
         }
     }
@@ -199,16 +199,16 @@ mod tests {
     #[test]
     fn every_script_admits_the_same_in_batches_as_in_single_calls() {
         let mut server = Server::start().unwrap();
-        for entry in all().iter().filter(|entry| entry.limits) {
-            for &behaviour in entry.behaviours {
-                let script = &*(entry.build)(&five(behaviour));
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
+            for &algorithm in entry.algorithms {
+                let script = &*(entry.build)(&five(algorithm));
                 server.prepare(script);
                 // 4 keys, 8 requests each, equal keys inside a batch too.
                 let requests: Vec<Key> = (0..32).map(|n| keys::key(n % 4)).collect();
                 let mut calls = redis::pipe();
                 script.batch(&requests, When::Now, &mut calls);
                 let admitted = admitted(script, &mut server, &calls);
-                assert_eq!(admitted, 20, "{} {behaviour:?}", entry.name);
+                assert_eq!(admitted, 20, "{} {algorithm:?}", entry.name);
             }
         }
     }
@@ -216,15 +216,15 @@ mod tests {
     #[test]
     fn all_limits_of_a_request_are_checked() {
         let mut server = Server::start().unwrap();
-        for entry in all().iter().filter(|entry| entry.limits) {
-            for &behaviour in entry.behaviours {
-                let script = &*(entry.build)(&five(behaviour));
+        for entry in all().iter().filter(|entry| entry.enforces_limit) {
+            for &algorithm in entry.algorithms {
+                let script = &*(entry.build)(&five(algorithm));
                 server.prepare(script);
                 let limits: Vec<Key> = (0..LIMITS_PER_REQUEST).map(keys::key).collect();
                 let mut calls = redis::pipe();
                 script.multi_limit(&limits, When::Now, &mut calls);
                 let admitted = admitted(script, &mut server, &calls);
-                assert_eq!(admitted, LIMITS_PER_REQUEST, "{} {behaviour:?}", entry.name);
+                assert_eq!(admitted, LIMITS_PER_REQUEST, "{} {algorithm:?}", entry.name);
             }
         }
     }

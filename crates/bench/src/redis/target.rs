@@ -5,23 +5,23 @@ use super::concurrency::{ConcurrentScenario, RATE};
 use super::memory::MemoryScenario;
 use super::scenario::{Plan, Scenario, Shape};
 use super::script::{ARTICLES, TALLYGATE};
-use crate::setting::Behaviour;
+use crate::quota_spec::Algorithm;
 use crate::table::{Cell, Table, short};
 use crate::target::Target;
 
 /// Evaluates every target of a plan.
 pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let mut targets = Vec::new();
-    for behaviour in Behaviour::ALL {
-        let max = match behaviour {
+    for algorithm in Algorithm::ALL {
+        let max = match algorithm {
             // The articles' scripts for these do not read the server's clock.
-            Behaviour::FixedWindow | Behaviour::SlidingWindowCounter => 1.5,
-            Behaviour::SlidingWindowLog
-            | Behaviour::TokenBucket
-            | Behaviour::LeakyPolicing
-            | Behaviour::LeakyShaping => 0.85,
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => 1.5,
+            Algorithm::SlidingWindowLog
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping => 0.85,
         };
-        let one = Scenario::single(behaviour);
+        let one = Scenario::single(algorithm);
         targets.push(script_target(table, one, max));
         targets.push(script_target(table, one.with_shape(Shape::Batch), 0.6));
     }
@@ -33,24 +33,24 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
             targets.push(at_most(table, several, one, "its script with 1 limit", 2.3));
         }
     }
-    let log = Scenario::single(Behaviour::SlidingWindowLog);
+    let log = Scenario::single(Algorithm::SlidingWindowLog);
     let (of_100, of_10k) = (log.to_string(), Scenario { log: 10_000, ..log }.to_string());
     let (of_10k, of_100) = ((&*of_10k, TALLYGATE), (&*of_100, TALLYGATE));
     targets.push(at_most(table, of_10k, of_100, "its script at 100", 2.0));
 
-    let concurrent = |behaviour| ConcurrentScenario {
-        behaviour,
+    let concurrent = |algorithm| ConcurrentScenario {
+        algorithm,
         in_flight: 64,
     };
-    let bucket = concurrent(Behaviour::TokenBucket).row(RATE);
-    let window = concurrent(Behaviour::FixedWindow).row(RATE);
+    let bucket = concurrent(Algorithm::TokenBucket).row(RATE);
+    let window = concurrent(Algorithm::FixedWindow).row(RATE);
     targets.push(at_least(table, &bucket, TALLYGATE, UNBATCHED, 2.0));
     targets.push(at_least(table, &window, TALLYGATE, LIMITADOR, 4.0));
     targets.push(at_least(table, &bucket, UNBATCHED, BY_HAND, 0.9));
     for scenario in &plan.memory {
-        match (scenario.behaviour, scenario.entries) {
-            (Behaviour::SlidingWindowLog, 1) => {}
-            (Behaviour::SlidingWindowLog, _) => targets.push(log_entry_target(table, scenario)),
+        match (scenario.algorithm, scenario.entries) {
+            (Algorithm::SlidingWindowLog, 1) => {}
+            (Algorithm::SlidingWindowLog, _) => targets.push(log_entry_target(table, scenario)),
             (_, _) => targets.push(memory_target(table, scenario)),
         }
     }
@@ -116,7 +116,7 @@ fn log_entry_target(table: &Table, scenario: &MemoryScenario) -> Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Figure;
+    use crate::measurement::Measurement;
     use crate::options::Size;
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
                 1_150.0,
             ),
         ] {
-            table.add(Figure {
+            table.add(Measurement {
                 row: row.into(),
                 contender: contender.into(),
                 value,

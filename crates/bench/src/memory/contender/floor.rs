@@ -1,4 +1,4 @@
-//! The floor: what any keyed limiter pays, a hash of the key and one random read-modify-write.
+//! The floor: the minimum cost of any keyed limiter, a hash and one random read-modify-write.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -8,31 +8,31 @@ use foldhash::fast::RandomState;
 
 use super::{BATCH, Contender};
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
-/// Counts hits in a table with one line of the cache for each key; limits nobody.
+/// Counts hits in a table with one cache line per key. It enforces no limit.
 pub(super) struct Floor {
     hasher: RandomState,
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
 }
 
 #[repr(align(64))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 impl Floor {
     #[inline]
-    fn line(&self, key: &Key) -> &Line {
+    fn cache_line(&self, key: &Key) -> &CacheLine {
         let hash = self.hasher.hash_one(key.as_str());
-        // The high half of a product: a fair share for each line without a division.
+        // Multiply-shift instead of a modulo.
         let index = (u128::from(hash) * self.lines.len() as u128) >> 64;
         &self.lines[index as usize]
     }
 }
 
-impl Line {
-    /// A plain load and store: a locked instruction would keep misses from overlapping, and two
-    /// threads may lose a hit here.
+impl CacheLine {
+    /// A plain load and store: a locked instruction would serialize cache misses. Threads may lose a
+    /// hit.
     #[inline]
     fn hit(&self) -> bool {
         let hits = self.0.load(Relaxed) + 1;
@@ -43,27 +43,27 @@ impl Line {
 
 impl Contender for Floor {
     const NAME: &'static str = "floor";
-    const LIMITS: bool = false;
+    const ENFORCES_LIMIT: bool = false;
 
-    fn new(_: &Setting, capacity: usize) -> Self {
+    fn new(_: &QuotaSpec, capacity: usize) -> Self {
         Floor {
             hasher: RandomState::default(),
-            lines: (0..capacity).map(|_| Line::default()).collect(),
+            lines: (0..capacity).map(|_| CacheLine::default()).collect(),
         }
     }
 
     #[inline]
     fn check(&self, key: &Key) -> bool {
-        self.line(key).hit()
+        self.cache_line(key).hit()
     }
 
     #[inline]
     fn check_many(&self, keys: &[Key], admitted: &mut [bool]) {
-        // Touching all lines first lets their misses overlap, as a prefetch would.
+        // Load all lines first so that their cache misses overlap.
         let mut lines = [&self.lines[0]; BATCH];
         let mut touched = 0;
         for (line, key) in lines.iter_mut().zip(keys) {
-            *line = self.line(key);
+            *line = self.cache_line(key);
             touched ^= line.0.load(Relaxed);
         }
         black_box(touched);

@@ -1,4 +1,4 @@
-//! governor: GCRA over a DashMap. As it comes, with a faster hash, and with a coarse clock too.
+//! governor: GCRA in a DashMap. With defaults, with a faster hash, and with a coarse clock as well.
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
@@ -13,27 +13,27 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 
-use super::{Contender, Expiring, GOVERNOR};
+use super::{Contender, ExpiringContender, GOVERNOR};
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
-type Keyed<Hasher, C> =
+type KeyedLimiter<Hasher, C> =
     RateLimiter<Key, DashMapStateStore<Key, Hasher>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// `RateLimiter::keyed`: DashMap, SipHash, a precise clock.
-pub(super) struct Default(Keyed<RandomState, DefaultClock>);
+pub(super) struct Default(KeyedLimiter<RandomState, DefaultClock>);
 
 /// The same with foldhash.
-pub(super) struct Foldhash(Keyed<FoldState, DefaultClock>);
+pub(super) struct Foldhash(KeyedLimiter<FoldState, DefaultClock>);
 
 /// The same with foldhash and a clock that a thread refreshes every millisecond.
-pub(super) struct Tuned(Keyed<FoldState, QuantaUpkeepClock>);
+pub(super) struct Tuned(KeyedLimiter<FoldState, QuantaUpkeepClock>);
 
 impl Contender for Default {
     const NAME: &'static str = GOVERNOR;
 
-    fn new(setting: &Setting, _: usize) -> Self {
-        Default(RateLimiter::keyed(quota(setting)))
+    fn new(spec: &QuotaSpec, _: usize) -> Self {
+        Default(RateLimiter::keyed(quota(spec)))
     }
 
     #[inline]
@@ -45,9 +45,9 @@ impl Contender for Default {
 impl Contender for Foldhash {
     const NAME: &'static str = "governor, foldhash";
 
-    fn new(setting: &Setting, _: usize) -> Self {
+    fn new(spec: &QuotaSpec, _: usize) -> Self {
         let hasher = FoldState::default();
-        Foldhash(RateLimiter::dashmap_with_hasher(quota(setting), hasher))
+        Foldhash(RateLimiter::dashmap_with_hasher(quota(spec), hasher))
     }
 
     #[inline]
@@ -59,15 +59,15 @@ impl Contender for Foldhash {
 impl Contender for Tuned {
     const NAME: &'static str = "governor, foldhash, upkeep clock";
 
-    fn new(setting: &Setting, _: usize) -> Self {
-        // The process can have one upkeep thread only.
+    fn new(spec: &QuotaSpec, _: usize) -> Self {
+        // A process can have only one upkeep thread.
         static CLOCK: OnceLock<QuantaUpkeepClock> = OnceLock::new();
         let clock = CLOCK.get_or_init(|| {
             QuantaUpkeepClock::from_interval(Duration::from_millis(1))
-                .expect("nobody else starts an upkeep thread")
+                .expect("there is no other upkeep thread")
         });
         Tuned(RateLimiter::dashmap_with_clock_and_hasher(
-            quota(setting),
+            quota(spec),
             clock.clone(),
             FoldState::default(),
         ))
@@ -79,20 +79,20 @@ impl Contender for Tuned {
     }
 }
 
-/// governor as it comes, on supplied time.
+/// governor with defaults and supplied times.
 pub(super) struct Supplied {
-    limiter: Keyed<RandomState, FakeRelativeClock>,
+    limiter: KeyedLimiter<RandomState, FakeRelativeClock>,
     clock: FakeRelativeClock,
     now_ns: AtomicU64,
 }
 
-impl Expiring for Supplied {
+impl ExpiringContender for Supplied {
     const NAME: &'static str = GOVERNOR;
     const SWEPT_BY_CALLER: bool = true;
 
     fn new(life: Duration, _: usize) -> Self {
         let clock = FakeRelativeClock::default();
-        let quota = quota(&Setting::bucket(life, 1));
+        let quota = quota(&QuotaSpec::bucket(life, 1));
         Supplied {
             limiter: RateLimiter::dashmap_with_clock(quota, clock.clone()),
             clock,
@@ -101,7 +101,7 @@ impl Expiring for Supplied {
     }
 
     fn set_time(&self, now: Duration) {
-        let now_ns = u64::try_from(now.as_nanos()).expect("a run is far below 584 years");
+        let now_ns = u64::try_from(now.as_nanos()).expect("a run is shorter than 584 years");
         let before_ns = self.now_ns.swap(now_ns, Relaxed);
         self.clock.advance(Duration::from_nanos(now_ns - before_ns));
     }
@@ -117,7 +117,7 @@ impl Expiring for Supplied {
 }
 
 #[inline]
-fn check<Hasher, C>(limiter: &Keyed<Hasher, C>, key: &Key) -> bool
+fn check<Hasher, C>(limiter: &KeyedLimiter<Hasher, C>, key: &Key) -> bool
 where
     Hasher: BuildHasher + Clone,
     C: Clock,
@@ -125,9 +125,9 @@ where
     black_box(&limiter.check_key(key)).is_ok()
 }
 
-fn quota(setting: &Setting) -> Quota {
-    let capacity = NonZeroU32::new(setting.capacity).expect("no setting has a capacity of 0");
-    Quota::with_period(setting.interval())
-        .expect("no setting has an interval of 0")
+fn quota(spec: &QuotaSpec) -> Quota {
+    let capacity = NonZeroU32::new(spec.capacity).expect("the capacity is not 0");
+    Quota::with_period(spec.interval())
+        .expect("the interval is not 0")
         .allow_burst(capacity)
 }

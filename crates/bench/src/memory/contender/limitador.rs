@@ -1,4 +1,4 @@
-//! limitador: fixed windows found by CEL expressions, counted in a moka cache.
+//! limitador: fixed windows selected by CEL expressions, in a moka cache.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -8,9 +8,9 @@ use limitador::limit::{Context, Limit, Namespace};
 
 use super::Contender;
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
-/// Its in-memory storage, one limit with the key as its variable.
+/// Its in-memory storage with one limit per value of the variable `key`.
 pub(super) struct InMemory {
     limiter: RateLimiter,
     namespace: Namespace,
@@ -18,17 +18,17 @@ pub(super) struct InMemory {
 
 impl Contender for InMemory {
     const NAME: &'static str = "limitador";
-    const SLOWNESS: usize = 25;
-    const MOST_KEYS: usize = 1_000_000;
+    const DECISIONS_DIVISOR: usize = 25;
+    const MAX_KEYS: usize = 1_000_000;
 
-    fn new(setting: &Setting, capacity: usize) -> Self {
-        // Twice the keys: near its capacity the cache drops counters that are still needed.
+    fn new(spec: &QuotaSpec, capacity: usize) -> Self {
+        // Twice the keys: near its capacity the cache evicts live counters.
         let limiter = RateLimiter::new(2 * capacity as u64);
         let variable = "key".try_into().expect("a name is a CEL expression");
         limiter.add_limit(Limit::new(
             "bench",
-            setting.capacity.into(),
-            setting.period.as_secs(),
+            spec.capacity.into(),
+            spec.period.as_secs(),
             vec![],
             vec![variable],
         ));
@@ -40,11 +40,11 @@ impl Contender for InMemory {
 
     fn check(&self, key: &Key) -> bool {
         let values = HashMap::from([("key".to_owned(), key.clone())]);
-        let answer =
+        let result =
             self.limiter
                 .check_rate_limited_and_update(&self.namespace, &Context::from(values), 1);
-        black_box(&answer)
+        black_box(&result)
             .as_ref()
-            .is_ok_and(|answer| !answer.limited)
+            .is_ok_and(|result| !result.limited)
     }
 }

@@ -1,4 +1,4 @@
-//! Tallygate's own memory store, on its default clock and on supplied time.
+//! Tallygate's memory store, with its default clock and with supplied times.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use ::tallygate::{Limiter, ManualClock, MemoryStore, Quota};
 
-use super::{Contender, Expiring, TALLYGATE};
+use super::{Contender, ExpiringContender, TALLYGATE};
 use crate::keys::Key;
-use crate::setting::{Behaviour, Setting};
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 pub(super) struct Memory(Limiter);
 
 impl Contender for Memory {
     const NAME: &'static str = TALLYGATE;
-    const BEHAVIOURS: &'static [Behaviour] = &Behaviour::ALL;
+    const ALGORITHMS: &'static [Algorithm] = &Algorithm::ALL;
 
-    fn new(setting: &Setting, capacity: usize) -> Self {
+    fn new(spec: &QuotaSpec, capacity: usize) -> Self {
         let store = MemoryStore::builder().capacity(capacity).build();
-        Memory(Limiter::with_store(store, quota(setting)))
+        Memory(Limiter::with_store(store, quota(spec)))
     }
 
     #[inline]
@@ -40,7 +40,7 @@ pub(super) struct Supplied {
     clock: Arc<ManualClock>,
 }
 
-impl Expiring for Supplied {
+impl ExpiringContender for Supplied {
     const NAME: &'static str = TALLYGATE;
 
     fn new(life: Duration, capacity: usize) -> Self {
@@ -50,13 +50,13 @@ impl Expiring for Supplied {
             .clock(Arc::clone(&clock))
             .build();
         Supplied {
-            limiter: Limiter::with_store(store, quota(&Setting::bucket(life, 1))),
+            limiter: Limiter::with_store(store, quota(&QuotaSpec::bucket(life, 1))),
             clock,
         }
     }
 
     fn set_time(&self, now: Duration) {
-        let now_us = u64::try_from(now.as_micros()).expect("a bench ends within an age");
+        let now_us = u64::try_from(now.as_micros()).expect("a run is shorter than 584,000 years");
         self.clock.set(now_us);
     }
 
@@ -65,7 +65,7 @@ impl Expiring for Supplied {
     }
 }
 
-fn quota(setting: &Setting) -> Quota {
-    let text = setting.to_string();
-    text.parse().expect("a setting is written as a quota")
+fn quota(spec: &QuotaSpec) -> Quota {
+    let text = spec.to_string();
+    text.parse().expect("a spec is a valid quota")
 }

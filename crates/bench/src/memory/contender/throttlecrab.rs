@@ -1,4 +1,4 @@
-//! throttlecrab: GCRA in one map with a sweep every minute. It wants `&mut`, hence the mutex.
+//! throttlecrab: GCRA in one map with a sweep every minute. It needs `&mut`, hence the mutex.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,20 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use throttlecrab::{PeriodicStore, RateLimiter};
 
-use super::{Contender, Expiring};
+use super::{Contender, ExpiringContender};
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
 const NAME: &str = "throttlecrab";
 
-/// Its periodic store on the system's clock.
-pub(super) struct Periodic(Inner);
+/// Its periodic store on the system clock.
+pub(super) struct Periodic(LockedLimiter);
 
 impl Contender for Periodic {
     const NAME: &'static str = NAME;
 
-    fn new(setting: &Setting, capacity: usize) -> Self {
-        Periodic(Inner::new(setting, capacity))
+    fn new(spec: &QuotaSpec, capacity: usize) -> Self {
+        Periodic(LockedLimiter::new(spec, capacity))
     }
 
     #[inline]
@@ -29,27 +29,27 @@ impl Contender for Periodic {
     }
 }
 
-/// The same on supplied time.
+/// The same with supplied times.
 pub(super) struct Supplied {
-    inner: Inner,
+    inner: LockedLimiter,
     zero: SystemTime,
     now_us: AtomicU64,
 }
 
-impl Expiring for Supplied {
+impl ExpiringContender for Supplied {
     const NAME: &'static str = NAME;
 
     fn new(life: Duration, capacity: usize) -> Self {
         Supplied {
-            // At a burst of 1 it forgets a key at once.
-            inner: Inner::new(&Setting::bucket(life, 2), capacity),
+            // With a burst of 1 it drops a key immediately.
+            inner: LockedLimiter::new(&QuotaSpec::bucket(life, 2), capacity),
             zero: SystemTime::now(),
             now_us: AtomicU64::new(0),
         }
     }
 
     fn set_time(&self, now: Duration) {
-        let now_us = u64::try_from(now.as_micros()).expect("a run is far below 584,000 years");
+        let now_us = u64::try_from(now.as_micros()).expect("a run is shorter than 584,000 years");
         self.now_us.store(now_us, Relaxed);
     }
 
@@ -60,28 +60,28 @@ impl Expiring for Supplied {
     }
 }
 
-struct Inner {
+struct LockedLimiter {
     limiter: Mutex<RateLimiter<PeriodicStore>>,
     burst: i64,
     count: i64,
     period_s: i64,
 }
 
-impl Inner {
-    fn new(setting: &Setting, capacity: usize) -> Inner {
+impl LockedLimiter {
+    fn new(spec: &QuotaSpec, capacity: usize) -> LockedLimiter {
         let store = PeriodicStore::with_capacity(capacity);
-        Inner {
+        LockedLimiter {
             limiter: Mutex::new(RateLimiter::new(store)),
-            burst: setting.capacity.into(),
-            count: setting.limit.into(),
-            period_s: i64::try_from(setting.period.as_secs()).expect("periods are short"),
+            burst: spec.capacity.into(),
+            count: spec.limit.into(),
+            period_s: i64::try_from(spec.period.as_secs()).expect("periods are short"),
         }
     }
 
     #[inline]
     fn check(&self, key: &Key, now: SystemTime) -> bool {
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, now);
-        matches!(black_box(&answer), Ok((true, _)))
+        let result = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, now);
+        matches!(black_box(&result), Ok((true, _)))
     }
 }

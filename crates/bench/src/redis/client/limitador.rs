@@ -10,8 +10,8 @@ use tokio::runtime::Runtime;
 
 use super::Client;
 use crate::keys::Key;
+use crate::quota_spec::QuotaSpec;
 use crate::redis::concurrency::{DynClient, boxed};
-use crate::setting::Setting;
 
 struct Limitador {
     limiter: AsyncRateLimiter,
@@ -19,11 +19,11 @@ struct Limitador {
 }
 
 /// Connects it, with one limit per value of the variable `key`.
-pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn DynClient> {
+pub(super) fn connect(runtime: &Runtime, url: &str, spec: &QuotaSpec) -> Box<dyn DynClient> {
     let store = runtime.block_on(AsyncRedisStorage::new(url));
     let store = store.expect("the server replies");
     let limiter = AsyncRateLimiter::new_with_storage(Box::new(store));
-    let (max, seconds) = (setting.capacity.into(), setting.period.as_secs());
+    let (max, seconds) = (spec.capacity.into(), spec.period.as_secs());
     let conditions: [&str; 0] = [];
     limiter.add_limit(Limit::new("bench", max, seconds, conditions, ["key"]));
     boxed(Limitador {

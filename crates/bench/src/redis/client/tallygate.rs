@@ -7,23 +7,23 @@ use tokio::runtime::Runtime;
 
 use super::{Client, RESPONSE_TIMEOUT};
 use crate::keys::Key;
+use crate::quota_spec::QuotaSpec;
 use crate::redis::concurrency::{DynClient, boxed};
-use crate::setting::Setting;
 
 struct Store(Limiter<RedisStore>);
 
 /// Connects it, with batching.
-pub(super) fn connect(runtime: &Runtime, url: &str, setting: &Setting) -> Box<dyn DynClient> {
-    boxed(Store(limiter(runtime, url, setting, true)))
+pub(super) fn connect(runtime: &Runtime, url: &str, spec: &QuotaSpec) -> Box<dyn DynClient> {
+    boxed(Store(limiter(runtime, url, spec, true)))
 }
 
 /// Connects it, without batching.
 pub(super) fn connect_unbatched(
     runtime: &Runtime,
     url: &str,
-    setting: &Setting,
+    spec: &QuotaSpec,
 ) -> Box<dyn DynClient> {
-    boxed(Store(limiter(runtime, url, setting, false)))
+    boxed(Store(limiter(runtime, url, spec, false)))
 }
 
 impl Client for Store {
@@ -35,8 +35,8 @@ impl Client for Store {
 }
 
 /// Decides requests in order, each at its own time.
-pub(crate) fn decide_at(runtime: &Runtime, url: &str, setting: &Setting, timed: &[(Key, u64)]) {
-    let limiter = limiter(runtime, url, setting, true);
+pub(crate) fn decide_at(runtime: &Runtime, url: &str, spec: &QuotaSpec, timed: &[(Key, u64)]) {
+    let limiter = limiter(runtime, url, spec, true);
     for chunk in timed.chunks(1_000) {
         let requests: Vec<_> = chunk
             .iter()
@@ -47,11 +47,8 @@ pub(crate) fn decide_at(runtime: &Runtime, url: &str, setting: &Setting, timed: 
     }
 }
 
-fn limiter(runtime: &Runtime, url: &str, setting: &Setting, batching: bool) -> Limiter<RedisStore> {
-    let quota: Quota = setting
-        .to_string()
-        .parse()
-        .expect("a setting is a valid quota");
+fn limiter(runtime: &Runtime, url: &str, spec: &QuotaSpec, batching: bool) -> Limiter<RedisStore> {
+    let quota: Quota = spec.to_string().parse().expect("a spec is a valid quota");
     let store = RedisStore::builder(url)
         .batching(batching)
         .response_timeout(RESPONSE_TIMEOUT);

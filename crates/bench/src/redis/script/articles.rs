@@ -5,26 +5,26 @@ use redis::{Cmd, Value};
 
 use super::{Evalsha, Script, When};
 use crate::keys::Key;
-use crate::setting::{Behaviour, Setting};
+use crate::quota_spec::{Algorithm, QuotaSpec};
 
 pub(crate) struct Article {
     call: Evalsha,
-    setting: Setting,
+    spec: QuotaSpec,
 }
 
 impl Article {
-    pub(crate) fn new(setting: &Setting) -> Self {
-        let text = match setting.behaviour {
-            Behaviour::FixedWindow => include_str!("articles/fixed_window.lua"),
-            Behaviour::SlidingWindowLog => include_str!("articles/sliding_window_log.lua"),
-            Behaviour::SlidingWindowCounter => include_str!("articles/sliding_window_counter.lua"),
-            Behaviour::TokenBucket => include_str!("articles/token_bucket.lua"),
-            Behaviour::LeakyPolicing => include_str!("articles/leaky_policing.lua"),
-            Behaviour::LeakyShaping => include_str!("articles/leaky_shaping.lua"),
+    pub(crate) fn new(spec: &QuotaSpec) -> Self {
+        let text = match spec.algorithm {
+            Algorithm::FixedWindow => include_str!("articles/fixed_window.lua"),
+            Algorithm::SlidingWindowLog => include_str!("articles/sliding_window_log.lua"),
+            Algorithm::SlidingWindowCounter => include_str!("articles/sliding_window_counter.lua"),
+            Algorithm::TokenBucket => include_str!("articles/token_bucket.lua"),
+            Algorithm::LeakyPolicing => include_str!("articles/leaky_policing.lua"),
+            Algorithm::LeakyShaping => include_str!("articles/leaky_shaping.lua"),
         };
         Article {
             call: Evalsha::new(text),
-            setting: setting.clone(),
+            spec: spec.clone(),
         }
     }
 }
@@ -35,19 +35,19 @@ impl Script for Article {
     }
 
     fn single(&self, key: &Key, when: When) -> Cmd {
-        let Setting {
-            behaviour,
+        let QuotaSpec {
+            algorithm,
             limit,
             period,
             capacity,
-        } = self.setting;
-        match behaviour {
-            Behaviour::FixedWindow => {
+        } = self.spec;
+        match algorithm {
+            Algorithm::FixedWindow => {
                 let mut call = self.call.with_keys(1);
                 call.arg(key).arg(limit).arg(period.as_secs());
                 call
             }
-            Behaviour::SlidingWindowCounter => {
+            Algorithm::SlidingWindowCounter => {
                 let (period_ms, now_ms) = (period.as_millis() as u64, when.us() / 1_000);
                 let window = now_ms / period_ms;
                 let mut call = self.call.with_keys(2);
@@ -58,7 +58,7 @@ impl Script for Article {
                     .arg(now_ms);
                 call
             }
-            Behaviour::SlidingWindowLog => {
+            Algorithm::SlidingWindowLog => {
                 let now_ms = when.us() / 1_000;
                 let member = format!("{now_ms}-{:016x}", fastrand::u64(..));
                 let mut call = self.call.with_keys(1);
@@ -69,7 +69,7 @@ impl Script for Article {
                     .arg(member);
                 call
             }
-            Behaviour::TokenBucket | Behaviour::LeakyPolicing | Behaviour::LeakyShaping => {
+            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
                 let now = when.us() as f64 / 1_000_000.0;
                 let rate = f64::from(limit) / period.as_secs_f64();
                 let mut call = self.call.with_keys(1);

@@ -5,7 +5,7 @@ use redis::{Cmd, Value};
 use super::articles::first;
 use super::{Evalsha, Script, When};
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
 pub(crate) const NAME: &str = "redis-cell's GCRA in Lua";
 
@@ -16,11 +16,11 @@ pub(crate) struct Gcra {
 }
 
 impl Gcra {
-    pub(crate) fn new(setting: &Setting) -> Self {
+    pub(crate) fn new(spec: &QuotaSpec) -> Self {
         Gcra {
             call: Evalsha::new(include_str!("gcra.lua")),
-            burst: setting.capacity,
-            interval_us: setting.interval().as_micros(),
+            burst: spec.capacity,
+            interval_us: spec.interval().as_micros(),
         }
     }
 }

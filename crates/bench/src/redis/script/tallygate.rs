@@ -6,7 +6,7 @@ use tallygate_core::{FoundState, Quota, Verb, evaluate_found};
 
 use super::{BATCH, Evalsha, Script, When};
 use crate::keys::Key;
-use crate::setting::Setting;
+use crate::quota_spec::QuotaSpec;
 
 pub(crate) struct Tallygate {
     call: Evalsha,
@@ -18,9 +18,9 @@ pub(crate) struct Tallygate {
 }
 
 impl Tallygate {
-    pub(crate) fn new(setting: &Setting) -> Self {
-        let text = setting.to_string();
-        let quota: Quota = text.parse().expect("a setting is a valid quota");
+    pub(crate) fn new(spec: &QuotaSpec) -> Self {
+        let text = spec.to_string();
+        let quota: Quota = text.parse().expect("a spec is a valid quota");
         let argument = |more| {
             let mut argument = Vec::new();
             lua::write_argument(&mut argument, &quota, Operation::Verb(Verb::Check), 1, more);

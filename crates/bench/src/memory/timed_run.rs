@@ -1,4 +1,4 @@
-//! The measured loops and how their figures are reduced. Knows no contender by name.
+//! The timed loops, for any contender.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -9,78 +9,77 @@ use crate::keys::{self, Key};
 use crate::measure::thread_cpu_time;
 use crate::memory::contender::{BATCH, Contender};
 
-/// What one timed run gave.
+/// The result of a timed run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Decisions made, over all threads.
+    /// Decisions of all threads.
     pub decided: u64,
-    /// Those that admitted.
+    /// Admitted requests.
     pub admitted: u64,
-    /// One thread: its processor time, which other programs disturb least. More: wall time from
-    /// the first one's start to the last one's end, since they may wait for each other.
-    pub took: Duration,
+    /// With one thread its CPU time, which other processes disturb least; with several the wall
+    /// time from the first start to the last end, since threads may wait for each other.
+    pub elapsed: Duration,
 }
 
 impl Run {
-    /// The time divided by decisions, over all threads.
+    /// The time divided by the decisions of all threads.
     pub fn ns_per_decision(&self) -> f64 {
-        self.took.as_nanos() as f64 / self.decided as f64
+        self.elapsed.as_nanos() as f64 / self.decided as f64
     }
 }
 
-/// What a lane is asked to do.
+/// The load of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// The requests, in the order of arrival.
     pub requests: &'a [Key],
-    /// How often to go through them.
+    /// How often they are repeated.
     pub rounds: usize,
-    /// How many threads share them.
+    /// The number of threads that share them.
     pub threads: usize,
-    /// How they are handed over.
+    /// One per call or in batches.
     pub shape: Shape,
 }
 
-/// How requests are handed over.
+/// How requests are passed to the contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One call for each.
-    OneByOne,
-    /// One call for [`BATCH`] of them.
-    Batches,
+    /// One request per call.
+    Single,
+    /// [`BATCH`] requests per call.
+    Batch,
 }
 
-/// A contender whose type is forgotten outside the loops; inside them it is known, so that the
-/// harness adds no indirect call to a decision.
-pub trait Lane: Sync {
-    /// Decides the load.
+/// A [`Contender`] as a trait object: dispatch is dynamic per run, static per decision.
+pub trait DynContender: Sync {
+    /// Decides all requests of a load.
     fn run(&self, load: Load<'_>) -> Run;
 
-    /// Asks once for every key below `keys`.
+    /// Checks every key below `keys` once.
     fn fill(&self, keys: usize);
 
-    /// Asks for every key below `keys` until it is refused.
+    /// Checks every key below `keys` until it is refused.
     fn exhaust(&self, keys: usize);
 }
 
-impl<C: Contender> Lane for C {
+impl<C: Contender> DynContender for C {
     fn run(&self, load: Load<'_>) -> Run {
         match load.shape {
-            Shape::OneByOne => on_threads(load, |requests| {
+            Shape::Single => run_on_threads(load, |requests| {
                 let mut admitted = 0;
                 for key in requests {
                     admitted += u64::from(self.check(key));
                 }
                 admitted
             }),
-            Shape::Batches => on_threads(load, |requests| {
+            Shape::Batch => run_on_threads(load, |requests| {
                 let mut admitted = 0;
                 for keys in requests.chunks(BATCH) {
-                    let mut answers = [false; BATCH];
-                    self.check_many(keys, &mut answers[..keys.len()]);
-                    admitted += black_box(answers)
+                    let mut results = [false; BATCH];
+                    self.check_many(keys, &mut results[..keys.len()]);
+                    admitted += black_box(results)
                         .iter()
-                        .map(|&answer| u64::from(answer))
+                        .map(|&admitted| u64::from(admitted))
                         .sum::<u64>();
                 }
                 admitted
@@ -95,10 +94,10 @@ impl<C: Contender> Lane for C {
     }
 
     fn exhaust(&self, keys: usize) {
-        // A scarce setting is spent after a few; a contender that never refuses must still end.
-        const MOST: usize = 8;
+        // Bounded, for contenders that never refuse.
+        const MAX_REQUESTS: usize = 8;
         for_each_key(keys, |key| {
-            let _ = (0..MOST).take_while(|_| self.check(key)).count();
+            let _ = (0..MAX_REQUESTS).take_while(|_| self.check(key)).count();
         });
     }
 }
@@ -111,9 +110,8 @@ fn for_each_key(keys: usize, mut visit: impl FnMut(&Key)) {
     }
 }
 
-/// Splits the requests, warms up on the first ninth of each share without counting it, starts all
-/// threads at once, and times the rest.
-fn on_threads(load: Load<'_>, work: impl Fn(&[Key]) -> u64 + Sync) -> Run {
+/// Splits the requests over the threads. Each warms up with the first ninth; the rest is timed.
+fn run_on_threads(load: Load<'_>, work: impl Fn(&[Key]) -> u64 + Sync) -> Run {
     let Load {
         requests,
         rounds,
@@ -122,8 +120,8 @@ fn on_threads(load: Load<'_>, work: impl Fn(&[Key]) -> u64 + Sync) -> Run {
     } = load;
     let share = requests.len() / threads;
     let start = Barrier::new(threads);
-    let one = |requests: &[Key]| {
-        // Lists too short to be a measurement are the unit tests' and are counted whole.
+    let run_thread = |requests: &[Key]| {
+        // Short lists occur in unit tests only, which count every request.
         let warm = if share < 4_000 { 0 } else { share / 9 };
         let (warm, timed) = requests.split_at(warm);
         black_box(work(warm));
@@ -131,7 +129,7 @@ fn on_threads(load: Load<'_>, work: impl Fn(&[Key]) -> u64 + Sync) -> Run {
         let (begin, before) = (Instant::now(), thread_cpu_time());
         let admitted: u64 = (0..rounds).map(|_| black_box(work(timed))).sum();
         let decided = (timed.len() * rounds) as u64;
-        Share {
+        ThreadRun {
             begin,
             end: Instant::now(),
             cpu: thread_cpu_time() - before,
@@ -139,36 +137,36 @@ fn on_threads(load: Load<'_>, work: impl Fn(&[Key]) -> u64 + Sync) -> Run {
             decided,
         }
     };
-    let ended: Vec<Share> = if threads == 1 {
-        vec![one(requests)]
+    let finished: Vec<ThreadRun> = if threads == 1 {
+        vec![run_thread(requests)]
     } else {
         thread::scope(|scope| {
             let running: Vec<_> = requests
                 .chunks_exact(share)
-                .map(|requests| scope.spawn(|| one(requests)))
+                .map(|requests| scope.spawn(|| run_thread(requests)))
                 .collect();
             running
                 .into_iter()
-                .map(|thread| thread.join().expect("a contender does not panic"))
+                .map(|thread| thread.join().expect("contenders do not panic"))
                 .collect()
         })
     };
-    let begin = ended.iter().map(|share| share.begin).min();
-    let end = ended.iter().map(|share| share.end).max();
-    let took = match (&ended[..], begin, end) {
-        ([alone], ..) => alone.cpu,
+    let begin = finished.iter().map(|thread| thread.begin).min();
+    let end = finished.iter().map(|thread| thread.end).max();
+    let elapsed = match (&finished[..], begin, end) {
+        ([single], ..) => single.cpu,
         (_, Some(begin), Some(end)) => end - begin,
         (_, None, _) | (_, _, None) => Duration::ZERO,
     };
     Run {
-        decided: ended.iter().map(|share| share.decided).sum(),
-        admitted: ended.iter().map(|share| share.admitted).sum(),
-        took,
+        decided: finished.iter().map(|thread| thread.decided).sum(),
+        admitted: finished.iter().map(|thread| thread.admitted).sum(),
+        elapsed,
     }
 }
 
-/// What one thread did.
-struct Share {
+/// The result of one thread.
+struct ThreadRun {
     begin: Instant,
     end: Instant,
     cpu: Duration,
@@ -185,7 +183,7 @@ mod tests {
         let run = Run {
             decided: 4,
             admitted: 4,
-            took: Duration::from_nanos(10),
+            elapsed: Duration::from_nanos(10),
         };
         assert_eq!(run.ns_per_decision(), 2.5);
     }

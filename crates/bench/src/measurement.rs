@@ -2,7 +2,7 @@
 
 /// One measured value and its cell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct Measurement {
     /// The row of the table.
     pub row: String,
     /// The contender, the column.
@@ -11,21 +11,21 @@ pub struct Figure {
     pub value: f64,
 }
 
-impl Figure {
-    /// Prints the figure for the parent process.
+impl Measurement {
+    /// Prints the measurement for the parent process.
     pub fn print(&self) {
         println!("{}\t{}\t{}", self.row, self.contender, self.value);
     }
 
-    /// Parses a printed figure; `None` for any other line.
-    pub fn parse(line: &str) -> Option<Figure> {
+    /// Parses a printed measurement; `None` for any other line.
+    pub fn parse(line: &str) -> Option<Measurement> {
         let mut parts = line.split('\t');
-        let figure = Figure {
+        let measurement = Measurement {
             row: parts.next()?.to_owned(),
             contender: parts.next()?.to_owned(),
             value: parts.next()?.parse().ok()?,
         };
-        parts.next().is_none().then_some(figure)
+        parts.next().is_none().then_some(measurement)
     }
 }
 
@@ -34,11 +34,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_not_a_figure_is_ignored() {
-        let figure = Figure::parse("1M uniform\tgovernor, foldhash\t214.5").unwrap();
-        assert_eq!(figure.contender, "governor, foldhash");
-        assert_eq!(figure.value, 214.5);
-        assert_eq!(Figure::parse("warning: something"), None);
-        assert_eq!(Figure::parse("a\tb\tc"), None);
+    fn a_line_that_is_not_a_measurement_is_ignored() {
+        let measurement = Measurement::parse("1M uniform\tgovernor, foldhash\t214.5").unwrap();
+        assert_eq!(measurement.contender, "governor, foldhash");
+        assert_eq!(measurement.value, 214.5);
+        assert_eq!(Measurement::parse("warning: something"), None);
+        assert_eq!(Measurement::parse("a\tb\tc"), None);
     }
 }
