@@ -136,7 +136,7 @@ impl Tracer {
             .with_kind(SpanKind::Server)
             .with_attributes([
                 KeyValue::new("http.request.method", method),
-                KeyValue::new("tallygate.door", listener),
+                KeyValue::new("tallygate.listener", listener),
             ]);
         let span = self.tracer.build_with_context(builder, &parent);
         let recorder = DecisionRecorder {

@@ -19,32 +19,32 @@ fn assert_reported(url: &str, more: &[&str], check: &str, messages: &[&str]) {
         (&["doctor", "--store", url][..], 1),
     ] {
         let args = [command, more].concat();
-        let ran = run(&args, "{\"t_us\":0,\"key\":\"a\"}\n");
-        let output = match command[0] {
+        let output = run(&args, "{\"t_us\":0,\"key\":\"a\"}\n");
+        let text = match command[0] {
             "doctor" => {
                 let failed = format!("fail  {check:<14}  ");
                 assert!(
-                    ran.out.contains(&failed),
+                    output.stdout.contains(&failed),
                     "{check} did not fail:\n{}",
-                    ran.out
+                    output.stdout
                 );
-                assert!(ran.out.ends_with(".\n") && ran.out.contains("Not healthy: "));
-                &ran.out
+                assert!(output.stdout.ends_with(".\n") && output.stdout.contains("Not healthy: "));
+                &output.stdout
             }
-            _ => &ran.err,
+            _ => &output.stderr,
         };
-        assert_eq!(ran.code, code, "{}: {output}", command[0]);
-        let words: Vec<&str> = output.split_whitespace().collect();
+        assert_eq!(output.code, code, "{}: {text}", command[0]);
+        let words: Vec<&str> = text.split_whitespace().collect();
         let words = words.join(" ");
         for message in messages {
             assert!(
                 words.contains(message),
-                "no {message} in {}: {output}",
+                "no {message} in {}: {text}",
                 command[0]
             );
         }
         for secret in ["hunter2", "-secret"] {
-            assert!(!output.contains(secret), "{output}");
+            assert!(!text.contains(secret), "{text}");
         }
     }
 }
@@ -57,20 +57,24 @@ fn an_invalid_url_is_reported() {
         "redis://a,hunter2",
     ] {
         for command in [&["replay", "--quota", "10/s"][..], &["race"]] {
-            let ran = run(&[command, &["--store", url]].concat(), "");
-            assert_eq!(ran.code, 2, "{}", ran.err);
-            assert!(ran.err.contains("invalid store URL"), "{}", ran.err);
-            assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+            let output = run(&[command, &["--store", url]].concat(), "");
+            assert_eq!(output.code, 2, "{}", output.stderr);
+            assert!(
+                output.stderr.contains("invalid store URL"),
+                "{}",
+                output.stderr
+            );
+            assert!(!output.stderr.contains("hunter2"), "{}", output.stderr);
         }
-        let ran = run(&["doctor", "--store", url], "");
-        assert_eq!(ran.code, 1);
-        assert!(ran.out.contains("fail  url") && !ran.out.contains("hunter2"));
+        let output = run(&["doctor", "--store", url], "");
+        assert_eq!(output.code, 1);
+        assert!(output.stdout.contains("fail  url") && !output.stdout.contains("hunter2"));
     }
 }
 
 #[test]
 fn unreadable_certificates_are_reported() {
-    let ran = run(
+    let output = run(
         &[
             "doctor",
             "--store",
@@ -80,8 +84,12 @@ fn unreadable_certificates_are_reported() {
         ],
         "",
     );
-    assert_eq!(ran.code, 2);
-    assert!(ran.err.contains("cannot read /no/such"), "{}", ran.err);
+    assert_eq!(output.code, 2);
+    assert!(
+        output.stderr.contains("cannot read /no/such"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
@@ -159,12 +167,12 @@ fn a_wrong_topology_is_reported() {
     let url = group.url().replace(Sentinel::NAME, "other");
     assert_reported(&url, &[], "arrangement", &["know no master with that name"]);
     let replica = group.replicas()[0].url();
-    let ran = run(&["doctor", "--store", &replica], "");
-    assert_eq!(ran.code, 1);
+    let output = run(&["doctor", "--store", &replica], "");
+    assert_eq!(output.code, 1);
     assert!(
-        ran.out.contains("fail  role            a replica"),
+        output.stdout.contains("fail  role            a replica"),
         "{}",
-        ran.out
+        output.stdout
     );
 }
 
@@ -213,10 +221,10 @@ fn missing_permissions_are_reported() {
     let (name, password) = (User::Powerless.name(), User::Powerless.password());
     let url = format!("redis://{name}:{password}@127.0.0.1:{}", server.port());
     assert_reported(&url, &[], "rights", &["ACL SETUSER"]);
-    let ran = run(&["doctor", "--store", &url], "");
-    let words: Vec<&str> = ran.out.split_whitespace().collect();
+    let output = run(&["doctor", "--store", &url], "");
+    let words: Vec<&str> = output.stdout.split_whitespace().collect();
     let line = "ACL SETUSER powerless ~tallygate:* +eval +evalsha +set";
-    assert!(words.join(" ").contains(line), "{}", ran.out);
+    assert!(words.join(" ").contains(line), "{}", output.stdout);
 }
 
 #[test]
@@ -228,18 +236,18 @@ fn an_old_server_is_reported() {
     let message = format!("version {older} is older than 6.2");
     let url = start_version_proxy(server.port(), &version, &older);
     for command in [&["replay", "--quota", "10/s"][..], &["race"]] {
-        let ran = run(&[command, &["--store", &url]].concat(), "");
-        assert_eq!(ran.code, 1);
+        let output = run(&[command, &["--store", &url]].concat(), "");
+        assert_eq!(output.code, 1);
         assert!(
-            ran.err.contains(&message) && ran.err.contains("upgrade"),
+            output.stderr.contains(&message) && output.stderr.contains("upgrade"),
             "{}",
-            ran.err
+            output.stderr
         );
     }
-    let ran = run(&["doctor", "--store", &url], "");
-    assert_eq!(ran.code, 1);
+    let output = run(&["doctor", "--store", &url], "");
+    assert_eq!(output.code, 1);
     let message = format!("fail  version         Redis {older} is older than 6.2");
-    assert!(ran.out.contains(&message), "{}", ran.out);
+    assert!(output.stdout.contains(&message), "{}", output.stdout);
     // Before version 6 there was no HELLO.
     let ancient = Server::start_with(&["--rename-command", "HELLO", ""]);
     assert_reported(

@@ -3,19 +3,19 @@
 use std::fs;
 
 use crate::golden::golden;
-use crate::{Ran, ran, run, tallygate};
+use crate::{CommandOutput, run, tallygate};
 
 const EXAMPLE: &str = "tests/good_rules/example.yaml";
 const CHANGED: &str = "tests/good_rules/changed.yaml";
 const WARNED: &str = "tests/good_rules/warned.yaml";
 const INVALID: &str = "tests/malformed_rules/073-several-mistakes-at-once.yaml";
 
-fn config(args: &[&str]) -> Ran {
+fn config(args: &[&str]) -> CommandOutput {
     let args: Vec<&str> = ["config"].iter().chain(args).copied().collect();
     run(&args, "")
 }
 
-fn explain(args: &[&str]) -> Ran {
+fn explain(args: &[&str]) -> CommandOutput {
     let args: Vec<&str> = ["explain", EXAMPLE].iter().chain(args).copied().collect();
     config(&args)
 }
@@ -29,34 +29,46 @@ fn check_reports_sizes_errors_and_warnings() {
         ("invalid", &["check", EXAMPLE, INVALID], 2),
         ("json", &["check", "--json", EXAMPLE, WARNED, INVALID], 2),
     ] {
-        let ran = config(args);
-        assert_eq!((ran.code, ran.err.as_str()), (code, ""), "{args:?}");
-        golden(&format!("config-check-{name}.txt"), &ran.out);
+        let output = config(args);
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (code, ""),
+            "{args:?}"
+        );
+        golden(&format!("config-check-{name}.txt"), &output.stdout);
     }
     assert_eq!(config(&["check", "--strict", EXAMPLE]).code, 0);
 }
 
 #[test]
 fn a_missing_file_is_an_error() {
-    let ran = config(&["check", "/no/such/file.yaml"]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.out.contains("rules::unreadable"), "{}", ran.out);
+    let output = config(&["check", "/no/such/file.yaml"]);
+    assert_eq!(output.code, 2);
+    assert!(
+        output.stdout.contains("rules::unreadable"),
+        "{}",
+        output.stdout
+    );
     for args in [
         &["explain", "/no/such/file.yaml", "--request", "GET /"][..],
         &["diff", EXAMPLE, "/no/such/file.yaml"],
         &["diff", INVALID, EXAMPLE],
     ] {
-        let ran = config(args);
-        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
-        assert!(ran.err.starts_with("tallygate: cannot use "), "{}", ran.err);
+        let output = config(args);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(
+            output.stderr.starts_with("tallygate: cannot use "),
+            "{}",
+            output.stderr
+        );
     }
 }
 
 #[test]
 fn check_json_prints_one_line_per_file() {
-    let ran = config(&["check", "--json", EXAMPLE, INVALID]);
-    let lines: Vec<serde_json::Value> = ran
-        .out
+    let output = config(&["check", "--json", EXAMPLE, INVALID]);
+    let lines: Vec<serde_json::Value> = output
+        .stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -131,14 +143,14 @@ fn explain_matches_its_golden_files() {
             ],
         ),
     ] {
-        let ran = explain(args);
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
-        assert!(!ran.out.contains("hunter2"), "{}", ran.out);
-        golden(&format!("config-explain-{name}.txt"), &ran.out);
+        let output = explain(args);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(!output.stdout.contains("hunter2"), "{}", output.stdout);
+        golden(&format!("config-explain-{name}.txt"), &output.stdout);
     }
-    let ran = explain(&["--request", "POST /login", "--json"]);
-    golden("config-explain-login.json", &ran.out);
-    serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
+    let output = explain(&["--request", "POST /login", "--json"]);
+    golden("config-explain-login.json", &output.stdout);
+    serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap();
 }
 
 #[test]
@@ -152,33 +164,36 @@ fn an_invalid_request_is_exit_2_and_shows_no_header() {
         &["--request", "GET /", "--header", "x: hunter2\n"],
         &["--request", "GET /", "--header", "x y: hunter2"],
     ] {
-        let ran = explain(args);
+        let output = explain(args);
         let is_valid = args.iter().any(|word| word.ends_with('\n'));
-        assert_eq!(ran.code, if is_valid { 0 } else { 2 }, "{args:?}");
-        assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+        assert_eq!(output.code, if is_valid { 0 } else { 2 }, "{args:?}");
+        assert!(!output.stderr.contains("hunter2"), "{}", output.stderr);
     }
 }
 
 #[test]
 fn diff_shows_changes_and_which_counters_are_kept() {
     let same = config(&["diff", EXAMPLE, EXAMPLE]);
-    assert_eq!((same.code, same.out.as_str()), (0, "No differences.\n"));
-    let ran = config(&["diff", EXAMPLE, CHANGED]);
-    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
-    assert!(!ran.out.contains("hunter2"));
-    golden("config-diff.txt", &ran.out);
-    let ran = config(&["diff", "--json", EXAMPLE, CHANGED]);
-    assert_eq!(ran.code, 1);
-    golden("config-diff.json", &ran.out);
-    serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
+    assert_eq!((same.code, same.stdout.as_str()), (0, "No differences.\n"));
+    let output = config(&["diff", EXAMPLE, CHANGED]);
+    assert_eq!((output.code, output.stderr.as_str()), (1, ""));
+    assert!(!output.stdout.contains("hunter2"));
+    golden("config-diff.txt", &output.stdout);
+    let output = config(&["diff", "--json", EXAMPLE, CHANGED]);
+    assert_eq!(output.code, 1);
+    golden("config-diff.json", &output.stdout);
+    serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap();
 }
 
 #[test]
 fn the_schema_equals_the_one_in_the_docs() {
-    let ran = config(&["schema"]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let output = config(&["schema"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let expected = fs::read_to_string("../../docs/rules.schema.json").unwrap();
-    assert!(ran.out == expected, "docs/rules.schema.json is out of date");
+    assert!(
+        output.stdout == expected,
+        "docs/rules.schema.json is out of date"
+    );
 }
 
 #[test]
@@ -187,12 +202,12 @@ fn environment_variables_are_used_and_not_shown() {
         .env("REDIS_URL", "redis://ann:hunter2@db:port")
         .output()
         .unwrap();
-    let ran = ran(output);
-    assert_eq!(ran.code, 2);
-    assert!(ran.out.contains("rules::store"), "{}", ran.out);
+    let output = CommandOutput::from(output);
+    assert_eq!(output.code, 2);
+    assert!(output.stdout.contains("rules::store"), "{}", output.stdout);
     assert!(
-        !ran.out.contains("hunter2") && !ran.out.contains("db:port"),
+        !output.stdout.contains("hunter2") && !output.stdout.contains("db:port"),
         "{}",
-        ran.out
+        output.stdout
     );
 }

@@ -6,9 +6,9 @@ use tallygate_testkit::redis::{
 };
 
 use crate::golden::golden;
-use crate::{Ran, run};
+use crate::{CommandOutput, run};
 
-fn doctor(url: &str, more: &[&str]) -> Ran {
+fn doctor(url: &str, more: &[&str]) -> CommandOutput {
     run(&[&["doctor", "--store", url], more].concat(), "")
 }
 
@@ -50,76 +50,86 @@ fn masked(page: &str) -> String {
 }
 
 #[track_caller]
-fn healthy(ran: &Ran) {
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
-    assert!(
-        ran.out.lines().all(|line| line.chars().count() <= 80),
+fn healthy(output: &CommandOutput) {
+    assert_eq!(
+        (output.code, output.stderr.as_str()),
+        (0, ""),
         "{}",
-        ran.out
+        output.stdout
+    );
+    assert!(
+        output.stdout.lines().all(|line| line.chars().count() <= 80),
+        "{}",
+        output.stdout
     );
 }
 
 /// The finding of a check, from the JSON output.
 fn finding(url: &str, check: &str) -> Value {
-    let ran = doctor(url, &["--json"]);
-    let shown: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(shown["healthy"], ran.code == 0);
+    let output = doctor(url, &["--json"]);
+    let shown: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(shown["healthy"], output.code == 0);
     let findings = shown["findings"].as_array().unwrap();
     let found = findings.iter().find(|finding| finding["check"] == check);
     found
-        .unwrap_or_else(|| panic!("no {check}: {}", ran.out))
+        .unwrap_or_else(|| panic!("no {check}: {}", output.stdout))
         .clone()
 }
 
 #[test]
 fn memory_is_healthy() {
-    let ran = run(&["doctor"], "");
-    healthy(&ran);
-    golden("doctor-memory.txt", &ran.out);
+    let output = run(&["doctor"], "");
+    healthy(&output);
+    golden("doctor-memory.txt", &output.stdout);
 }
 
 #[test]
 fn healthy_servers_are_reported_healthy_and_left_unchanged() {
     let server = Server::start();
-    let ran = doctor(&server.url(), &[]);
-    healthy(&ran);
+    let output = doctor(&server.url(), &[]);
+    healthy(&output);
     assert!(
-        ran.out.contains("ok    version         Redis "),
+        output.stdout.contains("ok    version         Redis "),
         "{}",
-        ran.out
+        output.stdout
     );
-    golden("doctor-single.txt", &masked(&ran.out));
+    golden("doctor-single.txt", &masked(&output.stdout));
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
     healthy(&doctor(&server.unix_url(), &[]));
     let valkey = Server::start_as(Flavour::Valkey, &[]);
-    let ran = doctor(&valkey.url(), &[]);
-    healthy(&ran);
+    let output = doctor(&valkey.url(), &[]);
+    healthy(&output);
     assert!(
-        ran.out.contains("ok    version         Valkey "),
+        output.stdout.contains("ok    version         Valkey "),
         "{}",
-        ran.out
+        output.stdout
     );
 }
 
 #[test]
 fn sentinel_is_reported_healthy_with_its_replicas() {
     let group = Sentinel::start();
-    let ran = doctor(&group.url(), &[]);
-    healthy(&ran);
-    assert!(ran.out.contains("mymaster replies"), "{}", ran.out);
-    assert!(ran.out.contains("2 replicas"), "{}", ran.out);
+    let output = doctor(&group.url(), &[]);
+    healthy(&output);
+    assert!(
+        output.stdout.contains("mymaster replies"),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stdout.contains("2 replicas"), "{}", output.stdout);
 }
 
 #[test]
 fn a_cluster_is_reported_healthy_until_slots_are_lost() {
     let cluster = Cluster::start();
-    let ran = doctor(&cluster.url(), &[]);
-    healthy(&ran);
+    let output = doctor(&cluster.url(), &[]);
+    healthy(&output);
     assert!(
-        ran.out
+        output
+            .stdout
             .contains("all 16384 slots are covered, by 3 masters"),
         "{}",
-        ran.out
+        output.stdout
     );
     for node in cluster.masters() {
         assert_eq!(cluster.node(node).command(&["DBSIZE"]).integer(), 0);
@@ -159,12 +169,12 @@ fn tls_and_a_user_with_minimal_permissions_are_healthy() {
         "--client-key",
         client.key.to_str().unwrap(),
     ];
-    let ran = doctor(&tls.url(User::Admin), &certificates);
-    healthy(&ran);
+    let output = doctor(&tls.url(User::Admin), &certificates);
+    healthy(&output);
     assert!(
-        ran.out.contains("ok    tls             encrypted"),
+        output.stdout.contains("ok    tls             encrypted"),
         "{}",
-        ran.out
+        output.stdout
     );
     let user = "ACL SETUSER narrow on >narrow-secret ~tallygate:* +@connection +eval +evalsha +time \
                 +set +get +mget +getrange +setrange +pexpireat +del";
@@ -172,9 +182,9 @@ fn tls_and_a_user_with_minimal_permissions_are_healthy() {
     assert_eq!(tls.server().command(&words).error(), None);
     let url = tls.url(User::Admin);
     let url = url.replace("admin:admin-secret", "narrow:narrow-secret");
-    let ran = doctor(&url, &certificates);
-    healthy(&ran);
-    golden("doctor-narrow-user.txt", &masked(&ran.out));
+    let output = doctor(&url, &certificates);
+    healthy(&output);
+    golden("doctor-narrow-user.txt", &masked(&output.stdout));
     assert_eq!(tls.server().command(&["DBSIZE"]).integer(), 0);
 }
 
@@ -194,9 +204,9 @@ fn eviction_is_a_warning() {
     assert_eq!(finding(&server.url(), "eviction")["level"], "ok");
     // Completely full.
     let server = Server::start_with(&["--maxmemory", "1"]);
-    let ran = doctor(&server.url(), &[]);
-    assert_eq!(ran.code, 1);
-    assert!(ran.out.contains("OOM"), "{}", ran.out);
+    let output = doctor(&server.url(), &[]);
+    assert_eq!(output.code, 1);
+    assert!(output.stdout.contains("OOM"), "{}", output.stdout);
 }
 
 #[test]

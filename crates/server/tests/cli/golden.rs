@@ -22,9 +22,9 @@ pub(crate) fn golden(name: &str, page: &str) {
 }
 
 fn page(args: &[&str]) -> String {
-    let ran = run(args, "");
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
-    ran.out
+    let output = run(args, "");
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+    output.stdout
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn quotes_around_a_quota_may_be_omitted() {
 
 #[test]
 fn an_invalid_quota_is_marked_in_the_error() {
-    let ran = run(&["explain", "token-bucket 10/s queue 5"], "");
-    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
-    golden("explain-bad-quota.txt", &ran.err);
+    let output = run(&["explain", "token-bucket 10/s queue 5"], "");
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    golden("explain-bad-quota.txt", &output.stderr);
     for text in [
         "",
         " ",
@@ -73,9 +73,9 @@ fn an_invalid_quota_is_marked_in_the_error() {
         "1/367d",
         &"9".repeat(1 << 16),
     ] {
-        let ran = run(&["explain", text], "");
-        assert_eq!(ran.code, 2);
-        assert!(ran.err.contains("bad quota") && ran.err.contains("a correct quota"));
+        let output = run(&["explain", text], "");
+        assert_eq!(output.code, 2);
+        assert!(output.stderr.contains("bad quota") && output.stderr.contains("a correct quota"));
     }
 }
 

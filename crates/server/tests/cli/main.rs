@@ -33,14 +33,15 @@ fn tallygate(args: &[&str]) -> Command {
     command
 }
 
-struct Ran {
+/// The exit code and the output of a command.
+struct CommandOutput {
     code: i32,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
 /// Runs to the end with this standard input.
-fn run(args: &[&str], input: impl Into<Vec<u8>>) -> Ran {
+fn run(args: &[&str], input: impl Into<Vec<u8>>) -> CommandOutput {
     let input = input.into();
     let mut child = tallygate(args)
         .stdin(Stdio::piped())
@@ -53,13 +54,15 @@ fn run(args: &[&str], input: impl Into<Vec<u8>>) -> Ran {
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
-    ran(output)
+    output.into()
 }
 
-fn ran(output: Output) -> Ran {
-    Ran {
-        code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+impl From<Output> for CommandOutput {
+    fn from(output: Output) -> Self {
+        CommandOutput {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }

@@ -10,16 +10,16 @@ fn assert_error(bad: &[u8], message: &str) {
     input.extend(bad);
     input.extend(b"\n");
     input.extend(GOOD.as_bytes());
-    let ran = run(&["replay", "--quota", "10/s"], input);
+    let output = run(&["replay", "--quota", "10/s"], input);
     let shown = String::from_utf8_lossy(&bad[..bad.len().min(80)]);
-    assert_eq!(ran.code, 2, "{shown}");
-    assert_eq!(ran.out.lines().count(), 1, "{shown}");
+    assert_eq!(output.code, 2, "{shown}");
+    assert_eq!(output.stdout.lines().count(), 1, "{shown}");
     assert_eq!(
-        ran.err,
+        output.stderr,
         format!("tallygate: line 3: {message}\n"),
         "{shown}"
     );
-    assert!(!ran.err.contains("SECRET"), "{shown}");
+    assert!(!output.stderr.contains("SECRET"), "{shown}");
 }
 
 #[test]

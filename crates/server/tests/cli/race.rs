@@ -8,9 +8,9 @@ use crate::run;
 
 /// Runs a race: read-check-write admits at least the limit, the atomic step exactly the limit.
 fn race(args: &[&str], allowed: u64) {
-    let ran = run(&[&["race", "--json"], args].concat(), "");
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
-    let shown: Value = serde_json::from_str(&ran.out).unwrap();
+    let output = run(&[&["race", "--json"], args].concat(), "");
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+    let shown: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(shown["allowed"], allowed);
     let rounds = shown["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 5);
@@ -50,11 +50,11 @@ fn clients_race_on_a_cluster_and_leave_no_keys() {
 #[test]
 fn the_output_matches_its_golden_file() {
     // If all are admitted, the numbers are always the same.
-    let ran = run(&["race", "--clients", "4", "--rounds", "2"], "");
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    golden("race-room.txt", &ran.out);
-    let ran = run(&["race"], "");
-    let masked: Vec<String> = ran.out.lines().take(4).map(str::to_owned).collect();
+    let output = run(&["race", "--clients", "4", "--rounds", "2"], "");
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    golden("race-room.txt", &output.stdout);
+    let output = run(&["race"], "");
+    let masked: Vec<String> = output.stdout.lines().take(4).map(str::to_owned).collect();
     golden("race-head.txt", &(masked.join("\n") + "\n"));
-    assert!(ran.out.lines().all(|line| line.chars().count() <= 80));
+    assert!(output.stdout.lines().all(|line| line.chars().count() <= 80));
 }

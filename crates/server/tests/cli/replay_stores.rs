@@ -11,7 +11,7 @@ use tallygate_testkit::redis::{Cluster, Flavour, Sentinel, Server};
 use tallygate_testkit::{any, with_each_seed};
 
 use crate::vectors::request;
-use crate::{Ran, run, tallygate};
+use crate::{CommandOutput, run, tallygate};
 
 /// Replays in memory and in a store, and compares.
 fn assert_same_output(quotas: &[&str], input: &str, url: &str) {
@@ -20,11 +20,11 @@ fn assert_same_output(quotas: &[&str], input: &str, url: &str) {
     let memory = run(&args, input);
     args.extend(["--store", url]);
     let store = run(&args, input);
-    assert_eq!((store.code, store.err.as_str()), (0, ""), "{quotas:?}");
-    for (i, (a, b)) in memory.out.lines().zip(store.out.lines()).enumerate() {
+    assert_eq!((store.code, store.stderr.as_str()), (0, ""), "{quotas:?}");
+    for (i, (a, b)) in memory.stdout.lines().zip(store.stdout.lines()).enumerate() {
         assert_eq!(a, b, "{quotas:?} line {}", i + 1);
     }
-    assert_eq!(memory.out.len(), store.out.len(), "{quotas:?}");
+    assert_eq!(memory.stdout.len(), store.stdout.len(), "{quotas:?}");
 }
 
 /// The test vectors, batched by quotas under separate keys.
@@ -160,10 +160,14 @@ fn a_malformed_line_stops_the_replay_after_earlier_output() {
     let good = "{\"t_us\":0,\"key\":\"a\"}\n";
     let input = good.repeat(1_500) + "nonsense\n" + good;
     let args = ["replay", "--quota", "10/s", "--store", &server.url()];
-    let ran = run(&args, input);
-    assert_eq!(ran.code, 2);
-    assert_eq!(ran.out.lines().count(), 1_500);
-    assert!(ran.err.starts_with("tallygate: line 1501: "), "{}", ran.err);
+    let output = run(&args, input);
+    assert_eq!(output.code, 2);
+    assert_eq!(output.stdout.lines().count(), 1_500);
+    assert!(
+        output.stderr.starts_with("tallygate: line 1501: "),
+        "{}",
+        output.stderr
+    );
     assert!(is_empty(&server));
 }
 
@@ -178,10 +182,18 @@ fn a_store_failure_is_exit_1() {
     );
     server.kill();
     session.write("{\"t_us\":0,\"key\":\"a\"}\n");
-    let ran = session.end();
-    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
-    assert!(ran.err.contains("the store did not answer"), "{}", ran.err);
-    assert!(!ran.err.contains(&server.port().to_string()), "{}", ran.err);
+    let output = session.end();
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
+    assert!(
+        output.stderr.contains("the store did not answer"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        !output.stderr.contains(&server.port().to_string()),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
@@ -309,15 +321,15 @@ impl Session {
         line
     }
 
-    fn end(mut self) -> Ran {
+    fn end(mut self) -> CommandOutput {
         drop(self.stdin.take());
-        let mut out = String::new();
-        std::io::Read::read_to_string(&mut self.stdout, &mut out).unwrap();
+        let mut stdout = String::new();
+        std::io::Read::read_to_string(&mut self.stdout, &mut stdout).unwrap();
         let output = self.child.wait_with_output().unwrap();
-        Ran {
+        CommandOutput {
             code: output.status.code().unwrap(),
-            out,
-            err: String::from_utf8(output.stderr).unwrap(),
+            stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::run;
 
 #[test]
 fn every_test_vector_has_the_expected_output() {
-    let mut steps_seen = 0;
+    let mut step_count = 0;
     for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let quotas: Vec<&str> = match trace.get("quota") {
@@ -23,17 +23,22 @@ fn every_test_vector_has_the_expected_output() {
 
         let steps = trace["steps"].as_array().unwrap();
         let input: String = steps.iter().map(request).collect();
-        let ran = run(&args, input);
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", trace["id"]);
-        let lines: Vec<&str> = ran.out.lines().collect();
+        let output = run(&args, input);
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (0, ""),
+            "{}",
+            trace["id"]
+        );
+        let lines: Vec<&str> = output.stdout.lines().collect();
         assert_eq!(lines.len(), steps.len(), "{}", trace["id"]);
         for (i, (line, step)) in lines.iter().zip(steps).enumerate() {
             let step_name = format!("{} step {i}", trace["id"]);
             assert_eq!(*line, expected(step, &quotas), "{step_name}");
-            steps_seen += 1;
+            step_count += 1;
         }
     }
-    assert!(steps_seen > 400, "only {steps_seen} steps were read");
+    assert!(step_count > 400, "only {step_count} steps were read");
 }
 
 pub(crate) fn request(step: &Value) -> String {

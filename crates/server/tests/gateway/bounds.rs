@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(50);
 async fn read_to_close(stream: &mut TcpStream) -> String {
     let mut response = Vec::new();
     let read = stream.read_to_end(&mut response);
-    let _ = tokio::time::timeout(LONG, read)
+    let _ = tokio::time::timeout(TIMEOUT, read)
         .await
         .expect("a closed connection");
     String::from_utf8_lossy(&response).into_owned()
@@ -40,7 +40,7 @@ async fn a_head_that_never_ends_is_disconnected() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, cut)
+    tokio::time::timeout(TIMEOUT, cut)
         .await
         .expect("a closed connection");
     assert!(sent > 0);
@@ -58,8 +58,8 @@ async fn a_head_that_never_ends_is_disconnected() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
-    let held = Arc::new(tokio::sync::Notify::new());
-    let waits = Arc::clone(&held);
+    let release = Arc::new(tokio::sync::Notify::new());
+    let waits = Arc::clone(&release);
     let address = upstream(move |request| {
         let waits = Arc::clone(&waits);
         async move {
@@ -84,7 +84,7 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
         .unwrap();
     assert!(read_to_close(&mut idle).await.ends_with("hello"));
     // The slow one started before the idle one and is still open.
-    held.notify_one();
+    release.notify_one();
     assert!(read_to_close(&mut slow).await.ends_with("hello"));
 }
 
@@ -103,7 +103,7 @@ async fn an_idle_http2_connection_is_closed() {
         read(sender.send_request(request).await.unwrap()).await.0,
         200
     );
-    let ended = tokio::time::timeout(LONG, ended)
+    let ended = tokio::time::timeout(TIMEOUT, ended)
         .await
         .expect("a closed connection");
     ended.unwrap().unwrap();
@@ -128,10 +128,10 @@ async fn a_stalled_request_body_times_out() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected() {
-    let gone = Arc::new(tokio::sync::Notify::new());
-    let noted = Arc::clone(&gone);
+    let dropped = Arc::new(tokio::sync::Notify::new());
+    let notify = Arc::clone(&dropped);
     let address = upstream(move |_| {
-        let noted = Arc::clone(&noted);
+        let notify = Arc::clone(&notify);
         async move {
             let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
             tokio::spawn(async move {
@@ -140,7 +140,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
                     .await
                     .is_ok()
                 {}
-                noted.notify_one();
+                notify.notify_one();
             });
             Response::new(body.map_err(Into::into).boxed())
         }
@@ -154,7 +154,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
         .unwrap();
-    let cut = tokio::time::timeout(LONG, gone.notified());
+    let cut = tokio::time::timeout(TIMEOUT, dropped.notified());
     cut.await.expect("the upstream's response is dropped");
 }
 
@@ -173,7 +173,7 @@ async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
     let ended = tokio::spawn(connection);
     let request = Request::get(gateway.url("/")).body(empty()).unwrap();
     let unread = sender.send_request(request).await.unwrap();
-    let ended = tokio::time::timeout(LONG, ended).await;
+    let ended = tokio::time::timeout(TIMEOUT, ended).await;
     let _ = ended.expect("a closed connection");
     assert!(unread.into_body().collect().await.is_err());
 }
@@ -334,7 +334,7 @@ async fn a_rapid_reset_ends_the_connection_and_not_the_gateway() {
     });
     let mut response = Vec::new();
     let end = reader.read_to_end(&mut response);
-    let _ = tokio::time::timeout(LONG, end)
+    let _ = tokio::time::timeout(TIMEOUT, end)
         .await
         .expect("a closed connection");
     drop(reader);

@@ -1,4 +1,4 @@
-//! Single single_flight: identical requests in single_flight share one call to the upstream, others do not.
+//! Single flight: concurrent identical requests share one upstream call.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,28 +8,28 @@ use tallygate_server::gateway::SingleFlight;
 
 use super::*;
 
-/// A gateway whose upstream responds only after so requests requests were admitted.
-struct Stampede {
+/// A gateway whose upstream responds only after `requests` requests were admitted.
+struct CoalescingGateway {
     gateway: Running,
     /// Calls to the upstream.
     calls: Arc<AtomicUsize>,
-    client: Client<HttpConnector, Any>,
+    client: Client<HttpConnector, TestBody>,
 }
 
-impl Stampede {
+impl CoalescingGateway {
     async fn start(
         requests: usize,
         single_flight: SingleFlight,
-        answer: impl Fn() -> Response<Any> + Send + Sync + 'static,
+        answer: impl Fn() -> Response<TestBody> + Send + Sync + 'static,
     ) -> Self {
         let (calls, admitted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, seen) = (Arc::clone(&calls), Arc::clone(&admitted));
+        let (count, arrived) = (Arc::clone(&calls), Arc::clone(&admitted));
         let answer = Arc::new(answer);
         let address = upstream(move |_| {
             count.fetch_add(1, Relaxed);
-            let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+            let (arrived, answer) = (Arc::clone(&arrived), Arc::clone(&answer));
             async move {
-                until("all have arrived", || seen.load(Relaxed) >= requests).await;
+                until("all have arrived", || arrived.load(Relaxed) >= requests).await;
                 answer()
             }
         })
@@ -40,14 +40,14 @@ impl Stampede {
         });
         let mut settings = proxy_to(address);
         settings.single_flight = vec![single_flight];
-        Stampede {
+        CoalescingGateway {
             gateway: Running::start(settings, layer).await,
             calls,
             client: http1(),
         }
     }
 
-    fn ask(&self, path: &str, headers: &[(&str, &str)]) -> JoinHandle<(u16, String)> {
+    fn send(&self, path: &str, headers: &[(&str, &str)]) -> JoinHandle<(u16, String)> {
         let mut request = Request::get(self.gateway.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -61,88 +61,88 @@ impl Stampede {
     }
 }
 
-fn everything() -> SingleFlight {
+fn all_requests() -> SingleFlight {
     SingleFlight::when(|_| true)
 }
 
-fn hello_all() -> Response<Any> {
+fn hello_all() -> Response<TestBody> {
     Response::new(text("hello all"))
 }
 
 #[tokio::test]
 async fn a_stampede_of_a_thousand_is_one_call() {
-    let stampede = Stampede::start(1000, everything(), hello_all).await;
+    let gateway = CoalescingGateway::start(1000, all_requests(), hello_all).await;
     let responses: Vec<_> = (0..1000)
-        .map(|_| stampede.ask("/report?q=1", &[]))
+        .map(|_| gateway.send("/report?q=1", &[]))
         .collect();
     for response in responses {
         assert_eq!(response.await.unwrap(), (200, "hello all".to_owned()));
     }
-    assert_eq!(stampede.calls(), 1);
+    assert_eq!(gateway.calls(), 1);
 }
 
 #[tokio::test]
 async fn an_error_is_shared_too() {
     let down = || Response::builder().status(503).body(text("down")).unwrap();
-    let stampede = Stampede::start(50, everything(), down).await;
-    let responses: Vec<_> = (0..50).map(|_| stampede.ask("/", &[])).collect();
+    let gateway = CoalescingGateway::start(50, all_requests(), down).await;
+    let responses: Vec<_> = (0..50).map(|_| gateway.send("/", &[])).collect();
     for response in responses {
         assert_eq!(response.await.unwrap(), (503, "down".to_owned()));
     }
-    assert_eq!(stampede.calls(), 1);
+    assert_eq!(gateway.calls(), 1);
 }
 
 #[tokio::test]
 async fn requests_with_different_credentials_are_not_coalesced() {
-    let stampede = Stampede::start(10, everything(), hello_all).await;
-    let who = [
+    let gateway = CoalescingGateway::start(10, all_requests(), hello_all).await;
+    let credentials = [
         ("authorization", "Bearer a"),
         ("authorization", "Bearer b"),
         ("cookie", "session=1"),
         ("x-api-key", "k"),
         ("user-agent", "none of these"),
     ];
-    let responses = who
+    let responses = credentials
         .iter()
-        .chain(&who)
-        .map(|header| stampede.ask("/", &[*header]));
+        .chain(&credentials)
+        .map(|header| gateway.send("/", &[*header]));
     for response in responses.collect::<Vec<_>>() {
         assert_eq!(response.await.unwrap().0, 200);
     }
-    assert_eq!(stampede.calls(), 5);
+    assert_eq!(gateway.calls(), 5);
 }
 
 #[tokio::test]
 async fn only_the_configured_headers_are_compared() {
     let tenant = HeaderName::from_static("x-tenant");
-    let stampede = Stampede::start(4, everything().by_headers([tenant]), hello_all).await;
+    let gateway = CoalescingGateway::start(4, all_requests().by_headers([tenant]), hello_all).await;
     let responses = [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")];
     let responses = responses
-        .map(|(tenant, cookie)| stampede.ask("/", &[("x-tenant", tenant), ("cookie", cookie)]));
+        .map(|(tenant, cookie)| gateway.send("/", &[("x-tenant", tenant), ("cookie", cookie)]));
     for response in responses {
         assert_eq!(response.await.unwrap().0, 200);
     }
-    assert_eq!(stampede.calls(), 2);
+    assert_eq!(gateway.calls(), 2);
 }
 
 #[tokio::test]
 async fn other_paths_ranges_and_conditions_are_other_calls() {
     let only = SingleFlight::when(|head| head.uri().path().starts_with("/shared"));
-    let stampede = Stampede::start(8, only, hello_all).await;
+    let gateway = CoalescingGateway::start(8, only, hello_all).await;
     let responses = [
-        stampede.ask("/shared", &[]),
-        stampede.ask("/shared?x", &[]),
-        stampede.ask("/shared/y", &[("range", "bytes=0-1")]),
-        stampede.ask("/shared/y", &[("range", "bytes=0-1")]),
-        stampede.ask("/shared/y", &[("if-none-match", "\"a\"")]),
-        stampede.ask("/shared/y", &[("if-none-match", "\"a\"")]),
-        stampede.ask("/other", &[]),
-        stampede.ask("/other", &[]),
+        gateway.send("/shared", &[]),
+        gateway.send("/shared?x", &[]),
+        gateway.send("/shared/y", &[("range", "bytes=0-1")]),
+        gateway.send("/shared/y", &[("range", "bytes=0-1")]),
+        gateway.send("/shared/y", &[("if-none-match", "\"a\"")]),
+        gateway.send("/shared/y", &[("if-none-match", "\"a\"")]),
+        gateway.send("/other", &[]),
+        gateway.send("/other", &[]),
     ];
     for response in responses {
         assert_eq!(response.await.unwrap().0, 200);
     }
-    assert_eq!(stampede.calls(), 8);
+    assert_eq!(gateway.calls(), 8);
 }
 
 #[tokio::test]
@@ -159,8 +159,8 @@ async fn private_responses_are_not_shared() {
             let response = Response::builder().header(name, value);
             response.body(text("own")).unwrap()
         };
-        let stampede = Stampede::start(3, everything(), own).await;
-        let responses = ["a", "b", "c"].map(|agent| stampede.ask("/", &[("user-agent", agent)]));
+        let gateway = CoalescingGateway::start(3, all_requests(), own).await;
+        let responses = ["a", "b", "c"].map(|agent| gateway.send("/", &[("user-agent", agent)]));
         for response in responses {
             assert_eq!(
                 response.await.unwrap(),
@@ -168,53 +168,53 @@ async fn private_responses_are_not_shared() {
                 "{name}: {value}"
             );
         }
-        assert_eq!(stampede.calls(), 3, "{name}: {value}");
+        assert_eq!(gateway.calls(), 3, "{name}: {value}");
     }
 }
 
 #[tokio::test]
 async fn a_body_too_large_to_buffer_reaches_every_client_whole() {
-    let pieces = || {
+    let chunked = || {
         let frames = (0..10).map(|_| Ok(hyper::body::Frame::data(Bytes::from(vec![b'x'; 100]))));
         let frames = futures_util::stream::iter(frames);
         Response::new(BodyExt::boxed(http_body_util::StreamBody::new(frames)))
     };
-    let known = || Response::new(text(vec![b'x'; 1000]));
+    let sized = || Response::new(text(vec![b'x'; 1000]));
     for (max_bytes, calls) in [(1000, 1), (999, 5), (0, 5)] {
-        let stampedes = [
-            Stampede::start(5, everything().max_body_bytes(max_bytes), pieces).await,
-            Stampede::start(5, everything().max_body_bytes(max_bytes), known).await,
+        let gateways = [
+            CoalescingGateway::start(5, all_requests().max_body_bytes(max_bytes), chunked).await,
+            CoalescingGateway::start(5, all_requests().max_body_bytes(max_bytes), sized).await,
         ];
-        for stampede in stampedes {
-            let responses: Vec<_> = (0..5).map(|_| stampede.ask("/", &[])).collect();
+        for gateway in gateways {
+            let responses: Vec<_> = (0..5).map(|_| gateway.send("/", &[])).collect();
             for response in responses {
                 assert_eq!(response.await.unwrap(), (200, "x".repeat(1000)));
             }
-            assert_eq!(stampede.calls(), calls, "at max_bytes {max_bytes}");
+            assert_eq!(gateway.calls(), calls, "at max_bytes {max_bytes}");
         }
     }
 }
 
 #[tokio::test]
 async fn if_the_leader_disconnects_a_follower_leads() {
-    let stampede = Stampede::start(11, everything(), hello_all).await;
-    let leader = stampede.ask("/", &[]);
-    until("the leader's call has begun", || stampede.calls() == 1).await;
-    let responses: Vec<_> = (0..9).map(|_| stampede.ask("/", &[])).collect();
+    let gateway = CoalescingGateway::start(11, all_requests(), hello_all).await;
+    let leader = gateway.send("/", &[]);
+    until("the first call", || gateway.calls() == 1).await;
+    let responses: Vec<_> = (0..9).map(|_| gateway.send("/", &[])).collect();
     leader.abort();
-    until("another leads", || stampede.calls() == 2).await;
-    let last = stampede.ask("/", &[]);
+    until("a second call", || gateway.calls() == 2).await;
+    let last = gateway.send("/", &[]);
     for response in responses.into_iter().chain([last]) {
         assert_eq!(response.await.unwrap(), (200, "hello all".to_owned()));
     }
-    assert_eq!(stampede.calls(), 2);
+    assert_eq!(gateway.calls(), 2);
 }
 
 #[tokio::test]
 async fn a_request_after_the_response_is_a_new_call() {
-    let stampede = Stampede::start(1, everything(), hello_all).await;
+    let gateway = CoalescingGateway::start(1, all_requests(), hello_all).await;
     for calls in 1..=3 {
-        assert_eq!(stampede.ask("/", &[]).await.unwrap().0, 200);
-        assert_eq!(stampede.calls(), calls);
+        assert_eq!(gateway.send("/", &[]).await.unwrap().0, 200);
+        assert_eq!(gateway.calls(), calls);
     }
 }

@@ -66,7 +66,7 @@ async fn ten_thousand_idle() {
     // Fewer only if the limit does not allow two descriptors for each.
     let many = 10_000.min(max_files() as usize / 2 - 100);
     let mut settings = proxy_to(hello().await);
-    settings.timeouts.header = LONG;
+    settings.timeouts.header = TIMEOUT;
     let gateway = Running::start(settings, admit_all()).await;
     let mut idle = Vec::with_capacity(many);
     for i in 0..many {

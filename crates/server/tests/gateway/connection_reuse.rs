@@ -46,7 +46,7 @@ impl CountingServer {
 
 const COMPLETE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-async fn ask(gateway: &Running, method: Method, body: Any) -> (u16, String) {
+async fn send(gateway: &Running, method: Method, body: TestBody) -> (u16, String) {
     let request = Request::builder().method(method).uri(gateway.url("/"));
     read(http1().request(request.body(body).unwrap()).await.unwrap()).await
 }
@@ -63,8 +63,8 @@ async fn sequential_requests_reuse_one_connection() {
         let (address, server) = CountingServer::start(answer, false).await;
         let gateway = Running::start(proxy_to(address), admit_all()).await;
         for _ in 0..5 {
-            ask(&gateway, Method::GET, empty()).await;
-            ask(&gateway, Method::POST, text("a body")).await;
+            send(&gateway, Method::GET, empty()).await;
+            send(&gateway, Method::POST, text("a body")).await;
         }
         let opened = server.opened.load(Relaxed);
         assert_eq!(opened, 1, "{}", String::from_utf8_lossy(answer));
@@ -81,7 +81,7 @@ async fn a_connection_closed_by_the_upstream_loses_no_request() {
         })
         .await;
         // A POST is not retried: this one was never sent.
-        let (status, body) = ask(&gateway, Method::POST, text("a body")).await;
+        let (status, body) = send(&gateway, Method::POST, text("a body")).await;
         assert_eq!((status, body.as_str()), (200, "hello"));
     }
     assert_eq!(server.opened.load(Relaxed), 20);
@@ -94,7 +94,7 @@ async fn an_expired_idle_connection_is_closed() {
     settings.timeouts.pool_idle = Duration::from_millis(20);
     let gateway = Running::start(settings, admit_all()).await;
     for closed in 1..=2 {
-        ask(&gateway, Method::GET, empty()).await;
+        send(&gateway, Method::GET, empty()).await;
         until("it is closed", || server.closed.load(Relaxed) == closed).await;
     }
     assert_eq!(server.opened.load(Relaxed), 2);
@@ -122,9 +122,9 @@ async fn the_pool_keeps_at_most_its_limit() {
     });
     let mut settings = proxy_to(address);
     settings.limits.pool = 3;
-    settings.timeouts.pool_idle = LONG;
+    settings.timeouts.pool_idle = TIMEOUT;
     let gateway = Running::start(settings, admit_all()).await;
-    let all = (0..8).map(|_| ask(&gateway, Method::GET, empty()));
+    let all = (0..8).map(|_| send(&gateway, Method::GET, empty()));
     for (status, _) in futures_util::future::join_all(all).await {
         assert_eq!(status, 200);
     }

@@ -9,9 +9,9 @@ use super::*;
 
 #[tokio::test]
 async fn requests_in_flight_finish_and_new_connections_are_refused() {
-    let held = Arc::new(tokio::sync::Notify::new());
+    let release = Arc::new(tokio::sync::Notify::new());
     let received = Arc::new(AtomicUsize::new(0));
-    let (waits, count) = (Arc::clone(&held), Arc::clone(&received));
+    let (waits, count) = (Arc::clone(&release), Arc::clone(&received));
     let address = upstream(move |_| {
         let waits = Arc::clone(&waits);
         count.fetch_add(1, Relaxed);
@@ -33,11 +33,11 @@ async fn requests_in_flight_finish_and_new_connections_are_refused() {
     until("both are in flight", || received.load(Relaxed) == 2).await;
     let ended = gateway.stop();
     let refused = async { while TcpStream::connect(address).await.is_ok() {} };
-    tokio::time::timeout(LONG, refused)
+    tokio::time::timeout(TIMEOUT, refused)
         .await
         .expect("no new connections");
     assert!(!ended.is_finished());
-    held.notify_waiters();
+    release.notify_waiters();
     for request in requests {
         let response = request.await.unwrap();
         let http1 = response.version() == http::Version::HTTP_11;
@@ -51,10 +51,10 @@ async fn requests_in_flight_finish_and_new_connections_are_refused() {
 async fn no_request_is_lost_under_load() {
     let gateway = Running::start(proxy_to(hello().await), admit_all()).await;
     let address = gateway.address;
-    let answered = Arc::new(AtomicUsize::new(0));
+    let responses = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();
     for _ in 0..20 {
-        let answered = Arc::clone(&answered);
+        let responses = Arc::clone(&responses);
         // Sends requests until a response has `connection: close`.
         clients.push(tokio::spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -63,13 +63,10 @@ async fn no_request_is_lost_under_load() {
                 stream.write_all(head).await.unwrap();
                 let mut response = Vec::new();
                 while !response.ends_with(b"\r\n\r\nhello") {
-                    let byte = stream
-                        .read_u8()
-                        .await
-                        .expect("an response to every request");
+                    let byte = stream.read_u8().await.expect("a response to every request");
                     response.push(byte);
                 }
-                answered.fetch_add(1, Relaxed);
+                responses.fetch_add(1, Relaxed);
                 if String::from_utf8(response)
                     .unwrap()
                     .contains("connection: close")
@@ -81,7 +78,7 @@ async fn no_request_is_lost_under_load() {
     }
     let client = http2();
     let url = gateway.url("/");
-    let count = Arc::clone(&answered);
+    let count = Arc::clone(&responses);
     // After GOAWAY the HTTP/2 client opens another connection, which is refused: the only error
     // that may end this.
     clients.push(tokio::spawn(async move {
@@ -94,7 +91,7 @@ async fn no_request_is_lost_under_load() {
             count.fetch_add(1, Relaxed);
         }
     }));
-    until("all are busy", || answered.load(Relaxed) > 500).await;
+    until("all are busy", || responses.load(Relaxed) > 500).await;
     let ended = gateway.stop();
     for client in clients {
         client.await.unwrap();
@@ -118,7 +115,7 @@ async fn idle_connections_do_not_delay_shutdown() {
 #[tokio::test]
 async fn an_idle_connection_gets_one_more_request_during_shutdown() {
     let mut settings = proxy_to(hello().await);
-    settings.timeouts.linger = LONG;
+    settings.timeouts.linger = TIMEOUT;
     let gateway = Running::start(settings, admit_all()).await;
     let address = gateway.address;
     let mut idle = gateway.connect().await;
@@ -130,7 +127,7 @@ async fn an_idle_connection_gets_one_more_request_during_shutdown() {
     }
     let ended = gateway.stop();
     let refused = async { while TcpStream::connect(address).await.is_ok() {} };
-    tokio::time::timeout(LONG, refused)
+    tokio::time::timeout(TIMEOUT, refused)
         .await
         .expect("no new connections");
     idle.write_all(head).await.unwrap();

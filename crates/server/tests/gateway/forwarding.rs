@@ -85,7 +85,7 @@ async fn bodies_are_streamed_both_ways() {
 }
 
 /// A body of unknown length: only those have trailers in HTTP/1.
-fn unsized_text(text: &'static str) -> Any {
+fn unsized_text(text: &'static str) -> TestBody {
     let frames = [Ok(Frame::data(Bytes::from(text)))];
     BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames)))
 }

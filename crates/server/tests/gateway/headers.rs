@@ -29,7 +29,7 @@ async fn mirror() -> SocketAddr {
     .await
 }
 
-async fn seen(settings: Settings, headers: &[(&str, &str)]) -> String {
+async fn received_headers(settings: Settings, headers: &[(&str, &str)]) -> String {
     let gateway = Running::start(settings, admit_all()).await;
     let mut request = Request::get(gateway.url("/")).header("host", "shop.example:81");
     for (name, value) in headers {
@@ -57,7 +57,7 @@ async fn hop_by_hop_headers_are_removed() {
         ("x-kept", "1"),
         ("authorization", "Bearer t"),
     ];
-    let seen = seen(proxy_to(mirror().await), &sent).await;
+    let received = received_headers(proxy_to(mirror().await), &sent).await;
     let expected = [
         "authorization: Bearer t",
         "host: shop.example:81",
@@ -66,7 +66,7 @@ async fn hop_by_hop_headers_are_removed() {
         "x-forwarded-proto: http",
         "x-kept: 1",
     ];
-    assert_eq!(seen, expected.join("\n"));
+    assert_eq!(received, expected.join("\n"));
 }
 
 const FORWARDING_HEADERS: [(&str, &str); 8] = [
@@ -82,21 +82,21 @@ const FORWARDING_HEADERS: [(&str, &str); 8] = [
 
 #[tokio::test]
 async fn forwarding_headers_of_untrusted_peers_are_replaced() {
-    let seen = seen(proxy_to(mirror().await), &FORWARDING_HEADERS).await;
+    let received = received_headers(proxy_to(mirror().await), &FORWARDING_HEADERS).await;
     let expected = [
         "host: shop.example:81",
         "x-forwarded-for: 127.0.0.1",
         "x-forwarded-host: shop.example:81",
         "x-forwarded-proto: http",
     ];
-    assert_eq!(seen, expected.join("\n"));
+    assert_eq!(received, expected.join("\n"));
 }
 
 #[tokio::test]
 async fn forwarding_headers_of_trusted_peers_are_extended() {
     let mut settings = proxy_to(mirror().await);
     settings.trusted = TrustedPeers::when(|peer| peer.is_loopback());
-    let seen = seen(settings, &FORWARDING_HEADERS).await;
+    let received = received_headers(settings, &FORWARDING_HEADERS).await;
     let expected = [
         "forwarded: for=192.0.2.1, for=127.0.0.1;proto=http",
         "host: shop.example:81",
@@ -107,7 +107,7 @@ async fn forwarding_headers_of_trusted_peers_are_extended() {
         "x-original-uri: /other",
         "x-real-ip: 192.0.2.1",
     ];
-    assert_eq!(seen, expected.join("\n"));
+    assert_eq!(received, expected.join("\n"));
 }
 
 #[tokio::test]
@@ -115,17 +115,23 @@ async fn an_upstream_sees_its_own_host_if_configured() {
     let address = mirror().await;
     let mut settings = proxy_to(address);
     settings.host = Host::Upstream;
-    let seen = seen(settings, &[]).await;
-    assert!(seen.contains(&format!("host: {address}\n")), "{seen}");
-    assert!(seen.contains("x-forwarded-host: shop.example:81"), "{seen}");
+    let received = received_headers(settings, &[]).await;
+    assert!(
+        received.contains(&format!("host: {address}\n")),
+        "{received}"
+    );
+    assert!(
+        received.contains("x-forwarded-host: shop.example:81"),
+        "{received}"
+    );
 }
 
 #[tokio::test]
 async fn an_http2_client_s_host_reaches_an_http1_upstream() {
     let gateway = Running::start(proxy_to(mirror().await), admit_all()).await;
-    let (_, seen) = get(&http2(), &gateway.url("/")).await;
+    let (_, received) = get(&http2(), &gateway.url("/")).await;
     assert!(
-        seen.contains(&format!("host: {}\n", gateway.address)),
-        "{seen}"
+        received.contains(&format!("host: {}\n", gateway.address)),
+        "{received}"
     );
 }

@@ -39,26 +39,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-type Any = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+type TestBody = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How long a test waits for anything.
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn text(text: impl Into<Bytes>) -> Any {
+fn text(text: impl Into<Bytes>) -> TestBody {
     Full::new(text.into())
         .map_err(|never| match never {})
         .boxed()
 }
 
-fn empty() -> Any {
+fn empty() -> TestBody {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// Starts a server that responses HTTP/1 and HTTP/2 requests with a function.
+/// Starts a server that responds to HTTP/1 and HTTP/2 requests with a function.
 async fn upstream<F, R>(answer: F) -> SocketAddr
 where
     F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
-    R: Future<Output = Response<Any>> + Send + 'static,
+    R: Future<Output = Response<TestBody>> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,8 +71,8 @@ where
             let answer = Arc::clone(&answer);
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    let answered = answer(request);
-                    async move { Ok::<_, Infallible>(answered.await) }
+                    let response = answer(request);
+                    async move { Ok::<_, Infallible>(response.await) }
                 });
                 let builder = auto::Builder::new(TokioExecutor::new());
                 let io = TokioIo::new(stream);
@@ -143,24 +143,24 @@ impl Running {
         let _ = stream.write_all(bytes.as_ref()).await;
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
-        let _ = tokio::time::timeout(LONG, read)
+        let _ = tokio::time::timeout(TIMEOUT, read)
             .await
             .expect("a closed connection");
         String::from_utf8_lossy(&answer).into_owned()
     }
 }
 
-fn http1() -> Client<HttpConnector, Any> {
+fn http1() -> Client<HttpConnector, TestBody> {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-fn http2() -> Client<HttpConnector, Any> {
+fn http2() -> Client<HttpConnector, TestBody> {
     Client::builder(TokioExecutor::new())
         .http2_only(true)
         .build_http()
 }
 
-async fn get(client: &Client<HttpConnector, Any>, url: &str) -> (u16, String) {
+async fn get(client: &Client<HttpConnector, TestBody>, url: &str) -> (u16, String) {
     let request = Request::get(url).body(empty()).unwrap();
     read(client.request(request).await.unwrap()).await
 }
@@ -187,7 +187,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(LONG, wait)
+    tokio::time::timeout(TIMEOUT, wait)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"));
 }

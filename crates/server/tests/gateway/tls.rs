@@ -154,8 +154,8 @@ async fn tls_upstream(certificates: &Certificates, protocol: &str) -> SocketAddr
                 let service = service_fn(|request: Request<Incoming>| async move {
                     let host = request.headers().get("host");
                     let host = host.map_or("none", |host| host.to_str().unwrap());
-                    let said = format!("{:?} {} {host}", request.version(), request.uri().path());
-                    Ok::<_, Infallible>(Response::new(text(said)))
+                    let body = format!("{:?} {} {host}", request.version(), request.uri().path());
+                    Ok::<_, Infallible>(Response::new(text(body)))
                 });
                 let builder = auto::Builder::new(TokioExecutor::new());
                 let _ = builder
@@ -178,9 +178,9 @@ async fn upstreams_may_use_tls_and_http2_over_tls() {
         settings.upstream_ca_cert = Some(certificates.authority());
         let gateway = Running::start(settings, admit_all()).await;
         for _ in 0..2 {
-            let (status, said) = get(&http1(), &gateway.url("/x")).await;
-            assert_eq!(status, 200, "{said}");
-            assert!(said.starts_with(&format!("{version} /x ")), "{said}");
+            let (status, body) = get(&http1(), &gateway.url("/x")).await;
+            assert_eq!(status, 200, "{body}");
+            assert!(body.starts_with(&format!("{version} /x ")), "{body}");
         }
     }
 }
@@ -196,9 +196,9 @@ async fn an_upstream_with_an_untrusted_certificate_gets_no_request() {
     other_name.upstream_ca_cert = Some(certificates.authority());
     for settings in [stranger, named("localhost"), other_name] {
         let gateway = Running::start(settings, admit_all()).await;
-        let (status, said) = get(&http1(), &gateway.url("/")).await;
+        let (status, body) = get(&http1(), &gateway.url("/")).await;
         assert_eq!(status, 502);
-        assert_eq!(problem(&said), "urn:tallygate:problem:upstream-failed");
+        assert_eq!(problem(&body), "urn:tallygate:problem:upstream-failed");
     }
 }
 

@@ -50,12 +50,12 @@ async fn a_request_has_a_total_timeout() {
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 504);
 }
 
-/// A server that responses every connection with some bytes and closes it.
+/// A server that responds on every connection with some bytes and closes it.
 async fn raw_server(bytes: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&taken);
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             count.fetch_add(1, Relaxed);
@@ -63,7 +63,7 @@ async fn raw_server(bytes: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
             let _ = stream.write_all(bytes).await;
         }
     });
-    (address, taken)
+    (address, accepted)
 }
 
 #[tokio::test]
@@ -117,11 +117,11 @@ async fn a_stalled_response_times_out() {
 async fn upstreams_are_used_round_robin() {
     let gateway = Running::start(all(&[named("a").await, named("b").await]), admit_all()).await;
     let client = http1();
-    let mut seen = String::new();
+    let mut order = String::new();
     for _ in 0..6 {
-        seen += &get(&client, &gateway.url("/")).await.1;
+        order += &get(&client, &gateway.url("/")).await.1;
     }
-    assert_eq!(seen, "ababab");
+    assert_eq!(order, "ababab");
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn an_upstream_that_is_down_is_ejected_and_comes_back() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(LONG, back)
+    tokio::time::timeout(TIMEOUT, back)
         .await
         .expect("it comes back");
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tallygate_testkit::ServerProcess;
 
 /// How long a test waits for anything.
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Rules that refuse after a few requests.
 const RULES: &str = "\
@@ -191,7 +191,7 @@ impl Client {
         body: &str,
     ) -> Option<Response> {
         let mut stream = self.connect(to)?;
-        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
         for (name, value) in headers {
@@ -222,6 +222,49 @@ impl Client {
         rustix::net::connect(&socket, &to).ok()?;
         Some(TcpStream::from(socket))
     }
+}
+
+/// Logs in until refused, and checks the responses, which are returned: the first and the refusal.
+/// Neither another client nor any of `ignored_headers` changes the result.
+fn assert_login_is_limited(
+    proxy: SocketAddr,
+    app: &App,
+    ignored_headers: &[(&str, &str)],
+) -> [Response; 2] {
+    let log_in = |client: u8, headers: &[(&str, &str)]| {
+        Client::at(client).send(proxy, "POST", "/login?next=/", headers, "name=ann")
+    };
+    let before = app.heads();
+    let first = log_in(7, &[]);
+    assert_eq!(
+        (first.status, first.body.as_str()),
+        (200, "hello"),
+        "{first:?}"
+    );
+    let ratelimit = first.header("ratelimit").unwrap();
+    assert!(
+        ratelimit.starts_with("\"login sliding-window-log/h\";r=1;t=3"),
+        "{ratelimit}"
+    );
+    assert_eq!(log_in(7, &[]).status, 200);
+    let refused = log_in(7, &[]);
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((3000..=3600).contains(&retry_after), "{refused:?}");
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(
+        app.heads() - before,
+        2,
+        "the application received a refused request"
+    );
+    for header in ignored_headers {
+        assert_eq!(log_in(7, &[*header]).status, 429, "{header:?}");
+    }
+    assert_eq!(log_in(8, &[]).status, 200);
+    [first, refused]
 }
 
 /// A configuration of `ops/` with the addresses of this test, each replaced exactly `times` times.

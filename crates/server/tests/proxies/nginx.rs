@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tallygate_testkit::program::{self, Program};
 use tallygate_testkit::{poll, ports};
 
-use super::{App, Client, SOON, Tallygate, ops_config};
+use super::{App, Client, TIMEOUT, Tallygate, assert_login_is_limited, ops_config};
 
 /// The main configuration: one process, temporary files in its own folder.
 const MAIN_CONFIG: &str = "\
@@ -52,7 +52,7 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
         let args = ["-p", folder, "-c", "nginx.conf", "-e", "stderr"];
         args.map(str::to_owned).to_vec()
     });
-    poll::until(SOON, "nginx answers", || {
+    poll::until(TIMEOUT, "nginx answers", || {
         assert!(nginx.is_running(), "{}", nginx.log());
         Client::at(1)
             .try_send(address, "GET", "/", &[], "")
@@ -65,49 +65,20 @@ fn start(tallygate: &Tallygate, app: &App) -> (Program, SocketAddr) {
 fn refusals_reach_the_client_as_429_with_retry_after() {
     let (tallygate, app) = (Tallygate::start(), App::start());
     let (_nginx, address) = start(&tallygate, &app);
-    let log_in = |client: u8, headers: &[(&str, &str)]| {
-        Client::at(client).send(address, "POST", "/login?next=/", headers, "name=ann")
-    };
-    let before = app.heads();
-    let first = log_in(7, &[]);
-    assert_eq!((first.status, first.body.as_str()), (200, "hello"));
-    let left = first.header("ratelimit").unwrap();
-    assert!(
-        left.starts_with("\"login sliding-window-log/h\";r=1;t=3"),
-        "{left}"
-    );
-    let policy = first.header("ratelimit-policy");
-    assert_eq!(policy, Some("\"login sliding-window-log/h\";q=2;w=3600"));
-    assert_eq!(log_in(7, &[]).status, 200);
-    let refused = log_in(7, &[]);
-    assert_eq!(refused.status, 429, "{refused:?}");
-    let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((3000..=3600).contains(&retry_after), "{refused:?}");
-    assert_eq!(
-        refused.header("content-type"),
-        Some("application/problem+json")
-    );
-    assert!(refused.header("ratelimit").is_some(), "{refused:?}");
-    assert!(refused.header("www-authenticate").is_none());
-    let problem: serde_json::Value = serde_json::from_str(&refused.body).unwrap();
-    assert_eq!(problem["status"], 429);
-    assert_eq!(
-        app.heads() - before,
-        2,
-        "the application saw a refused request"
-    );
-
-    // A client's own forwarding headers are ignored.
-    for header in [
+    let ignored_headers = [
         ("x-forwarded-for", "192.0.2.1"),
         ("x-original-uri", "/free"),
         ("x-original-method", "GET"),
         ("x-forwarded-uri", "/free"),
         ("x-forwarded-method", "GET"),
-    ] {
-        assert_eq!(log_in(7, &[header]).status, 429, "{header:?}");
-    }
-    assert_eq!(log_in(8, &[]).status, 200);
+    ];
+    let [first, refused] = assert_login_is_limited(address, &app, &ignored_headers);
+    let policy = first.header("ratelimit-policy");
+    assert_eq!(policy, Some("\"login sliding-window-log/h\";q=2;w=3600"));
+    assert!(refused.header("ratelimit").is_some(), "{refused:?}");
+    assert!(refused.header("www-authenticate").is_none());
+    let problem: serde_json::Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(problem["status"], 429);
     assert_eq!(
         Client::at(7).send(address, "GET", "/login", &[], "").status,
         200

@@ -267,7 +267,7 @@ fn requests_from_other_machines_need_a_token() {
     let token = "0123456789abcdef";
     let server = Server::start_with_env(&[], &[("TALLYGATE_ADMIN_TOKEN", token)]);
     let bearer = format!("Bearer {token}");
-    let right = ("authorization", bearer.as_str());
+    let authorization = ("authorization", bearer.as_str());
     let wrong = ("authorization", "Bearer 0123456789abcdeX");
     let evil = ("host", "evil.example");
     for path in [
@@ -287,7 +287,7 @@ fn requests_from_other_machines_need_a_token() {
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
         assert_ne!(
-            send(server.admin, "GET", path, &[PROXIED, right], "").status,
+            send(server.admin, "GET", path, &[PROXIED, authorization], "").status,
             401
         );
     }
@@ -301,7 +301,7 @@ fn requests_from_other_machines_need_a_token() {
             |headers: &[(&str, &str)]| send(server.api, "POST", "/v1/check", headers, &body).status;
         assert_eq!(status(&[JSON]), 200);
         assert_eq!(status(&[JSON, PROXIED]), 401);
-        assert_eq!(status(&[JSON, PROXIED, right]), 200);
+        assert_eq!(status(&[JSON, PROXIED, authorization]), 200);
         let batch = format!("[{body}]");
         let answer = send(
             server.api,
@@ -325,9 +325,17 @@ fn a_token_is_read_from_a_file_and_none_rejects_all_other_machines() {
     let folder = TempDir::new();
     let file = folder.write("token", "a-token-from-a-file\n");
     let server = Server::start(&["--admin-token-file", &file]);
-    let right = ("authorization", "Bearer a-token-from-a-file");
-    let status =
-        |server: &Server| send(server.admin, "GET", "/admin/rules", &[PROXIED, right], "").status;
+    let authorization = ("authorization", "Bearer a-token-from-a-file");
+    let status = |server: &Server| {
+        send(
+            server.admin,
+            "GET",
+            "/admin/rules",
+            &[PROXIED, authorization],
+            "",
+        )
+        .status
+    };
     assert_eq!(status(&server), 200);
     assert_eq!(status(&Server::start(&[])), 401);
 }

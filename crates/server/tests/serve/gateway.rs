@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
-use serde_json::Value;
 use tallygate_testkit::poll;
 
 use super::client::{Response, send};
@@ -14,22 +13,8 @@ use super::{Server, TIMEOUT, TempDir, tallygate};
 
 /// Starts a server that answers every request with `hello`.
 fn upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(line)) = lines.next() {
-                    if line.is_empty() {
-                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
-                        stream.write_all(answer).unwrap();
-                    }
-                }
-            });
-        }
-    });
+    let (address, _, go) = slow_upstream();
+    go.store(1, SeqCst);
     address
 }
 
@@ -65,8 +50,7 @@ impl Gateway {
             &url,
         ];
         let server = Server::start(&args);
-        let line: Value = serde_json::from_str(&server.first_line).unwrap();
-        let address = line["gateway"].as_str().unwrap().parse().unwrap();
+        let address = server.gateway();
         Gateway {
             server,
             address,
@@ -170,8 +154,8 @@ fn sigterm_shuts_down_the_gateway_too() {
 fn slow_upstream() -> (SocketAddr, Arc<AtomicU32>, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (asked, go) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (count, wait) = (Arc::clone(&asked), Arc::clone(&go));
+    let (received, go) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, wait) = (Arc::clone(&received), Arc::clone(&go));
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -189,12 +173,7 @@ fn slow_upstream() -> (SocketAddr, Arc<AtomicU32>, Arc<AtomicU32>) {
             });
         }
     });
-    (address, asked, go)
-}
-
-fn gateway_of(server: &Server) -> SocketAddr {
-    let line: Value = serde_json::from_str(&server.first_line).unwrap();
-    line["gateway"].as_str().unwrap().parse().unwrap()
+    (address, received, go)
 }
 
 #[test]
@@ -212,7 +191,7 @@ rules: []
     );
     let rules = folder.write("rules.yaml", &text);
     let server = Server::start(&["--config", &rules]);
-    let address = gateway_of(&server);
+    let address = server.gateway();
     assert_eq!(send(address, "GET", "/", &[], "").body, "hello");
     let large = send(address, "POST", "/", &[], "more than ten bytes");
     assert_eq!(large.status, 413, "{large:?}");
@@ -224,7 +203,7 @@ rules: []
         .unwrap();
     let nowhere = format!("http://{nowhere}");
     let server = Server::start(&["--config", &rules, "--upstream", &nowhere]);
-    assert_eq!(send(gateway_of(&server), "GET", "/", &[], "").status, 502);
+    assert_eq!(send(server.gateway(), "GET", "/", &[], "").status, 502);
     // One of two upstreams is up.
     let other = format!("http://{}", upstream());
     let args = [
@@ -236,14 +215,14 @@ rules: []
         &other,
     ];
     let server = Server::start(&args);
-    let answers = (0..4).map(|_| send(gateway_of(&server), "GET", "/", &[], "").status);
+    let answers = (0..4).map(|_| send(server.gateway(), "GET", "/", &[], "").status);
     assert!(answers.into_iter().all(|status| status == 200));
 }
 
 #[test]
 fn identical_requests_share_a_call_with_single_flight() {
     let folder = TempDir::new();
-    let (address, asked, go) = slow_upstream();
+    let (address, received, go) = slow_upstream();
     let text = format!(
         "version: 1
 gateway: {{ listen: '127.0.0.1:0', upstreams: 'http://{address}' }}
@@ -258,7 +237,7 @@ rules:
     let rules = folder.write("rules.yaml", &text);
     // On one thread an admitted request joins its call before anything else runs.
     let server = Server::start_with_env(&["--config", &rules], &[("TOKIO_WORKER_THREADS", "1")]);
-    let gateway = gateway_of(&server);
+    let gateway = server.gateway();
     let ask_later = |path: &'static str, headers: &[(&'static str, &'static str)]| {
         let headers = headers.to_vec();
         thread::spawn(move || send(gateway, "GET", path, &headers, "").status)
@@ -284,14 +263,14 @@ rules:
     }
     let all = || (admitted("mine") + admitted("tenants") >= 8.0).then_some(());
     poll::first(TIMEOUT, all).unwrap();
-    poll::first(TIMEOUT, || (asked.load(SeqCst) >= 6).then_some(())).unwrap();
+    poll::first(TIMEOUT, || (received.load(SeqCst) >= 6).then_some(())).unwrap();
     go.store(1, SeqCst);
     assert!(
         asking
             .into_iter()
             .all(|asking| asking.join().unwrap() == 200)
     );
-    assert_eq!(asked.load(SeqCst), 2 + 4);
+    assert_eq!(received.load(SeqCst), 2 + 4);
 }
 
 #[test]
@@ -311,12 +290,12 @@ fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
         (vec!["--upstream", "ftp://a"], "--upstream: "),
     ] {
         for check in [&["--check"][..], &[]] {
-            let ran = tallygate(&[&["serve"], &args[..], check].concat())
+            let output = tallygate(&[&["serve"], &args[..], check].concat())
                 .output()
                 .unwrap();
-            let said = String::from_utf8(ran.stderr).unwrap();
-            assert_eq!(ran.status.code(), Some(2), "{said}");
-            assert!(said.contains(word), "{said}");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{stderr}");
+            assert!(stderr.contains(word), "{stderr}");
         }
     }
 }

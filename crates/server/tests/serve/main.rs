@@ -7,16 +7,16 @@ mod auth;
 mod bad_input;
 mod check;
 mod client;
-mod crowds;
 mod drain;
 mod gateway;
 mod live;
+mod many_connections;
 mod metrics;
 mod otlp;
 mod playground;
 mod prometheus;
 mod reload;
-mod starting;
+mod startup;
 mod stores;
 mod tls;
 mod top;
@@ -102,6 +102,12 @@ impl Server {
             first_line,
             stderr,
         }
+    }
+
+    /// The address of the gateway.
+    fn gateway(&self) -> SocketAddr {
+        let line: Value = serde_json::from_str(&self.first_line).unwrap();
+        line["gateway"].as_str().unwrap().parse().unwrap()
     }
 
     /// Posts JSON to the check API.

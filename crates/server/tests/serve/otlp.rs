@@ -292,8 +292,7 @@ fn a_trace_continues_from_the_client_to_the_upstream() {
     ];
     let rest = ["--otlp", &otlp, "--otlp-sample", "0"];
     let mut server = Server::start(&[&args[..], &rest].concat());
-    let line: serde_json::Value = serde_json::from_str(&server.first_line).unwrap();
-    let gateway: SocketAddr = line["gateway"].as_str().unwrap().parse().unwrap();
+    let gateway = server.gateway();
     let sampled = format!("00-{TRACE}-b7ad6b7169203331-01");
     let unsampled = format!("00-{TRACE}-b7ad6b7169203332-00");
     let get = |parent: &str| {
@@ -325,11 +324,11 @@ fn a_trace_continues_from_the_client_to_the_upstream() {
             .iter()
             .all(|span| span.end_time_unix_nano >= span.start_time_unix_nano)
     );
-    let by_listener = |door: &str| -> Vec<&Span> {
-        let door = Some(door.to_owned());
+    let by_listener = |listener: &str| -> Vec<&Span> {
+        let listener = Some(listener.to_owned());
         let spans = spans.iter();
         spans
-            .filter(|span| text(&span.attributes, "tallygate.door") == door)
+            .filter(|span| text(&span.attributes, "tallygate.listener") == listener)
             .collect()
     };
     let at_gateway = by_listener("gateway");

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tallygate_testkit::certificates::{Certificates, Pair};
 use tallygate_testkit::poll;
 use tokio_rustls::rustls::crypto::ring;
@@ -47,11 +46,6 @@ fn copy(from: &Pair, folder: &TempDir) -> (String, String) {
     )
 }
 
-fn gateway(server: &Server) -> SocketAddr {
-    let line: Value = serde_json::from_str(&server.first_line).unwrap();
-    line["gateway"].as_str().unwrap().parse().unwrap()
-}
-
 #[test]
 fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
     let (first, second) = (Certificates::new(), Certificates::new());
@@ -67,7 +61,7 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
     ];
     // Nothing listens behind the last one: it responds with a 502.
     let last = Server::start(&[&tls[..], &["--upstream", "http://127.0.0.1:1"]].concat());
-    let url = format!("https://localhost:{}", gateway(&last).port());
+    let url = format!("https://localhost:{}", last.gateway().port());
     let authority = first.authority();
     let before = Server::start(&[
         "--gateway",
@@ -77,11 +71,11 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
         "--upstream-ca-cert",
         authority.to_str().unwrap(),
     ]);
-    let through = || super::send(gateway(&before), "GET", "/", &[], "");
+    let through = || super::send(before.gateway(), "GET", "/", &[], "");
     let answer = through();
     assert_eq!(answer.status, 502);
     assert!(!last.stderr().contains("tallygate: "), "{}", last.stderr());
-    let (answer, old) = send(gateway(&last), &authority).unwrap();
+    let (answer, old) = send(last.gateway(), &authority).unwrap();
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
 
     // A key that does not belong to the certificate changes nothing.
@@ -93,11 +87,11 @@ fn tls_works_on_both_sides_and_a_renewed_certificate_needs_no_restart() {
             .then_some(())
     })
     .unwrap();
-    assert_eq!(send(gateway(&last), &authority).unwrap().1, old);
+    assert_eq!(send(last.gateway(), &authority).unwrap().1, old);
     copy(&second.server(), &folder);
     last.signal("-HUP");
-    let new = poll::first(TIMEOUT, || send(gateway(&last), &second.authority())).unwrap();
+    let new = poll::first(TIMEOUT, || send(last.gateway(), &second.authority())).unwrap();
     assert_ne!(new.1, old);
     // A client that trusts only the first authority rejects it.
-    assert!(send(gateway(&last), &authority).is_none());
+    assert!(send(last.gateway(), &authority).is_none());
 }

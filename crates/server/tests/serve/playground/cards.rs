@@ -169,7 +169,7 @@ fn a_card_on_the_real_clock_counts_in_the_store() {
             "fixed-window" | "sliding-window-log" => state["used"].as_u64(),
             "sliding-window-counter" => state["current"].as_u64(),
             // A few thousandths may have drained meanwhile.
-            "token-bucket" => state["level_milli"].as_u64().map(|left| 3 - left / 1_000),
+            "token-bucket" => state["level_milli"].as_u64().map(|level| 3 - level / 1_000),
             _ => state["level_milli"]
                 .as_u64()
                 .map(|used| used.div_ceil(1_000)),

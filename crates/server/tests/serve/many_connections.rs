@@ -16,22 +16,22 @@ fn a_server_recovers_from_running_out_of_files() {
     let open = fs::read_dir(format!("/proc/{}/fd", server.child.id()))
         .unwrap()
         .count() as u64;
-    let few = Rlimit {
+    let limit = Rlimit {
         current: Some(open + 20),
         maximum: Some(open + 20),
     };
-    prlimit(pid, Resource::Nofile, few).unwrap();
+    prlimit(pid, Resource::Nofile, limit).unwrap();
     // They wait in the accept queue: the server has no descriptors.
-    let crowd: Vec<TcpStream> = (0..100)
+    let connections: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(server.api).unwrap())
         .collect();
     let logged = || server.stderr().contains("cannot accept connections");
     poll::until(TIMEOUT, "a warning", logged);
-    drop(crowd);
-    let good = r#"{"key":"a","quota":"1000/s"}"#;
+    drop(connections);
+    let body = r#"{"key":"a","quota":"1000/s"}"#;
     for _ in 0..50 {
         assert_eq!(
-            send(server.api, "POST", "/v1/check", &[JSON], good).status,
+            send(server.api, "POST", "/v1/check", &[JSON], body).status,
             200
         );
     }

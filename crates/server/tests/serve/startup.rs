@@ -11,7 +11,7 @@ fn run(args: &[&str]) -> Output {
     tallygate(args).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -31,15 +31,15 @@ fn off_a_terminal_the_banner_is_one_log_event() {
     poll::until(TIMEOUT, "a log event", || {
         server.stderr().contains("\"message\":\"listening\"")
     });
-    let said = server.stderr();
-    let events = said
+    let stderr = server.stderr();
+    let events = stderr
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let events: Vec<_> = events
         .filter(|event| event["message"] == "listening")
         .collect();
     let [event] = &events[..] else {
-        panic!("{said}");
+        panic!("{stderr}");
     };
     assert_eq!(event["rules"], "the built-in sample");
     assert_eq!(
@@ -77,8 +77,11 @@ fn an_address_in_use_is_exit_1() {
         let output = run(&["serve", flag, &address, other, "127.0.0.1:0"]);
         assert_eq!(output.status.code(), Some(1));
         assert!(output.stdout.is_empty());
-        let said = said(&output);
-        assert!(said.contains(&address) && said.contains(flag), "{said}");
+        let stderr = stderr(&output);
+        assert!(
+            stderr.contains(&address) && stderr.contains(flag),
+            "{stderr}"
+        );
     }
 }
 
@@ -112,11 +115,11 @@ fn invalid_input_is_exit_2_before_anything_listens() {
             &ports[..]
         };
         let output = run(&[ports, args].concat());
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(output.stdout.is_empty(), "{args:?}");
-        assert!(said.contains(word), "{args:?}: {said}");
-        assert!(!said.contains("secret"), "{said}");
+        assert!(stderr.contains(word), "{args:?}: {stderr}");
+        assert!(!stderr.contains("secret"), "{stderr}");
     }
 }
 
@@ -128,11 +131,11 @@ fn check_validates_and_exits() {
         "version: 1\nrules:\n  - name: a\n    key: [ip]\n    limits: 5/s\n",
     );
     let output = run(&["serve", "--check", "--config", &good]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(output.stdout, b"good: 1 rules\n");
     // An empty variable counts as unset.
     let mut checks = tallygate(&["serve", "--check"]);
     let output = checks.env("TALLYGATE_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(output.stdout, b"good: 2 rules\n");
-    assert!(output.stderr.is_empty(), "{}", said(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
 }
