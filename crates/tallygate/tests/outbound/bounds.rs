@@ -8,7 +8,7 @@ use tallygate::outbound::{OutboundError, OutboundLayer};
 
 use crate::remote::{Calls, Outcome, limiter, settle};
 
-const MOST_WAITING: usize = 100_000;
+const MAX_WAITING: usize = 100_000;
 const MAX_PAUSED: u64 = 10_000;
 
 #[tokio::test(start_paused = true)]
@@ -17,7 +17,7 @@ async fn a_call_beyond_the_bound_fails() {
     calls.call("a?429&retry-after=3600").await;
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<Pin<Box<dyn Future<Output = Outcome> + Send>>> = Vec::new();
-    for _ in 0..MOST_WAITING {
+    for _ in 0..MAX_WAITING {
         let mut call = Box::pin(calls.calling("b"));
         assert!(call.as_mut().poll(&mut context).is_pending());
         waiting.push(call);

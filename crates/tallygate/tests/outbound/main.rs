@@ -1,6 +1,6 @@
-//! Calls to others, as a stranger makes them: lines and pauses on a clock that is moved, and real
-//! clients against real servers. Knows only the crates' public names.
-// Clippy knows unwrap of tests only within `#[test]`, not in what they call.
+//! Outbound limits through the public API: queues and pauses on tokio's paused clock, and real
+//! clients with real servers.
+// Clippy allows unwrap only inside `#[test]` functions.
 #![allow(clippy::unwrap_used)]
 
 mod bounds;

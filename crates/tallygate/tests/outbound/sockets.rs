@@ -247,7 +247,7 @@ async fn under_load_no_call_is_lost() {
         let mut answered = 0;
         for call in calls {
             let call = tokio::time::timeout(TIMEOUT, call).await;
-            answered += usize::from(call.expect("nobody is forgotten").unwrap().is_some());
+            answered += usize::from(call.expect("every call ends").unwrap().is_some());
         }
         assert_eq!(answered, 320);
         let arrived = server.arrivals().len() - before;

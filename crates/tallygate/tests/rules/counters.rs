@@ -5,26 +5,26 @@ use std::time::Duration;
 use tallygate::OnFailure;
 use tallygate::rules::{Name, Quotas, QuotasError, Source};
 
-use super::{ask, by, counters, decide, plan, rule, rules, same};
+use super::{counters, decide, key_by, parse_request, plan, rule, rules, same_limits};
 
 #[test]
 fn rules_with_the_same_key_and_quota_have_separate_counters() {
     let mut list = vec![rule("one"), rule("two")];
     for rule in &mut list {
-        rule.key = by(Source::Ip);
+        rule.key = key_by(Source::Ip);
     }
     let limiter = counters();
     let both = rules(list.clone());
     let one = rules(vec![list.swap_remove(0)]);
-    decide(&limiter, &plan(&both, &ask("GET /")));
-    decide(&limiter, &plan(&one, &ask("GET /")));
-    let decision = decide(&limiter, &plan(&both, &ask("GET /")));
-    let left: Vec<u32> = decision
+    decide(&limiter, &plan(&both, &parse_request("GET /")));
+    decide(&limiter, &plan(&one, &parse_request("GET /")));
+    let decision = decide(&limiter, &plan(&both, &parse_request("GET /")));
+    let remaining: Vec<u32> = decision
         .verdicts()
         .iter()
         .map(|verdict| verdict.remaining)
         .collect();
-    assert_eq!(left, [7, 8]);
+    assert_eq!(remaining, [7, 8]);
 }
 
 #[test]
@@ -32,20 +32,20 @@ fn a_changed_or_added_limit_keeps_the_counts() {
     let limiter = counters();
     let with = |limits: &[&str]| {
         let mut rule = rule("only");
-        rule.limits = same(limits);
+        rule.limits = same_limits(limits);
         rules(vec![rule])
     };
     for _ in 0..3 {
-        decide(&limiter, &plan(&with(&["10/min"]), &ask("GET /")));
+        decide(&limiter, &plan(&with(&["10/min"]), &parse_request("GET /")));
     }
     let changed = with(&["fixed-window 100/d", "20/min"]);
-    let decision = decide(&limiter, &plan(&changed, &ask("GET /")));
-    let left: Vec<u32> = decision
+    let decision = decide(&limiter, &plan(&changed, &parse_request("GET /")));
+    let remaining: Vec<u32> = decision
         .verdicts()
         .iter()
         .map(|verdict| verdict.remaining)
         .collect();
-    assert_eq!(left, [99, 16]);
+    assert_eq!(remaining, [99, 16]);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn quotas_have_different_names() {
 #[test]
 fn every_limit_has_the_failure_policy_of_its_rule_and_shadow_rules_never_refuse() {
     let mut closed = rule("closed");
-    closed.limits = same(&["10/min", "100/h"]);
+    closed.limits = same_limits(&["10/min", "100/h"]);
     closed.on_failure = Some(OnFailure::Closed);
     closed.deadline = Some(Duration::from_millis(20));
     let mut watching = closed.clone();
@@ -80,7 +80,7 @@ fn every_limit_has_the_failure_policy_of_its_rule_and_shadow_rules_never_refuse(
     watching.shadow = true;
     let rules = rules(vec![closed, watching, rule("plain")]);
     assert_eq!(rules.limits().count(), 5);
-    let plan = plan(&rules, &ask("GET /"));
+    let plan = plan(&rules, &parse_request("GET /"));
     let policies = plan.charges().iter().map(|charge| {
         let own: Vec<_> = charge
             .limits

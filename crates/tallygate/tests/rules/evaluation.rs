@@ -9,7 +9,10 @@ use tallygate::rules::{
 };
 use tallygate_testkit::any;
 
-use super::{about, applied, ask, by, header, key, network, plan, rule, rules, same, with};
+use super::{
+    applied_rules, header, key, key_by, network, parse_request, path_matcher, plan, rule, rules,
+    same_limits, with,
+};
 
 #[test]
 fn all_matching_rules_apply_in_order_until_stop() {
@@ -17,7 +20,7 @@ fn all_matching_rules_apply_in_order_until_stop() {
     off.enabled = false;
     off.stop = true;
     let mut elsewhere = rule("elsewhere");
-    elsewhere.matcher = about("/other/**");
+    elsewhere.matcher = path_matcher("/other/**");
     elsewhere.stop = true;
     let mut watching = rule("watching");
     watching.shadow = true;
@@ -27,15 +30,15 @@ fn all_matching_rules_apply_in_order_until_stop() {
     let list = vec![rule("first"), off, elsewhere, watching, last, rule("never")];
     let rules = rules(list);
     assert_eq!(
-        applied(&rules, &ask("GET /x")),
+        applied_rules(&rules, &parse_request("GET /x")),
         ["first", "watching", "last"]
     );
     assert_eq!(
-        applied(&rules, &ask("GET /other/x")),
+        applied_rules(&rules, &parse_request("GET /other/x")),
         ["first", "elsewhere"]
     );
 
-    let trace = rules.trace(&(&ask("GET /x")).into());
+    let trace = rules.trace(&(&parse_request("GET /x")).into());
     let fates: Vec<&RuleOutcome> = trace.rules.iter().map(|step| &step.outcome).collect();
     assert!(matches!(
         fates[..],
@@ -58,22 +61,25 @@ fn a_second_host_does_not_bypass_rules_with_stop() {
     let mut strict = rule("api");
     strict.matcher.hosts = vec!["api.example.com".parse().unwrap()];
     let rules = rules(vec![lax, strict, rule("all")]);
-    let asked = |target: &str, host: &'static str| {
-        applied(&rules, &with("host", host, ask(&format!("GET {target}"))))
+    let entries = |target: &str, host: &'static str| {
+        applied_rules(
+            &rules,
+            &with("host", host, parse_request(&format!("GET {target}"))),
+        )
     };
-    assert_eq!(asked("/", "a.static.example.com"), ["static"]);
+    assert_eq!(entries("/", "a.static.example.com"), ["static"]);
     let (one, other) = ("http://a.static.example.com/", "http://api.example.com/");
-    assert_eq!(asked(one, "A.static.example.com:80"), ["static"]);
-    assert_eq!(asked(one, "b.static.example.com"), ["static"]);
+    assert_eq!(entries(one, "A.static.example.com:80"), ["static"]);
+    assert_eq!(entries(one, "b.static.example.com"), ["static"]);
     for both in [
-        asked(one, "api.example.com"),
-        asked(other, "a.static.example.com"),
+        entries(one, "api.example.com"),
+        entries(other, "a.static.example.com"),
     ] {
         assert_eq!(both, ["static", "api", "all"]);
     }
-    let twice = with("host", "a.static.example.com", ask("GET /"));
+    let twice = with("host", "a.static.example.com", parse_request("GET /"));
     let twice = with("host", "api.example.com", twice);
-    assert_eq!(applied(&rules, &twice), ["static", "api", "all"]);
+    assert_eq!(applied_rules(&rules, &twice), ["static", "api", "all"]);
     let trace = rules.trace(&(&twice).into());
     assert!(matches!(
         trace.rules[0].outcome,
@@ -84,14 +90,14 @@ fn a_second_host_does_not_bypass_rules_with_stop() {
 #[test]
 fn without_rules_every_request_is_admitted() {
     let none = Rules::new(RuleSet::default()).unwrap();
-    let plan = plan(&none, &ask("GET /"));
+    let plan = plan(&none, &parse_request("GET /"));
     assert!(plan.charges().is_empty() && plan.stopped().is_none());
 }
 
 #[test]
 fn one_element_of_every_list_has_to_match() {
     let mut some = rule("some");
-    some.matcher = about("/a");
+    some.matcher = path_matcher("/a");
     some.matcher.paths.push("/b/{x}".parse().unwrap());
     some.matcher.methods = vec![Method::POST, Method::PUT];
     let rules = rules(vec![some]);
@@ -103,7 +109,11 @@ fn one_element_of_every_list_has_to_match() {
         // Methods are case-sensitive.
         ("post /a", false),
     ] {
-        assert_eq!(!applied(&rules, &ask(line)).is_empty(), applies, "{line}");
+        assert_eq!(
+            !applied_rules(&rules, &parse_request(line)).is_empty(),
+            applies,
+            "{line}"
+        );
     }
 }
 
@@ -111,13 +121,13 @@ fn one_element_of_every_list_has_to_match() {
 fn a_grpc_method_is_matched_by_its_path() {
     let mut carts = rule("carts");
     carts.matcher.grpc = vec!["shop.v1.Carts/Checkout".parse().unwrap()];
-    carts.key = by(Source::Route);
+    carts.key = key_by(Source::Route);
     let rules = rules(vec![carts]);
     assert_eq!(
-        applied(&rules, &ask("POST /shop.v1.Carts/Checkout")),
+        applied_rules(&rules, &parse_request("POST /shop.v1.Carts/Checkout")),
         ["carts"]
     );
-    assert!(applied(&rules, &ask("POST /shop.v1.Carts/List")).is_empty());
+    assert!(applied_rules(&rules, &parse_request("POST /shop.v1.Carts/List")).is_empty());
 }
 
 #[test]
@@ -127,12 +137,12 @@ fn a_shadow_rule_never_stops_a_request() {
     denying.deny = vec![network("203.0.113.7")];
     let mut refusing = rule("refusing");
     refusing.shadow = true;
-    refusing.key = by(header("x-user"));
+    refusing.key = key_by(header("x-user"));
     refusing.on_missing = Missing::Refuse;
     let rules = rules(vec![denying, refusing, rule("real")]);
-    let plan = plan(&rules, &ask("GET /"));
+    let plan = plan(&rules, &parse_request("GET /"));
     assert!(plan.stopped().is_none());
-    assert_eq!(applied(&rules, &ask("GET /")), ["real"]);
+    assert_eq!(applied_rules(&rules, &parse_request("GET /")), ["real"]);
 }
 
 #[test]
@@ -140,16 +150,16 @@ fn a_refusal_ends_the_evaluation() {
     let mut denying = rule("denying");
     denying.deny = vec![network("203.0.113.0/24")];
     let rules = rules(vec![rule("first"), denying, rule("after")]);
-    let plan = plan(&rules, &ask("GET /"));
+    let plan = plan(&rules, &parse_request("GET /"));
     assert_eq!(plan.stopped().unwrap().reason, StopReason::Denied);
-    let trace = rules.trace(&(&ask("GET /")).into());
+    let trace = rules.trace(&(&parse_request("GET /")).into());
     assert!(matches!(trace.rules[2].outcome, RuleOutcome::NotReached));
 }
 
 /// Limits with different periods.
 fn many(number: usize) -> RuleLimits {
     let periods: Vec<String> = (1..=number).map(|s| format!("10/{s}s")).collect();
-    same(&periods.iter().map(String::as_str).collect::<Vec<_>>())
+    same_limits(&periods.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[test]
@@ -158,23 +168,29 @@ fn a_request_with_too_many_limits_is_refused() {
     for (at, size, path) in [(0, 40, "/x/*"), (1, 25, "/*/y"), (2, 24, "/**")] {
         list[at].limits = many(size);
         // They match together in some requests only; otherwise the set is invalid.
-        list[at].matcher = about(path);
+        list[at].matcher = path_matcher(path);
     }
     let rules = rules(list);
-    assert_eq!(applied(&rules, &ask("GET /x/z")), ["a", "c"]);
-    let full = plan(&rules, &ask("GET /x/z"));
+    assert_eq!(
+        applied_rules(&rules, &parse_request("GET /x/z")),
+        ["a", "c"]
+    );
+    let full = plan(&rules, &parse_request("GET /x/z"));
     let limits = full.charges().iter().map(|charge| charge.limits.len());
     assert_eq!(limits.sum::<usize>(), MAX_LIMITS);
     assert!(full.stopped().is_none());
-    assert_eq!(applied(&rules, &ask("GET /z/y")), ["b", "c"]);
+    assert_eq!(
+        applied_rules(&rules, &parse_request("GET /z/y")),
+        ["b", "c"]
+    );
 
-    let stopped = plan(&rules, &ask("GET /x/y"));
+    let stopped = plan(&rules, &parse_request("GET /x/y"));
     let stop = stopped.stopped().unwrap();
     assert_eq!(
         (stop.reason, &*stop.settings.name),
         (StopReason::TooManyLimits, "b")
     );
-    let trace = rules.trace(&(&ask("GET /x/y")).into());
+    let trace = rules.trace(&(&parse_request("GET /x/y")).into());
     assert!(matches!(trace.rules[1].outcome, RuleOutcome::TooManyLimits));
     assert!(matches!(trace.rules[2].outcome, RuleOutcome::NotReached));
 }
@@ -187,9 +203,12 @@ fn shadow_rules_take_no_room_from_enforced_rules() {
     list[0].shadow = true;
     list[1].shadow = true;
     let rules = rules(list);
-    assert_eq!(applied(&rules, &ask("GET /")), ["a", "real"]);
-    assert!(plan(&rules, &ask("GET /")).stopped().is_none());
-    let trace = rules.trace(&(&ask("GET /")).into());
+    assert_eq!(
+        applied_rules(&rules, &parse_request("GET /")),
+        ["a", "real"]
+    );
+    assert!(plan(&rules, &parse_request("GET /")).stopped().is_none());
+    let trace = rules.trace(&(&parse_request("GET /")).into());
     assert!(matches!(trace.rules[1].outcome, RuleOutcome::TooManyLimits));
 }
 
@@ -208,7 +227,7 @@ fn a_trace_shows_keys_but_no_secret() {
     let request = with(
         "x-user",
         "ann\u{7f}".trim_end_matches('\u{7f}'),
-        ask("GET /?api_key=hunter3"),
+        parse_request("GET /?api_key=hunter3"),
     );
     let request = with("authorization", "Bearer hunter2", request);
     let request = with("cookie", "sid=hunter4", request);
@@ -231,12 +250,12 @@ fn a_trace_shows_keys_but_no_secret() {
 #[test]
 fn a_path_parameter_may_be_a_secret() {
     let mut only = rule("only");
-    only.matcher = about("/hooks/{token}/{user}");
+    only.matcher = path_matcher("/hooks/{token}/{user}");
     only.key = ["token", "user"]
         .map(|name| Part::new(Source::Path(name.into())))
         .into();
     let rules = rules(vec![only]);
-    let trace = rules.trace(&(&ask("GET /hooks/hunter2/ann")).into());
+    let trace = rules.trace(&(&parse_request("GET /hooks/hunter2/ann")).into());
     assert!(!format!("{trace:?}").contains("hunter"), "{trace:?}");
     let looked = &trace.rules[0].sources;
     assert!(matches!(looked[0].value, TracedValue::Secret(_)));
@@ -246,9 +265,9 @@ fn a_path_parameter_may_be_a_secret() {
 #[test]
 fn traced_values_are_escaped_and_shortened() {
     let mut only = rule("only");
-    only.key = by(Source::Query("q".into()));
+    only.key = key_by(Source::Query("q".into()));
     let rules = rules(vec![only]);
-    let request = ask(&format!("GET /?q=%0A%1b%ff{}", "x".repeat(5000)));
+    let request = parse_request(&format!("GET /?q=%0A%1b%ff{}", "x".repeat(5000)));
     let trace = rules.trace(&(&request).into());
     let TracedValue::Text(text) = &trace.rules[0].sources[0].value else {
         panic!()
@@ -268,7 +287,7 @@ fn the_settings_of_a_charge_are_those_of_the_rule() {
     let failed: StatusRange = "401".parse().unwrap();
     login.count_if = StatusFilter::Only(vec![failed]);
     let rules = rules(vec![login, rule("plain")]);
-    let plan = plan(&rules, &ask("GET /"));
+    let plan = plan(&rules, &parse_request("GET /"));
     let [login, plain] = plan.charges() else {
         panic!()
     };
@@ -288,26 +307,26 @@ fn the_settings_of_a_charge_are_those_of_the_rule() {
 #[test]
 fn plan_and_trace_agree() {
     let mut list: Vec<Rule> = (0..8).map(|n| rule(&format!("r{n}"))).collect();
-    list[0].key = by(Source::Ip);
-    list[1].matcher = about("/a/{x}/**");
-    list[1].key = by(Source::Path("x".into()));
-    list[2].key = by(header("x-user"));
+    list[0].key = key_by(Source::Ip);
+    list[1].matcher = path_matcher("/a/{x}/**");
+    list[1].key = key_by(Source::Path("x".into()));
+    list[2].key = key_by(header("x-user"));
     list[2].on_missing = Missing::Pass;
     list[3].key = vec![Part::new(header("x-user")).or(Source::Query("u".into()))];
     list[3].on_missing = Missing::Refuse;
     list[3].shadow = true;
-    list[4].key = by(header("x-user"));
+    list[4].key = key_by(header("x-user"));
     list[4].allow = vec![key(&["ann"])];
     list[4].deny = vec![key(&["eve"]), network("2001:db8::/64")];
-    list[5].matcher = about("/a/**");
+    list[5].matcher = path_matcher("/a/**");
     list[5].stop = true;
-    list[6].key = by(Source::Cookie("c".into()));
+    list[6].key = key_by(Source::Cookie("c".into()));
     list[6].on_missing = Missing::Refuse;
     let rules = rules(list);
     tallygate_testkit::with_each_seed(|rng| {
         for _ in 0..2_000 {
             let path = any(rng, &["/a", "/a/1", "/a/2/b", "/b", "/a/%31", "/b?u=1"]);
-            let mut request = ask(&format!("GET {path}"));
+            let mut request = parse_request(&format!("GET {path}"));
             if rng.bool() {
                 request = super::from("2001:db8::7", request);
             }

@@ -4,10 +4,13 @@ use http::HeaderValue;
 use tallygate::http::{ClientAddress, StopReason};
 use tallygate::rules::{Missing, Part, RuleSet, Rules, Source};
 
-use super::{about, ask, by, from, header, key_of, only_key, plan, rule, rules, set, with};
+use super::{
+    from, header, key_by, key_of, only_key, parse_request, path_matcher, plan, rule, rule_set,
+    rules, with,
+};
 
 fn user() -> Vec<Part> {
-    by(header("x-user"))
+    key_by(header("x-user"))
 }
 
 #[test]
@@ -32,7 +35,7 @@ fn any_bytes_of_any_length_are_keys() {
         long("1").into_bytes(),
         long("2").into_bytes(),
     ];
-    let keys = values.map(|value| key_of(user(), &with("x-user", value, ask("GET /"))));
+    let keys = values.map(|value| key_of(user(), &with("x-user", value, parse_request("GET /"))));
     for (i, one) in keys.iter().enumerate() {
         for (j, other) in keys.iter().enumerate() {
             assert_eq!(one == other, i == j, "{i} and {j}");
@@ -42,30 +45,43 @@ fn any_bytes_of_any_length_are_keys() {
 
 #[test]
 fn values_are_trimmed() {
-    let plain = key_of(user(), &with("x-user", "ann", ask("GET /")));
-    let padded = key_of(user(), &with("x-user", " ann\t", ask("GET /")));
+    let plain = key_of(user(), &with("x-user", "ann", parse_request("GET /")));
+    let padded = key_of(user(), &with("x-user", " ann\t", parse_request("GET /")));
     assert_eq!(plain, padded);
 }
 
 #[test]
 fn conflicting_duplicate_headers_count_as_missing() {
-    let ann = with("x-user", "ann", ask("GET /"));
+    let ann = with("x-user", "ann", parse_request("GET /"));
     let twice = with("x-user", "ann", ann.clone());
     let both = with("x-user", "bob", ann.clone());
-    let other = with("x-user", "eve", with("x-user", "ann", ask("GET /")));
+    let other = with(
+        "x-user",
+        "eve",
+        with("x-user", "ann", parse_request("GET /")),
+    );
     assert_eq!(key_of(user(), &ann), key_of(user(), &twice));
     assert_ne!(key_of(user(), &ann), key_of(user(), &both));
     // A conflicting value does not open a new budget.
     assert_eq!(key_of(user(), &both), key_of(user(), &other));
-    assert_eq!(key_of(user(), &both), key_of(user(), &ask("GET /")));
+    assert_eq!(
+        key_of(user(), &both),
+        key_of(user(), &parse_request("GET /"))
+    );
 }
 
 #[test]
 fn an_empty_value_counts_as_missing() {
-    let empty = with("x-user", "", ask("GET /?u=&u"));
-    assert_eq!(key_of(user(), &empty), key_of(user(), &ask("GET /")));
-    let query = || by(Source::Query("u".into()));
-    assert_eq!(key_of(query(), &empty), key_of(query(), &ask("GET /")));
+    let empty = with("x-user", "", parse_request("GET /?u=&u"));
+    assert_eq!(
+        key_of(user(), &empty),
+        key_of(user(), &parse_request("GET /"))
+    );
+    let query = || key_by(Source::Query("u".into()));
+    assert_eq!(
+        key_of(query(), &empty),
+        key_of(query(), &parse_request("GET /"))
+    );
 }
 
 #[test]
@@ -76,37 +92,41 @@ fn a_request_without_a_key_is_refused_passed_or_shared() {
         rule.on_missing = missing;
         rules(vec![rule])
     };
-    let nobody = ask("GET /");
-    let both = with("x-user", "ann", with("x-user", "bob", ask("GET /")));
-    let empty = with("x-user", "", ask("GET /"));
+    let without_key = parse_request("GET /");
+    let both = with(
+        "x-user",
+        "ann",
+        with("x-user", "bob", parse_request("GET /")),
+    );
+    let empty = with("x-user", "", parse_request("GET /"));
 
     let refusing = with_missing(Missing::Refuse);
-    for request in [&nobody, &both, &empty] {
+    for request in [&without_key, &both, &empty] {
         let plan = plan(&refusing, request);
         assert_eq!(plan.stopped().unwrap().reason, StopReason::NoKey);
         assert_eq!(&*plan.stopped().unwrap().settings.name, "only");
         assert!(plan.charges().is_empty());
     }
     let passing = with_missing(Missing::Pass);
-    for request in [&nobody, &empty] {
+    for request in [&without_key, &empty] {
         let plan = plan(&passing, request);
         assert!(plan.stopped().is_none() && plan.charges().is_empty());
     }
     // A conflicting value does not bypass the rule.
     assert_eq!(
         only_key(&passing, &both),
-        only_key(&with_missing(Missing::Shared), &nobody)
+        only_key(&with_missing(Missing::Shared), &without_key)
     );
-    let named = with("x-user", "ann", ask("GET /"));
+    let named = with("x-user", "ann", parse_request("GET /"));
     assert_ne!(only_key(&passing, &named), only_key(&passing, &both));
 }
 
 #[test]
 fn requests_without_one_part_still_differ_in_the_others() {
     let parts = || vec![Part::new(header("x-tenant")), Part::new(header("x-user"))];
-    let acme = with("x-tenant", "acme", ask("GET /"));
-    let globex = with("x-tenant", "globex", ask("GET /"));
-    let user_only = with("x-user", "acme", ask("GET /"));
+    let acme = with("x-tenant", "acme", parse_request("GET /"));
+    let globex = with("x-tenant", "globex", parse_request("GET /"));
+    let user_only = with("x-user", "acme", parse_request("GET /"));
     assert_ne!(key_of(parts(), &acme), key_of(parts(), &globex));
     assert_ne!(key_of(parts(), &acme), key_of(parts(), &user_only));
 }
@@ -114,54 +134,61 @@ fn requests_without_one_part_still_differ_in_the_others() {
 #[test]
 fn a_value_of_a_fallback_source_never_equals_one_of_the_first() {
     let part = || vec![Part::new(header("x-user")).or(Source::Ip)];
-    let by_ip = key_of(part(), &ask("GET /"));
-    let forged = key_of(part(), &with("x-user", "203.0.113.7", ask("GET /")));
+    let by_ip = key_of(part(), &parse_request("GET /"));
+    let forged = key_of(
+        part(),
+        &with("x-user", "203.0.113.7", parse_request("GET /")),
+    );
     assert_ne!(by_ip, forged);
     // Values cannot imitate the marks of sources.
-    let nobody = key_of(user(), &ask("GET /"));
+    let without_key = key_of(user(), &parse_request("GET /"));
     let two = || vec![Part::new(header("x-user")), Part::new(header("x-mark"))];
-    let forged = with("x-mark", "-", with("x-user", " ", ask("GET /")));
-    assert_ne!(nobody, key_of(two(), &forged));
+    let forged = with("x-mark", "-", with("x-user", " ", parse_request("GET /")));
+    assert_ne!(without_key, key_of(two(), &forged));
     // Adding a fallback source keeps the counts.
-    let ann = with("x-user", "ann", ask("GET /"));
+    let ann = with("x-user", "ann", parse_request("GET /"));
     assert_eq!(key_of(part(), &ann), key_of(user(), &ann));
 }
 
 #[test]
 fn parts_are_separated() {
     let parts = || vec![Part::new(header("x-a")), Part::new(header("x-b"))];
-    let ask = |a: &str, b: &str| with("x-b", b, with("x-a", a, ask("GET /")));
+    let request = |a: &str, b: &str| with("x-b", b, with("x-a", a, parse_request("GET /")));
     assert_ne!(
-        key_of(parts(), &ask("ab", "c")),
-        key_of(parts(), &ask("a", "bc"))
+        key_of(parts(), &request("ab", "c")),
+        key_of(parts(), &request("a", "bc"))
     );
 }
 
 #[test]
 fn the_address_is_the_peers_or_the_one_a_trusted_proxy_reports() {
-    let ip = || by(Source::Ip);
-    let plain = key_of(ip(), &ask("GET /"));
-    let spoofed = with("x-forwarded-for", "198.51.100.1", ask("GET /"));
+    let ip = || key_by(Source::Ip);
+    let plain = key_of(ip(), &parse_request("GET /"));
+    let spoofed = with("x-forwarded-for", "198.51.100.1", parse_request("GET /"));
     assert_eq!(plain, key_of(ip(), &spoofed));
 
     let mut only = rule("only");
     only.key = ip();
     let behind = Rules::new(RuleSet {
         client: ClientAddress::behind(["203.0.113.0/24".parse().unwrap()]),
-        ..set(vec![only])
+        ..rule_set(vec![only])
     })
     .unwrap();
-    let client = from("198.51.100.1", ask("GET /"));
+    let client = from("198.51.100.1", parse_request("GET /"));
     assert_eq!(only_key(&behind, &spoofed), key_of(ip(), &client));
     // What the client sent is left of what the proxy appended.
-    let forged = with("x-forwarded-for", "192.0.2.1, 198.51.100.1", ask("GET /"));
+    let forged = with(
+        "x-forwarded-for",
+        "192.0.2.1, 198.51.100.1",
+        parse_request("GET /"),
+    );
     assert_eq!(only_key(&behind, &forged), key_of(ip(), &client));
 }
 
 #[test]
 fn addresses_of_one_ipv6_network_are_one_client() {
-    let ip = || by(Source::Ip);
-    let key = |text| key_of(ip(), &from(text, ask("GET /")));
+    let ip = || key_by(Source::Ip);
+    let key = |text| key_of(ip(), &from(text, parse_request("GET /")));
     assert_eq!(
         key("2001:db8:1:2::1"),
         key("2001:db8:1:2:ffff:ffff:ffff:ffff")
@@ -174,17 +201,25 @@ fn addresses_of_one_ipv6_network_are_one_client() {
 fn without_a_peer_the_address_is_missing() {
     let bare = http::Request::builder().uri("/").body(()).unwrap();
     let also = with("x-forwarded-for", "198.51.100.1", bare.clone());
-    assert_eq!(key_of(by(Source::Ip), &bare), key_of(by(Source::Ip), &also));
+    assert_eq!(
+        key_of(key_by(Source::Ip), &bare),
+        key_of(key_by(Source::Ip), &also)
+    );
     assert_ne!(
-        key_of(by(Source::Ip), &bare),
-        key_of(by(Source::Ip), &ask("GET /"))
+        key_of(key_by(Source::Ip), &bare),
+        key_of(key_by(Source::Ip), &parse_request("GET /"))
     );
 }
 
 #[test]
 fn the_scheme_of_an_authorization_is_canonical() {
-    let by_token = || by(header("authorization"));
-    let key = |text: &str| key_of(by_token(), &with("authorization", text, ask("GET /")));
+    let by_token = || key_by(header("authorization"));
+    let key = |text: &str| {
+        key_of(
+            by_token(),
+            &with("authorization", text, parse_request("GET /")),
+        )
+    };
     assert_eq!(key("Bearer abc"), key("bearer   abc"));
     assert_eq!(key("Bearer abc"), key("BEARER\tabc"));
     assert_ne!(key("Bearer abc"), key("Bearer ABC"));
@@ -194,25 +229,28 @@ fn the_scheme_of_an_authorization_is_canonical() {
 #[test]
 fn constants_method_and_route_are_parts() {
     let mut only = rule("only");
-    only.matcher = about("/users/{id}/**");
+    only.matcher = path_matcher("/users/{id}/**");
     only.matcher.paths.push("/teams/{id}".parse().unwrap());
     let keyed = |source: Source| {
         let mut only = only.clone();
-        only.key = by(source);
+        only.key = key_by(source);
         rules(vec![only])
     };
     let constant = keyed(Source::Constant("all".into()));
     let route = keyed(Source::Route);
     let method = keyed(Source::Method);
     let host = keyed(Source::Host);
-    let (one, two) = (ask("GET /users/1"), ask("POST /users/2/x"));
-    let team = with("host", "Example.com:80", ask("GET /teams/1"));
+    let (one, two) = (
+        parse_request("GET /users/1"),
+        parse_request("POST /users/2/x"),
+    );
+    let team = with("host", "Example.com:80", parse_request("GET /teams/1"));
     assert_eq!(only_key(&constant, &one), only_key(&constant, &team));
     assert_eq!(only_key(&route, &one), only_key(&route, &two));
     assert_ne!(only_key(&route, &one), only_key(&route, &team));
     assert_eq!(only_key(&method, &one), only_key(&method, &team));
     assert_ne!(only_key(&method, &one), only_key(&method, &two));
-    let absolute = ask("GET http://example.com/teams/1");
+    let absolute = parse_request("GET http://example.com/teams/1");
     assert_eq!(only_key(&host, &team), only_key(&host, &absolute));
     assert_ne!(only_key(&host, &team), only_key(&host, &one));
 }

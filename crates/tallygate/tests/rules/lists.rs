@@ -5,23 +5,26 @@ use tallygate::rules::{
     ListedBy, Override, OverrideAction, Part, Rule, RuleOutcome, RuleSet, Rules, Source,
 };
 
-use super::{applied, ask, by, from, header, key, network, plan, quotas, rule, rules, set, with};
+use super::{
+    applied_rules, from, header, key, key_by, network, parse_request, plan, quotas, rule, rule_set,
+    rules, with,
+};
 
 fn by_user(name: &str) -> Rule {
     let mut rule = rule(name);
-    rule.key = by(header("x-user"));
+    rule.key = key_by(header("x-user"));
     rule
 }
 
-fn overriding(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
+fn rules_with_overrides(rules: Vec<Rule>, overrides: Vec<Override>) -> Rules {
     Rules::new(RuleSet {
         overrides,
-        ..set(rules)
+        ..rule_set(rules)
     })
     .unwrap()
 }
 
-fn instead(
+fn override_for(
     rule: Option<&str>,
     client: tallygate::rules::ListEntry,
     action: OverrideAction,
@@ -39,11 +42,11 @@ fn a_rule_with_its_stop_does_not_apply_to_allowed_clients() {
     first.allow = vec![network("192.0.2.0/24"), key(&["ann"])];
     first.stop = true;
     let rules = rules(vec![first, rule("second")]);
-    let ann = with("x-user", "ann", ask("GET /"));
-    let bob = with("x-user", "bob", ask("GET /"));
-    assert_eq!(applied(&rules, &ann), ["second"]);
-    assert_eq!(applied(&rules, &bob), ["first"]);
-    assert_eq!(applied(&rules, &from("192.0.2.9", bob)), ["second"]);
+    let ann = with("x-user", "ann", parse_request("GET /"));
+    let bob = with("x-user", "bob", parse_request("GET /"));
+    assert_eq!(applied_rules(&rules, &ann), ["second"]);
+    assert_eq!(applied_rules(&rules, &bob), ["first"]);
+    assert_eq!(applied_rules(&rules, &from("192.0.2.9", bob)), ["second"]);
     let trace = rules.trace(&(&ann).into());
     assert!(matches!(
         trace.rules[0].outcome,
@@ -61,10 +64,13 @@ fn an_ipv4_mapped_network_is_an_ipv4_network() {
         let mut only = rule("only");
         only.deny = vec![network(text)];
         let rules = rules(vec![only]);
-        assert!(plan(&rules, &ask("GET /")).stopped().is_some(), "{text}");
-        let mapped = from("::ffff:203.0.113.7", ask("GET /"));
+        assert!(
+            plan(&rules, &parse_request("GET /")).stopped().is_some(),
+            "{text}"
+        );
+        let mapped = from("::ffff:203.0.113.7", parse_request("GET /"));
         assert!(plan(&rules, &mapped).stopped().is_some(), "{text}");
-        let other = from("2001:db8::1", ask("GET /"));
+        let other = from("2001:db8::1", parse_request("GET /"));
         assert!(plan(&rules, &other).stopped().is_none(), "{text}");
     }
     for wrong in [
@@ -94,35 +100,35 @@ fn deny_takes_precedence_over_allow() {
     only.allow = vec![network("203.0.113.0/24")];
     only.deny = vec![key(&["eve"])];
     let rules = rules(vec![only]);
-    let eve = with("x-user", "eve", ask("GET /"));
+    let eve = with("x-user", "eve", parse_request("GET /"));
     assert_eq!(
         plan(&rules, &eve).stopped().unwrap().reason,
         StopReason::Denied
     );
-    assert!(plan(&rules, &ask("GET /")).stopped().is_none());
+    assert!(plan(&rules, &parse_request("GET /")).stopped().is_none());
 }
 
 #[test]
 fn a_listed_network_is_compared_with_the_full_address() {
     let mut only = rule("only");
-    only.key = by(Source::Ip);
+    only.key = key_by(Source::Ip);
     only.deny = vec![network("2001:db8::5/128")];
     let rules = rules(vec![only]);
-    let asked = |ip| plan(&rules, &from(ip, ask("GET /")));
-    assert!(asked("2001:db8::5").stopped().is_some());
-    assert!(asked("2001:db8::6").stopped().is_none());
+    let entries = |ip| plan(&rules, &from(ip, parse_request("GET /")));
+    assert!(entries("2001:db8::5").stopped().is_some());
+    assert!(entries("2001:db8::6").stopped().is_none());
 }
 
 #[test]
 fn a_listed_address_stands_for_its_ipv6_prefix() {
     let mut only = rule("only");
-    only.key = by(Source::Ip);
+    only.key = key_by(Source::Ip);
     only.allow = vec![key(&["2001:db8::5"]), key(&["::ffff:203.0.113.7"])];
     let rules = rules(vec![only]);
-    assert!(applied(&rules, &from("2001:db8::6", ask("GET /"))).is_empty());
-    assert!(applied(&rules, &ask("GET /")).is_empty());
+    assert!(applied_rules(&rules, &from("2001:db8::6", parse_request("GET /"))).is_empty());
+    assert!(applied_rules(&rules, &parse_request("GET /")).is_empty());
     assert_eq!(
-        applied(&rules, &from("203.0.113.8", ask("GET /"))),
+        applied_rules(&rules, &from("203.0.113.8", parse_request("GET /"))),
         ["only"]
     );
 }
@@ -133,9 +139,9 @@ fn a_listed_key_never_matches_a_fallback_source() {
     only.key = vec![Part::new(Source::Query("u".into())).or(header("x-user"))];
     only.allow = vec![key(&["ann"])];
     let rules = rules(vec![only]);
-    assert!(applied(&rules, &ask("GET /?u=ann")).is_empty());
-    let elsewhere = with("x-user", "ann", ask("GET /"));
-    assert_eq!(applied(&rules, &elsewhere), ["only"]);
+    assert!(applied_rules(&rules, &parse_request("GET /?u=ann")).is_empty());
+    let elsewhere = with("x-user", "ann", parse_request("GET /"));
+    assert_eq!(applied_rules(&rules, &elsewhere), ["only"]);
 }
 
 #[test]
@@ -149,7 +155,7 @@ fn a_listed_secret_matches() {
     let request = with(
         "authorization",
         "bearer abc",
-        ask("GET http://example.com/"),
+        parse_request("GET http://example.com/"),
     );
     assert!(plan(&rules, &request).stopped().is_some());
 }
@@ -157,11 +163,11 @@ fn a_listed_secret_matches() {
 #[test]
 fn an_override_changes_the_limits_and_keeps_the_counters() {
     let mut list = vec![by_user("api"), rule("all")];
-    list[0].limits = super::same(&["10/min", "fixed-window 100/d"]);
+    list[0].limits = super::same_limits(&["10/min", "fixed-window 100/d"]);
     let more = OverrideAction::Limits(quotas(&["500/min", "token-bucket 9/s"]));
-    let rules = overriding(list, vec![instead(Some("api"), key(&["acme"]), more)]);
-    let acme = plan(&rules, &with("x-user", "acme", ask("GET /")));
-    let other = plan(&rules, &with("x-user", "ann", ask("GET /")));
+    let rules = rules_with_overrides(list, vec![override_for(Some("api"), key(&["acme"]), more)]);
+    let acme = plan(&rules, &with("x-user", "acme", parse_request("GET /")));
+    let other = plan(&rules, &with("x-user", "ann", parse_request("GET /")));
     let (acme, other) = (&acme.charges()[0].limits, &other.charges()[0].limits);
     assert_eq!(acme[0].quota().limit(), 500);
     assert_eq!(other[0].quota().limit(), 10);
@@ -175,29 +181,29 @@ fn overrides_take_precedence_over_lists_and_the_first_applies() {
     let mut api = by_user("api");
     api.allow = vec![key(&["ann"])];
     api.deny = vec![key(&["bob"])];
-    let rules = overriding(
+    let rules = rules_with_overrides(
         vec![api, by_user("other")],
         vec![
-            instead(Some("api"), key(&["ann"]), OverrideAction::Deny),
-            instead(None, key(&["bob"]), OverrideAction::Allow),
-            instead(
+            override_for(Some("api"), key(&["ann"]), OverrideAction::Deny),
+            override_for(None, key(&["bob"]), OverrideAction::Allow),
+            override_for(
                 Some("api"),
                 network("203.0.113.0/24"),
                 OverrideAction::Allow,
             ),
-            instead(Some("api"), key(&["eve"]), OverrideAction::Deny),
+            override_for(Some("api"), key(&["eve"]), OverrideAction::Deny),
         ],
     );
-    let asked = |user: &str| with("x-user", user.as_bytes(), ask("GET /"));
+    let entries = |user: &str| with("x-user", user.as_bytes(), parse_request("GET /"));
     assert_eq!(
-        plan(&rules, &asked("ann")).stopped().unwrap().reason,
+        plan(&rules, &entries("ann")).stopped().unwrap().reason,
         StopReason::Denied
     );
-    assert!(plan(&rules, &asked("bob")).stopped().is_none());
-    assert!(applied(&rules, &asked("bob")).is_empty());
+    assert!(plan(&rules, &entries("bob")).stopped().is_none());
+    assert!(applied_rules(&rules, &entries("bob")).is_empty());
     // Eve is in the network, which is listed earlier.
-    assert_eq!(applied(&rules, &asked("eve")), ["other"]);
-    let elsewhere = from("198.51.100.1", asked("eve"));
+    assert_eq!(applied_rules(&rules, &entries("eve")), ["other"]);
+    let elsewhere = from("198.51.100.1", entries("eve"));
     let trace = rules.trace(&(&elsewhere).into());
     assert!(matches!(
         trace.rules[0].outcome,

@@ -19,9 +19,9 @@ use tallygate::rules::{
 };
 use tallygate::{Decision, Key, Limiter, ManualClock, MemoryStore, Quota};
 
-/// A rule that matches every request, without a key, of 10 a minute.
+/// A rule that matches every request, without a key, of 10 per minute.
 fn rule(name: &str) -> Rule {
-    Rule::with_limits(name.parse().unwrap(), same(&["10/min"]))
+    Rule::with_limits(name.parse().unwrap(), same_limits(&["10/min"]))
 }
 
 fn quotas(texts: &[&str]) -> Quotas {
@@ -29,11 +29,11 @@ fn quotas(texts: &[&str]) -> Quotas {
     Quotas::new(texts.iter().map(quota).collect()).unwrap()
 }
 
-fn same(texts: &[&str]) -> RuleLimits {
+fn same_limits(texts: &[&str]) -> RuleLimits {
     RuleLimits::Same(quotas(texts))
 }
 
-fn about(path: &str) -> Matcher {
+fn path_matcher(path: &str) -> Matcher {
     Matcher {
         paths: vec![path.parse().unwrap()],
         ..Matcher::default()
@@ -44,7 +44,7 @@ fn header(name: &str) -> Source {
     Source::Header(name.parse().unwrap())
 }
 
-fn by(source: Source) -> Vec<Part> {
+fn key_by(source: Source) -> Vec<Part> {
     vec![Part::new(source)]
 }
 
@@ -56,7 +56,7 @@ fn network(text: &str) -> ListEntry {
     ListEntry::Network(text.parse().unwrap())
 }
 
-fn set(rules: Vec<Rule>) -> RuleSet {
+fn rule_set(rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         rules,
         ..RuleSet::default()
@@ -64,11 +64,11 @@ fn set(rules: Vec<Rule>) -> RuleSet {
 }
 
 fn rules(list: Vec<Rule>) -> Rules {
-    Rules::new(set(list)).unwrap()
+    Rules::new(rule_set(list)).unwrap()
 }
 
-/// A request from 203.0.113.7, written like `POST /login`.
-fn ask(line: &str) -> Request<()> {
+/// A request from 203.0.113.7, from text such as `POST /login`.
+fn parse_request(line: &str) -> Request<()> {
     let (method, uri) = line.split_once(' ').unwrap();
     let request = Request::builder().method(method).uri(uri);
     from("203.0.113.7", request.body(()).unwrap())
@@ -100,7 +100,7 @@ fn plan(rules: &Rules, request: &Request<()>) -> Plan {
 }
 
 /// The names of the rules that apply to a request, in order.
-fn applied(rules: &Rules, request: &Request<()>) -> Vec<String> {
+fn applied_rules(rules: &Rules, request: &Request<()>) -> Vec<String> {
     let plan = plan(rules, request);
     let names = plan
         .charges()
@@ -136,12 +136,12 @@ fn counters() -> Counters {
 
 /// Decides a plan in one step, as the executor does.
 fn decide(limiter: &Counters, plan: &Plan) -> Decision {
-    let mut asked = plan.charges().iter().flat_map(|charge| {
+    let mut entries = plan.charges().iter().flat_map(|charge| {
         let key = &charge.key;
         charge.limits.iter().map(move |limit| (key, limit))
     });
-    let (key, limit) = asked.next().expect("a rule applies");
+    let (key, limit) = entries.next().expect("a rule applies");
     let request = tallygate::Request::new(key, limit);
-    let request = asked.try_fold(request, |request, (key, limit)| request.and(key, limit));
-    limiter.decide_now(&request.expect("no counter is there twice"))
+    let request = entries.try_fold(request, |request, (key, limit)| request.and(key, limit));
+    limiter.decide_now(&request.expect("no counter occurs twice"))
 }

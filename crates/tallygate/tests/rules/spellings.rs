@@ -3,12 +3,14 @@
 use http::Request;
 use tallygate::rules::{Mismatch, RuleOutcome, Source};
 
-use super::{about, applied, ask, by, key_of, only_key, plan, rule, rules, with};
+use super::{
+    applied_rules, key_by, key_of, only_key, parse_request, path_matcher, plan, rule, rules, with,
+};
 
 #[test]
 fn no_spelling_of_a_path_bypasses_its_rule() {
     let mut login = rule("login");
-    login.matcher = about("/account/login");
+    login.matcher = path_matcher("/account/login");
     let rules = rules(vec![login]);
     for path in [
         "/account/login",
@@ -37,7 +39,7 @@ fn no_spelling_of_a_path_bypasses_its_rule() {
         "/x/.;/..;a%2F/;/account/login",
     ] {
         assert_eq!(
-            applied(&rules, &ask(&format!("GET {path}"))),
+            applied_rules(&rules, &parse_request(&format!("GET {path}"))),
             ["login"],
             "{path}"
         );
@@ -54,7 +56,7 @@ fn no_spelling_of_a_path_bypasses_its_rule() {
         "/account/login%20",
         "/account/login%00",
     ] {
-        let none = applied(&rules, &ask(&format!("GET {path}")));
+        let none = applied_rules(&rules, &parse_request(&format!("GET {path}")));
         assert!(none.is_empty(), "{path}");
     }
 }
@@ -62,12 +64,12 @@ fn no_spelling_of_a_path_bypasses_its_rule() {
 #[test]
 fn stop_applies_only_if_every_path_variant_matches() {
     let mut assets = rule("assets");
-    assets.matcher = about("/assets/**");
+    assets.matcher = path_matcher("/assets/**");
     assets.stop = true;
     let mut login = rule("login");
-    login.matcher = about("/login");
+    login.matcher = path_matcher("/login");
     let rules = rules(vec![assets, login]);
-    let found = |path: &str| applied(&rules, &ask(&format!("GET {path}")));
+    let found = |path: &str| applied_rules(&rules, &parse_request(&format!("GET {path}")));
     for path in [
         "/assets/a",
         "/assets//a%2Fb",
@@ -89,10 +91,10 @@ fn stop_applies_only_if_every_path_variant_matches() {
 #[test]
 fn a_path_parameter_is_from_the_variant_that_matched() {
     let mut users = rule("users");
-    users.matcher = about("/users/{id}");
-    users.key = by(Source::Path("id".into()));
+    users.matcher = path_matcher("/users/{id}");
+    users.key = key_by(Source::Path("id".into()));
     let rules = rules(vec![users]);
-    let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
+    let key = |path: &str| only_key(&rules, &parse_request(&format!("GET {path}")));
     for path in [
         "/users%2Fann",
         "/x%2F../users/ann",
@@ -106,23 +108,27 @@ fn a_path_parameter_is_from_the_variant_that_matched() {
 #[test]
 fn a_path_parameter_is_decoded_and_may_contain_a_slash() {
     let mut users = rule("users");
-    users.matcher = about("/users/{id}");
-    users.key = by(Source::Path("id".into()));
+    users.matcher = path_matcher("/users/{id}");
+    users.key = key_by(Source::Path("id".into()));
     let rules = rules(vec![users]);
-    let key = |path: &str| only_key(&rules, &ask(&format!("GET {path}")));
+    let key = |path: &str| only_key(&rules, &parse_request(&format!("GET {path}")));
     assert_eq!(key("/users/ann"), key("/users/%61nn"));
     assert_eq!(key("/users/a@b"), key("/users/a%40b"));
     assert_eq!(key("/users/a%2Fb"), key("/users/a%2fb"));
     assert_ne!(key("/users/a%2Fb"), key("/users/ab"));
     assert_ne!(key("/users/ann"), key("/users/Ann"));
     assert_ne!(key("/users/100%"), key("/users/100"));
-    assert!(plan(&rules, &ask("GET /users/a/b")).charges().is_empty());
+    assert!(
+        plan(&rules, &parse_request("GET /users/a/b"))
+            .charges()
+            .is_empty()
+    );
 }
 
 #[test]
 fn a_query_is_decoded_and_conflicts_count_as_missing() {
-    let user = || by(Source::Query("user".into()));
-    let key = |query: &str| key_of(user(), &ask(&format!("GET /?{query}")));
+    let user = || key_by(Source::Query("user".into()));
+    let key = |query: &str| key_of(user(), &parse_request(&format!("GET /?{query}")));
     let ann = key("user=ann");
     for same in [
         "user=%61nn",
@@ -137,17 +143,17 @@ fn a_query_is_decoded_and_conflicts_count_as_missing() {
     assert_eq!(key("user=a+b"), key("user=a%20b"));
     assert_ne!(key("user=a%2Bb"), key("user=a+b"));
     assert_ne!(key("user=a%26user%3Db"), key("user=a"));
-    let nobody = key("x=1");
+    let without_key = key("x=1");
     for none in ["user=ann&user=bob", "user", "user=", "=ann", "", "&&"] {
-        assert_eq!(key(none), nobody, "{none}");
+        assert_eq!(key(none), without_key, "{none}");
     }
 }
 
 #[test]
 fn a_cookie_is_found_in_any_header_line() {
-    let session = || by(Source::Cookie("session".into()));
+    let session = || key_by(Source::Cookie("session".into()));
     let key = |request: &Request<()>| key_of(session(), request);
-    let plain = key(&with("cookie", "session=abc", ask("GET /")));
+    let plain = key(&with("cookie", "session=abc", parse_request("GET /")));
     for line in [
         "a=1; session=abc; b=2",
         "a=1;session=abc",
@@ -156,12 +162,20 @@ fn a_cookie_is_found_in_any_header_line() {
         "session=abc; session=abc",
         "session; session=abc",
     ] {
-        assert_eq!(key(&with("cookie", line, ask("GET /"))), plain, "{line}");
+        assert_eq!(
+            key(&with("cookie", line, parse_request("GET /"))),
+            plain,
+            "{line}"
+        );
     }
     // HTTP/2 may send each in its own header.
-    let apart = with("cookie", "a=1", with("cookie", "session=abc", ask("GET /")));
+    let apart = with(
+        "cookie",
+        "a=1",
+        with("cookie", "session=abc", parse_request("GET /")),
+    );
     assert_eq!(key(&apart), plain);
-    let nobody = key(&ask("GET /"));
+    let without_key = key(&parse_request("GET /"));
     for line in [
         "session=abc; session=abd",
         "xsession=abc",
@@ -169,26 +183,30 @@ fn a_cookie_is_found_in_any_header_line() {
         "session=",
         "\u{e9}",
     ] {
-        assert_eq!(key(&with("cookie", line, ask("GET /"))), nobody, "{line}");
+        assert_eq!(
+            key(&with("cookie", line, parse_request("GET /"))),
+            without_key,
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn a_claim_is_read_from_a_header_and_otherwise_missing() {
     let subject = || {
-        by(Source::Claim {
+        key_by(Source::Claim {
             header: "x-claims".parse().unwrap(),
             name: "sub".into(),
         })
     };
-    let key = |value: &str| key_of(subject(), &with("x-claims", value, ask("GET /")));
+    let key = |value: &str| key_of(subject(), &with("x-claims", value, parse_request("GET /")));
     assert_eq!(key(r#"{"sub":"ann"}"#), key("eyJzdWIiOiJhbm4ifQ"));
     assert_eq!(
         key("eyJzdWIiOiJhbm4ifQ=="),
         key("Bearer e30.eyJzdWIiOiJhbm4ifQ.x")
     );
     assert_ne!(key(r#"{"sub":"ann"}"#), key(r#"{"sub":"bob"}"#));
-    let nobody = key_of(subject(), &ask("GET /"));
+    let without_key = key_of(subject(), &parse_request("GET /"));
     for none in [
         "ann",
         "{}",
@@ -196,7 +214,7 @@ fn a_claim_is_read_from_a_header_and_otherwise_missing() {
         r#"{"sub":null}"#,
         "{\"sub\":\"ann\"",
     ] {
-        assert_eq!(key(none), nobody, "{none}");
+        assert_eq!(key(none), without_key, "{none}");
     }
 }
 
@@ -216,12 +234,12 @@ fn hosts_match_in_any_case_with_any_port_and_as_subdomains() {
         "a.b.example.org",
     ] {
         assert_eq!(
-            applied(&rules, &with("host", host, ask("GET /"))),
+            applied_rules(&rules, &with("host", host, parse_request("GET /"))),
             ["api"],
             "{host}"
         );
-        let absolute = ask(&format!("GET http://{host}/"));
-        assert_eq!(applied(&rules, &absolute), ["api"], "{host}");
+        let absolute = parse_request(&format!("GET http://{host}/"));
+        assert_eq!(applied_rules(&rules, &absolute), ["api"], "{host}");
     }
     for host in [
         "example.com",
@@ -230,20 +248,27 @@ fn hosts_match_in_any_case_with_any_port_and_as_subdomains() {
         "aexample.org",
         "",
     ] {
-        let request = with("host", host, ask("GET /"));
-        assert!(applied(&rules, &request).is_empty(), "{host}");
+        let request = with("host", host, parse_request("GET /"));
+        assert!(applied_rules(&rules, &request).is_empty(), "{host}");
     }
     // A request with two hosts matches by either.
     let both = with(
         "host",
         "x.net",
-        with("host", "api.example.com", ask("GET /")),
+        with("host", "api.example.com", parse_request("GET /")),
     );
-    assert_eq!(applied(&rules, &both), ["api"]);
-    let beside = with("host", "api.example.com", ask("GET http://x.net/"));
-    assert_eq!(applied(&rules, &beside), ["api"]);
-    let host = || by(Source::Host);
-    assert_eq!(key_of(host(), &both), key_of(host(), &ask("GET /")));
+    assert_eq!(applied_rules(&rules, &both), ["api"]);
+    let beside = with(
+        "host",
+        "api.example.com",
+        parse_request("GET http://x.net/"),
+    );
+    assert_eq!(applied_rules(&rules, &beside), ["api"]);
+    let host = || key_by(Source::Host);
+    assert_eq!(
+        key_of(host(), &both),
+        key_of(host(), &parse_request("GET /"))
+    );
     assert_eq!(key_of(host(), &both), key_of(host(), &beside));
 }
 
@@ -251,7 +276,7 @@ fn hosts_match_in_any_case_with_any_port_and_as_subdomains() {
 fn a_trace_shows_the_mismatch() {
     use tallygate::rules::{HeaderCondition, HeaderMatcher};
     let mut narrow = rule("narrow");
-    narrow.matcher = about("/a/*");
+    narrow.matcher = path_matcher("/a/*");
     narrow.matcher.methods = vec![http::Method::POST];
     narrow.matcher.hosts = vec!["a.test".parse().unwrap()];
     narrow.matcher.headers = vec![
@@ -277,17 +302,17 @@ fn a_trace_shows_the_mismatch() {
         with(
             "x-kind",
             "b",
-            with("x-kind", "abc", with("host", "a.test", ask(line))),
+            with("x-kind", "abc", with("host", "a.test", parse_request(line))),
         )
     };
     assert_eq!(mismatch(good("POST /a/b")), None);
     assert_eq!(mismatch(good("GET /a/b")), Some(Mismatch::Method));
     assert_eq!(mismatch(good("POST /a")), Some(Mismatch::Path));
-    let elsewhere = with("host", "b.test", ask("POST /a/b"));
+    let elsewhere = with("host", "b.test", parse_request("POST /a/b"));
     assert_eq!(mismatch(elsewhere), Some(Mismatch::Host));
     let kind = Mismatch::Header("x-kind".parse().unwrap());
     assert_eq!(
-        mismatch(with("host", "a.test", ask("POST /a/b"))),
+        mismatch(with("host", "a.test", parse_request("POST /a/b"))),
         Some(kind)
     );
     let no = Mismatch::Header("x-no".parse().unwrap());

@@ -8,7 +8,10 @@ use tallygate::rules::{
     Override, OverrideAction, RuleLimits, Rules, Source, SwappableRules, TierBy, Tiers,
 };
 
-use super::{ask, by, counters, decide, header, key, quotas, rule, rules, same, set};
+use super::{
+    counters, decide, header, key, key_by, parse_request, quotas, rule, rule_set, rules,
+    same_limits,
+};
 
 const REQUESTS: u64 = 100_000;
 const THREADS: u64 = 4;
@@ -16,10 +19,10 @@ const THREADS: u64 = 4;
 /// One limit is the same in both generations; the others change.
 fn generation(odd: bool) -> Rules {
     let mut kept = rule("kept");
-    kept.key = by(Source::Ip);
-    kept.limits = same(&["fixed-window 1000000/d"]);
+    kept.key = key_by(Source::Ip);
+    kept.limits = same_limits(&["fixed-window 1000000/d"]);
     let mut changing = rule("changing");
-    changing.limits = same(match odd {
+    changing.limits = same_limits(match odd {
         true => &["fixed-window 400000/d", "token-bucket 1000000/s"],
         false => &["fixed-window 300000/d"],
     });
@@ -31,7 +34,7 @@ fn generation(odd: bool) -> Rules {
 
 fn rule_of(name: &str) -> tallygate::rules::Rule {
     let mut new = rule(name);
-    new.limits = same(&["1000000/h"]);
+    new.limits = same_limits(&["1000000/h"]);
     new
 }
 
@@ -42,7 +45,7 @@ fn swapping_rules_loses_no_count() {
     let (admitted, planned_by_odd) = (AtomicU64::new(0), AtomicU64::new(0));
     let swaps = AtomicU64::new(0);
     let work = || {
-        let request = ask("GET /");
+        let request = parse_request("GET /");
         for number in 0..REQUESTS / THREADS {
             if number % 100 == 99 {
                 let odd = swaps.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
@@ -65,24 +68,32 @@ fn swapping_rules_loses_no_count() {
     assert!(odd > 0 && odd < REQUESTS, "{odd}");
 
     live.swap(generation(false));
-    let plan = live.plan(&Head::from(&ask("GET /")));
+    let plan = live.plan(&Head::from(&parse_request("GET /")));
     let decision = decide(&limiter, &plan);
-    let left: Vec<u64> = decision
+    let remaining: Vec<u64> = decision
         .verdicts()
         .iter()
         .map(|verdict| verdict.remaining.into())
         .collect();
-    assert_eq!(left, [1_000_000 - REQUESTS - 1, 300_000 - REQUESTS - 1]);
+    assert_eq!(
+        remaining,
+        [1_000_000 - REQUESTS - 1, 300_000 - REQUESTS - 1]
+    );
 }
 
 #[test]
 fn previous_rules_stay_valid_while_they_are_referenced() {
     let live = SwappableRules::new(generation(true));
-    let held = live.current();
+    let previous = live.current();
     let before = live.swap(generation(false));
-    let plan = |rules: &Rules| rules.plan(&Head::from(&ask("GET /"))).charges().len();
+    let plan = |rules: &Rules| {
+        rules
+            .plan(&Head::from(&parse_request("GET /")))
+            .charges()
+            .len()
+    };
     assert_eq!(
-        [plan(&held), plan(&before), plan(&live.current())],
+        [plan(&previous), plan(&before), plan(&live.current())],
         [3, 3, 2]
     );
 }
@@ -90,7 +101,7 @@ fn previous_rules_stay_valid_while_they_are_referenced() {
 #[test]
 fn the_policy_lists_every_limit_of_the_current_rules() {
     let mut tiered = rule("tiered");
-    tiered.key = by(header("x-user"));
+    tiered.key = key_by(header("x-user"));
     let name = |name: &str| name.parse().unwrap();
     let tiers = vec![
         (name("free"), quotas(&["1/s"])),
@@ -98,7 +109,7 @@ fn the_policy_lists_every_limit_of_the_current_rules() {
     ];
     let by_plan = TierBy::Header("x-plan".parse().unwrap());
     tiered.limits = RuleLimits::Tiered(Tiers::new(by_plan, name("free"), tiers).unwrap());
-    let mut set = set(vec![rule("plain"), tiered]);
+    let mut set = rule_set(vec![rule("plain"), tiered]);
     set.overrides = vec![Override {
         rule: Some(name("tiered")),
         client: key(&["ann"]),

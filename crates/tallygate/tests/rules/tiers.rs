@@ -3,7 +3,7 @@
 use http::Method;
 use tallygate::rules::{Cost, KeyText, RuleLimits, RuleOutcome, Rules, TierBy, Tiers, TiersError};
 
-use super::{ask, by, header, plan, quotas, rule, rules, with};
+use super::{header, key_by, parse_request, plan, quotas, rule, rules, with};
 
 fn tiers(by: TierBy) -> RuleLimits {
     let free = ("free".parse().unwrap(), quotas(&["100/h"]));
@@ -19,24 +19,24 @@ fn hourly(rules: &Rules, request: &http::Request<()>) -> u32 {
 #[test]
 fn a_header_selects_the_tier_and_other_values_the_default() {
     let mut api = rule("api");
-    api.key = by(header("x-user"));
+    api.key = key_by(header("x-user"));
     api.limits = tiers(TierBy::Header("x-plan".parse().unwrap()));
     let rules = rules(vec![api]);
-    let pro = with("x-plan", "pro", ask("GET /"));
+    let pro = with("x-plan", "pro", parse_request("GET /"));
     assert_eq!(hourly(&rules, &pro), 10_000);
     assert_eq!(plan(&rules, &pro).charges()[0].limits.len(), 2);
     for value in ["free", "", "PRO", "gold", "pro,free"] {
         assert_eq!(
-            hourly(&rules, &with("x-plan", value, ask("GET /"))),
+            hourly(&rules, &with("x-plan", value, parse_request("GET /"))),
             100,
             "{value}"
         );
     }
-    assert_eq!(hourly(&rules, &ask("GET /")), 100);
+    assert_eq!(hourly(&rules, &parse_request("GET /")), 100);
     // Conflicting values select the default.
     assert_eq!(hourly(&rules, &with("x-plan", "free", pro.clone())), 100);
 
-    let (a, b) = (plan(&rules, &pro), plan(&rules, &ask("GET /")));
+    let (a, b) = (plan(&rules, &pro), plan(&rules, &parse_request("GET /")));
     let (a, b) = (&a.charges()[0].limits[0], &b.charges()[0].limits[0]);
     assert_eq!(a.name(), b.name(), "moving up keeps the count");
     let trace = rules.trace(&(&pro).into());
@@ -49,15 +49,15 @@ fn a_header_selects_the_tier_and_other_values_the_default() {
 #[test]
 fn a_list_of_keys_selects_the_tier() {
     let mut api = rule("api");
-    api.key = by(header("x-tenant"));
+    api.key = key_by(header("x-tenant"));
     let listed = |text: &str| (KeyText::new([text]), "pro".parse().unwrap());
     api.limits = tiers(TierBy::Keys(vec![listed("acme"), listed("globex")]));
     let rules = rules(vec![api]);
-    let asked = |tenant: &str| hourly(&rules, &with("x-tenant", tenant, ask("GET /")));
-    assert_eq!(asked("acme"), 10_000);
-    assert_eq!(asked("globex"), 10_000);
-    assert_eq!(asked("initech"), 100);
-    assert_eq!(hourly(&rules, &ask("GET /")), 100);
+    let entries = |tenant: &str| hourly(&rules, &with("x-tenant", tenant, parse_request("GET /")));
+    assert_eq!(entries("acme"), 10_000);
+    assert_eq!(entries("globex"), 10_000);
+    assert_eq!(entries("initech"), 100);
+    assert_eq!(hourly(&rules, &parse_request("GET /")), 100);
 }
 
 #[test]
@@ -97,18 +97,18 @@ fn a_cost_from_a_header_stays_within_its_bounds() {
         ("many", 2),
     ] {
         assert_eq!(
-            cost(&with("x-cost", value, ask("GET /"))),
+            cost(&with("x-cost", value, parse_request("GET /"))),
             expected,
             "{value}"
         );
     }
-    assert_eq!(cost(&ask("GET /")), 2);
+    assert_eq!(cost(&parse_request("GET /")), 2);
     // A second value does not make a request cheaper.
-    let both = with("x-cost", "1", with("x-cost", "9", ask("GET /")));
+    let both = with("x-cost", "1", with("x-cost", "9", parse_request("GET /")));
     assert_eq!(cost(&both), 9);
     // A proxy may have merged them.
     for joined in ["1, 9", "9,1", "x, 9 ,", "1,,9"] {
-        let joined = with("x-cost", joined, ask("GET /"));
+        let joined = with("x-cost", joined, parse_request("GET /"));
         assert_eq!(cost(&joined), 9);
     }
 }
@@ -122,6 +122,6 @@ fn a_cost_by_method_has_a_default() {
     };
     assert_eq!(api.cost.max(), 5);
     let rules = rules(vec![api]);
-    let cost = |line: &str| plan(&rules, &ask(line)).charges()[0].cost;
+    let cost = |line: &str| plan(&rules, &parse_request(line)).charges()[0].cost;
     assert_eq!([cost("POST /"), cost("GET /"), cost("PUT /")], [5, 0, 2]);
 }

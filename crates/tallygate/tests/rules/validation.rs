@@ -5,7 +5,7 @@ use tallygate::rules::{
     RuleSetError, Rules, Source, TierBy, Tiers,
 };
 
-use super::{about, by, header, key, quotas, rule, same, set};
+use super::{header, key, key_by, path_matcher, quotas, rule, rule_set, same_limits};
 
 fn faults(set: &RuleSet) -> Vec<RuleSetError> {
     let faults = set.validate();
@@ -17,7 +17,7 @@ fn faults(set: &RuleSet) -> Vec<RuleSetError> {
 
 #[test]
 fn rule_names_are_unique() {
-    let twice = set(vec![rule("a"), rule("b"), rule("a")]);
+    let twice = rule_set(vec![rule("a"), rule("b"), rule("a")]);
     let name = "a".parse().unwrap();
     assert_eq!(
         faults(&twice),
@@ -28,20 +28,20 @@ fn rule_names_are_unique() {
 #[test]
 fn a_path_parameter_must_be_in_every_path() {
     let mut one = rule("one");
-    one.key = by(Source::Path("id".into()));
+    one.key = key_by(Source::Path("id".into()));
     let parameter = "id".to_owned();
     let fault = RuleSetError::UnknownParameter { rule: 0, parameter };
-    assert_eq!(faults(&set(vec![one.clone()])), vec![fault.clone()]);
-    one.matcher = about("/a/{id}");
-    assert_eq!(faults(&set(vec![one.clone()])), []);
+    assert_eq!(faults(&rule_set(vec![one.clone()])), vec![fault.clone()]);
+    one.matcher = path_matcher("/a/{id}");
+    assert_eq!(faults(&rule_set(vec![one.clone()])), []);
     one.matcher.paths.push("/b/{other}".parse().unwrap());
-    assert_eq!(faults(&set(vec![one])), [fault]);
+    assert_eq!(faults(&rule_set(vec![one])), [fault]);
 }
 
 #[test]
 fn a_listed_key_has_as_many_parts_as_the_key_of_the_rule() {
     let mut one = rule("one");
-    one.key = by(header("x-user"));
+    one.key = key_by(header("x-user"));
     one.allow = vec![key(&["a"]), key(&["a", "b"])];
     one.deny = vec![key(&[])];
     let tier = ("free".parse().unwrap(), quotas(&["1/s"]));
@@ -58,7 +58,7 @@ fn a_listed_key_has_as_many_parts_as_the_key_of_the_rule() {
         fault(ListKind::Deny, 0),
         fault(ListKind::Tier, 0),
     ];
-    assert_eq!(faults(&set(vec![one])), expected);
+    assert_eq!(faults(&rule_set(vec![one])), expected);
 }
 
 #[test]
@@ -83,27 +83,27 @@ fn a_listed_key_must_be_possible() {
         list,
         entry,
     };
-    assert_eq!(faults(&set(vec![one])), [3, 4, 5, 6].map(fault));
+    assert_eq!(faults(&rule_set(vec![one])), [3, 4, 5, 6].map(fault));
     // A rule without a key has no keys to list.
     let mut all = rule("all");
     all.allow = vec![key(&[])];
-    assert_eq!(faults(&set(vec![all])), [fault(0)]);
+    assert_eq!(faults(&rule_set(vec![all])), [fault(0)]);
 }
 
 #[test]
 fn the_number_of_parts_and_sources_is_bounded() {
     let mut one = rule("one");
     one.key = vec![Part::new(Source::Ip); MAX_PARTS];
-    assert_eq!(faults(&set(vec![one.clone()])), []);
+    assert_eq!(faults(&rule_set(vec![one.clone()])), []);
     one.key.push(Part::new(Source::Ip));
     assert_eq!(
-        faults(&set(vec![one.clone()])),
+        faults(&rule_set(vec![one.clone()])),
         [RuleSetError::TooManyParts { rule: 0 }]
     );
     let place = |part: Part, _| part.or(Source::Ip);
     one.key = vec![(0..MAX_PARTS).fold(Part::new(Source::Ip), place)];
     assert_eq!(
-        faults(&set(vec![one])),
+        faults(&rule_set(vec![one])),
         [RuleSetError::TooManyParts { rule: 0 }]
     );
 }
@@ -118,7 +118,7 @@ fn the_default_cost_is_within_its_bounds() {
             min: least,
             max: most,
         };
-        faults(&set(vec![one]))
+        faults(&rule_set(vec![one]))
     };
     assert_eq!(with(1, 0, 1), []);
     for (default, least, most) in [(0, 1, 5), (6, 1, 5), (3, 5, 1)] {
@@ -135,27 +135,32 @@ fn rules_that_match_together_must_not_exceed_the_limits_of_a_request() {
     let texts: Vec<&str> = periods.iter().map(String::as_str).collect();
     let mut list = vec![rule("a"), rule("b")];
     for rule in &mut list {
-        rule.limits = same(&texts);
+        rule.limits = same_limits(&texts);
     }
     let crowded = [RuleSetError::TooManyLimits { rule: 1 }];
     let found = |change: &dyn Fn(&mut [Rule])| {
         let mut list = list.clone();
         change(&mut list);
-        faults(&set(list))
+        faults(&rule_set(list))
     };
     assert_eq!(found(&|_| {}), crowded);
-    assert_eq!(found(&|list| list[1].matcher = about("/x")), crowded);
+    assert_eq!(found(&|list| list[1].matcher = path_matcher("/x")), crowded);
     // The first covers the second, in either order.
-    assert_eq!(found(&|list| list[0].matcher = about("/x/y")), crowded);
-    let mut paths = about("/x");
+    assert_eq!(
+        found(&|list| list[0].matcher = path_matcher("/x/y")),
+        crowded
+    );
+    let mut paths = path_matcher("/x");
     paths.paths.push("/y/{id}".parse().unwrap());
     let below = |list: &mut [Rule]| {
-        list[0].matcher = about("/y/**");
+        list[0].matcher = path_matcher("/y/**");
         list[1].matcher = paths.clone();
     };
     assert_eq!(found(&below), crowded);
 
-    let apart = |list: &mut [Rule]| (list[0].matcher, list[1].matcher) = (about("/x"), about("/y"));
+    let apart = |list: &mut [Rule]| {
+        (list[0].matcher, list[1].matcher) = (path_matcher("/x"), path_matcher("/y"))
+    };
     assert_eq!(found(&apart), []);
     assert_eq!(found(&|list| list[0].stop = true), []);
     assert_eq!(found(&|list| list[1].enabled = false), []);
@@ -170,7 +175,7 @@ fn rules_that_match_together_must_not_exceed_the_limits_of_a_request() {
 #[test]
 fn an_override_names_an_existing_rule() {
     let mut one = rule("one");
-    one.key = by(header("x-user"));
+    one.key = key_by(header("x-user"));
     let other = |rule: Option<&str>, texts: &[&str]| Override {
         rule: rule.map(|name| name.parse().unwrap()),
         client: key(texts),
@@ -179,7 +184,7 @@ fn an_override_names_an_existing_rule() {
     let with = |overrides| {
         faults(&RuleSet {
             overrides,
-            ..set(vec![one.clone(), rule("two")])
+            ..rule_set(vec![one.clone(), rule("two")])
         })
     };
     assert_eq!(
@@ -215,18 +220,21 @@ fn an_override_key_for_all_rules_needs_the_same_sources() {
         }];
         faults(&RuleSet {
             overrides,
-            ..set(list)
+            ..rule_set(list)
         })
     };
-    let user = || by(header("x-user"));
+    let user = || key_by(header("x-user"));
     let mixed = [RuleSetError::AmbiguousOverrideKey { index: 0 }];
     // Clients can send any address in a header.
     assert_eq!(
-        with(vec![keyed("a", user()), keyed("b", by(Source::Ip))]),
+        with(vec![keyed("a", user()), keyed("b", key_by(Source::Ip))]),
         mixed
     );
     assert_eq!(
-        with(vec![keyed("a", user()), keyed("b", by(header("x-team")))]),
+        with(vec![
+            keyed("a", user()),
+            keyed("b", key_by(header("x-team")))
+        ]),
         mixed
     );
     // A listed key never stands for fallback sources.
@@ -238,8 +246,8 @@ fn an_override_key_for_all_rules_needs_the_same_sources() {
     );
 
     let id = |name: &str, path: &str| {
-        let mut rule = keyed(name, by(Source::Path("id".into())));
-        rule.matcher = about(path);
+        let mut rule = keyed(name, key_by(Source::Path("id".into())));
+        rule.matcher = path_matcher(path);
         rule
     };
     assert_eq!(
