@@ -8,6 +8,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { after } from 'node:test';
 
 const modules = createRequire(path.join(process.env.TALLYGATE_BROWSER_MODULES, 'package.json'));
 const { chromium } = modules('playwright-core');
@@ -60,7 +61,7 @@ export async function redis() {
     async start() {
       child = spawn(process.env.TALLYGATE_REDIS_SERVER ?? 'redis-server',
         ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder], { stdio: 'ignore' });
-      while (!(await answers(port))) {
+      while (!(await repliesToPing(port))) {
         assert.equal(child.exitCode, null, 'redis-server exited');
         await new Promise((resolve) => { setTimeout(resolve, 20); });
       }
@@ -75,7 +76,7 @@ export async function redis() {
   return server;
 }
 
-function answers(port) {
+function repliesToPing(port) {
   return new Promise((resolve) => {
     const socket = net.connect(port, '127.0.0.1', () => socket.write('PING\r\n'));
     socket.once('data', (data) => { resolve(String(data).startsWith('+PONG')); socket.destroy(); });
@@ -99,27 +100,38 @@ function which(program) {
 
 export const browser = () => chromium.launch({ executablePath: which(process.env.TALLYGATE_CHROMIUM ?? 'chromium'), args: FLAGS });
 
-/** Opens a page as a new visitor; `complaints` collects errors and requests to other hosts. */
-export async function visit(open, url, options = {}) {
-  const context = await open.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+/** Starts a server and a browser for all tests of a file. */
+export async function setUp() {
+  const server = await serve();
+  const chrome = await browser();
+  after(async () => {
+    await chrome.close();
+    await server.end();
+  });
+  return { server, chrome };
+}
+
+/** Opens a page as a new visitor; `errors` collects errors, warnings and requests to other hosts. */
+export async function visit(chrome, url, options = {}) {
+  const context = await chrome.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT_MS);
-  const complaints = [];
+  const errors = [];
   const { host } = new URL(url);
-  page.on('pageerror', (error) => complaints.push(`thrown: ${error.message}`));
+  page.on('pageerror', (error) => errors.push(`uncaught: ${error.message}`));
   page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type())) complaints.push(`console: ${message.text()}`);
+    if (['error', 'warning'].includes(message.type())) errors.push(`console: ${message.text()}`);
   });
   page.on('request', (request) => {
-    if (new URL(request.url()).host !== host) complaints.push(`request to another host: ${request.url()}`);
+    if (new URL(request.url()).host !== host) errors.push(`request to another host: ${request.url()}`);
   });
   await page.goto(url);
-  return { page, context, complaints, end: () => context.close() };
+  return { page, context, errors, end: () => context.close() };
 }
 
 /** Waits until the text of an element matches. */
-export async function waitForText(page, selector, wanted) {
-  const pattern = wanted instanceof RegExp ? { source: wanted.source } : { text: wanted };
+export async function waitForText(page, selector, expected) {
+  const pattern = expected instanceof RegExp ? { source: expected.source } : { text: expected };
   await page.waitForFunction(([target, { source, text }]) => {
     const actual = document.querySelector(target)?.textContent;
     if (actual === undefined) return false;

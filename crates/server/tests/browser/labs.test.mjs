@@ -1,33 +1,24 @@
 // The results of each lab, as the page shows them.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { browser, serve, visit } from './harness.mjs';
+import { setUp, visit } from './harness.mjs';
 
-let server;
-let chrome;
-before(async () => {
-  server = await serve();
-  chrome = await browser();
-});
-after(async () => {
-  await chrome?.close();
-  await server?.end();
-});
+const { server, chrome } = await setUp();
 
 /** Runs a lab and returns its table and conclusion. */
-async function run(id, own) {
-  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=step`);
-  if (own !== undefined) {
-    await page.fill(`#lab-${id} input`, String(own));
-    assert.match(await page.textContent(`#lab-${id} > .muted`), new RegExp(`\\b${own}\\b`));
+async function run(id, setting) {
+  const { page, errors, end } = await visit(chrome, `${server.page}/#clock=step`);
+  if (setting !== undefined) {
+    await page.fill(`#lab-${id} input`, String(setting));
+    assert.match(await page.textContent(`#lab-${id} > .muted`), new RegExp(`\\b${setting}\\b`));
   }
   await page.click(`#lab-${id} button`);
   await page.waitForSelector(`#lab-${id}-result[data-done="1"]`);
   const rows = await page.$$eval(`#lab-${id}-result tbody tr`, (all) => all.map((row) => [...row.cells].filter((cell) => !cell.hasAttribute('aria-hidden')).map((cell) => cell.textContent)));
   const conclusion = await page.textContent(`#lab-${id}-result .conclusion`);
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
   return { rows, conclusion };
 }
@@ -86,7 +77,7 @@ test('every lab runs with the chosen setting', async () => {
 });
 
 test('a setting out of range is not sent', async () => {
-  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=step`);
+  const { page, errors, end } = await visit(chrome, `${server.page}/#clock=step`);
   const before = await page.textContent('#lab-greedy > .muted');
   await page.fill('#lab-greedy input', '101');
   await page.click('#lab-greedy button');
@@ -97,6 +88,6 @@ test('a setting out of range is not sent', async () => {
   await page.waitForSelector('#lab-greedy-result[data-done="1"]');
   assert.equal(await page.getAttribute('#lab-greedy button', 'aria-label'), 'Run again: Greedy tenant');
   assert.match(await page.textContent('#lab-greedy-result'), /of 50/);
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });

@@ -19,7 +19,7 @@ async function logIn(server, ip, times) {
 
 test('rules, top keys and the state of a key reflect the traffic', async () => {
   const server = await serve();
-  const { page, complaints, end } = await visit(chrome, server.live);
+  const { page, errors, end } = await visit(chrome, server.live);
   await waitForText(page, '#badge', 'live');
   await logIn(server, '192.0.2.1', 12);
   await logIn(server, '192.0.2.2', 3);
@@ -38,7 +38,7 @@ test('rules, top keys and the state of a key reflect the traffic', async () => {
   await page.click('summary:has-text("login")');
   await waitForText(page, '.rules dl', /Applies toPOST \/login/);
   assert.equal(await page.locator('#rule-rows tr', { hasText: 'login' }).locator('.origin').textContent(), 'the built-in sample');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
   await server.end();
 });
@@ -48,7 +48,7 @@ test('a rule in shadow mode shows what it would refuse', async () => {
   const body = JSON.stringify({ shadow: true });
   const switched = await fetch(`http://${server.admin}/admin/rules/login`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body });
   assert.equal(switched.status, 200);
-  const { page, complaints, end } = await visit(chrome, server.live);
+  const { page, errors, end } = await visit(chrome, server.live);
   await waitForText(page, '#badge', 'live');
   await logIn(server, '192.0.2.1', 12);
   await page.waitForFunction(() => [...document.querySelectorAll('#rule-rows tr')].some((row) => row.textContent.includes('login') && row.lastElementChild.textContent === '12'));
@@ -57,7 +57,7 @@ test('a rule in shadow mode shows what it would refuse', async () => {
   assert.equal(await row.getAttribute('data-refused'), '0');
   assert.equal(await row.locator('.rule-flags').textContent(), 'shadow mode');
   await page.waitForSelector('#bands .shadow-refuse rect');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
   await server.end();
 });

@@ -1,22 +1,13 @@
 // Both pages: accessibility, size, width, and no requests to other hosts.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { axeSource, browser, serve, visit } from './harness.mjs';
+import { axeSource, setUp, visit } from './harness.mjs';
 
 const MAX_BYTES = 150 * 1024;
 
-let server;
-let chrome;
-before(async () => {
-  server = await serve();
-  chrome = await browser();
-});
-after(async () => {
-  await chrome?.close();
-  await server?.end();
-});
+const { server, chrome } = await setUp();
 
 const ready = (page, name) => (name === 'live'
   ? page.waitForSelector('#rule-rows tr')
@@ -26,7 +17,7 @@ for (const name of ['page', 'live']) {
   for (const colorScheme of ['light', 'dark']) {
     for (const width of [360, 1280]) {
       test(`${name}, ${colorScheme}, ${width} px: labels, contrast, no scrolling sideways`, async () => {
-        const { page, complaints, end } = await visit(chrome, server[name], { colorScheme, viewport: { width, height: 800 } });
+        const { page, errors, end } = await visit(chrome, server[name], { colorScheme, viewport: { width, height: 800 } });
         await ready(page, name);
         if (name === 'page') {
           await page.click('#burst-all');
@@ -51,9 +42,9 @@ for (const name of ['page', 'live']) {
           return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 120)} ${node.failureSummary}`));
         });
         assert.deepEqual(found, []);
-        const [wide, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-        assert.ok(wide <= seen, `${wide} px wide`);
-        assert.deepEqual(complaints, []);
+        const [contentWidth, windowWidth] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+        assert.ok(contentWidth <= windowWidth, `${contentWidth} px wide`);
+        assert.deepEqual(errors, []);
         await end();
       });
     }

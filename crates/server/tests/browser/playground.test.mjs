@@ -1,20 +1,11 @@
 // The playground, and its agreement with `tallygate replay`.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { browser, replay, waitForText, serve, visit } from './harness.mjs';
+import { replay, setUp, visit, waitForText } from './harness.mjs';
 
-let server;
-let chrome;
-before(async () => {
-  server = await serve();
-  chrome = await browser();
-});
-after(async () => {
-  await chrome?.close();
-  await server?.end();
-});
+const { server, chrome } = await setUp();
 
 const STEP = '#clock=step';
 const QUOTAS = {
@@ -40,28 +31,28 @@ async function quotasApplied(page) {
 /** The response log of a card, oldest first. */
 async function log(page, card, rows) {
   await page.click(`#${card}-tab-3`);
-  await page.waitForFunction(([place, wanted]) => document.querySelectorAll(`${place} tr[data-t-us]`).length === wanted, [`#card-${card} tbody`, rows]);
+  await page.waitForFunction(([table, length]) => document.querySelectorAll(`${table} tr[data-t-us]`).length === length, [`#card-${card} tbody`, rows]);
   const found = await page.$$eval(`#card-${card} tbody tr`, (all) => all.map((row) => ({ ...row.dataset })));
   return found.reverse();
 }
 
-function assertSame(card, shown, said) {
+function assertSame(card, shown, replayed) {
   shown.forEach((row, at) => {
-    const answer = said[at];
-    const wanted = {
-      tUs: String(answer.t_us), allowed: String(answer.allowed), remaining: String(answer.remaining),
-      retryAfterUs: String(answer.retry_after_us), delayUs: String(answer.delay_us),
+    const decision = replayed[at];
+    const expected = {
+      tUs: String(decision.t_us), allowed: String(decision.allowed), remaining: String(decision.remaining),
+      retryAfterUs: String(decision.retry_after_us), delayUs: String(decision.delay_us),
     };
-    assert.deepEqual({ ...row }, wanted, `${card}, request ${at + 1}`);
+    assert.deepEqual({ ...row }, expected, `${card}, request ${at + 1}`);
   });
 }
 
 test('every card decides as replay does', async () => {
-  const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step' }));
+  const { page, errors, end } = await visit(chrome, link(QUOTAS, { clock: 'step' }));
   await quotasApplied(page);
   const times = [];
   let now = 0;
-  const press = (place) => page.locator(place).evaluate((button) => button.click());
+  const press = (selector) => page.locator(selector).evaluate((button) => button.click());
   const move = async (button, us) => {
     await press(`#time-options button:text-is("${button}")`);
     now += us;
@@ -79,18 +70,18 @@ test('every card decides as replay does', async () => {
     }
   }
   for (const card of CARDS) assertSame(card, await log(page, card, times.length), replay(QUOTAS[card], times));
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
 test('all cards receive the same traffic on time', async () => {
-  const { page, complaints, end } = await visit(chrome, link(QUOTAS, { clock: 'step', traffic: 'steady', rate: '4' }));
+  const { page, errors, end } = await visit(chrome, link(QUOTAS, { clock: 'step', traffic: 'steady', rate: '4' }));
   await quotasApplied(page);
   await page.click('#run');
   for (let step = 0; step < 10; step += 1) await page.click('#time-options button:text-is("+ 1 s")');
   const times = Array.from({ length: 41 }, (_, at) => at * 250000);
   for (const card of CARDS) assertSame(card, await log(page, card, times.length), replay(QUOTAS[card], times));
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
@@ -112,22 +103,22 @@ test('a retry loop that respects Retry-After sends less and gets as much', async
 
 test('diagrams show the state and follow the clock', async () => {
   const { page, end } = await visit(chrome, `${server.page}/${STEP}`);
-  const seen = (card, words) => page.waitForFunction(([place, text]) => document.querySelector(place).getAttribute('aria-label') === text, [`#card-${card} .diagram`, words]);
+  const waitForDiagram = (card, label) => page.waitForFunction(([selector, text]) => document.querySelector(selector).getAttribute('aria-label') === text, [`#card-${card} .diagram`, label]);
   await page.click('#burst-all');
-  await seen('fixed', '10 of 10 used in this window of 10 s');
-  await seen('log', '10 requests stored from the last 10 s');
-  await seen('counter', '0 in the previous window, weighted 100 %, and 10 in the current one: 10 of 10');
-  await seen('token', '0 of 10 tokens, one more every 1 s');
-  await seen('leaky', '10 of 10 in the bucket, one drains every 1 s');
-  await seen('shaping', '10 of 10 queued, one leaves every 1 s');
+  await waitForDiagram('fixed', '10 of 10 used in this window of 10 s');
+  await waitForDiagram('log', '10 requests stored from the last 10 s');
+  await waitForDiagram('counter', '0 in the previous window, weighted 100 %, and 10 in the current one: 10 of 10');
+  await waitForDiagram('token', '0 of 10 tokens, one more every 1 s');
+  await waitForDiagram('leaky', '10 of 10 in the bucket, one drains every 1 s');
+  await waitForDiagram('shaping', '10 of 10 queued, one leaves every 1 s');
   await page.click('#time-options button:text-is("+ 10 s")');
   await page.click('#time-options button:text-is("+ 1 s")');
-  await seen('fixed', '0 of 10 used in this window of 10 s');
-  await seen('log', '0 requests stored from the last 10 s');
-  await seen('counter', '10 in the previous window, weighted 90 %, and 0 in the current one: 9 of 10');
-  await seen('token', '10 of 10 tokens, one more every 1 s');
-  await seen('leaky', '0 of 10 in the bucket, one drains every 1 s');
-  await seen('shaping', '0 of 10 queued, one leaves every 1 s');
+  await waitForDiagram('fixed', '0 of 10 used in this window of 10 s');
+  await waitForDiagram('log', '0 requests stored from the last 10 s');
+  await waitForDiagram('counter', '10 in the previous window, weighted 90 %, and 0 in the current one: 9 of 10');
+  await waitForDiagram('token', '10 of 10 tokens, one more every 1 s');
+  await waitForDiagram('leaky', '0 of 10 in the bucket, one drains every 1 s');
+  await waitForDiagram('shaping', '0 of 10 queued, one leaves every 1 s');
   await end();
 });
 
@@ -153,7 +144,7 @@ test('values and headers are those of the last response', async () => {
 });
 
 test('form and text stay in sync, and errors are shown at the field', async () => {
-  const { page, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
+  const { page, errors, end } = await visit(chrome, `${server.page}/${STEP}`);
   await page.click('#token-tab-1');
   await page.fill('#quota-token', 'token-bucket 3/min burst 5');
   await page.waitForFunction(() => document.querySelector('#quota-token-capacity').value === '5');
@@ -169,7 +160,7 @@ test('form and text stay in sync, and errors are shown at the field', async () =
   await waitForText(page, '#card-token .counts-line', '0 admitted, 0 refused');
   await waitForText(page, '#plots figure:nth-child(4) .muted', /^0 sent, 0 admitted/);
   await page.waitForFunction(() => location.hash.includes('burst+4'));
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await page.fill('#quota-token-limit', '0');
   await waitForText(page, '#quota-token-error', /limit 0 is below 1/);
   assert.equal(await page.getAttribute('#quota-token', 'aria-invalid'), 'true');
@@ -178,12 +169,12 @@ test('form and text stay in sync, and errors are shown at the field', async () =
   await page.fill('#quota-token', 'gcra 4/s burst 6');
   await waitForText(page, '#quota-token-error', '');
   await page.waitForFunction(() => document.querySelector('#quota-token-capacity').value === '6');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
 test('a link contains all settings, and a reload keeps them', async () => {
-  const { page, complaints, end } = await visit(chrome, server.page);
+  const { page, errors, end } = await visit(chrome, server.page);
   await page.check('input[value="draw"]');
   await page.locator('.pattern-editor [role=slider]').first().focus();
   for (const key of ['ArrowUp', 'ArrowUp', 'ArrowRight', 'ArrowRight', 'ArrowLeft', 'Tab', 'End']) await page.keyboard.press(key);
@@ -204,16 +195,16 @@ test('a link contains all settings, and a reload keeps them', async () => {
     assert.deepEqual(bars, ['3', '20', '1']);
     assert.equal(page.url(), address);
   }
-  assert.deepEqual(complaints.filter((one) => !one.includes('about:blank')), []);
+  assert.deepEqual(errors.filter((one) => !one.includes('about:blank')), []);
   await end();
 });
 
 test('invalid values in a link are ignored', async () => {
-  const { page, complaints, end } = await visit(chrome, `${server.page}/#clock=never&traffic=%00&speed=x&rate=-1&bars=1.2&span=1e9&fixed=${'9'.repeat(300)}`);
+  const { page, errors, end } = await visit(chrome, `${server.page}/#clock=never&traffic=%00&speed=x&rate=-1&bars=1.2&span=1e9&fixed=${'9'.repeat(300)}`);
   await waitForText(page, '#quota-fixed-error', /./);
   await page.click('#card-fixed button:text-is("Send")');
   await waitForText(page, '#card-fixed .status-badge', '200 admitted');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
@@ -229,33 +220,33 @@ test('visitors are independent', async () => {
   // A returning visitor finds the same counters.
   await ann.page.reload();
   await waitForText(ann.page, '#card-log dl div:nth-child(1) dd', '0');
-  assert.deepEqual([...ann.complaints, ...bob.complaints], []);
+  assert.deepEqual([...ann.errors, ...bob.errors], []);
   await ann.end();
   await bob.end();
 });
 
 test('on supplied time, every page load has its own counters', async () => {
-  const { page, context, complaints, end } = await visit(chrome, `${server.page}/${STEP}`);
-  const left = (place, wanted) => waitForText(place, '#card-log dl div:nth-child(1) dd', wanted);
+  const { page, context, errors, end } = await visit(chrome, `${server.page}/${STEP}`);
+  const waitForRemaining = (tab, expected) => waitForText(tab, '#card-log dl div:nth-child(1) dd', expected);
   await page.click('#time-options button:text-is("+ 10 s")');
   await page.click('#card-log button:text-is("Burst 10")');
-  await left(page, '0');
+  await waitForRemaining(page, '0');
   const second = await context.newPage();
   await second.goto(`${server.page}/${STEP}`);
   await second.click('#card-log button:text-is("Send")');
-  await left(second, '9');
+  await waitForRemaining(second, '9');
   await page.click('#card-log button:text-is("Send")');
   await waitForText(page, '#card-log .counts-line', '10 admitted, 1 refused');
   await page.reload();
   await page.click('#card-log button:text-is("Send")');
   await waitForText(page, '#card-log .counts-line', '1 admitted, 0 refused');
-  await left(page, '9');
-  assert.deepEqual(complaints, []);
+  await waitForRemaining(page, '9');
+  assert.deepEqual(errors, []);
   await end();
 });
 
 test('on the real clock, every response has the time of its decision', async () => {
-  const { page, complaints, end } = await visit(chrome, link({ log: 'sliding-window-log 25/min' }));
+  const { page, errors, end } = await visit(chrome, link({ log: 'sliding-window-log 25/min' }));
   await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 25/min');
   await page.waitForFunction(() => document.querySelector('#badge').textContent === 'counters in memory');
   const times = [];
@@ -269,7 +260,7 @@ test('on the real clock, every response has the time of its decision', async () 
   const expected = (await Promise.all(times)).flat();
   assert.deepEqual(rows.map((row) => row.tUs), expected);
   assert.ok(new Set(expected).size > 3, `${new Set(expected).size} times for 30 decisions`);
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
@@ -297,13 +288,13 @@ test('a button held by pointer or key sends until it is released', async () => {
 });
 
 test('a new visitor sees a first burst', async () => {
-  const { page, complaints, end } = await visit(chrome, server.page);
+  const { page, errors, end } = await visit(chrome, server.page);
   await page.waitForSelector('#welcome:not([hidden])');
   await waitForText(page, '#badge', 'counters in memory');
   await page.waitForFunction(() => [...document.querySelectorAll('.card .counts-line')].every((one) => /^1[0-2] admitted, [0-2] refused$/.test(one.textContent)));
   await page.click('#reset-all');
   await page.waitForSelector('#welcome', { state: 'hidden' });
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });
 
@@ -322,12 +313,12 @@ test('the chart shows twice the limit for a fixed window and the limit for a log
 });
 
 test('a manual step over several boundaries includes every attack', async () => {
-  const { page, complaints, end } = await visit(chrome, link({ fixed: 'fixed-window 5/s' }, { clock: 'step', traffic: 'boundary' }));
+  const { page, errors, end } = await visit(chrome, link({ fixed: 'fixed-window 5/s' }, { clock: 'step', traffic: 'boundary' }));
   await page.waitForFunction(() => location.hash.includes('fixed='));
   await page.click('#run');
   await page.click('#time-options button:text-is("+ 10 s")');
   // Around seconds 1, 3, 5, 7 and 9.
   await waitForText(page, '#card-fixed .counts-line', '50 admitted, 0 refused');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
   await end();
 });

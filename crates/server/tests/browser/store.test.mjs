@@ -9,7 +9,7 @@ test('the page reports a store outage and recovers', async () => {
   const store = await redis();
   const server = await serve({ store: store.url });
   const chrome = await browser();
-  const { page, complaints } = await visit(chrome, `${server.page}/#log=sliding-window-log+10%2Fh`);
+  const { page, errors } = await visit(chrome, `${server.page}/#log=sliding-window-log+10%2Fh`);
   const send = () => page.click('#card-log button:text-is("Send")');
   await page.waitForFunction(() => document.querySelector('#quota-log').value === 'sliding-window-log 10/h');
   await waitForText(page, '#badge', 'counters in Redis');
@@ -31,7 +31,7 @@ test('the page reports a store outage and recovers', async () => {
   await waitForText(page, '#card-log .status-badge', '200 admitted');
   // It restarted empty, so this is its first request.
   await waitForText(page, '#card-log dl div:nth-child(1) dd', '9');
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(errors, []);
 
   await chrome.close();
   await server.end();
