@@ -56,20 +56,20 @@ fn expected(step: &Value, quotas: &[&str]) -> String {
     let mut line = format!(
         "{{\"t_us\":{},\"key\":\"k\",{}",
         step["t_us"],
-        figures(step)
+        verdict_fields(step)
     );
     if quotas.len() > 1 {
         // The vectors name quotas in their canonical form already.
         let each = step["quotas"].as_array().unwrap().iter().zip(quotas);
         let each: Vec<String> = each
-            .map(|(step, quota)| format!("{{\"quota\":\"{quota}\",{}}}", figures(step)))
+            .map(|(step, quota)| format!("{{\"quota\":\"{quota}\",{}}}", verdict_fields(step)))
             .collect();
         line += &format!(",\"quotas\":[{}]", each.join(","));
     }
     line + "}"
 }
 
-fn figures(step: &Value) -> String {
+fn verdict_fields(step: &Value) -> String {
     let fields = [
         "allowed",
         "granted",
@@ -79,9 +79,9 @@ fn figures(step: &Value) -> String {
         "reset_after_us",
         "delay_us",
     ];
-    let figure = |name: &&str| {
+    let field = |name: &&str| {
         let value = step.get(*name).unwrap();
         format!("\"{name}\":{value}")
     };
-    fields.iter().map(figure).collect::<Vec<_>>().join(",")
+    fields.iter().map(field).collect::<Vec<_>>().join(",")
 }

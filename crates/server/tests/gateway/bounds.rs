@@ -28,11 +28,7 @@ async fn a_head_that_never_ends_is_disconnected() {
     assert_eq!(silent, "");
 
     // A trickle of bytes does not extend the timeout.
-    let mut stream = gateway.connect().await;
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n")
-        .await
-        .unwrap();
+    let mut stream = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n").await;
     let mut sent = 0;
     let cut = async {
         while stream.write_all(b"X-Slow: 1\r\n").await.is_ok() {
@@ -46,9 +42,8 @@ async fn a_head_that_never_ends_is_disconnected() {
     assert!(sent > 0);
 
     // The same after an answered request.
-    let mut stream = gateway.connect().await;
     let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    stream.write_all(head).await.unwrap();
+    let mut stream = gateway.send(head).await;
     let mut status = [0; 12];
     stream.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
@@ -74,14 +69,8 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
     settings.timeouts.keep_alive = SHORT;
     settings.timeouts.header = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
-    let mut slow = gateway.connect().await;
-    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
-    let mut idle = gateway.connect().await;
-    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
+    let mut slow = gateway.send(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut idle = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(read_to_close(&mut idle).await.ends_with("hello"));
     // The slow one started before the idle one and is still open.
     release.notify_one();
@@ -93,11 +82,7 @@ async fn an_idle_http2_connection_is_closed() {
     let mut settings = proxy_to(hello().await);
     settings.timeouts.keep_alive = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
-    let stream = gateway.connect().await;
-    let handshake =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.unwrap();
-    let ended = tokio::spawn(connection);
+    let (mut sender, ended) = gateway.connect_http2().await;
     let request = Request::get(gateway.url("/")).body(empty()).unwrap();
     assert_eq!(
         read(sender.send_request(request).await.unwrap()).await.0,
@@ -111,12 +96,7 @@ async fn an_idle_http2_connection_is_closed() {
 
 #[tokio::test]
 async fn a_stalled_request_body_times_out() {
-    let address = upstream(|request| async move {
-        let _ = request.into_body().collect().await;
-        Response::new(text("never"))
-    })
-    .await;
-    let mut settings = proxy_to(address);
+    let mut settings = proxy_to(read_body().await);
     settings.timeouts.body_idle = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
     let response = gateway
@@ -149,11 +129,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     let mut settings = proxy_to(address);
     settings.timeouts.write = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
-    let mut stream = gateway.connect().await;
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
+    let _stream = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let cut = tokio::time::timeout(TIMEOUT, dropped.notified());
     cut.await.expect("the upstream's response is dropped");
 }
@@ -167,10 +143,7 @@ async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
     // If only the response is dropped in time, the connection is idle after it.
     settings.timeouts.keep_alive = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
-    let io = TokioIo::new(gateway.connect().await);
-    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
-    let (mut sender, connection) = handshake.await.unwrap();
-    let ended = tokio::spawn(connection);
+    let (mut sender, ended) = gateway.connect_http2().await;
     let request = Request::get(gateway.url("/")).body(empty()).unwrap();
     let unread = sender.send_request(request).await.unwrap();
     let ended = tokio::time::timeout(TIMEOUT, ended).await;
@@ -180,12 +153,7 @@ async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
 
 #[tokio::test]
 async fn a_body_above_the_limit_is_rejected_with_any_framing() {
-    let address = upstream(|request| async move {
-        let _ = request.into_body().collect().await;
-        Response::new(text("taken"))
-    })
-    .await;
-    let mut settings = proxy_to(address);
+    let mut settings = proxy_to(read_body().await);
     settings.limits.body_bytes = 10;
     let gateway = Running::start(settings, admit_all()).await;
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
@@ -263,11 +231,7 @@ async fn connections_beyond_the_limit_wait_in_the_accept_queue() {
     let mut settings = proxy_to(hello().await);
     settings.limits.connections = 1;
     let gateway = Running::start(settings, admit_all()).await;
-    let mut first = gateway.connect().await;
-    first
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
+    let mut first = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut status = [0; 12];
     first.read_exact(&mut status).await.unwrap();
     let mut second = gateway.connect().await;
@@ -292,11 +256,7 @@ async fn a_client_that_resets_most_http2_requests_is_disconnected() {
     let mut settings = proxy_to(address);
     settings.limits.resets = 10;
     let gateway = Running::start(settings, admit_all()).await;
-    let stream = gateway.connect().await;
-    let handshake =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.unwrap();
-    let ended = tokio::spawn(connection);
+    let (mut sender, ended) = gateway.connect_http2().await;
     let mut resets = 0;
     while !ended.is_finished() && resets < 10_000 {
         let request = Request::get(gateway.url("/slow")).body(empty()).unwrap();

@@ -118,9 +118,8 @@ async fn an_idle_connection_gets_one_more_request_during_shutdown() {
     settings.timeouts.linger = TIMEOUT;
     let gateway = Running::start(settings, admit_all()).await;
     let address = gateway.address;
-    let mut idle = gateway.connect().await;
     let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    idle.write_all(head).await.unwrap();
+    let mut idle = gateway.send(head).await;
     let mut response = Vec::new();
     while !response.ends_with(b"hello") {
         response.push(idle.read_u8().await.unwrap());
@@ -150,11 +149,7 @@ async fn requests_that_never_end_are_aborted() {
     let mut settings = proxy_to(address);
     settings.timeouts.drain = Duration::from_millis(50);
     let gateway = Running::start(settings, admit_all()).await;
-    let mut stream = gateway.connect().await;
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
+    let mut stream = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     until("it is in flight", || received.load(Relaxed) == 1).await;
     assert_eq!(gateway.stop().await.unwrap(), DrainReport { aborted: 1 });
     assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);

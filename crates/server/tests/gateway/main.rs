@@ -25,6 +25,7 @@ use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http2 as http2_conn;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -39,6 +40,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+type Http2Connection = JoinHandle<hyper::Result<()>>;
 type TestBody = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How long a test waits for anything.
@@ -88,6 +90,15 @@ async fn hello() -> SocketAddr {
     upstream(|_| async { Response::new(text("hello")) }).await
 }
 
+/// Starts a server that responds with `hello` after it has read the body.
+async fn read_body() -> SocketAddr {
+    upstream(|request| async move {
+        let _ = request.into_body().collect().await;
+        Response::new(text("hello"))
+    })
+    .await
+}
+
 /// A layer that admits everything.
 fn admit_all() -> RateLimitLayer {
     RateLimitLayer::new(Rule::new("all", Quota::per_second(1_000_000)))
@@ -135,6 +146,21 @@ impl Running {
 
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends bytes on a new connection.
+    async fn send(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes.as_ref()).await.unwrap();
+        stream
+    }
+
+    /// Opens an HTTP/2 connection. The task ends with the connection.
+    async fn connect_http2(&self) -> (http2_conn::SendRequest<TestBody>, Http2Connection) {
+        let io = TokioIo::new(self.connect().await);
+        let handshake = http2_conn::handshake(TokioExecutor::new(), io);
+        let (sender, connection) = handshake.await.unwrap();
+        (sender, tokio::spawn(connection))
     }
 
     /// Sends bytes on a new connection and reads until the gateway closes it.

@@ -57,15 +57,13 @@ async fn a_client_that_disconnects_while_delayed_leaves_the_queue() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     for bytes in [get_, post] {
         let (gateway, room) = shaped().await;
-        let mut delayed = gateway.connect().await;
-        delayed.write_all(bytes.as_bytes()).await.unwrap();
+        let delayed = gateway.send(bytes).await;
         until("the second is delayed", || !room()).await;
         assert_eq!(get(&http1(), &gateway.url("/")).await.0, 429);
         drop(delayed);
         until(&format!("there is room after {bytes:?}"), &room).await;
         // The next one takes its slot.
-        let mut next = gateway.connect().await;
-        next.write_all(get_.as_bytes()).await.unwrap();
+        let _next = gateway.send(get_).await;
         until("the next is delayed", || !room()).await;
     }
 }
@@ -78,8 +76,7 @@ async fn a_client_that_disconnects_in_the_middle_of_its_body_leaves_the_queue() 
     for head in [length, chunked] {
         for half in [0, 1, 20_000] {
             let (gateway, room) = shaped().await;
-            let mut delayed = gateway.connect().await;
-            delayed.write_all(head.as_bytes()).await.unwrap();
+            let mut delayed = gateway.send(head).await;
             delayed.write_all(&vec![b'x'; half]).await.unwrap();
             until("the second is delayed", || !room()).await;
             drop(delayed);

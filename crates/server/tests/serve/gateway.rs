@@ -34,10 +34,10 @@ struct Gateway {
 
 impl Gateway {
     fn start() -> Self {
-        Gateway::under(RULES)
+        Gateway::with_rules(RULES)
     }
 
-    fn under(rules: &str) -> Self {
+    fn with_rules(rules: &str) -> Self {
         let folder = TempDir::new();
         let rules = folder.write("rules.yaml", rules);
         let url = format!("http://{}", upstream());
@@ -91,7 +91,7 @@ fn requests_pass_the_rules_and_reach_the_upstream() {
 
 #[test]
 fn delayed_requests_are_counted_until_admitted() {
-    let gateway = Gateway::under(
+    let gateway = Gateway::with_rules(
         "\
 version: 1
 rules:
