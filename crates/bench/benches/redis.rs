@@ -11,7 +11,7 @@ use tallygate_bench::entry;
 use tallygate_bench::machine;
 use tallygate_bench::measurement::Measurement;
 use tallygate_bench::options::Options;
-use tallygate_bench::quota_spec::QuotaSpec;
+use tallygate_bench::quota_spec::{QuotaSpec, algorithm_name};
 use tallygate_bench::redis::client;
 use tallygate_bench::redis::concurrency::{self, ConcurrentScenario, DynClient, Load};
 use tallygate_bench::redis::scenario::Plan;
@@ -160,7 +160,7 @@ fn run(
     let cpu = server.cpu() - before;
     let decided = result.latencies_ns.len();
     if result.admitted != decided {
-        let algorithm = scenario.algorithm.name();
+        let algorithm = algorithm_name(scenario.algorithm);
         eprintln!(
             "{algorithm}: {name} admitted {} of {decided}",
             result.admitted

@@ -3,54 +3,22 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An algorithm; each peer has one, Tallygate all six.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Windows aligned to the epoch.
-    FixedWindow,
-    /// Every admitted request stored.
-    SlidingWindowLog,
-    /// Two windows, the older one weighted.
-    SlidingWindowCounter,
-    /// Tokens that refill; GCRA is the same.
-    TokenBucket,
-    /// A level that drains; excess is refused.
-    LeakyPolicing,
-    /// A queue that drains; admitted requests are delayed.
-    LeakyShaping,
+pub use tallygate::Algorithm;
+
+/// The name of an algorithm in the table, one word.
+pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::LeakyPolicing => "leaky-policing",
+        Algorithm::LeakyShaping => "leaky-shaping",
+        Algorithm::FixedWindow
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter
+        | Algorithm::TokenBucket => algorithm.name(),
+    }
 }
 
-impl Algorithm {
-    /// All algorithms.
-    pub const ALL: [Algorithm; 6] = [
-        Algorithm::FixedWindow,
-        Algorithm::SlidingWindowLog,
-        Algorithm::SlidingWindowCounter,
-        Algorithm::TokenBucket,
-        Algorithm::LeakyPolicing,
-        Algorithm::LeakyShaping,
-    ];
-
-    /// The name in the table.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::FixedWindow => "fixed-window",
-            Algorithm::SlidingWindowLog => "sliding-window-log",
-            Algorithm::SlidingWindowCounter => "sliding-window-counter",
-            Algorithm::TokenBucket => "token-bucket",
-            Algorithm::LeakyPolicing => "leaky-policing",
-            Algorithm::LeakyShaping => "leaky-shaping",
-        }
-    }
-
-    fn is_bucket(self) -> bool {
-        match self {
-            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => true,
-            Algorithm::FixedWindow
-            | Algorithm::SlidingWindowLog
-            | Algorithm::SlidingWindowCounter => false,
-        }
-    }
+fn is_bucket(algorithm: Algorithm) -> bool {
+    algorithm.capacity_keyword().is_some()
 }
 
 /// The expected decision.
@@ -100,7 +68,7 @@ impl QuotaSpec {
         } else {
             (1_500, 2_000_000)
         };
-        if algorithm.is_bucket() {
+        if is_bucket(algorithm) {
             let bucket = QuotaSpec::bucket(Duration::from_secs(interval), capacity);
             return QuotaSpec {
                 algorithm,
@@ -118,7 +86,7 @@ impl QuotaSpec {
 
     /// A limit of 2 that is not refilled during a run.
     pub fn small(algorithm: Algorithm) -> QuotaSpec {
-        if algorithm.is_bucket() {
+        if is_bucket(algorithm) {
             let bucket = QuotaSpec::bucket(Duration::from_secs(DAY), 2);
             return QuotaSpec {
                 algorithm,
@@ -156,21 +124,10 @@ impl fmt::Display for QuotaSpec {
             (seconds, 0) => format!("{seconds}s"),
             (seconds, ms) => format!("{}ms", seconds * 1_000 + u64::from(ms)),
         };
-        match algorithm {
-            Algorithm::TokenBucket => {
-                write!(f, "token-bucket {limit}/{period} burst {capacity}")
-            }
-            Algorithm::LeakyPolicing => {
-                write!(f, "leaky-bucket {limit}/{period} burst {capacity}")
-            }
-            Algorithm::LeakyShaping => {
-                write!(f, "leaky-bucket {limit}/{period} queue {capacity}")
-            }
-            Algorithm::FixedWindow
-            | Algorithm::SlidingWindowLog
-            | Algorithm::SlidingWindowCounter => {
-                write!(f, "{} {limit}/{period}", algorithm.name())
-            }
+        write!(f, "{} {limit}/{period}", algorithm.name())?;
+        match algorithm.capacity_keyword() {
+            Some(keyword) => write!(f, " {keyword} {capacity}"),
+            None => Ok(()),
         }
     }
 }

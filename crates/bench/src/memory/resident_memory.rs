@@ -6,7 +6,7 @@ use std::io;
 use crate::measurement::Measurement;
 use crate::memory::contender::Entry;
 use crate::memory::scenario::format_count;
-use crate::quota_spec::{Algorithm, QuotaSpec};
+use crate::quota_spec::{Algorithm, QuotaSpec, algorithm_name};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl MemoryScenario {
     /// Its row in the table.
     pub fn row(&self) -> String {
         let keys = format_count(self.keys);
-        let algorithm = self.algorithm.name();
+        let algorithm = algorithm_name(self.algorithm);
         match (self.algorithm, self.entries) {
             (Algorithm::TokenBucket, _) => format!("memory, {keys} keys, bytes per key"),
             (Algorithm::SlidingWindowLog, 1) => {

@@ -9,7 +9,7 @@ use crate::memory::contender::{self, BATCH, Entry};
 use crate::memory::resident_memory::MemoryScenario;
 use crate::memory::timed_run::{DynContender, Load, Shape};
 use crate::options::{Options, Size};
-use crate::quota_spec::{Algorithm, Outcome, QuotaSpec};
+use crate::quota_spec::{Algorithm, Outcome, QuotaSpec, algorithm_name};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl fmt::Display for Scenario {
             write!(f, ", batches of {BATCH}")?;
         }
         if let Some(algorithm) = self.algorithm {
-            write!(f, ", {}", algorithm.name())?;
+            write!(f, ", {}", algorithm_name(algorithm))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use super::client::Client;
 use crate::keys::Key;
 use crate::measure::{percentile, thread_cpu_time};
-use crate::quota_spec::Algorithm;
+use crate::quota_spec::{Algorithm, algorithm_name};
 
 /// A group of rows.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct ConcurrentScenario {
 impl ConcurrentScenario {
     /// The row of a metric.
     pub fn row(&self, metric: &str) -> String {
-        let algorithm = self.algorithm.name();
+        let algorithm = algorithm_name(self.algorithm);
         format!("{algorithm}, {} in flight, {metric}", self.in_flight)
     }
 }

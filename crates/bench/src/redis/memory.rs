@@ -7,7 +7,7 @@ use super::client::tallygate;
 use super::script::{Entry, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key};
-use crate::quota_spec::{Algorithm, QuotaSpec};
+use crate::quota_spec::{Algorithm, QuotaSpec, algorithm_name};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl MemoryScenario {
 
     /// Its row in the table.
     pub fn row(&self) -> String {
-        let algorithm = self.algorithm.name();
+        let algorithm = algorithm_name(self.algorithm);
         match (self.algorithm, self.entries) {
             (Algorithm::SlidingWindowLog, 1) => {
                 format!("memory, {algorithm} of 1 entry, bytes per key")

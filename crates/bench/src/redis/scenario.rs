@@ -13,7 +13,7 @@ use super::script::{BATCH, Entry, LIMITS_PER_REQUEST, Script, When, now_us};
 use super::server::Server;
 use crate::keys::{self, Key, Spread};
 use crate::options::Size;
-use crate::quota_spec::{Algorithm, Outcome, QuotaSpec};
+use crate::quota_spec::{Algorithm, Outcome, QuotaSpec, algorithm_name};
 
 /// Decisions in flight while the server's CPU time is measured.
 const IN_FLIGHT: usize = 64;
@@ -90,7 +90,7 @@ impl Entry {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.algorithm.name())?;
+        f.write_str(algorithm_name(self.algorithm))?;
         if self.is_log() {
             write!(f, " of {}", self.log)?;
         }
