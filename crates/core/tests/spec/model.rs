@@ -68,7 +68,7 @@ impl View {
     fn new(quota: WideQuota, state: &ModelState, t: u128) -> Self {
         let mut view = View {
             quota,
-            state: state.under(&quota),
+            state: state.convert_to(&quota),
             now: t,
             lag: 0,
         };
@@ -99,7 +99,7 @@ impl View {
         self.wait(self.state.delay(&self.quota, self.now))
     }
 
-    /// The verdict with the figures of this state.
+    /// The verdict of this state.
     fn verdict(&self, retry: Option<Retry>, granted: u128, delay: u128) -> ModelVerdict {
         let reset = earliest(|d| self.state.as_new(&self.quota, self.now + d));
         ModelVerdict {

@@ -45,8 +45,8 @@ fn a_cost_of_0_is_admitted_at_the_maximum_debt() {
         ] {
             let verdict = evaluate(&quota, &mut state, verb, 0, 5);
             assert!(verdict.allowed(), "{quota} {verb}");
-            let figures = (verdict.granted(), verdict.remaining, verdict.delay_us());
-            assert_eq!(figures, (0, 0, 0), "{quota} {verb}");
+            let fields = (verdict.granted(), verdict.remaining, verdict.delay_us());
+            assert_eq!(fields, (0, 0, 0), "{quota} {verb}");
         }
     }
 }

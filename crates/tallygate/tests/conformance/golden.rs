@@ -1,4 +1,4 @@
-//! The golden traces: every figure of every step, through the public API.
+//! The golden traces: every field of every step, through the public API.
 
 use serde_json::Value;
 use tallygate::{Decision, Limit, Request, RetryAfter, Verb, Verdict};
@@ -21,12 +21,12 @@ pub(crate) fn golden_traces_are_decided_exactly<D: TestStore>(mut fresh: impl Fn
                 .cost(cost.try_into().unwrap());
             let decision = store.decide(&request, step["t_us"].as_u64().unwrap());
             let step_name = format!("{} step {i}", trace["id"]);
-            compare(&decision_figures(&decision), step, &step_name);
+            compare(&decision_fields(&decision), step, &step_name);
             assert!(!decision.shared(), "{step_name} was shared");
             if let Some(expected) = step.get("quotas") {
                 for (k, verdict) in decision.verdicts().iter().enumerate() {
                     compare(
-                        &verdict_figures(verdict),
+                        &verdict_fields(verdict),
                         &expected[k],
                         &format!("{step_name} quota {k}"),
                     );
@@ -54,7 +54,7 @@ fn limits(trace: &Value) -> Vec<Limit> {
     quotas.iter().enumerate().map(limit).collect()
 }
 
-fn decision_figures(decision: &Decision) -> Value {
+fn decision_fields(decision: &Decision) -> Value {
     let retry = decision.retry_after().and_then(RetryAfter::duration);
     serde_json::json!({
         "allowed": decision.allowed(),
@@ -67,7 +67,7 @@ fn decision_figures(decision: &Decision) -> Value {
     })
 }
 
-fn verdict_figures(verdict: &Verdict) -> Value {
+fn verdict_fields(verdict: &Verdict) -> Value {
     serde_json::json!({
         "allowed": verdict.allowed(),
         "granted": verdict.granted(),
@@ -79,8 +79,8 @@ fn verdict_figures(verdict: &Verdict) -> Value {
     })
 }
 
-fn compare(figures: &Value, expected: &Value, step_name: &str) {
-    for (name, figure) in figures.as_object().unwrap() {
-        assert_eq!(figure, &expected[name], "{name} of {step_name}");
+fn compare(fields: &Value, expected: &Value, step_name: &str) {
+    for (name, value) in fields.as_object().unwrap() {
+        assert_eq!(value, &expected[name], "{name} of {step_name}");
     }
 }

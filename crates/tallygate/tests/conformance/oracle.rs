@@ -134,7 +134,7 @@ pub(crate) fn difference(actual: &Decision, expected: &tallygate_core::Decision)
     let retry = actual.retry_after().map(RetryAfter::duration);
     let retry = retry.map(|wait| wait.map(|wait| wait.as_micros() as u64));
     let expected_retry = verdict.retry().map(|_| verdict.retry_after_us());
-    let figures = (
+    let fields = (
         actual.allowed(),
         actual.granted(),
         actual.limit(),
@@ -143,7 +143,7 @@ pub(crate) fn difference(actual: &Decision, expected: &tallygate_core::Decision)
         actual.delay().as_micros(),
         actual.binding(),
     );
-    let expected_figures = (
+    let expected_fields = (
         verdict.allowed(),
         verdict.granted(),
         verdict.limit,
@@ -152,7 +152,7 @@ pub(crate) fn difference(actual: &Decision, expected: &tallygate_core::Decision)
         u128::from(verdict.delay_us()),
         expected.binding(),
     );
-    let same = figures == expected_figures
+    let same = fields == expected_fields
         && retry == expected_retry
         && actual.verdicts() == expected.verdicts()
         && !actual.shared();

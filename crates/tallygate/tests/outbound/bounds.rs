@@ -13,7 +13,7 @@ const MAX_PAUSED: u64 = 10_000;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_beyond_the_bound_fails() {
-    let calls = Calls::under("token-bucket 9/s burst 9");
+    let calls = Calls::with_quota("token-bucket 9/s burst 9");
     calls.call("a?429&retry-after=3600").await;
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<Pin<Box<dyn Future<Output = Outcome> + Send>>> = Vec::new();

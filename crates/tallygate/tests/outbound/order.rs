@@ -19,20 +19,20 @@ const EACH: [&str; 6] = [
 
 #[tokio::test(start_paused = true)]
 async fn the_quota_spaces_calls() {
-    let calls = Calls::under("leaky-bucket 10/s queue 100");
+    let calls = Calls::with_quota("leaky-bucket 10/s queue 100");
     for n in 0..5 {
         calls.call(&n.to_string()).await;
     }
     calls.remote.until_ms(10_000).await;
-    let right = [("0", 0), ("1", 100), ("2", 200), ("3", 300), ("4", 400)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("0", 0), ("1", 100), ("2", 200), ("3", 300), ("4", 400)];
+    calls.remote.assert_arrived(&expected);
     assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_sent_in_order_of_arrival_with_any_quota() {
     for quota in EACH {
-        let calls = Calls::under(quota);
+        let calls = Calls::with_quota(quota);
         let mut tasks = Vec::new();
         for n in 0..50 {
             tasks.push(calls.call(&n.to_string()).await);
@@ -45,8 +45,8 @@ async fn calls_are_sent_in_order_of_arrival_with_any_quota() {
         }
         let arrived = calls.remote.arrived();
         let names: Vec<String> = arrived.iter().map(|(name, _)| name.clone()).collect();
-        let right: Vec<String> = (0..50).map(|n| n.to_string()).collect();
-        assert_eq!(names, right, "{quota}");
+        let expected: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+        assert_eq!(names, expected, "{quota}");
         assert_eq!(calls.queue_sizes(), (0, 0), "{quota}");
     }
 }
@@ -54,7 +54,7 @@ async fn calls_are_sent_in_order_of_arrival_with_any_quota() {
 /// Tokio's cooperative budget limits how often a task may poll.
 #[tokio::test(start_paused = true)]
 async fn a_call_without_budget_keeps_its_position() {
-    let calls = Calls::under("token-bucket 1/s burst 1");
+    let calls = Calls::with_quota("token-bucket 1/s burst 1");
     calls.call("a").await;
     calls.call("b").await;
     let mut third = Box::pin(calls.calling("c"));
@@ -70,13 +70,13 @@ async fn a_call_without_budget_keeps_its_position() {
     let fourth = tokio::spawn(calls.calling("d"));
     assert_eq!(third.await.unwrap().unwrap(), 200);
     assert_eq!(fourth.await.unwrap().unwrap(), 200);
-    let right = [("a", 0), ("b", 1_000), ("c", 2_000), ("d", 3_000)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("a", 0), ("b", 1_000), ("c", 2_000), ("d", 3_000)];
+    calls.remote.assert_arrived(&expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_task_are_in_order() {
-    let calls = Calls::under("token-bucket 100/s burst 1");
+    let calls = Calls::with_quota("token-bucket 100/s burst 1");
     let mut set = Vec::new();
     for n in 0..300 {
         set.push(Box::pin(calls.calling(&n.to_string())));
@@ -94,13 +94,13 @@ async fn calls_of_one_task_are_in_order() {
         .await;
     }
     let arrived = calls.remote.arrived();
-    let right: Vec<(String, u64)> = (0..300).map(|n| (n.to_string(), n * 10)).collect();
-    assert_eq!(arrived, right);
+    let expected: Vec<(String, u64)> = (0..300).map(|n| (n.to_string(), n * 10)).collect();
+    assert_eq!(arrived, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_leaves_the_queue() {
-    let calls = Calls::under("leaky-bucket 1/s queue 10");
+    let calls = Calls::with_quota("leaky-bucket 1/s queue 10");
     calls.call("a").await;
     let b = calls.call("b").await;
     calls.call("c").await;
@@ -116,7 +116,7 @@ async fn a_dropped_call_leaves_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_polled_blocks_no_other() {
-    let calls = Calls::under("leaky-bucket 1/s queue 10");
+    let calls = Calls::with_quota("leaky-bucket 1/s queue 10");
     let idle = calls.calling("idle");
     calls.call("a").await;
     drop(idle);
@@ -132,8 +132,8 @@ async fn keys_have_separate_queues() {
         calls.call(name).await;
     }
     calls.remote.until_ms(5_000).await;
-    let right = [("a", 0), ("b", 0), ("c", 0), ("a", 1_000), ("b", 1_000)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("a", 0), ("b", 0), ("c", 0), ("a", 1_000), ("b", 1_000)];
+    calls.remote.assert_arrived(&expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,8 +146,8 @@ async fn a_call_is_charged_its_cost() {
     }
     calls.remote.until_ms(20_000).await;
     // A call of cost 0 does not wait.
-    let right = [("3", 0), ("0", 0), ("2", 3_000), ("1", 5_000)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("3", 0), ("0", 0), ("2", 3_000), ("1", 5_000)];
+    calls.remote.assert_arrived(&expected);
 }
 
 #[tokio::test(start_paused = true)]

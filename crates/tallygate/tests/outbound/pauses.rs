@@ -19,7 +19,7 @@ async fn nothing_is_sent_during_a_pause() {
         "200&ratelimit=remaining=0,reset=5",
         "404&x-ratelimit-remaining=0&x-ratelimit-reset=5",
     ] {
-        let calls = Calls::under("token-bucket 100/s burst 100");
+        let calls = Calls::with_quota("token-bucket 100/s burst 100");
         calls.call(&format!("a?{answer}")).await;
         calls.remote.until_ms(1_000).await;
         calls.call("b").await;
@@ -30,8 +30,8 @@ async fn nothing_is_sent_during_a_pause() {
         calls.remote.assert_arrived(&[("a", 0)]);
         assert_eq!(calls.queue_sizes(), (3, 1), "{answer}");
         calls.remote.until_ms(9_000).await;
-        let right = [("a", 0), ("b", 5_000), ("c", 5_000), ("d", 5_000)];
-        calls.remote.assert_arrived(&right);
+        let expected = [("a", 0), ("b", 5_000), ("c", 5_000), ("d", 5_000)];
+        calls.remote.assert_arrived(&expected);
         assert_eq!(calls.queue_sizes(), (0, 0), "{answer}");
     }
 }
@@ -50,7 +50,7 @@ async fn other_responses_change_nothing() {
         "200&x-ratelimit-remaining=1&x-ratelimit-reset=5",
         "200&x-ratelimit-remaining=0&x-ratelimit-reset=1500000000",
     ] {
-        let calls = Calls::under("token-bucket 100/s burst 100");
+        let calls = Calls::with_quota("token-bucket 100/s burst 100");
         calls.call(&format!("a?{answer}")).await;
         calls.call("b").await;
         calls.remote.assert_arrived(&[("a", 0), ("b", 0)]);
@@ -61,7 +61,7 @@ async fn other_responses_change_nothing() {
 /// They wait in a shaping queue when the pause starts, and are spaced again when it ends.
 #[tokio::test(start_paused = true)]
 async fn calls_are_spaced_after_a_pause() {
-    let calls = Calls::under("leaky-bucket 10/s queue 100");
+    let calls = Calls::with_quota("leaky-bucket 10/s queue 100");
     calls.call("0").await;
     calls.call("1?429&retry-after=2").await;
     for n in 2..10 {
@@ -71,9 +71,9 @@ async fn calls_are_spaced_after_a_pause() {
     // A call made during the pause is last.
     calls.call("10").await;
     calls.remote.until_ms(9_000).await;
-    let mut right = vec![("0".to_owned(), 0), ("1".to_owned(), 100)];
-    right.extend((2..11).map(|n| (n.to_string(), 2_100 + 100 * (n - 2))));
-    assert_eq!(calls.remote.arrived(), right);
+    let mut expected = vec![("0".to_owned(), 0), ("1".to_owned(), 100)];
+    expected.extend((2..11).map(|n| (n.to_string(), 2_100 + 100 * (n - 2))));
+    assert_eq!(calls.remote.arrived(), expected);
     assert_eq!(calls.queue_sizes(), (0, 0));
 }
 
@@ -92,7 +92,7 @@ async fn order_and_quota_hold_across_pauses_with_any_quota() {
         "leaky-bucket 2/s burst 2",
         "leaky-bucket 2/s queue 9",
     ] {
-        let calls = Calls::under(quota);
+        let calls = Calls::with_quota(quota);
         for n in 0..30 {
             let name = n.to_string();
             let pause = pauses
@@ -106,8 +106,8 @@ async fn order_and_quota_hold_across_pauses_with_any_quota() {
         calls.remote.until_ms(100_000).await;
         let arrived = calls.remote.arrived();
         let names: Vec<String> = arrived.iter().map(|(name, _)| name.clone()).collect();
-        let right: Vec<String> = (0..30).map(|n| n.to_string()).collect();
-        assert_eq!(names, right, "{quota}");
+        let expected: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+        assert_eq!(names, expected, "{quota}");
         let times: Vec<u64> = arrived.iter().map(|(_, at)| *at).collect();
         assert!(times[4] >= times[3] + 2_000, "{quota}: {times:?}");
         assert!(times[11] >= times[10] + 1_000, "{quota}: {times:?}");
@@ -154,7 +154,7 @@ async fn a_pause_charges_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_can_only_be_lengthened() {
-    let calls = Calls::under("token-bucket 100/s burst 100");
+    let calls = Calls::with_quota("token-bucket 100/s burst 100");
     calls.call("a?429&after=1000&retry-after=5").await;
     calls.call("b?429&after=2000&retry-after=1").await;
     calls.call("c?200&after=2500").await;
@@ -163,14 +163,14 @@ async fn a_pause_can_only_be_lengthened() {
     calls.call("e").await;
     calls.call("f").await;
     calls.remote.until_ms(50_000).await;
-    let right = ["a", "b", "c", "d"].map(|name| (name, 0));
-    let right = [&right[..], &[("e", 12_000), ("f", 12_000)]].concat();
-    calls.remote.assert_arrived(&right);
+    let expected = ["a", "b", "c", "d"].map(|name| (name, 0));
+    let expected = [&expected[..], &[("e", 12_000), ("f", 12_000)]].concat();
+    calls.remote.assert_arrived(&expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_dropped_during_a_pause_blocks_no_other() {
-    let calls = Calls::under("leaky-bucket 1/s queue 10");
+    let calls = Calls::with_quota("leaky-bucket 1/s queue 10");
     calls.call("a?429&retry-after=5").await;
     let b = calls.call("b").await;
     let c = calls.call("c").await;
@@ -181,8 +181,8 @@ async fn a_call_dropped_during_a_pause_blocks_no_other() {
     calls.remote.until_ms(2_000).await;
     cancel(c).await;
     calls.remote.until_ms(50_000).await;
-    let right = [("a", 0), ("d", 5_000), ("e", 6_000)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("a", 0), ("d", 5_000), ("e", 6_000)];
+    calls.remote.assert_arrived(&expected);
     assert_eq!(calls.queue_sizes(), (0, 0));
 }
 

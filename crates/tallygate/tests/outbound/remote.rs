@@ -66,10 +66,10 @@ impl Remote {
     }
 
     #[track_caller]
-    pub(crate) fn assert_arrived(&self, right: &[(&str, u64)]) {
+    pub(crate) fn assert_arrived(&self, expected: &[(&str, u64)]) {
         let arrived = self.arrived();
         let arrived: Vec<(&str, u64)> = arrived.iter().map(|(n, ms)| (&**n, *ms)).collect();
-        assert_eq!(arrived, right);
+        assert_eq!(arrived, expected);
     }
 }
 
@@ -125,7 +125,7 @@ impl Calls {
         }
     }
 
-    pub(crate) fn under(quota: &str) -> Self {
+    pub(crate) fn with_quota(quota: &str) -> Self {
         Self::through(&OutboundLayer::new(limiter(quota)))
     }
 

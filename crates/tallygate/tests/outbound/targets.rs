@@ -15,13 +15,13 @@ async fn each_host_has_its_own_queue_and_pauses() {
     calls.call("https://b.example/4").await;
     calls.call("http://a.example/5").await;
     calls.remote.until_ms(60_000).await;
-    let right = [("1", 0), ("2", 0), ("5", 0), ("4", 1_000), ("3", 10_000)];
-    calls.remote.assert_arrived(&right);
+    let expected = [("1", 0), ("2", 0), ("5", 0), ("4", 1_000), ("3", 10_000)];
+    calls.remote.assert_arrived(&expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn by_default_all_calls_share_one_queue() {
-    let calls = Calls::under("leaky-bucket 1/s queue 10");
+    let calls = Calls::with_quota("leaky-bucket 1/s queue 10");
     calls.call("https://a.example/1?429&retry-after=10").await;
     calls.call("https://b.example/2").await;
     calls.remote.until_ms(60_000).await;

@@ -37,7 +37,7 @@ impl ModelState {
 
     /// The state under a quota whose limit may have changed: a bucket keeps its used units,
     /// rounded up, as of its last change.
-    pub(crate) fn under(&self, quota: &WideQuota) -> ModelState {
+    pub(crate) fn convert_to(&self, quota: &WideQuota) -> ModelState {
         match self {
             ModelState::Bucket {
                 changed,

@@ -5,14 +5,16 @@ use tallygate::{Limit, Quota, Request, Verb, Wait};
 use super::queue::{TestQueue, cancel, settle};
 use crate::fixtures::{quotas_per_minute, remaining_by_limit};
 
+const ONE_PER_SECOND: [&str; 4] = [
+    "fixed-window 1/s",
+    "token-bucket 1/s",
+    "sliding-window-log 1/s",
+    "leaky-bucket 1/s queue 1",
+];
+
 #[tokio::test(start_paused = true)]
 async fn a_request_cancelled_before_its_turn_takes_nothing() {
-    for quota in [
-        "fixed-window 1/s",
-        "token-bucket 1/s",
-        "sliding-window-log 1/s",
-        "leaky-bucket 1/s queue 1",
-    ] {
+    for quota in ONE_PER_SECOND {
         let queue = TestQueue::new(quota);
         queue.enqueue("a").await;
         queue.enqueue("b").await;
@@ -28,12 +30,7 @@ async fn a_request_cancelled_before_its_turn_takes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_second_request_takes_the_turn_of_a_cancelled_first_one() {
-    for quota in [
-        "fixed-window 1/s",
-        "token-bucket 1/s",
-        "sliding-window-log 1/s",
-        "leaky-bucket 1/s queue 1",
-    ] {
+    for quota in ONE_PER_SECOND {
         let queue = TestQueue::new(quota);
         queue.enqueue("a").await;
         let b = queue.enqueue("b").await;
