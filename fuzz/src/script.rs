@@ -7,7 +7,8 @@ use crate::counter::{Counter, Step};
 /// The maximum number of steps of a script, so that long ones do not slow the search.
 const MAX_STEPS: usize = 48;
 
-/// The script of a quota without one: bursts, debts, refunds, minimal and maximal times, steps back.
+/// The script of a quota without one: bursts, debts, refunds, minimal and maximal times, steps
+/// back.
 const DEFAULT_SCRIPT: &[u8] = b"\
     \x00\x02\x0f\x00\x00\x01\x00\x00\x02\x05\x01\x00\x00\x01\x02\x00\
     \x03\x03\x05\x00\x00\x01\x06\x00\x04\x01\x07\x00\x02\x04\x08\x00\

@@ -1,5 +1,5 @@
-//! The latency of decisions while the Redis store is broken, compared with the deadline, and the time
-//! to recovery.
+//! The latency of decisions while the Redis store is broken, compared with the deadline, and the
+//! time to recovery.
 //!
 //! `cargo bench -p tallygate-bench --bench faults`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
@@ -135,7 +135,8 @@ async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends requests until stopped. Returns the latency of each decision and the number of degraded ones.
+/// Sends requests until stopped. Returns the latency of each decision and the number of degraded
+/// ones.
 async fn send_requests(
     limiter: Limiter<RedisStore>,
     client: usize,

@@ -1,5 +1,5 @@
-//! Runs tasks in fresh processes of the same program, so that the heap of an earlier measurement does
-//! not influence the next one.
+//! Runs tasks in fresh processes of the same program, so that the heap of an earlier measurement
+//! does not influence the next one.
 
 use std::env;
 use std::io;

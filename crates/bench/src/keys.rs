@@ -94,8 +94,8 @@ impl Zipf {
     }
 }
 
-/// Spreads neighbouring ranks over all keys: the frequent keys must not be those inserted first, which
-/// are adjacent in a peer's heap.
+/// Spreads neighbouring ranks over all keys: the frequent keys must not be those inserted first,
+/// which are adjacent in a peer's heap.
 fn scatter(rank: usize, keys: usize) -> usize {
     const PRIME: u128 = 2_654_435_761;
     (rank as u128 * PRIME % keys as u128) as usize

@@ -1,4 +1,5 @@
-//! The parts of `--bench redis`: the Redis store compared with scripts from articles and with peers.
+//! The parts of `--bench redis`: the Redis store compared with scripts from articles and with
+//! peers.
 //!
 //! [`script`] has the contenders that decide inside the server, [`client`] those that run in this
 //! process, one file each. The other modules use contenders only through their traits.

@@ -7,8 +7,9 @@ use crate::measurement::Measurement;
 
 /// Measurements by row and contender; rows in order of insertion.
 ///
-/// A cell with several values shows the median. The ratio of two cells with equally many values, which
-/// were measured alternately, is the median of the ratios of each round: noise that affects both cancels.
+/// A cell with several values shows the median. The ratio of two cells with equally many values,
+/// which were measured alternately, is the median of the ratios of each round: noise that affects
+/// both cancels.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     title: String,

@@ -1,8 +1,8 @@
 //! Test support shared by several crates.
 //!
-//! With the feature `servers`: real Redis and Valkey servers (`redis`), a faulty TCP proxy (`proxy`)
-//! and third-party programs (`program`). Linux only. Everything started here ends when it is
-//! dropped, and with the test process, however that ends.
+//! With the feature `servers`: real Redis and Valkey servers (`redis`), a faulty TCP proxy
+//! (`proxy`) and third-party programs (`program`). Linux only. Everything started here ends when it
+//! is dropped, and with the test process, however that ends.
 #![allow(clippy::print_stderr, reason = "a failed test prints how to repeat it")]
 
 #[cfg(feature = "servers")]

@@ -1,7 +1,8 @@
 //! Free ports.
 //!
-//! They are below the ephemeral range. Inside it, an outgoing connection may use the port of a server
-//! that is down for a moment, and a client that keeps connecting to such a port may connect to itself.
+//! They are below the ephemeral range. Inside it, an outgoing connection may use the port of a
+//! server that is down for a moment, and a client that keeps connecting to such a port may connect
+//! to itself.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

@@ -7,9 +7,9 @@
 //! | [`Sentinel`] | a master, two replicas, three sentinels |
 //! | [`Cluster`] | three masters, three replicas |
 //!
-//! Each is killed on drop and has its own temporary folder. [`Server::command`] uses the Unix socket
-//! there, so that it reaches this server whatever its port serves. A timeout panics with the end of
-//! the server's log.
+//! Each is killed on drop and has its own temporary folder. [`Server::command`] uses the Unix
+//! socket there, so that it reaches this server whatever its port serves. A timeout panics with the
+//! end of the server's log.
 
 mod cluster;
 mod config;

@@ -1,5 +1,5 @@
-//! Parses any lines as forwarding headers. Checks that an untrusted peer is the client itself, and that
-//! the left end of a list never changes the client that a trusted proxy reports.
+//! Parses any lines as forwarding headers. Checks that an untrusted peer is the client itself, and
+//! that the left end of a list never changes the client that a trusted proxy reports.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,5 +1,5 @@
-//! Parses any text as a path pattern, followed by paths. Checks that patterns display as they parse,
-//! that errors are short, and that every spelling of a path has the same result.
+//! Parses any text as a path pattern, followed by paths. Checks that patterns display as they
+//! parse, that errors are short, and that every spelling of a path has the same result.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

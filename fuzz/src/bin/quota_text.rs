@@ -1,6 +1,6 @@
-//! Parses any text as a quota. Checks that the canonical form parses to the same quota, that errors are
-//! short, and that decisions are exact at extreme times. A script of requests follows the first line
-//! feed.
+//! Parses any text as a quota. Checks that the canonical form parses to the same quota, that errors
+//! are short, and that decisions are exact at extreme times. A script of requests follows the first
+//! line feed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

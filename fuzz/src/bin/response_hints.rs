@@ -1,5 +1,6 @@
-//! Parses any lines as the headers of a remote's response. Checks that the order of different headers
-//! does not matter, that the pause is the longest of all headers, and that plain numbers are exact.
+//! Parses any lines as the headers of a remote's response. Checks that the order of different
+//! headers does not matter, that the pause is the longest of all headers, and that plain numbers
+//! are exact.
 #![no_main]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

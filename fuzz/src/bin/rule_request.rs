@@ -1,5 +1,5 @@
-//! Parses any bytes as a request, a target and then header lines, for rules with every source. Checks
-//! that plan and trace agree and that no secret is shown.
+//! Parses any bytes as a request, a target and then header lines, for rules with every source.
+//! Checks that plan and trace agree and that no secret is shown.
 #![no_main]
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Rules files: any bytes produce rules or a report in bounded time. A report has errors and shows no
-//! value of the environment.
+//! Rules files: any bytes produce rules or a report in bounded time. A report has errors and shows
+//! no value of the environment.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

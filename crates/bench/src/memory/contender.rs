@@ -1,7 +1,7 @@
 //! The traits and the list of contenders.
 //!
-//! A contender is one file here and one entry in [`all`], and in [`expiring`] if it supports supplied
-//! times.
+//! A contender is one file here and one entry in [`all`], and in [`expiring`] if it supports
+//! supplied times.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub const BATCH: usize = 32;
 
 /// A limiter to measure, on its own clock.
 ///
-/// `check` and `check_many` pass the whole decision to [`std::hint::black_box`] before they reduce it
-/// to a `bool`, so that the compiler cannot skip any of it.
+/// `check` and `check_many` pass the whole decision to [`std::hint::black_box`] before they reduce
+/// it to a `bool`, so that the compiler cannot skip any of it.
 pub trait Contender: Sync + Sized + 'static {
     /// Its column in the table.
     const NAME: &'static str;
@@ -64,7 +64,8 @@ pub trait ExpiringContender: Sync + Sized + 'static {
     /// Whether the application must call [`sweep`](ExpiringContender::sweep) to free memory.
     const SWEPT_BY_CALLER: bool = false;
 
-    /// Builds it at time zero for so many live keys, each of which expires `life` after one request.
+    /// Builds it at time zero for so many live keys, each of which expires `life` after one
+    /// request.
     fn new(life: Duration, capacity: usize) -> Self;
 
     /// Sets its clock to a time since zero.

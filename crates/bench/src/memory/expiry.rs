@@ -1,8 +1,8 @@
 //! The worst single call while all keys expire, with supplied times.
 //!
-//! Keys are inserted during ten seconds and expire after twenty. Then half of the calls are for those
-//! keys and half for new ones, until all have expired and past the minute at which throttlecrab sweeps
-//! and the application calls governor's `retain_recent`.
+//! Keys are inserted during ten seconds and expire after twenty. Then half of the calls are for
+//! those keys and half for new ones, until all have expired and past the minute at which
+//! throttlecrab sweeps and the application calls governor's `retain_recent`.
 
 use std::hint::black_box;
 use std::thread;

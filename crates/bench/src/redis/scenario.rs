@@ -262,8 +262,8 @@ impl ScriptMeasurement<'_> {
         run
     }
 
-    /// Measures with logs in a steady state: requests arrive at a rate that keeps each log half full, so
-    /// that one entry expires for each new one.
+    /// Measures with logs in a steady state: requests arrive at a rate that keeps each log half
+    /// full, so that one entry expires for each new one.
     fn run_on_busy_logs(&mut self, spec: &QuotaSpec) -> Run {
         let keys = (LOG_UNITS / spec.limit as usize).max(1);
         let pipelines = LOG_PERIOD.div_duration_f64(LOG_INTERVAL) as usize;

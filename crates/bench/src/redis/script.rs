@@ -1,4 +1,5 @@
-//! Contenders that decide inside the server: scripts and plain commands, all sent by the same client.
+//! Contenders that decide inside the server: scripts and plain commands, all sent by the same
+//! client.
 //!
 //! A contender is one file here and one entry in [`all`].
 

@@ -7,7 +7,8 @@ use tallygate_core::{
 use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, any_quota, next_cost, next_time};
 use tallygate_testkit::{any, with_each_seed};
 
-/// Calls the test with the state and the verdict's reset after every request that changed the state.
+/// Calls the test with the state and the verdict's reset after every request that changed the
+/// state.
 fn for_every_write(test: impl Fn(&Quota, &State, u64, u64)) {
     with_each_seed(|rng| {
         let unusual = UNUSUAL_QUOTAS.map(|text| text.parse().unwrap());

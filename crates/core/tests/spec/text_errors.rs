@@ -1,4 +1,5 @@
-//! Invalid quota text: one golden message and marker line for every kind of error, and hostile text.
+//! Invalid quota text: one golden message and marker line for every kind of error, and hostile
+//! text.
 
 use tallygate_core::{Quota, QuotaError};
 

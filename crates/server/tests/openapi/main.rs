@@ -44,8 +44,8 @@ fn responses_match_the_openapi_file() {
             "--phases",
             "examples,coverage,fuzzing",
         ])
-        // Forward-auth accepts any method, which OpenAPI 3.1 cannot declare. Other paths have a test
-        // of their own.
+        // Forward-auth accepts any method, which OpenAPI 3.1 cannot declare. Other paths have a
+        // test of their own.
         .args(["--checks", "all", "--exclude-checks", "unsupported_method"])
         .args([
             "--seed",

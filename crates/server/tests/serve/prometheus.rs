@@ -1,5 +1,5 @@
-//! The files of `ops/` in a real Prometheus that scrapes a real server: every query of the dashboard
-//! and every alert uses metrics that the server exports.
+//! The files of `ops/` in a real Prometheus that scrapes a real server: every query of the
+//! dashboard and every alert uses metrics that the server exports.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -105,8 +105,8 @@ impl Oracle {
         }
     }
 
-    /// Whether a store that rolls back may have another state of one of these counters: a request was
-    /// rolled back there at a time later than `now`.
+    /// Whether a store that rolls back may have another state of one of these counters: a request
+    /// was rolled back there at a time later than `now`.
     pub(crate) fn was_rolled_back_later(&self, request: &Request<'_>, now: u64) -> bool {
         let rolled_back_later = |identity: &Identity| {
             let counter = self.counters.get(identity);
@@ -115,8 +115,8 @@ impl Oracle {
         identities(request).iter().any(rolled_back_later)
     }
 
-    /// Whether a store may have dropped one of these counters: it expired at a time already seen, and
-    /// the clock has stepped back to before that. Both decisions are then correct.
+    /// Whether a store may have dropped one of these counters: it expired at a time already seen,
+    /// and the clock has stepped back to before that. Both decisions are then correct.
     pub(crate) fn may_be_expired(&self, request: &Request<'_>, now: u64) -> bool {
         let may_be_expired = |identity: &Identity| {
             self.counters.get(identity).is_some_and(|counter| {

@@ -1,5 +1,5 @@
-//! The conformance suite of stores: golden traces, and random traces compared with an oracle. A store is
-//! anything that decides a request at a supplied time.
+//! The conformance suite of stores: golden traces, and random traces compared with an oracle. A
+//! store is anything that decides a request at a supplied time.
 
 mod golden;
 pub(crate) mod oracle;
@@ -20,8 +20,8 @@ pub(crate) trait TestStore {
     /// Decides one request.
     fn decide(&mut self, request: &Request<'_>, now_us: u64) -> Decision;
 
-    /// Whether the store may take from a limit and roll back when another limit refuses. After a step
-    /// back of the clock, the state may then differ from an untouched one.
+    /// Whether the store may take from a limit and roll back when another limit refuses. After a
+    /// step back of the clock, the state may then differ from an untouched one.
     fn rolls_back(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! Random traces in which decisions are undone, completely or in part, at any time: every counter then
-//! has the state of the oracle.
+//! Random traces in which decisions are undone, completely or in part, at any time: every counter
+//! then has the state of the oracle.
 
 use tallygate::{Decision, Request, Verb};
 use tallygate_testkit::{any, with_each_seed};

@@ -1,4 +1,5 @@
-//! A changed limit or burst keeps the counter. Another name, algorithm or period is another counter.
+//! A changed limit or burst keeps the counter. Another name, algorithm or period is another
+//! counter.
 
 use tallygate::{Limit, Limiter, Quota, Request, RequestError, RetryAfter};
 

@@ -14,7 +14,8 @@ pub(crate) const MINUTE: u64 = 60 * SECOND;
 
 pub(crate) type Store = MemoryStore<Arc<ManualClock>>;
 
-/// One quota of each algorithm with `limit` units per period; the capacity of a bucket is the limit.
+/// One quota of each algorithm with `limit` units per period; the capacity of a bucket is the
+/// limit.
 pub(crate) fn quotas(limit: u32, period: Duration) -> [Quota; 6] {
     Algorithm::ALL.map(|algorithm| Quota::new(algorithm, limit, period).unwrap())
 }

@@ -1,4 +1,5 @@
-//! Different spellings of a path, host, cookie or claim neither bypass a rule nor open a new budget.
+//! Different spellings of a path, host, cookie or claim neither bypass a rule nor open a new
+//! budget.
 
 use http::Request;
 use tallygate::rules::{Mismatch, RuleOutcome, Source};

@@ -134,8 +134,8 @@ impl<'a> Connection<'a> {
         self.own.clone()
     }
 
-    /// Waits for the client, the server, a wake-up, or the next due reply; returns which of the first
-    /// two is readable.
+    /// Waits for the client, the server, a wake-up, or the next due reply; returns which of the
+    /// first two is readable.
     fn wait(&mut self, mode: &Mode) -> Result<[bool; 2], End> {
         let holds = *mode == Mode::Hold;
         let wanted = if holds {

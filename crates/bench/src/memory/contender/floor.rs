@@ -31,8 +31,8 @@ impl Floor {
 }
 
 impl CacheLine {
-    /// A plain load and store: a locked instruction would serialize cache misses. Threads may lose a
-    /// hit.
+    /// A plain load and store: a locked instruction would serialize cache misses. Threads may lose
+    /// a hit.
     #[inline]
     fn hit(&self) -> bool {
         let hits = self.0.load(Relaxed) + 1;

@@ -1,5 +1,5 @@
-//! Random traces of more than a hundred thousand steps for each algorithm. Many counters in parallel,
-//! so that one round trip has a step of each.
+//! Random traces of more than a hundred thousand steps for each algorithm. Many counters in
+//! parallel, so that one round trip has a step of each.
 
 use fastrand::Rng;
 use tallygate_core::{Algorithm, Quota};

@@ -127,7 +127,7 @@ fn an_undone_take_never_admits_more_than_no_take() {
                 let [with, without] = scenario.remaining(t);
                 assert!(
                     with <= without,
-                    "{with} of {without} remaining at {t} after {path}, {granted} at {taken_us} undone"
+                    "{with} of {without} left at {t} after {path}, {granted} at {taken_us} undone"
                 );
                 t = next_time(rng, &quota, t);
             }

@@ -53,9 +53,9 @@ impl Migration<'_> {
         }
     }
 
-    /// Ends the migration: assigns the slot on every master and waits until every node knows the owner.
-    /// Otherwise the next migration could claim the slot with an epoch in use, and nodes would disagree
-    /// permanently.
+    /// Ends the migration: assigns the slot on every master and waits until every node knows the
+    /// owner. Otherwise the next migration could claim the slot with an epoch in use, and nodes
+    /// would disagree permanently.
     pub fn end(self) {
         let owner = ["NODE", &self.cluster.ids[self.to]];
         // The new owner first: otherwise the slot has no owner for a moment.
