@@ -15,7 +15,6 @@ mod headers;
 mod idle_timeout;
 mod pool;
 mod read_ahead;
-mod replay_body;
 mod settings;
 mod smuggling;
 mod tls;

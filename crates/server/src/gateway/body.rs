@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tallygate::tower::FromBytes;
@@ -18,7 +19,6 @@ use super::error::GatewayError;
 use super::idle_timeout::IdleTimeout;
 use super::pool::PooledConnection;
 use super::read_ahead::ClientBody;
-use super::replay_body::ReplayBody;
 
 /// A request's body on its way to an upstream.
 // Boxed: it is moved often with its request, and most are empty.
@@ -38,28 +38,13 @@ pub(super) struct UploadProgress {
     started: Instant,
     /// In milliseconds since then.
     last: AtomicU64,
-    error: AtomicU8,
+    /// Why the upload stopped, if that was the client's fault.
+    pub(super) error: OnceLock<GatewayError>,
 }
-
-const TOO_LARGE: u8 = 1;
-const TIMEOUT: u8 = 2;
-const BROKEN: u8 = 3;
 
 impl UploadProgress {
     pub(super) fn last(&self) -> Instant {
         self.started + Duration::from_millis(self.last.load(Relaxed))
-    }
-
-    /// Why the upload stopped, if that was the client's fault.
-    pub(super) fn error(&self) -> Option<GatewayError> {
-        match self.error.load(Relaxed) {
-            0 => None,
-            TOO_LARGE => Some(GatewayError::BodyTooLarge),
-            TIMEOUT => Some(GatewayError::BodyTimeout),
-            _ => Some(GatewayError::BadRequest(
-                "the body broke off or is malformed",
-            )),
-        }
     }
 
     fn record(&self) {
@@ -83,7 +68,7 @@ impl OutboundBody {
         let progress = Arc::new(UploadProgress {
             started,
             last: AtomicU64::new(0),
-            error: AtomicU8::new(0),
+            error: OnceLock::new(),
         });
         let upload = Upload {
             body,
@@ -113,23 +98,25 @@ impl Body for OutboundBody {
             idle,
         } = &mut **upload;
         let fail = |error| {
-            progress.error.store(error, Relaxed);
+            let _ = progress.error.set(error);
             Poll::Ready(Some(Err(BodyError)))
         };
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             ready!(idle.poll(context));
-            return fail(TIMEOUT);
+            return fail(GatewayError::BodyTimeout);
         };
         idle.stop();
         progress.record();
         match frame {
             None => Poll::Ready(None),
-            Some(Err(_)) => fail(BROKEN),
+            Some(Err(_)) => fail(GatewayError::BadRequest(
+                "the body broke off or is malformed",
+            )),
             Some(Ok(frame)) => {
                 let len = frame.data_ref().map_or(0, Bytes::len) as u64;
                 match remaining_bytes.checked_sub(len) {
                     Some(rest) => *remaining_bytes = rest,
-                    None => return fail(TOO_LARGE),
+                    None => return fail(GatewayError::BodyTooLarge),
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -160,11 +147,67 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-#[derive(Debug)]
-pub(super) enum ResponseBody {
-    Upstream(UpstreamBody),
-    Full(Bytes),
-    Replay(ReplayBody),
+/// A response's body: buffered bytes, then the rest of the upstream's body or trailers.
+#[derive(Debug, Default)]
+pub(super) struct ResponseBody {
+    pub(super) buffered: Bytes,
+    pub(super) rest: Option<UpstreamBody>,
+    pub(super) trailers: Option<HeaderMap>,
+    /// Keeps the request in flight until the body is sent or abandoned.
+    pub(super) in_flight: Option<InFlight>,
+}
+
+impl FromBytes for ResponseBody {
+    fn from_bytes(buffered: Bytes) -> Self {
+        ResponseBody {
+            buffered,
+            ..ResponseBody::default()
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if !this.buffered.is_empty() {
+            let buffered = std::mem::take(&mut this.buffered);
+            return Poll::Ready(Some(Ok(Frame::data(buffered))));
+        }
+        match &mut this.rest {
+            Some(rest) => rest.poll_frame(context),
+            None => Poll::Ready(this.trailers.take().map(|list| Ok(Frame::trailers(list)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let mut rest = self.rest.iter();
+        self.buffered.is_empty()
+            && self.trailers.is_none()
+            && rest.all(|rest| rest.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.as_ref().map(|rest| rest.inner.size_hint());
+        let rest = rest.unwrap_or_else(|| SizeHint::with_exact(0));
+        prepend(self.buffered.len(), &rest)
+    }
+}
+
+/// The size of so many bytes followed by a body.
+pub(super) fn prepend(bytes: usize, body: &SizeHint) -> SizeHint {
+    let bytes = bytes as u64;
+    let mut hint = SizeHint::new();
+    hint.set_lower(body.lower().saturating_add(bytes));
+    if let Some(upper) = body.upper().and_then(|upper| upper.checked_add(bytes)) {
+        hint.set_upper(upper);
+    }
+    hint
 }
 
 #[derive(Debug)]
@@ -200,115 +243,24 @@ impl UpstreamBody {
             connection.release();
         }
     }
-}
-
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = BodyError;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(context) else {
-            ready!(this.idle.poll(context));
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
+            ready!(self.idle.poll(context));
             return Poll::Ready(Some(Err(BodyError)));
         };
-        this.idle.stop();
-        if frame.is_none() || this.inner.is_end_stream() {
-            this.release_connection();
+        self.idle.stop();
+        if frame.is_none() || self.inner.is_end_stream() {
+            self.release_connection();
         }
         Poll::Ready(match frame {
             None => None,
             Some(Err(_)) => Some(Err(BodyError)),
-            Some(Ok(_)) if Instant::now() > this.deadline => Some(Err(BodyError)),
+            Some(Ok(_)) if Instant::now() > self.deadline => Some(Err(BodyError)),
             Some(Ok(frame)) => Some(Ok(frame)),
         })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl FromBytes for ResponseBody {
-    fn from_bytes(bytes: Bytes) -> Self {
-        ResponseBody::Full(bytes)
-    }
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            ResponseBody::Upstream(body) => Pin::new(body).poll_frame(context),
-            ResponseBody::Replay(body) => body.poll_frame(context),
-            ResponseBody::Full(bytes) => Poll::Ready(match bytes.is_empty() {
-                true => None,
-                false => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            }),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            ResponseBody::Upstream(body) => body.is_end_stream(),
-            ResponseBody::Replay(body) => body.is_end_stream(),
-            ResponseBody::Full(bytes) => bytes.is_empty(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            ResponseBody::Upstream(body) => body.size_hint(),
-            ResponseBody::Replay(body) => body.size_hint(),
-            ResponseBody::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-        }
-    }
-}
-
-/// A response's body that keeps its request in flight until it is sent or abandoned.
-#[derive(Debug)]
-pub(super) struct TrackedBody {
-    inner: ResponseBody,
-    _in_flight: InFlight,
-}
-
-impl TrackedBody {
-    pub(super) fn new(inner: ResponseBody, in_flight: InFlight) -> Self {
-        TrackedBody {
-            inner,
-            _in_flight: in_flight,
-        }
-    }
-}
-
-impl Body for TrackedBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.get_mut().inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

@@ -15,12 +15,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tallygate::Store;
 use tallygate::http::{Peer, Policy};
-use tallygate::tower::RateLimit;
+use tallygate::tower::{FromBytes, RateLimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
-use super::body::{ResponseBody, TrackedBody};
+use super::body::ResponseBody;
 use super::client::Client;
 use super::client_io::ClientIo;
 use super::coalesce::Coalesce;
@@ -154,7 +154,7 @@ fn handle<P: Policy, S: Store>(
     handler: &Arc<GatewayHandler<P, S>>,
     client: &Arc<Client>,
     request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<TrackedBody>, Infallible>> + use<P, S> {
+) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<P, S> {
     let state = &client.state;
     let version = request.version();
     let mut in_flight = state.begin(version);
@@ -172,7 +172,7 @@ fn handle<P: Policy, S: Store>(
         let mut response = match handling {
             Handling::Limited(limited) => limited.await,
             Handling::Traced(traced) => traced.await,
-            Handling::Rejected(error) => error.response().map(ResponseBody::Full),
+            Handling::Rejected(error) => error.response().map(ResponseBody::from_bytes),
         };
         in_flight.start_response();
         if version == Version::HTTP_2 {
@@ -181,7 +181,8 @@ fn handle<P: Policy, S: Store>(
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
-        Ok(response.map(|body| TrackedBody::new(body, in_flight)))
+        response.body_mut().in_flight = Some(in_flight);
+        Ok(response)
     }
 }
 
@@ -224,7 +225,7 @@ fn limit<P: Policy, S: Store>(
                 // Dropping `response` removes it from the queue.
                 () = disconnect => GatewayError::BadRequest("the body broke off")
                     .response()
-                    .map(ResponseBody::Full),
+                    .map(ResponseBody::from_bytes),
             },
         }
     }

@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{Extensions, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::{OnUpgrade, on};
+use tallygate::tower::FromBytes;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -69,7 +70,7 @@ impl Service<Request<InboundBody>> for Forward {
         let pending = shared.send(request);
         Box::pin(async move {
             let response = shared.receive(pending).await;
-            Ok(response.unwrap_or_else(|error| error.response().map(ResponseBody::Full)))
+            Ok(response.unwrap_or_else(|error| error.response().map(ResponseBody::from_bytes)))
         })
     }
 }
@@ -230,7 +231,7 @@ impl Shared {
                 }))
             }
             Err(UpstreamError::Broken) => {
-                let error = progress.and_then(|upload| upload.error());
+                let error = progress.and_then(|upload| upload.error.get().copied());
                 let error = error.unwrap_or(GatewayError::UpstreamFailed);
                 Err(AttemptError::Sent(error))
             }
@@ -255,7 +256,11 @@ impl Shared {
         parts.extensions = Extensions::new();
         headers::prepare_response(parts.status, &mut parts.headers);
         let body = UpstreamBody::new(body, connection, timeouts.answer_idle, deadline);
-        Ok(Response::from_parts(parts, ResponseBody::Upstream(body)))
+        let body = ResponseBody {
+            rest: Some(body),
+            ..ResponseBody::default()
+        };
+        Ok(Response::from_parts(parts, body))
     }
 }
 

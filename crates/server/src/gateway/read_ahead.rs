@@ -13,6 +13,7 @@ use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::body::prepend;
 use super::client::{Client, InboundBody};
 
 /// How much is read ahead. With more than that a disconnect is noticed only on forwarding.
@@ -148,14 +149,7 @@ impl Body for ClientBody {
             ClientBody::ReadAhead(buffer) => {
                 let buffer = lock(buffer);
                 let overhead = FRAME_OVERHEAD_BYTES * buffer.frames.len();
-                let (rest, buffered) = (buffer.incoming.size_hint(), buffer.bytes - overhead);
-                let buffered = buffered as u64;
-                let mut hint = SizeHint::new();
-                hint.set_lower(rest.lower() + buffered);
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(upper + buffered);
-                }
-                hint
+                prepend(buffer.bytes - overhead, &buffer.incoming.size_hint())
             }
         }
     }

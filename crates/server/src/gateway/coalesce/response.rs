@@ -1,7 +1,5 @@
 //! A response that is buffered whole, so that several requests can share it.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -9,10 +7,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, SET_COOKIE, VARY};
 use http::response::Parts;
 use http::{Response, StatusCode};
 use http_body::Body;
+use http_body_util::BodyExt;
 
 use super::super::body::ResponseBody;
 use super::super::error::GatewayError;
-use super::super::replay_body::ReplayBody;
 
 #[derive(Debug)]
 pub(super) struct SharedResponse {
@@ -35,8 +33,12 @@ impl SharedResponse {
     }
 
     pub(super) fn response(&self) -> Response<ResponseBody> {
-        let body = ReplayBody::new(self.body.clone(), self.trailers.clone(), None);
-        Response::from_parts(self.parts.clone(), ResponseBody::Replay(body))
+        let body = ResponseBody {
+            buffered: self.body.clone(),
+            trailers: self.trailers.clone(),
+            ..ResponseBody::default()
+        };
+        Response::from_parts(self.parts.clone(), body)
     }
 }
 
@@ -53,7 +55,7 @@ pub(super) async fn buffer(
     let (mut parts, mut rest) = response.into_parts();
     let (mut body, mut trailers) = (BytesMut::new(), None);
     let body = loop {
-        match poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await {
+        match rest.frame().await {
             None => break body.freeze(),
             Some(Err(_)) => {
                 // Nothing was sent yet: the response can still become an error.
@@ -65,11 +67,8 @@ pub(super) async fn buffer(
                 Ok(data) => {
                     body.extend_from_slice(&data);
                     if body.len() > max_bytes {
-                        let body = ReplayBody::new(body.freeze(), None, Some(Box::new(rest)));
-                        return (
-                            Response::from_parts(parts, ResponseBody::Replay(body)),
-                            None,
-                        );
+                        rest.buffered = body.freeze();
+                        return (Response::from_parts(parts, rest), None);
                     }
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
