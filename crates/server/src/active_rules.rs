@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallygate::Limit;
 use tallygate::http::{Head, Plan, Policy, RuleSettings, Stop, StopReason};
+use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -64,13 +65,15 @@ pub(crate) struct RulesSnapshot {
     pub(crate) switched: Vec<Name>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum OverrideError {
+    #[error("there is no such rule")]
     NoRule,
-    /// No rule that it is for has a key with as many parts.
+    #[error("the key has another number of parts than the rule's key")]
     Parts,
-    /// It is for all rules, and their keys have different sources.
+    #[error("the keys of the rules have different sources; set `rule`")]
     Mixed,
+    #[error("there are {MAX_OVERRIDES} overrides")]
     Full,
 }
 
@@ -357,21 +360,6 @@ impl TemporaryOverride {
             OverrideAction::Limits(_) => "limits",
             OverrideAction::Allow => "allow",
             OverrideAction::Deny => "deny",
-        }
-    }
-}
-
-impl fmt::Display for OverrideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OverrideError::NoRule => f.write_str("there is no such rule"),
-            OverrideError::Parts => {
-                f.write_str("the key has another number of parts than the rule's key")
-            }
-            OverrideError::Mixed => {
-                f.write_str("the keys of the rules have different sources; set `rule`")
-            }
-            OverrideError::Full => write!(f, "there are {MAX_OVERRIDES} overrides"),
         }
     }
 }

@@ -23,7 +23,7 @@ use self::audit::Audit;
 use self::live::{AdminBody, Live};
 use crate::active_rules::KillSwitch;
 use crate::api::Object;
-use crate::assets::File;
+use crate::assets;
 use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
@@ -76,7 +76,7 @@ impl Admin {
         };
         if let Some(name) = page {
             self.authorize(&request, peer)?;
-            return File::answer(name, &request);
+            return assets::answer(name, &request);
         }
         if !path.starts_with("/admin/") {
             let detail = "the paths are /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \

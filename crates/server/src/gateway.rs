@@ -4,7 +4,6 @@
 //! soon as its client disconnects. Bodies, trailers and upgraded connections are streamed.
 
 mod body;
-mod client;
 mod client_io;
 mod coalesce;
 mod connection;

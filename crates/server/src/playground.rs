@@ -23,7 +23,7 @@ use self::card_store::CardStore;
 use self::labs::Labs;
 use self::sessions::{Session, SessionId, Sessions};
 use crate::api::{Object, QuotaCache};
-use crate::assets::File;
+use crate::assets;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::ServerState;
@@ -62,7 +62,7 @@ impl Playground {
             Some(rest) => self.api(rest, request).await,
             None => {
                 let name = path.strip_prefix("/ui/").unwrap_or("index.html");
-                File::answer(name, &request)
+                assets::answer(name, &request)
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 use tallygate::Key;
 
-const HASH_BYTES: usize = 6;
+const HASH_DIGITS: usize = 12;
 
 pub(crate) struct Redactor {
     /// Prevents guessing likely keys from their hash.
@@ -40,11 +40,7 @@ impl Redactor {
             hasher.update(part.len().to_le_bytes());
             hasher.update(part);
         }
-        let mut text = String::from("#");
-        for byte in hasher.finalize().iter().take(HASH_BYTES) {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        format!("#{:.HASH_DIGITS$x}", hasher.finalize())
     }
 
     /// Redacts the first parts of a key. In clear it is written as in the path

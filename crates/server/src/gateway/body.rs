@@ -1,6 +1,5 @@
 //! Request and response bodies: streamed, bounded in size towards upstreams and in time both ways.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +11,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tallygate::tower::FromBytes;
+use thiserror::Error;
 use tokio::time::Instant;
 
 use super::connection_state::InFlight;
@@ -136,16 +136,9 @@ impl Body for OutboundBody {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the body stopped before its end")]
 pub(super) struct BodyError;
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the body stopped before its end")
-    }
-}
-
-impl std::error::Error for BodyError {}
 
 /// A response's body: buffered bytes, then the rest of the upstream's body or trailers.
 #[derive(Debug, Default)]

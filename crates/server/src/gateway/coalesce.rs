@@ -23,8 +23,8 @@ use tokio::sync::watch;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::client::InboundBody;
 use super::forward::{Forward, ResponseFuture};
+use super::read_ahead::InboundBody;
 use key::{CoalesceKey, is_shareable};
 use response::{SharedResponse, buffer};
 

@@ -21,7 +21,6 @@ use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::client::Client;
 use super::client_io::ClientIo;
 use super::coalesce::Coalesce;
 use super::connection_state::{ConnectionState, Deadline};
@@ -74,20 +73,13 @@ impl<P: Policy, S: Store> ConnectionHandler for GatewayHandler<P, S> {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Accepted {
-            peer,
-            is_tls,
-            mut phase,
-            permit,
-        } = accepted;
+        let (peer, mut phase) = (accepted.peer, accepted.phase.clone());
         let timeouts = &self.settings.timeouts;
-        let state = Arc::new(ConnectionState::new(permit, &self.settings.limits));
+        let state = Arc::new(ConnectionState::new(accepted, &self.settings.limits));
         let io = ClientIo::new(io, Arc::clone(&state), timeouts.write);
-        let client = Client::new(peer, is_tls, Arc::clone(&state), phase.clone());
-        let client = Arc::new(client);
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
-            handle(&self, &client, request)
+            handle(&self, &state, request)
         });
         let connection = self
             .http
@@ -152,18 +144,17 @@ enum Handling<L, T> {
 /// Handles one request. Validates it before the future is built, which then need not hold it.
 fn handle<P: Policy, S: Store>(
     handler: &Arc<GatewayHandler<P, S>>,
-    client: &Arc<Client>,
+    state: &Arc<ConnectionState>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<P, S> {
-    let state = &client.state;
     let version = request.version();
     let mut in_flight = state.begin(version);
     let limits = &handler.settings.limits;
     let valid = smuggling::validate(&request, state.has_conflicting_framing(), limits);
     let handling = match (valid, &handler.settings.tracer) {
-        (Ok(()), None) => Handling::Limited(limit(handler, Arc::clone(client), request)),
+        (Ok(()), None) => Handling::Limited(limit(handler, Arc::clone(state), request)),
         (Ok(()), Some(_)) => {
-            let traced = trace(Arc::clone(handler), Arc::clone(client), request);
+            let traced = trace(Arc::clone(handler), Arc::clone(state), request);
             Handling::Traced(Box::pin(traced))
         }
         (Err(error), _) => Handling::Rejected(error),
@@ -188,7 +179,7 @@ fn handle<P: Policy, S: Store>(
 
 async fn trace<P: Policy, S: Store>(
     handler: Arc<GatewayHandler<P, S>>,
-    client: Arc<Client>,
+    state: Arc<ConnectionState>,
     mut request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let tracer = handler.settings.tracer.as_ref();
@@ -196,10 +187,10 @@ async fn trace<P: Policy, S: Store>(
         tracer.start(otlp::Listener::Gateway, request.method(), request.headers())
     });
     match span {
-        None => limit(&handler, client, request).await,
+        None => limit(&handler, state, request).await,
         Some(span) => {
             span.propagate(request.headers_mut());
-            let response = async { limit(&handler, client, request).await };
+            let response = async { limit(&handler, state, request).await };
             span.run(response, Response::status).await
         }
     }
@@ -208,10 +199,10 @@ async fn trace<P: Policy, S: Store>(
 /// Passes a request through the limits, unless its client disconnects first.
 fn limit<P: Policy, S: Store>(
     handler: &GatewayHandler<P, S>,
-    client: Arc<Client>,
+    state: Arc<ConnectionState>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Response<ResponseBody>> + use<P, S> {
-    let (request, disconnect) = read_ahead::wrap(request, client);
+    let (request, disconnect) = read_ahead::wrap(request, state);
     let response = handler.service.clone().call(request);
     async move {
         match disconnect {

@@ -1,19 +1,26 @@
-//! The state of one client connection: requests in flight, idle time and deadlines.
+//! One client connection: its peer, requests in flight, idle time and deadlines.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Version;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use http::header::HeaderValue;
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::{Limits, Timeouts};
+use crate::listener::{Accepted, Phase};
 
 /// The state of one client connection, which counts as open until this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
+    pub(super) address: IpAddr,
+    pub(super) address_header: HeaderValue,
+    pub(super) scheme: &'static str,
+    pub(super) phase: watch::Receiver<Phase>,
     started: Instant,
     in_flight: AtomicUsize,
     requests: AtomicU64,
@@ -44,8 +51,14 @@ pub(super) enum Deadline {
 }
 
 impl ConnectionState {
-    pub(super) fn new(permit: OwnedSemaphorePermit, limits: &Limits) -> Self {
+    pub(super) fn new(accepted: Accepted, limits: &Limits) -> Self {
+        let address = accepted.peer.ip().to_canonical();
+        let address_header = HeaderValue::try_from(address.to_string());
         ConnectionState {
+            address,
+            address_header: address_header.expect("an address is visible ASCII"),
+            scheme: if accepted.is_tls { "https" } else { "http" },
+            phase: accepted.phase,
             started: Instant::now(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
@@ -58,7 +71,7 @@ impl ConnectionState {
             is_http2: AtomicBool::new(false),
             conflicting_framing: AtomicBool::new(false),
             too_many_resets: Notify::new(),
-            _permit: permit,
+            _permit: accepted.permit,
         }
     }
 

@@ -20,8 +20,9 @@ use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::body::{OutboundBody, ResponseBody, UploadProgress, UpstreamBody};
-use super::client::{Client, InboundBody};
+use super::connection_state::ConnectionState;
 use super::error::GatewayError;
+use super::read_ahead::InboundBody;
 use super::settings::Protocol;
 use super::upstreams::{ServerIndex, UpstreamError, UpstreamResponse, UpstreamResult, Upstreams};
 use super::{Host, Settings, SettingsError, headers, tunnel};
@@ -80,7 +81,7 @@ struct Pending<F> {
     /// The head for a second attempt at another upstream, if the request can be repeated.
     retry_head: Option<Box<Parts>>,
     deadline: Instant,
-    upgrade: Option<(OnUpgrade, Arc<Client>)>,
+    upgrade: Option<(OnUpgrade, Arc<ConnectionState>)>,
 }
 
 struct Attempt<F> {
@@ -98,7 +99,7 @@ impl Shared {
         let now = Instant::now();
         let protocol = headers::upgrade(&request);
         let upgrade = protocol.as_ref().map(|_| on(&mut request));
-        let (mut parts, InboundBody { client, body }) = request.into_parts();
+        let (mut parts, InboundBody { connection, body }) = request.into_parts();
         body.start_forwarding();
         parts.extensions = Extensions::new();
         if let Some(authority) = parts.uri.authority()
@@ -107,8 +108,13 @@ impl Shared {
         {
             parts.headers.insert(HOST, host);
         }
-        let is_trusted = self.settings.trusted.contains(client.address);
-        headers::prepare_request(&mut parts.headers, protocol.as_ref(), &client, is_trusted);
+        let is_trusted = self.settings.trusted.contains(connection.address);
+        headers::prepare_request(
+            &mut parts.headers,
+            protocol.as_ref(),
+            &connection,
+            is_trusted,
+        );
 
         let is_empty = body.is_end_stream();
         let can_retry = is_empty && parts.method.is_idempotent() && self.upstreams.are_several();
@@ -128,7 +134,7 @@ impl Shared {
             attempt: self.attempt(self.upstreams.pick(), parts, body, progress, now),
             retry_head,
             deadline: now + self.settings.timeouts.whole,
-            upgrade: upgrade.map(|upgrade| (upgrade, client)),
+            upgrade: upgrade.map(|upgrade| (upgrade, connection)),
         }
     }
 
@@ -242,7 +248,7 @@ impl Shared {
         &self,
         (mut response, mut connection): UpstreamResponse,
         deadline: Instant,
-        upgrade: Option<(OnUpgrade, Arc<Client>)>,
+        upgrade: Option<(OnUpgrade, Arc<ConnectionState>)>,
     ) -> Result<Response<ResponseBody>, GatewayError> {
         let timeouts = &self.settings.timeouts;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{Method, Request, StatusCode, Version};
 
-use super::client::Client;
+use super::connection_state::ConnectionState;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -107,7 +107,7 @@ pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
 pub(super) fn prepare_request(
     headers: &mut HeaderMap,
     upgrade: Option<&HeaderValue>,
-    client: &Client,
+    client: &ConnectionState,
     is_trusted: bool,
 ) {
     let trailers = headers.get_all(TE).iter().any(|te| {
@@ -175,7 +175,7 @@ fn append(headers: &mut HeaderMap, name: &HeaderName, element: &HeaderValue) {
 }
 
 /// The peer as an element of a `Forwarded` list.
-fn forwarded(client: &Client) -> Vec<u8> {
+fn forwarded(client: &ConnectionState) -> Vec<u8> {
     let address = client.address_header.as_bytes();
     let mut element = b"for=".to_vec();
     match address.contains(&b':') {

@@ -4,7 +4,6 @@
 //! connections, takes back every dropped one, also in the middle of a body, and does not return an
 //! unsent request. Its legacy client costs a lookup and a task per request.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,8 +18,10 @@ use super::upstreams::{Connector, UpstreamError, UpstreamResult};
 
 type Sender = SendRequest<OutboundBody>;
 
+#[derive(Debug)]
 pub(super) struct Pool(Arc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     uri: Uri,
     connector: Connector,
@@ -30,13 +31,14 @@ struct Shared {
 }
 
 /// Idle connections, the most recently used one last.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Idle {
     connections: Vec<(Sender, Instant)>,
     /// Whether a task evicts those that are idle for too long.
     has_evictor: bool,
 }
 
+#[derive(Debug)]
 pub(super) struct PooledConnection {
     sender: Sender,
     pool: Arc<Shared>,
@@ -175,19 +177,5 @@ impl PooledConnection {
     pub(super) fn release(self) {
         let PooledConnection { sender, pool } = self;
         pool.put(sender);
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("uri", &self.0.uri)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for PooledConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledConnection").finish_non_exhaustive()
     }
 }

@@ -14,12 +14,19 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body::prepend;
-use super::client::{Client, InboundBody};
+use super::connection_state::ConnectionState;
 
 /// How much is read ahead. With more than that a disconnect is noticed only on forwarding.
 const MAX_BYTES: usize = 64 << 10;
 /// What a buffered frame takes besides its bytes: a body may come in very small frames.
 const FRAME_OVERHEAD_BYTES: usize = 256;
+
+/// A request's body and its connection: as a request extension the connection would cost a lookup.
+#[derive(Debug)]
+pub(super) struct InboundBody {
+    pub(super) connection: Arc<ConnectionState>,
+    pub(super) body: ClientBody,
+}
 
 #[derive(Debug)]
 pub(super) enum ClientBody {
@@ -45,7 +52,7 @@ pub(super) struct Disconnect(Arc<Mutex<Buffer>>);
 /// by itself, and a client that waits for `100 Continue` has not sent a body yet.
 pub(super) fn wrap(
     request: Request<Incoming>,
-    client: Arc<Client>,
+    connection: Arc<ConnectionState>,
 ) -> (Request<InboundBody>, Option<Disconnect>) {
     let plain = request.version() == Version::HTTP_2
         || request.body().is_end_stream()
@@ -66,7 +73,7 @@ pub(super) fn wrap(
                 ClientBody::ReadAhead(buffer)
             }
         };
-        InboundBody { client, body }
+        InboundBody { connection, body }
     });
     (request, disconnect)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::Authority;
 use tallygate::config::{GatewaySizes, GatewayTimeouts};
+use thiserror::Error;
 
 use super::{SingleFlight, Tls, tls};
 use crate::otlp::Tracer;
@@ -308,23 +309,34 @@ impl fmt::Debug for TrustedPeers {
 
 /// Why settings are invalid.
 // Upstream URLs may hold a password: no error repeats one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
     /// A text is not an upstream URL.
+    #[error(
+        "an upstream is a scheme (http or https, or h2c or h2 for HTTP/2 without or with TLS), a \
+         host and a port, without user, path or query; write it like http://127.0.0.1:3000"
+    )]
     Upstream,
     /// There is no upstream.
+    #[error("a gateway needs at least 1 upstream")]
     NoUpstream,
     /// A limit is 0.
+    #[error("the gateway's {limit} 0 is below 1")]
     Zero {
         /// Its name.
         limit: &'static str,
     },
     /// The system's certificate authorities cannot be read.
+    #[error(
+        "the system's certificate authorities cannot be used: {reason}; name one with \
+         --upstream-ca-cert"
+    )]
     Roots {
         /// What is wrong.
         reason: String,
     },
     /// A certificate or its key cannot be used.
+    #[error("{} cannot be used for TLS: {reason}", file.display())]
     Tls {
         /// The file.
         file: PathBuf,
@@ -332,30 +344,6 @@ pub enum SettingsError {
         reason: String,
     },
 }
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettingsError::Upstream => f.write_str(
-                "an upstream is a scheme (http or https, or h2c or h2 for HTTP/2 without or with \
-                 TLS), a host and a port, without user, path or query; write it like \
-                 http://127.0.0.1:3000",
-            ),
-            SettingsError::NoUpstream => f.write_str("a gateway needs at least 1 upstream"),
-            SettingsError::Zero { limit } => write!(f, "the gateway's {limit} 0 is below 1"),
-            SettingsError::Roots { reason } => write!(
-                f,
-                "the system's certificate authorities cannot be used: {reason}; name one with \
-                 --upstream-ca-cert"
-            ),
-            SettingsError::Tls { file, reason } => {
-                write!(f, "{} cannot be used for TLS: {reason}", file.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for SettingsError {}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use http::{Method, Request};
 use http_body::Body;
 use tallygate::Key;
 
-use super::super::client::InboundBody;
+use super::super::read_ahead::InboundBody;
 use super::CoalesceBy;
 
 /// Headers that make a response specific to one request.
