@@ -5,9 +5,9 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::StatusCode;
-use tallygate::http::ProblemDetails;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::problem::Code;
 
 #[derive(Debug)]
 pub(crate) struct MalformedIo<T> {
@@ -70,23 +70,11 @@ fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
     let head = text.strip_suffix("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
     let status_line = lines.next()?;
-    let (status, code, title, detail) = match status_line.strip_prefix("HTTP/1.1 ")?.get(..3)? {
-        "400" => (
-            StatusCode::BAD_REQUEST,
-            "bad-request",
-            "Request not understood",
-            "this is not an HTTP request",
-        ),
-        "414" => (
-            StatusCode::URI_TOO_LONG,
-            "target-too-long",
-            "Target too long",
-            "the request's target is too long",
-        ),
+    let (code, detail) = match status_line.strip_prefix("HTTP/1.1 ")?.get(..3)? {
+        "400" => (Code::BadRequest, "this is not an HTTP request"),
+        "414" => (Code::TargetTooLong, "the request's target is too long"),
         "431" => (
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "head-too-large",
-            "Head too large",
+            Code::HeadTooLarge,
             "the request's head has too many bytes or headers",
         ),
         _ => return None,
@@ -100,12 +88,7 @@ fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
             _ => return None,
         }
     }
-    let problem_type = format!("urn:tallygate:problem:{code}");
-    let problem = ProblemDetails {
-        code: Some(code),
-        ..ProblemDetails::new(&problem_type, title, status, detail)
-    };
-    let json = problem.to_json();
+    let json = code.details(detail).to_json();
     let len = json.len() + 1;
     let response = format!(
         "{status_line}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\

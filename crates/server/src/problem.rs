@@ -1,5 +1,5 @@
-//! The problems that the API and admin ports report, each with a code that `docs/http-api.md`
-//! explains. Details never repeat what may be a key.
+//! The problems that the listeners report, each with a code that `docs/http-api.md` explains.
+//! Details never repeat what may be a key.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,8 @@ macro_rules! codes {
             #[cfg(test)]
             const ALL: &[Code] = &[$(Code::$code),*];
 
-            fn details(self, detail: &str) -> ProblemDetails<'_> {
+            /// Problem details with the code.
+            pub(crate) fn details(self, detail: &str) -> ProblemDetails<'_> {
                 let (status, problem_type, code, title) = match self {
                     $(Code::$code => (
                         StatusCode::$status,
@@ -44,6 +45,7 @@ macro_rules! codes {
 }
 
 codes! {
+    BadRequest BAD_REQUEST "bad-request" "Request not understood";
     MalformedJson BAD_REQUEST "malformed-json" "Malformed JSON";
     BadField BAD_REQUEST "bad-field" "Invalid field";
     BadBody BAD_REQUEST "bad-body" "Invalid request body";
@@ -68,12 +70,17 @@ codes! {
     BodyTooSlow REQUEST_TIMEOUT "body-too-slow" "Body too slow";
     TooManyOverrides CONFLICT "too-many-overrides" "Too many overrides";
     BodyTooLarge PAYLOAD_TOO_LARGE "body-too-large" "Body too large";
+    TargetTooLong URI_TOO_LONG "target-too-long" "Target too long";
     WrongContentType UNSUPPORTED_MEDIA_TYPE "wrong-content-type" "Unsupported content type";
     TooManyLabs TOO_MANY_REQUESTS "too-many-labs" "Too many experiments";
+    HeadTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "head-too-large" "Head too large";
+    MethodNotSupported NOT_IMPLEMENTED "method-not-supported" "Method not supported";
+    UpstreamFailed BAD_GATEWAY "upstream-failed" "Upstream failed";
     Busy SERVICE_UNAVAILABLE "busy" "Busy";
     StoreUnavailable SERVICE_UNAVAILABLE "store-unavailable" "Limits cannot be checked";
     TooManyViewers SERVICE_UNAVAILABLE "too-many-viewers" "Too many viewers";
     Closed SERVICE_UNAVAILABLE "closed" "Closed";
+    UpstreamTooSlow GATEWAY_TIMEOUT "upstream-too-slow" "Upstream too slow";
 }
 
 impl Problem {
