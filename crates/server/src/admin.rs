@@ -1,6 +1,7 @@
 //! The admin listener: health, metrics, the live view, and changes at run time.
+//!
+//! Every change is logged with the target `audit` and the peer's address. Keys are hashed.
 
-mod audit;
 mod keys;
 mod live;
 mod overrides;
@@ -12,14 +13,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 
-use self::audit::Audit;
 use self::live::{AdminBody, Live};
 use crate::active_rules::KillSwitch;
 use crate::api::Object;
@@ -27,14 +27,13 @@ use crate::assets;
 use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use crate::state::ServerState;
 
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 pub(crate) struct Admin {
     state: Arc<ServerState>,
-    audit: Audit,
     live: Arc<Live>,
 }
 
@@ -47,58 +46,42 @@ struct KillSwitchUpdate {
 impl Admin {
     /// Creates the listener; `shutdown` ends open event streams.
     pub(crate) fn new(state: Arc<ServerState>, shutdown: watch::Receiver<bool>) -> Self {
-        let audit = Audit::new(Arc::clone(state.top_keys.redactor()));
         let live = Live::start(Arc::clone(&state), shutdown);
-        Admin { state, audit, live }
+        Admin { state, live }
     }
 
-    async fn route(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn route(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         let path = request.uri().path().to_owned();
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let read_only = |answer: Response<Full<Bytes>>| match is_read {
-            true => answer,
-            false => response::method_not_allowed(&[Method::GET]),
-        };
-        match &*path {
-            "/healthz" => return Ok(read_only(response::ok(&json!({"status": "ok"})))),
-            "/readyz" => return Ok(read_only(self.ready())),
-            "/metrics" if is_read => return Ok(self.metrics().await),
-            "/metrics" => return Ok(response::method_not_allowed(&[Method::GET])),
-            _ => {}
-        }
-        let page = match &*path {
-            "/live" => Some("live.html"),
-            path => path.strip_prefix("/live/"),
-        };
-        if let Some(name) = page {
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        if let ["live", ..] | ["admin", _, ..] = *parts {
             self.authorize(&request, peer)?;
-            return assets::answer(name, &request);
         }
-        if !path.starts_with("/admin/") {
-            let detail = "the paths are /healthz, /readyz, /metrics, /live, /admin/rules, /admin/keys/{key}, \
-                          /admin/overrides, /admin/kill-switch and /admin/top";
-            return Err(Problem::new(Code::NotFound, detail));
-        }
-        self.authorize(&request, peer)?;
-        let parts: Vec<&str> = path.split('/').skip(2).collect();
-        match &*parts {
-            ["rules"] => self.rules(request.method()),
-            ["rules", name] => {
-                self.rule(&response::percent_decode(name)?, request, peer)
-                    .await
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        match *parts {
+            ["healthz" | "readyz" | "metrics"] if !is_read => {
+                Ok(response::method_not_allowed(&[Method::GET]))
             }
-            ["keys", key] => self.key(key, request, peer).await,
-            ["overrides"] => self.overrides(request, peer).await,
-            ["overrides", id] => self.one_override(id, request.method(), peer),
-            ["top"] => self.top(&request),
-            ["kill-switch"] => self.kill_switch(request, peer).await,
-            _ => {
+            ["healthz"] => Ok(response::ok(&json!({"status": "ok"}))),
+            ["readyz"] => Ok(self.ready()),
+            ["metrics"] => self.metrics().await,
+            ["live"] => assets::answer("live.html", &request),
+            ["live", ref file @ ..] => assets::answer(&file.join("/"), &request),
+            ["admin", "rules"] => self.rules(request.method()),
+            ["admin", "rules", name] => self.rule(name, request, peer).await,
+            ["admin", "keys", key] => self.key(key, request, peer).await,
+            ["admin", "overrides"] => self.overrides(request, peer).await,
+            ["admin", "overrides", id] => self.one_override(id, request.method(), peer),
+            ["admin", "top"] => self.top(&request),
+            ["admin", "kill-switch"] => self.kill_switch(request, peer).await,
+            ["admin", _, ..] => {
                 let detail = "the paths are /admin/rules, /admin/keys/{key}, /admin/overrides, \
                               /admin/kill-switch and /admin/top";
+                Err(Problem::new(Code::NotFound, detail))
+            }
+            _ => {
+                let detail = "the paths are /healthz, /readyz, /metrics, /live, /admin/rules, \
+                              /admin/keys/{key}, /admin/overrides, /admin/kill-switch and \
+                              /admin/top";
                 Err(Problem::new(Code::NotFound, detail))
             }
         }
@@ -122,14 +105,9 @@ impl Admin {
     ) -> Result<Response<AdminBody>, Problem> {
         self.authorize(request, peer)?;
         if request.method() != Method::GET {
-            return Ok(response::method_not_allowed(&[Method::GET]).map(AdminBody::Full));
+            return Ok(response::method_not_allowed(&[Method::GET]).map(Full::boxed_unsync));
         }
-        let mut response = Response::new(self.live.join()?);
-        let content_type = HeaderValue::from_static("text/event-stream");
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, content_type);
-        Ok(response)
+        Ok(response::with_type("text/event-stream", self.live.join()?))
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {
@@ -146,26 +124,16 @@ impl Admin {
         }
     }
 
-    async fn metrics(&self) -> Response<Full<Bytes>> {
+    async fn metrics(&self) -> HandlerResult {
         let state = Arc::clone(&self.state);
         // Counting keys visits every slot in memory: too slow for an async thread.
         let text = tokio::task::spawn_blocking(move || state.metrics.text(&state.store_stats()));
-        let Ok(text) = text.await else {
-            return Problem::new(Code::Closed, "the server is shutting down").response();
-        };
-        let mut response = Response::new(Full::from(text));
-        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, content_type);
-        response
+        let text = text.await.map_err(|_| live::shutting_down())?;
+        let content_type = "text/plain; version=0.0.4; charset=utf-8";
+        Ok(response::with_type(content_type, Full::from(text)))
     }
 
-    async fn kill_switch(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn kill_switch(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         let active_rules = &self.state.active_rules;
         match *request.method() {
             Method::GET => {}
@@ -176,7 +144,8 @@ impl Admin {
                     return Err(Problem::new(Code::BadField, detail));
                 };
                 active_rules.set_kill_switch(switch);
-                self.audit.kill_switch(peer, switch);
+                let state = switch.name();
+                tracing::warn!(target: "audit", %peer, change = "kill-switch", state, "admin change");
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::POST];
@@ -205,10 +174,11 @@ impl RequestHandler for Admin {
             "/live/events" => self.events(&request, peer),
             _ => {
                 let routed = self.route(request, peer).await;
-                routed.map(|answer| answer.map(AdminBody::Full))
+                routed.map(|answer| answer.map(Full::boxed_unsync))
             }
         };
-        let mut response = routed.unwrap_or_else(|problem| problem.response().map(AdminBody::Full));
+        let mut response =
+            routed.unwrap_or_else(|problem| problem.response().map(Full::boxed_unsync));
         // Caches must not store live state.
         let no_store = HeaderValue::from_static("no-store");
         response

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use tallygate::http::RuleSettings;
 
 use self::body::Body;
-pub(crate) use self::body::Object;
+pub(crate) use self::body::{Object, OneOrMany};
 use self::handler::CheckHandler;
 pub(crate) use self::quota_cache::QuotaCache;
 use crate::auth::is_authorized;

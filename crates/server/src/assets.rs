@@ -9,7 +9,7 @@ use include_dir::{Dir, File, include_dir};
 use sha2::{Digest, Sha256};
 
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 
 static UI: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/ui");
 
@@ -17,10 +17,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data:;
      form-action 'none'; frame-ancestors 'none'";
 
 /// Responds with the file of that name.
-pub(super) fn answer<B>(
-    name: &str,
-    request: &Request<B>,
-) -> Result<Response<Full<Bytes>>, Problem> {
+pub(super) fn answer<B>(name: &str, request: &Request<B>) -> HandlerResult {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(response::method_not_allowed(&[Method::GET]));
     }

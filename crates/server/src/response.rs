@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Code, Problem};
 
+/// The response of a handler, or the problem to respond with.
+pub(super) type HandlerResult = Result<Response<Full<Bytes>>, Problem>;
+
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -87,9 +90,14 @@ fn truncate(text: &str) -> String {
 }
 
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body.into()));
+    let mut response = with_type(JSON, Full::from(body.into()));
     *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/json");
+    response
+}
+
+pub(super) fn with_type<B>(content_type: &'static str, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let content_type = HeaderValue::from_static(content_type);
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, content_type);

@@ -3,9 +3,7 @@
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
-use http::{Method, Response};
-use http_body_util::Full;
+use http::Method;
 use hyper::Request as HttpRequest;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -13,7 +11,7 @@ use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
 
 use super::Admin;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use tallygate::rules::KeyText;
 
 struct Counter {
@@ -31,7 +29,7 @@ impl Admin {
         key: &str,
         request: HttpRequest<Incoming>,
         peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> HandlerResult {
         let verb = match *request.method() {
             Method::GET => Verb::Peek,
             Method::DELETE => Verb::Reset,
@@ -60,18 +58,15 @@ impl Admin {
             }
             let mut state = state(counter, &decision);
             // In the form of the top keys, to compare them.
-            state["key"] = self
-                .state
-                .top_keys
-                .redact(&counter.key, counter.parts)
-                .into();
+            state["key"] = json!(self.state.top_keys.redact(&counter.key, counter.parts));
             states.push(state);
         }
-        let hash = self.audit.hash(parts.iter().map(String::as_str));
+        let key = self.state.top_keys.redactor().hash(&parts);
         if verb == Verb::Reset {
-            self.audit.reset(peer, &hash, counters.len());
+            let counters = counters.len();
+            tracing::info!(target: "audit", %peer, change = "reset", key, counters, "admin change");
         }
-        let body = json!({"key": hash, "reset": verb == Verb::Reset, "counters": states});
+        let body = json!({"key": key, "reset": verb == Verb::Reset, "counters": states});
         Ok(response::ok(&body))
     }
 

@@ -1,7 +1,6 @@
 //! `/live/events`: server-sent events with a snapshot of the server every second. All viewers share
 //! one snapshot; without viewers none is taken.
 
-mod body;
 mod event;
 mod latency;
 
@@ -10,10 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub(super) use self::body::AdminBody;
 use self::event::EventBuilder;
 use crate::problem::{Code, Problem};
 use crate::state::ServerState;
@@ -24,6 +26,9 @@ const BUFFERED_EVENTS: usize = 2;
 /// A viewer that skips this many events in a row is disconnected.
 const MAX_SKIPPED_EVENTS: u32 = 30;
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The body of a response: a document or an event stream.
+pub(crate) type AdminBody = UnsyncBoxBody<Bytes, Infallible>;
 
 pub(super) struct Live {
     viewers: Mutex<Viewers>,
@@ -61,19 +66,21 @@ impl Live {
         let mut viewers = self.viewers();
         viewers.all.retain(|viewer| !viewer.events.is_closed());
         if viewers.is_shutdown {
-            return Err(Problem::new(Code::Closed, "the server is shutting down"));
+            return Err(shutting_down());
         }
         if viewers.all.len() >= MAX_VIEWERS {
             let detail = "the maximum number of viewers is reached";
             return Err(Problem::new(Code::TooManyViewers, detail));
         }
-        let (events, receiver) = mpsc::channel(BUFFERED_EVENTS);
+        let (events, mut receiver) = mpsc::channel(BUFFERED_EVENTS);
         if let Some(latest) = &viewers.latest {
             let _ = events.try_send(latest.clone());
         }
         viewers.all.push(Viewer { events, skipped: 0 });
         self.joined.notify_one();
-        Ok(AdminBody::Events(receiver))
+        let events = stream::poll_fn(move |context| receiver.poll_recv(context));
+        let frames = events.map(|event| Ok(Frame::data(event)));
+        Ok(StreamBody::new(frames).boxed_unsync())
     }
 
     async fn run(self: Arc<Self>, state: Arc<ServerState>, mut shutdown: watch::Receiver<bool>) {
@@ -134,4 +141,8 @@ impl Live {
         // No statement leaves the list half changed.
         self.viewers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+pub(super) fn shutting_down() -> Problem {
+    Problem::new(Code::Closed, "the server is shutting down")
 }

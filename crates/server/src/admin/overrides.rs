@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Response, StatusCode};
-use http_body_util::Full;
+use http::{Method, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -16,9 +14,9 @@ use tokio::time::Instant;
 
 use super::Admin;
 use crate::active_rules::{OverrideError, TemporaryOverride};
-use crate::api::Object;
+use crate::api::{Object, OneOrMany};
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use tallygate::rules::{KeyText, ListEntry, Override, OverrideAction, Quotas};
 
 /// 30 days. Permanent overrides belong in the rules file.
@@ -38,28 +36,12 @@ struct OverrideRequest {
     seconds: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    fn into_vec(self) -> Vec<String> {
-        match self {
-            OneOrMany::One(one) => vec![one],
-            OneOrMany::Many(many) => many,
-        }
-    }
-}
-
 impl Admin {
     pub(super) async fn overrides(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> HandlerResult {
         match *request.method() {
             Method::GET => {
                 let all = self.state.active_rules.overrides();
@@ -73,9 +55,11 @@ impl Admin {
                 let until = Instant::now() + Duration::from_secs(seconds);
                 let id = self.state.active_rules.add_override(what.clone(), until)?;
                 let one = TemporaryOverride { id, what, until };
-                let client = self.redact(&one.what.client);
-                self.audit
-                    .override_added(peer, id, &client, one.action(), seconds);
+                let (who, action) = (self.redact(&one.what.client), one.action());
+                tracing::info!(
+                    target: "audit", %peer, change = "override", id, who, action, seconds,
+                    "admin change"
+                );
                 Ok(response::json_value(
                     StatusCode::CREATED,
                     &self.to_json(&one),
@@ -90,14 +74,14 @@ impl Admin {
         id: &str,
         method: &Method,
         peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> HandlerResult {
         if method != Method::DELETE {
             return Ok(response::method_not_allowed(&[Method::DELETE]));
         }
         let found = id.parse().is_ok_and(|id| {
             let removed = self.state.active_rules.remove_override(id);
             if removed {
-                self.audit.override_removed(peer, id);
+                tracing::info!(target: "audit", %peer, change = "override ended", id, "admin change");
             }
             removed
         });
@@ -111,7 +95,7 @@ impl Admin {
     fn redact(&self, client: &ListEntry) -> String {
         match client {
             ListEntry::Network(network) => network.to_string(),
-            ListEntry::Key(key) => self.audit.hash(key.texts()),
+            ListEntry::Key(key) => self.state.top_keys.redactor().hash(key.texts()),
         }
     }
 

@@ -2,9 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
-use http::{Method, Response};
-use http_body_util::Full;
+use http::Method;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -14,7 +12,7 @@ use tallygate::OnFailure;
 use super::Admin;
 use crate::api::Object;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use tallygate::rules::{Missing, Name, Quotas, Rule, RuleLimits};
 
 #[derive(Deserialize)]
@@ -25,7 +23,7 @@ struct RuleUpdate {
 }
 
 impl Admin {
-    pub(super) fn rules(&self, method: &Method) -> Result<Response<Full<Bytes>>, Problem> {
+    pub(super) fn rules(&self, method: &Method) -> HandlerResult {
         if method != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]));
         }
@@ -50,8 +48,9 @@ impl Admin {
         name: &str,
         request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> HandlerResult {
         let unknown = || Problem::new(Code::UnknownRule, "no active rule has that name");
+        let name = response::percent_decode(name)?;
         let name: Name = name.parse().map_err(|_| unknown())?;
         match *request.method() {
             Method::GET => {}
@@ -59,7 +58,14 @@ impl Admin {
                 let Object(update) = self.body::<Object<RuleUpdate>>(request).await?;
                 let changed = self.state.active_rules.set_shadow(&name, update.shadow);
                 changed.map_err(|_| unknown())?;
-                self.audit.shadow(peer, &name, update.shadow);
+                let shadow = match update.shadow {
+                    None => "as in the file",
+                    Some(true) => "on",
+                    Some(false) => "off",
+                };
+                tracing::info!(
+                    target: "audit", %peer, change = "shadow", rule = %name, shadow, "admin change"
+                );
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::PATCH];

@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
-use http::{Method, Response};
-use http_body_util::Full;
+use http::Method;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::Admin;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use crate::state::ServerState;
 use crate::top_keys::{TopKey, WINDOW};
 
@@ -19,25 +17,20 @@ const DEFAULT_KEYS: usize = 10;
 const MAX_KEYS: usize = 100;
 
 impl Admin {
-    pub(super) fn top(
-        &self,
-        request: &Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    pub(super) fn top(&self, request: &Request<Incoming>) -> HandlerResult {
         if request.method() != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]));
         }
         let [limit] = response::parse_query(request.uri().query(), ["most"])?;
         let limit = match limit {
             None => DEFAULT_KEYS,
-            Some(limit) => {
-                let limit = limit.parse().ok();
-                limit
-                    .filter(|limit| (1..=MAX_KEYS).contains(limit))
-                    .ok_or_else(|| {
-                        let detail = format!("`most` is not a number from 1 to {MAX_KEYS}");
-                        Problem::new(Code::BadQuery, detail)
-                    })?
-            }
+            Some(limit) => match limit.parse() {
+                Ok(limit @ 1..=MAX_KEYS) => limit,
+                _ => {
+                    let detail = format!("`most` is not a number from 1 to {MAX_KEYS}");
+                    return Err(Problem::new(Code::BadQuery, detail));
+                }
+            },
         };
         let mut body = lists(&self.state, limit);
         body["window_s"] = json!(WINDOW.as_secs());

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 use tallygate::http::Peer;
 
-use super::body::{Attributes, Values};
+use super::body::Attributes;
 use crate::problem::{Code, Problem};
 
 /// The most values of headers.
@@ -34,11 +34,7 @@ pub(super) fn head(attributes: Attributes) -> Result<Parts, Problem> {
     for (name, values) in attributes.headers.0 {
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| invalid("headers", "no name of a header"))?;
-        let values = match values {
-            Values::One(value) => vec![value],
-            Values::Several(values) => values,
-        };
-        for value in values {
+        for value in values.into_vec() {
             let Some(left) = room.checked_sub(1) else {
                 let why = format!("more than {MAX_HEADER_VALUES} values");
                 return Err(invalid("headers", &why));

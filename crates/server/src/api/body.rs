@@ -63,14 +63,22 @@ pub(crate) struct Object<T>(pub(crate) T);
 
 /// Names and values in their order, also where a name is there twice.
 #[derive(Default)]
-pub(super) struct Pairs(pub(super) Vec<(String, Values)>);
+pub(super) struct Pairs(pub(super) Vec<(String, OneOrMany)>);
 
-/// The value of a header, or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Values {
+pub(crate) enum OneOrMany {
     One(String),
-    Several(Vec<String>),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    pub(crate) fn into_vec(self) -> Vec<String> {
+        match self {
+            OneOrMany::One(one) => vec![one],
+            OneOrMany::Many(many) => many,
+        }
+    }
 }
 
 /// A field that is there has a value: `null` is none.
