@@ -2,7 +2,6 @@
 //! API, and the kill switch.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -361,13 +360,5 @@ impl TemporaryOverride {
             OverrideAction::Allow => "allow",
             OverrideAction::Deny => "deny",
         }
-    }
-}
-
-impl fmt::Debug for ActiveRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ActiveRules")
-            .field("kill_switch", &self.kill_switch())
-            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,4 @@
-//! The check API: questions and answers in JSON, and forward-auth for proxies, beside the
-//! playground. Knows the paths and their bounds; leaves what is asked to the files below.
+//! The check API: checks in JSON and forward-auth for proxies, beside the playground.
 
 mod attributes;
 mod body;
@@ -20,9 +19,7 @@ use hyper::body::Incoming;
 use serde_json::value::RawValue;
 use tallygate::http::RuleSettings;
 
-use self::body::Body;
 pub(crate) use self::body::{Object, OneOrMany};
-use self::handler::CheckHandler;
 pub(crate) use self::quota_cache::QuotaCache;
 use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
@@ -30,41 +27,32 @@ use crate::metrics::NO_RULE;
 use crate::otlp;
 use crate::playground::Playground;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 use crate::state::ServerState;
 
-/// The most bytes of one question.
 const MAX_BODY_BYTES: usize = 64 << 10;
-/// The most bytes of a batch.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// The most questions in a batch.
 const MAX_BATCH_ITEMS: usize = 1_000;
 
-/// The check API.
 pub(crate) struct Api {
     state: Arc<ServerState>,
     quota_cache: QuotaCache,
+    /// The settings of limits that a check names itself.
     no_rule: Arc<RuleSettings>,
     playground: Playground,
 }
 
 impl Api {
     pub(crate) fn new(state: Arc<ServerState>) -> Self {
-        let quota_cache = QuotaCache::default();
-        let playground = Playground::new(&state);
         Api {
-            state,
-            quota_cache,
+            quota_cache: QuotaCache::default(),
             no_rule: Arc::new(RuleSettings::new(NO_RULE)),
-            playground,
+            playground: Playground::new(&state),
+            state,
         }
     }
 
-    async fn route(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn route(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         match request.uri().path() {
             "/v1/check" if request.method() == Method::POST => self.check(request, peer).await,
             "/v1/check/batch" if request.method() == Method::POST => {
@@ -83,11 +71,7 @@ impl Api {
         }
     }
 
-    async fn check(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn check(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         let (head, body) = request.into_parts();
         let [status] = response::parse_query(head.uri.query(), ["status"])?;
         let always_ok = match status.as_deref() {
@@ -99,23 +83,12 @@ impl Api {
             }
         };
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
-        let handler = CheckHandler {
-            state: &self.state,
-            quota_cache: &self.quota_cache,
-            no_rule: &self.no_rule,
-            may_change: is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers),
-        };
-        let answer = handler
-            .check(response::parse_json::<Object<Body>>(&json)?.0)
-            .await?;
+        let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
+        let answer = self.check_json(&json, may_change).await?;
         Ok(answer.response(always_ok))
     }
 
-    async fn batch(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn batch(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         let (head, body) = request.into_parts();
         let [] = response::parse_query(head.uri.query(), [])?;
         let json = response::read_body(&head.headers, body, MAX_BATCH_BYTES).await?;
@@ -130,24 +103,14 @@ impl Api {
             let detail = format!("{number} questions are above {MAX_BATCH_ITEMS}");
             return Err(Problem::new(Code::TooManyItems, detail));
         }
-        let handler = CheckHandler {
-            state: &self.state,
-            quota_cache: &self.quota_cache,
-            no_rule: &self.no_rule,
-            may_change: is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers),
-        };
-        let ask = async |item: &RawValue| -> Vec<u8> {
-            let body = response::parse_json::<Object<Body>>(item.get().as_bytes());
-            let answer = match body {
-                Ok(Object(body)) => handler.check(body).await,
-                Err(problem) => Err(problem),
-            };
-            match answer {
+        let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
+        let check = async |item: &RawValue| -> Vec<u8> {
+            match self.check_json(item.get().as_bytes(), may_change).await {
                 Ok(answer) => answer.item(),
                 Err(problem) => problem.json(),
             }
         };
-        let answers = join_all(items.into_iter().map(ask)).await;
+        let answers = join_all(items.into_iter().map(check)).await;
         let mut json = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum());
         json.push(b'[');
         json.extend(answers.join(&b','));

@@ -2,15 +2,16 @@
 //! the number of series is bounded by the number of rules.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use prometheus::core::{Collector, Metric as _};
+use prometheus::core::Metric as _;
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+    register_histogram_vec_with_registry, register_histogram_with_registry,
+    register_int_counter_vec_with_registry, register_int_counter_with_registry,
+    register_int_gauge_vec_with_registry, register_int_gauge_with_registry,
 };
 use tallygate::StoreErrorKind;
 use tallygate::http::Outcome;
@@ -60,7 +61,7 @@ pub(crate) struct StoreMetrics {
 pub(crate) struct StoreTimer<'m> {
     metrics: &'m StoreMetrics,
     started: Instant,
-    finished: bool,
+    error: Option<StoreErrorKind>,
 }
 
 /// Counts a request in the queue depth of its rules until dropped.
@@ -79,73 +80,7 @@ pub(crate) type Buckets = Vec<(f64, u64)>;
 impl Metrics {
     /// Creates all metrics at 0; `store` is the kind of the store.
     pub(crate) fn new(store: &str) -> Self {
-        let registry = Registry::new();
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            register(&registry, IntCounterVec::new(Opts::new(name, help), labels))
-        };
-        let histograms = |name: &str, help: &str, labels: &[&str]| {
-            let options = HistogramOpts::new(name, help).buckets(BUCKETS_SECONDS.to_vec());
-            register(&registry, HistogramVec::new(options, labels))
-        };
-        let gauges = |name: &str, help: &str, label: &str| {
-            register(&registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
-        };
-        let metrics = Metrics {
-            decisions: counters(
-                "tallygate_decisions_total",
-                "Decisions by rule and outcome.",
-                &["rule", "outcome"],
-            ),
-            decision_seconds: histograms(
-                "tallygate_decision_duration_seconds",
-                "Duration of a decision, without time in a queue.",
-                &[],
-            )
-            .with_label_values::<&str>(&[]),
-            store_seconds: histograms(
-                "tallygate_store_duration_seconds",
-                "Response time of the store.",
-                &["store"],
-            )
-            .with_label_values(&[store]),
-            store_errors: counters(
-                "tallygate_store_errors_total",
-                "Store errors by kind.",
-                &["kind"],
-            ),
-            breaker: gauges(
-                "tallygate_breaker_state",
-                "1 while the circuit breaker of a server is open and requests bypass it.",
-                "server",
-            )
-            .with_label_values(&[store]),
-            queue_depth: gauges(
-                "tallygate_queue_depth",
-                "Delayed requests that are waiting, by rule.",
-                "rule",
-            ),
-            keys: register(
-                &registry,
-                IntGauge::new(
-                    "tallygate_keys",
-                    "Live keys in the memory of this process; a key with two limits counts twice.",
-                ),
-            ),
-            shared_budgets: register(
-                &registry,
-                IntCounter::new(
-                    "tallygate_shared_budgets_total",
-                    "Decisions on budgets that keys share because memory is full.",
-                ),
-            ),
-            reloads: counters(
-                "tallygate_reloads_total",
-                "Reloads of the rules file by result.",
-                &["result"],
-            ),
-            registry,
-            rules: Mutex::default(),
-        };
+        let metrics = Self::register(store).expect("metric names are valid and unique");
         for result in ["ok", "error"] {
             metrics.reloads.with_label_values(&[result]);
         }
@@ -154,6 +89,70 @@ impl Metrics {
         }
         metrics.set_rules(&[]);
         metrics
+    }
+
+    fn register(store: &str) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let buckets = || BUCKETS_SECONDS.to_vec();
+        Ok(Metrics {
+            decisions: register_int_counter_vec_with_registry!(
+                "tallygate_decisions_total",
+                "Decisions by rule and outcome.",
+                &["rule", "outcome"],
+                registry
+            )?,
+            decision_seconds: register_histogram_with_registry!(
+                "tallygate_decision_duration_seconds",
+                "Duration of a decision, without time in a queue.",
+                buckets(),
+                registry
+            )?,
+            store_seconds: register_histogram_vec_with_registry!(
+                "tallygate_store_duration_seconds",
+                "Response time of the store.",
+                &["store"],
+                buckets(),
+                registry
+            )?
+            .with_label_values(&[store]),
+            store_errors: register_int_counter_vec_with_registry!(
+                "tallygate_store_errors_total",
+                "Store errors by kind.",
+                &["kind"],
+                registry
+            )?,
+            breaker: register_int_gauge_vec_with_registry!(
+                "tallygate_breaker_state",
+                "1 while the circuit breaker of a server is open and requests bypass it.",
+                &["server"],
+                registry
+            )?
+            .with_label_values(&[store]),
+            queue_depth: register_int_gauge_vec_with_registry!(
+                "tallygate_queue_depth",
+                "Delayed requests that are waiting, by rule.",
+                &["rule"],
+                registry
+            )?,
+            keys: register_int_gauge_with_registry!(
+                "tallygate_keys",
+                "Live keys in the memory of this process; a key with two limits counts twice.",
+                registry
+            )?,
+            shared_budgets: register_int_counter_with_registry!(
+                "tallygate_shared_budgets_total",
+                "Decisions on budgets that keys share because memory is full.",
+                registry
+            )?,
+            reloads: register_int_counter_vec_with_registry!(
+                "tallygate_reloads_total",
+                "Reloads of the rules file by result.",
+                &["result"],
+                registry
+            )?,
+            registry,
+            rules: Mutex::default(),
+        })
     }
 
     /// Adds series at 0 for new rules and removes those of other rules.
@@ -303,17 +302,6 @@ impl Metrics {
     }
 }
 
-fn register<M: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: prometheus::Result<M>,
-) -> M {
-    let metric = metric.expect("metric and label names are valid");
-    registry
-        .register(Box::new(metric.clone()))
-        .expect("metric names are unique");
-    metric
-}
-
 impl StoreMetrics {
     /// Observes the response time of a store that needs no waiting.
     pub(crate) fn observe(&self, time: Duration) {
@@ -324,29 +312,22 @@ impl StoreMetrics {
         StoreTimer {
             metrics: self,
             started: Instant::now(),
-            finished: false,
+            error: Some(StoreErrorKind::Timeout),
         }
     }
 }
 
 impl StoreTimer<'_> {
     pub(crate) fn finish(mut self, error: Option<StoreErrorKind>) {
-        self.record(error);
-    }
-
-    fn record(&mut self, error: Option<StoreErrorKind>) {
-        self.finished = true;
-        self.metrics.observe(self.started.elapsed());
-        if let Some(kind) = error {
-            self.metrics.errors.with_label_values(&[kind.name()]).inc();
-        }
+        self.error = error;
     }
 }
 
 impl Drop for StoreTimer<'_> {
     fn drop(&mut self) {
-        if !self.finished {
-            self.record(Some(StoreErrorKind::Timeout));
+        self.metrics.observe(self.started.elapsed());
+        if let Some(kind) = self.error {
+            self.metrics.errors.with_label_values(&[kind.name()]).inc();
         }
     }
 }
@@ -354,12 +335,6 @@ impl Drop for StoreTimer<'_> {
 impl Drop for QueueGuard {
     fn drop(&mut self) {
         self.0.iter().for_each(IntGauge::dec);
-    }
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,4 @@
-//! What every door of a server asks: limits over one store, the rules in force, what is counted.
-//! Knows plans and decisions; knows nothing of wire formats.
+//! What all listeners share: the engine over the store, the active rules and the metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use tallygate::http::{
     Charge, DelayMode, Enforcement, Plan, Policy, TryEnforce, enforce, try_enforce,
 };
-use tallygate::{Engine, OnFailure};
+use tallygate::{Engine, MemoryStore};
 
 use crate::active_rules::ActiveRules;
 use crate::auth::Token;
@@ -18,20 +17,14 @@ use crate::redact::Redactor;
 use crate::store::ServerStore;
 use crate::top_keys::TopKeys;
 
-/// What every door of a server asks.
-#[derive(Debug)]
 pub(crate) struct ServerState {
-    /// Decides requests.
     pub(crate) engine: Engine<ServerStore>,
-    /// The rules in force.
     pub(crate) active_rules: Arc<ActiveRules>,
-    /// What is counted and timed.
     pub(crate) metrics: Arc<Metrics>,
-    /// The keys that are asked for and refused most.
     pub(crate) top_keys: TopKeys,
-    /// What requests are traced with, if anybody is told of them.
+    /// `None` if no spans are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// What administrators away from this machine have to show; none lets none of them in.
+    /// The admin token. Without one only requests from this machine are authorized.
     pub(crate) token: Option<Token>,
     draining: AtomicBool,
     /// Whether the store has ever answered.
@@ -39,39 +32,26 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// Puts it all together; what no rule says a policy of, goes by `on_failure`.
+    /// Prepares the store for the active rules.
     pub(crate) fn new(
-        store: ServerStore,
-        on_failure: OnFailure,
+        engine: Engine<ServerStore>,
         active_rules: Arc<ActiveRules>,
         metrics: Arc<Metrics>,
+        redactor: Redactor,
+        tracer: Option<Arc<Tracer>>,
         token: Option<Token>,
     ) -> Self {
-        let reached = store.kind() == "memory";
-        let engine = Engine::new(store).on_failure(on_failure);
         active_rules.limits(&mut |limit| engine.prepare(limit));
         ServerState {
+            reached: AtomicBool::new(engine.store().memory_store().is_some()),
             engine,
             active_rules,
             metrics,
-            top_keys: TopKeys::new(Arc::new(Redactor::new())),
-            tracer: None,
+            top_keys: TopKeys::new(redactor),
+            tracer,
             token,
             draining: AtomicBool::new(false),
-            reached: AtomicBool::new(reached),
         }
-    }
-
-    /// Shows keys in clear, but for secrets, where that is wanted.
-    pub(crate) fn show_keys(mut self, clear: bool) -> Self {
-        self.top_keys = TopKeys::new(Arc::new(Redactor::new().show_keys(clear)));
-        self
-    }
-
-    /// Tracer requests, if anybody is told of them.
-    pub(crate) fn trace(mut self, tracer: Option<Arc<Tracer>>) -> Self {
-        self.tracer = tracer;
-        self
     }
 
     /// Enforces a plan and records the outcome.
@@ -120,18 +100,17 @@ impl ServerState {
         }
     }
 
-    /// Says that no more connections are taken.
+    /// Makes the server not ready: its listeners accept no more connections.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the store has answered.
     pub(crate) fn mark_store_reached(&self) {
         self.reached.store(true, Ordering::Relaxed);
     }
 
-    /// Why nothing should be sent here, if so: it drains, or its store has never answered. A store
-    /// that was lost later is met by policy, and everybody else has lost it too.
+    /// Why no requests should be sent here. A store that is lost later does not count: its failure
+    /// policy applies, and other servers have lost it too.
     pub(crate) fn not_ready(&self) -> Option<&'static str> {
         if self.draining.load(Ordering::Relaxed) {
             Some("draining")
@@ -142,13 +121,13 @@ impl ServerState {
         }
     }
 
-    /// What is read off when somebody looks at the metrics. Takes a while.
+    /// Counts keys, which visits every slot in memory: too slow for an async thread.
     pub(crate) fn store_stats(&self) -> StoreStats {
-        let store = self.engine.store();
+        let memory = self.engine.store().memory_store();
         StoreStats {
             is_down: self.engine.store_is_down(),
-            keys: store.live_keys(),
-            shared_budgets: store.shared_decisions(),
+            keys: memory.map_or(0, MemoryStore::live_keys),
+            shared_budgets: memory.map_or(0, MemoryStore::shared_decisions),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The store that a server counts in, whichever it is, and how long it takes. Knows stores and
-//! metrics; knows nothing of rules and doors.
+//! The server's store: in memory or in Redis, with metrics.
 
 use std::time::Instant;
 
@@ -9,40 +8,38 @@ use tallygate::{
 
 use crate::metrics::StoreMetrics;
 
-/// A memory or Redis store with metrics.
 pub(crate) struct ServerStore {
-    backend: Backend,
-    metrics: StoreMetrics,
+    pub(crate) backend: Backend,
+    pub(crate) metrics: StoreMetrics,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
-enum Backend {
+pub(crate) enum Backend {
     Memory(MemoryStore),
     Redis(RedisStore),
 }
 
-impl ServerStore {
-    /// Counts in this process.
-    pub(crate) fn memory(store: MemoryStore, metrics: StoreMetrics) -> Self {
-        let backend = Backend::Memory(store);
-        ServerStore { backend, metrics }
-    }
-
-    /// Counts in Redis or Valkey.
-    pub(crate) fn redis(store: RedisStore, metrics: StoreMetrics) -> Self {
-        let backend = Backend::Redis(store);
-        ServerStore { backend, metrics }
-    }
-
-    /// What kind of store it is, in a word.
+impl Backend {
     pub(crate) fn kind(&self) -> &'static str {
-        match self.backend {
+        match self {
             Backend::Memory(_) => "memory",
             Backend::Redis(_) => "redis",
         }
     }
+}
 
-    /// The servers, if that is where it counts.
+impl ServerStore {
+    pub(crate) fn kind(&self) -> &'static str {
+        self.backend.kind()
+    }
+
+    pub(crate) fn memory_store(&self) -> Option<&MemoryStore> {
+        match &self.backend {
+            Backend::Memory(store) => Some(store),
+            Backend::Redis(_) => None,
+        }
+    }
+
     pub(crate) fn redis_store(&self) -> Option<&RedisStore> {
         match &self.backend {
             Backend::Memory(_) => None,
@@ -50,18 +47,10 @@ impl ServerStore {
         }
     }
 
-    /// How many live keys this process holds. Looks at every place, so it takes a while.
-    pub(crate) fn live_keys(&self) -> usize {
-        match &self.backend {
-            Backend::Memory(store) => store.live_keys(),
-            Backend::Redis(_) => 0,
-        }
-    }
-
-    /// Looks at the counter of a key and a limit.
+    /// The state of the counter of a key and a limit.
     ///
     /// # Errors
-    /// When it cannot be reached.
+    /// When the store cannot be reached.
     pub(crate) async fn inspect(
         &self,
         key: &Key<'_>,
@@ -70,14 +59,6 @@ impl ServerStore {
         match &self.backend {
             Backend::Memory(store) => Ok(store.inspect(key, limit)),
             Backend::Redis(store) => store.inspect(key, limit).await,
-        }
-    }
-
-    /// How many decisions were made on shared budgets.
-    pub(crate) fn shared_decisions(&self) -> u64 {
-        match &self.backend {
-            Backend::Memory(store) => store.shared_decisions(),
-            Backend::Redis(_) => 0,
         }
     }
 }
@@ -130,30 +111,20 @@ impl Store for ServerStore {
     }
 
     fn count_replicas(&self) {
-        match &self.backend {
-            Backend::Memory(store) => store.count_replicas(),
-            Backend::Redis(store) => store.count_replicas(),
+        if let Some(store) = self.redis_store() {
+            store.count_replicas();
         }
     }
 
     fn replicas(&self) -> Option<u32> {
-        match &self.backend {
-            Backend::Memory(store) => store.replicas(),
-            Backend::Redis(store) => store.replicas(),
-        }
+        self.redis_store()?.replicas()
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        match &self.backend {
-            Backend::Memory(store) => store.probe().await,
-            Backend::Redis(store) => store.probe().await,
+        match self.redis_store() {
+            Some(store) => store.probe().await,
+            None => Ok(()),
         }
-    }
-}
-
-impl std::fmt::Debug for ServerStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ServerStore").field(&self.kind()).finish()
     }
 }
 
@@ -166,14 +137,20 @@ mod tests {
     #[test]
     fn counters_in_this_process_decide_at_once_and_can_be_undone() {
         let metrics = Metrics::new("memory");
-        let store = ServerStore::memory(MemoryStore::new(), metrics.store());
+        let store = ServerStore {
+            backend: Backend::Memory(MemoryStore::new()),
+            metrics: metrics.store(),
+        };
         let limiter = Limiter::with_store(store, Quota::per_minute(2));
         let request = limiter.request("a");
         let decision = limiter.try_decide(&request).unwrap();
         assert_eq!(decision.remaining(), 1);
-        assert_eq!(limiter.store().live_keys(), 1);
+        assert_eq!(limiter.store().memory_store().unwrap().live_keys(), 1);
         limiter.undo(&request, &decision);
         assert_eq!(limiter.try_decide(&request).unwrap().remaining(), 1);
-        assert_eq!(limiter.store().shared_decisions(), 0);
+        assert_eq!(
+            limiter.store().memory_store().unwrap().shared_decisions(),
+            0
+        );
     }
 }

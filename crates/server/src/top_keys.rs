@@ -3,7 +3,6 @@
 mod space_saving;
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
@@ -24,7 +23,7 @@ pub(crate) struct TopKeys {
     refused: SpaceSaving,
     /// Randomly keyed: clients cannot choose keys that collide.
     hasher: RandomState,
-    redactor: Arc<Redactor>,
+    redactor: Redactor,
 }
 
 pub(crate) struct TopKey {
@@ -41,7 +40,7 @@ enum StoredKey {
 }
 
 impl TopKeys {
-    pub(crate) fn new(redactor: Arc<Redactor>) -> Self {
+    pub(crate) fn new(redactor: Redactor) -> Self {
         let now = Instant::now();
         TopKeys {
             hottest: SpaceSaving::new(now),
@@ -51,7 +50,7 @@ impl TopKeys {
         }
     }
 
-    pub(crate) fn redactor(&self) -> &Arc<Redactor> {
+    pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }
 
@@ -114,18 +113,12 @@ impl TopKeys {
     }
 }
 
-impl std::fmt::Debug for TopKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TopKeys").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn top_keys() -> TopKeys {
-        TopKeys::new(Arc::new(Redactor::new().show_keys(true)))
+        TopKeys::new(Redactor::new(true))
     }
 
     #[test]

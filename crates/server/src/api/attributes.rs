@@ -1,5 +1,4 @@
-//! From a request that somebody else got, as they tell it, to one that rules can look at. Knows
-//! heads; knows nothing of rules.
+//! Builds the head of a request from the attributes of a check.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,10 +10,9 @@ use tallygate::http::Peer;
 use super::body::Attributes;
 use crate::problem::{Code, Problem};
 
-/// The most values of headers.
 const MAX_HEADER_VALUES: usize = 1_000;
 
-/// The head that attributes describe: `GET /` by nobody where they say nothing.
+/// The head that attributes describe; by default `GET /` without an address.
 pub(super) fn head(attributes: Attributes) -> Result<Parts, Problem> {
     let (mut parts, ()) = Request::new(()).into_parts();
     if let Some(method) = &attributes.method {

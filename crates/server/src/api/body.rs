@@ -1,5 +1,4 @@
-//! A question as it is written: three forms in one body, read strictly. Knows field names; knows
-//! nothing of what they come to. Never prints: keys are in it.
+//! The JSON of a check: three forms in one body, parsed strictly. Not `Debug`: it contains keys.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +7,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// One question.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
@@ -30,7 +28,6 @@ pub(super) struct Body {
     pub(super) verb: Option<String>,
 }
 
-/// One of several limits.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneLimit {
@@ -40,7 +37,7 @@ pub(super) struct OneLimit {
     pub(super) name: Option<String>,
 }
 
-/// A request that somebody else got, as far as they tell.
+/// What is known of the request that is checked.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Attributes {
@@ -58,10 +55,10 @@ pub(super) struct Attributes {
     pub(super) headers: Pairs,
 }
 
-/// An object of JSON. Serde alone would also take an array, its values in the order of the fields.
+/// A JSON object. Serde alone would also accept an array of the values in the order of the fields.
 pub(crate) struct Object<T>(pub(crate) T);
 
-/// Names and values in their order, also where a name is there twice.
+/// Names and values in their order. A name may occur twice.
 #[derive(Default)]
 pub(super) struct Pairs(pub(super) Vec<(String, OneOrMany)>);
 
@@ -81,12 +78,12 @@ impl OneOrMany {
     }
 }
 
-/// A field that is there has a value: `null` is none.
+/// Rejects `null`: a field that is present has a value.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// A whole number, however it is written: JSON has one kind of number, and `5.0` is 5.
+/// A whole number in any notation: JSON has one kind of number, and `5.0` is 5.
 fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     struct Whole;
 

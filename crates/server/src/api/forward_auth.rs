@@ -14,7 +14,7 @@ use tallygate::http::{Enforcement, Head, Policy, Refusal};
 
 use super::Api;
 use crate::problem::{Code, Problem};
-use crate::response;
+use crate::response::{self, HandlerResult};
 
 /// Where proxies write the method and the target of the request that they got.
 const METHOD_HEADERS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
@@ -30,7 +30,7 @@ impl Api {
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> Result<Response<Full<Bytes>>, Problem> {
+    ) -> HandlerResult {
         // The body is the proxy's copy of somebody else's; it is not looked at.
         let (mut parts, _) = request.into_parts();
         let target = path_suffix(&parts.uri);

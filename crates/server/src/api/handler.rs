@@ -1,75 +1,45 @@
-//! From a question to its answer: which limits it is about, and what they say. Knows bodies and
-//! decisions; knows nothing of how an answer is written.
+//! Decides a check: which limits it is about, and what they say.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tallygate::http::{Charge, DelayMode, Limits, Plan, RuleSettings, StopReason};
+use tallygate::http::{Charge, DelayMode, Plan, StopReason};
 use tallygate::{Key, RequestError, Verb};
 
-use super::attributes;
 use super::body::{Body, Object, OneLimit};
 use super::check_response::CheckResponse;
-use super::quota_cache::QuotaCache;
+use super::{Api, attributes};
 use crate::problem::{Code, Problem};
-use crate::state::ServerState;
+use crate::response;
 
-/// Somebody who asks.
-pub(super) struct CheckHandler<'s> {
-    pub(super) state: &'s ServerState,
-    pub(super) quota_cache: &'s QuotaCache,
-    /// The settings of limits that the request names itself.
-    pub(super) no_rule: &'s Arc<RuleSettings>,
-    /// Whether they may charge, refund and reset.
-    pub(super) may_change: bool,
-}
-
-impl CheckHandler<'_> {
-    /// Answers a question.
-    pub(super) async fn check(&self, body: Body) -> Result<CheckResponse, Problem> {
-        let verb = self.verb(body.verb.as_deref())?;
-        let cost = body.cost;
-        match body {
-            Body {
-                key: Some(key),
-                quota: Some(quota),
-                name,
-                limits: None,
-                rule: None,
-                attributes: None,
-                ..
-            } => {
-                let limit = self.quota_cache.limit(&quota, name.as_deref())?;
-                let limits = SmallVec::from_iter([(Key::from(key), limit)]);
+impl Api {
+    /// Decides one check. Only administrators may change counters in other ways.
+    pub(super) async fn check_json(
+        &self,
+        json: &[u8],
+        may_change: bool,
+    ) -> Result<CheckResponse, Problem> {
+        let Object(body) = response::parse_json::<Object<Body>>(json)?;
+        let verb = parse_verb(body.verb.as_deref(), may_change)?;
+        let Body {
+            key,
+            quota,
+            name,
+            limits,
+            rule,
+            attributes,
+            cost,
+            ..
+        } = body;
+        match (key, quota, name, limits, rule, attributes) {
+            (Some(key), Some(quota), name, None, None, None) => {
+                let limit = Object(OneLimit { key, quota, name });
+                self.check_limits([limit], cost.unwrap_or(1), verb).await
+            }
+            (None, None, None, Some(limits), None, None) => {
                 self.check_limits(limits, cost.unwrap_or(1), verb).await
             }
-            Body {
-                key: None,
-                quota: None,
-                name: None,
-                limits: Some(limits),
-                rule: None,
-                attributes: None,
-                ..
-            } => {
-                let each = limits
-                    .into_iter()
-                    .map(|Object(OneLimit { key, quota, name })| {
-                        let limit = self.quota_cache.limit(&quota, name.as_deref())?;
-                        Ok((Key::from(key), limit))
-                    });
-                let limits = each.collect::<Result<_, Problem>>()?;
-                self.check_limits(limits, cost.unwrap_or(1), verb).await
-            }
-            Body {
-                key: None,
-                quota: None,
-                name: None,
-                limits: None,
-                rule: Some(rule),
-                attributes,
-                ..
-            } => {
+            (None, None, None, None, Some(rule), attributes) => {
                 let head = attributes::head(attributes.map(|given| given.0).unwrap_or_default())?;
                 let plan = self.state.active_rules.plan_rule(&rule, &(&head).into());
                 let Some(plan) = plan else {
@@ -86,43 +56,30 @@ impl CheckHandler<'_> {
         }
     }
 
-    fn verb(&self, word: Option<&str>) -> Result<Verb, Problem> {
-        let verb = word.map_or(Ok(Verb::Check), str::parse).map_err(|_| {
-            let detail = "`verb` is not check, peek, take, charge, refund or reset";
-            Problem::new(Code::BadField, detail)
-        })?;
-        match verb {
-            Verb::Check | Verb::Peek | Verb::Take => Ok(verb),
-            Verb::Charge | Verb::Refund | Verb::Reset if self.may_change => Ok(verb),
-            Verb::Charge | Verb::Refund | Verb::Reset => {
-                let detail = "charge, refund and reset are for administrators: from this machine, \
-                              or with the token";
-                Err(Problem::new(Code::TokenRequired, detail))
-            }
-        }
-    }
-
     async fn check_limits(
         &self,
-        limits: SmallVec<[(Key<'static>, Arc<Limits>); 1]>,
+        limits: impl IntoIterator<Item = Object<OneLimit>>,
         cost: u32,
         verb: Verb,
     ) -> Result<CheckResponse, Problem> {
+        let charge = |Object(OneLimit { key, quota, name })| {
+            Ok(Charge {
+                settings: Arc::clone(&self.no_rule),
+                key: Key::from(key),
+                limits: self.quota_cache.limit(&quota, name.as_deref())?,
+                cost,
+            })
+        };
+        let charges = limits.into_iter().map(charge);
+        let charges = charges.collect::<Result<SmallVec<[Charge; 1]>, Problem>>()?;
         if let Some(plan) = self.state.active_rules.kill_switch_plan() {
             return Ok(self.enforce(plan, Some(cost), verb).await);
         }
-        if limits.is_empty() {
+        if charges.is_empty() {
             return Err(request_problem(&RequestError::NoLimit));
         }
         let mut plan = Plan::new();
-        for (key, limits) in limits {
-            let settings = Arc::clone(self.no_rule);
-            let charge = Charge {
-                settings,
-                key,
-                limits,
-                cost,
-            };
+        for charge in charges {
             plan.try_charge(charge)
                 .map_err(|error| request_problem(&error))?;
         }
@@ -170,4 +127,17 @@ fn request_problem(error: &RequestError) -> Problem {
         _ => Code::BadBody,
     };
     Problem::new(code, error.to_string())
+}
+
+fn parse_verb(word: Option<&str>, may_change: bool) -> Result<Verb, Problem> {
+    let verb = word.map_or(Ok(Verb::Check), str::parse).map_err(|_| {
+        let detail = "`verb` is not check, peek, take, charge, refund or reset";
+        Problem::new(Code::BadField, detail)
+    })?;
+    if matches!(verb, Verb::Charge | Verb::Refund | Verb::Reset) && !may_change {
+        let detail = "charge, refund and reset are for administrators: from this machine, \
+                      or with the token";
+        return Err(Problem::new(Code::TokenRequired, detail));
+    }
+    Ok(verb)
 }

@@ -1,5 +1,4 @@
-//! Limits that were asked for before, so that a quota's text is read once. Knows texts and limits;
-//! knows nothing of keys.
+//! A cache of limits by the text of their quota and name: parsing costs more than a lookup.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -9,14 +8,12 @@ use tallygate::{Limit, Quota};
 
 use crate::problem::{Code, Problem};
 
-/// The most that are remembered; when there are more, all are forgotten.
+/// When full, the cache is cleared.
 const MAX_ENTRIES: usize = 4_096;
-/// The longest text that is remembered.
+/// Longer texts are not cached.
 const MAX_TEXT_BYTES: usize = 256;
-/// The most characters of a name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Limits by the text of their quota, and their name.
 #[derive(Default)]
 pub(crate) struct QuotaCache(RwLock<HashMap<String, Arc<Limits>>>);
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallygate::{MemoryStore, OnFailure, Store};
+use tallygate::{Engine, MemoryStore, OnFailure, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -27,8 +27,9 @@ use crate::gateway::Settings;
 use crate::listener::{self, Http1, Options, RequestHandler};
 use crate::metrics::Metrics;
 use crate::otlp::{self, Otlp};
+use crate::redact::Redactor;
 use crate::state::ServerState;
-use crate::store::ServerStore;
+use crate::store::{Backend, ServerStore};
 use crate::store_url::StoreUrl;
 use crate::{admin, api};
 
@@ -93,20 +94,19 @@ async fn serve(
         Some((address, settings)) => Some((bind(address, "--gateway").await?, settings)),
         None => None,
     };
-    let kind = match store {
-        StoreUrl::Memory => "memory",
-        StoreUrl::Redis(_) => "redis",
-    };
-    let metrics = Arc::new(Metrics::new(kind));
-    let counters = match store {
-        StoreUrl::Memory => ServerStore::memory(MemoryStore::new(), metrics.store()),
-        StoreUrl::Redis(builder) => {
-            // Does not connect: until a server answers, the failure policies apply.
-            let store = builder
+    let backend = match store {
+        StoreUrl::Memory => Backend::Memory(MemoryStore::new()),
+        // Does not connect: until a server answers, the failure policies apply.
+        StoreUrl::Redis(builder) => Backend::Redis(
+            builder
                 .open()
-                .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?;
-            ServerStore::redis(store, metrics.store())
-        }
+                .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?,
+        ),
+    };
+    let metrics = Arc::new(Metrics::new(backend.kind()));
+    let store = ServerStore {
+        backend,
+        metrics: metrics.store(),
     };
     let origin = match &args.config {
         Some(path) => path.display().to_string(),
@@ -118,10 +118,15 @@ async fn serve(
         Failing::Open => OnFailure::Open,
         Failing::Closed => OnFailure::Closed,
     };
-    let state = ServerState::new(counters, on_failure, active_rules, metrics, token);
-    let state = state.show_keys(args.show_keys);
     let otlp = otlp.map(Otlp::start);
-    let state = Arc::new(state.trace(otlp.as_ref().map(Otlp::tracer)));
+    let state = Arc::new(ServerState::new(
+        Engine::new(store).on_failure(on_failure),
+        active_rules,
+        metrics,
+        Redactor::new(args.show_keys),
+        otlp.as_ref().map(Otlp::tracer),
+        token,
+    ));
 
     let (shutdown, on_shutdown) = watch::channel(false);
     // The admin port and OTLP stay up while the other ports drain.
