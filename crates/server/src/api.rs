@@ -134,7 +134,7 @@ impl RequestHandler for Api {
         match span {
             None => answer.await,
             // Boxed: few requests are sampled, the others need not pay for the larger future.
-            Some(span) => Box::pin(span.run(answer, Response::status)).await,
+            Some(span) => Box::pin(span.run(answer)).await,
         }
     }
 }

@@ -1,6 +1,8 @@
-//! The errors of commands and their exit codes.
+//! The errors of commands and their exit codes, and the causes of errors.
 
+use std::error::Error;
 use std::io;
+use std::iter::successors;
 use std::process::ExitCode;
 
 use tallygate::{RedisError, StoreError};
@@ -45,6 +47,12 @@ impl From<io::Error> for Failure {
             _ => Failure::Outside(format!("cannot write the output: {error}")),
         }
     }
+}
+
+/// The last error of the chain. It names what to fix: a port, a name, a certificate.
+pub(crate) fn root_cause<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    let causes = successors(Some(error), |&error| error.source());
+    causes.last().unwrap_or(error)
 }
 
 impl From<RedisError> for Failure {

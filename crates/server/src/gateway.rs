@@ -16,7 +16,7 @@ mod pool;
 mod read_ahead;
 mod settings;
 mod smuggling;
-mod tls;
+pub(crate) mod tls;
 mod tunnel;
 mod upstreams;
 
@@ -35,7 +35,7 @@ use coalesce::Coalesce;
 use connection::GatewayHandler;
 use forward::Forward;
 
-pub use coalesce::{CoalesceBy, SingleFlight};
+pub use coalesce::SingleFlight;
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, TrustedPeers, Upstream};
 pub use tls::{Certificate, Tls};
 

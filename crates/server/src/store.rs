@@ -78,15 +78,11 @@ impl Store for ServerStore {
 
     #[inline]
     fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
-        match &self.backend {
-            Backend::Memory(store) => {
-                let began = Instant::now();
-                let decision = store.decide(request);
-                self.metrics.observe(began.elapsed());
-                Some(decision)
-            }
-            Backend::Redis(_) => None,
-        }
+        let store = self.memory_store()?;
+        let started = Instant::now();
+        let decision = store.decide(request);
+        self.metrics.observe(started.elapsed());
+        Some(decision)
     }
 
     fn prepare(&self, limit: &Limit) {

@@ -16,7 +16,7 @@ use tallygate::{Engine, MemoryStore, OnFailure, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::signals::Signals;
+use self::signals::{HangUps, Shutdown};
 use self::startup::Addresses;
 use crate::active_rules::ActiveRules;
 use crate::auth::Token;
@@ -87,7 +87,8 @@ async fn serve(
         token,
     } = inputs;
     // Before the first line of output: from then on callers may send signals.
-    let mut signals = Signals::new()?;
+    let mut shutdown_signals = Shutdown::new()?;
+    let (rules_hang_ups, certificate_hang_ups) = (HangUps::new()?, HangUps::new()?);
     let (api, api_address) = bind(args.listen, "--listen").await?;
     let (admin, admin_address) = bind(args.admin, "--admin").await?;
     let gateway = match gateway {
@@ -140,8 +141,8 @@ async fn serve(
         Some(((listener, _), settings)) => {
             let gateway = gateway::build(settings, &state)?;
             if let Some(certificate) = gateway.certificate() {
-                let hang_ups = signals.more_hang_ups()?;
-                tokio::spawn(reload::run_certificate(certificate.clone(), hang_ups));
+                let certificate = certificate.clone();
+                tokio::spawn(reload::run_certificate(certificate, certificate_hang_ups));
             }
             Some((gateway, listener))
         }
@@ -168,11 +169,17 @@ async fn serve(
     tokio::spawn(async move { active_rules.expire_overrides().await });
     let reload = args.config.clone().zip(fingerprint);
     let reload = reload.map(|(path, fingerprint)| {
-        let reload = reload::Reload::new(path, fingerprint, loaded, Arc::clone(&state));
-        tokio::spawn(reload.run(signals.hang_ups()))
+        let state = Arc::clone(&state);
+        let reload = reload::Reload {
+            path,
+            loaded,
+            state,
+            fingerprint,
+        };
+        tokio::spawn(reload.run(rules_hang_ups))
     });
 
-    let signal = signals.shutdown().await;
+    let signal = shutdown_signals.wait().await;
     state.drain();
     tracing::info!(signal, "draining");
     shutdown.send_replace(true);

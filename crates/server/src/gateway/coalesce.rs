@@ -17,15 +17,15 @@ use std::task::{Context, Poll};
 
 use http::header::{HeaderMap, HeaderName};
 use http::{Request, Response};
-use tallygate::Key;
 use tallygate::http::Head;
+use tallygate::rules::CoalesceKey;
 use tokio::sync::watch;
 use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::forward::{Forward, ResponseFuture};
 use super::read_ahead::InboundBody;
-use key::{CoalesceKey, is_shareable};
+use key::{CallKey, is_shareable};
 use response::{SharedResponse, buffer};
 
 /// Which requests share one call to an upstream, and what makes them identical.
@@ -36,16 +36,7 @@ pub struct SingleFlight {
     max_body_bytes: usize,
 }
 
-type Identify = dyn Fn(&Head<'_>) -> Option<CoalesceBy> + Send + Sync;
-
-/// What makes requests identical, besides method, host, path and query.
-#[derive(Clone, PartialEq, Eq)]
-pub enum CoalesceBy {
-    /// Every header that may hold a credential or select a response.
-    Credentials,
-    /// A key, and no header.
-    Key(Key<'static>),
-}
+type Identify = dyn Fn(&Head<'_>) -> Option<CoalesceKey> + Send + Sync;
 
 impl SingleFlight {
     /// Shares calls among the requests that a predicate selects: GET or HEAD without body, `Range`,
@@ -53,12 +44,12 @@ impl SingleFlight {
     /// hold a credential or select a response. No client gets a response to another client's
     /// credentials.
     pub fn when(predicate: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        SingleFlight::by(move |head| predicate(head).then_some(CoalesceBy::Credentials))
+        SingleFlight::by(move |head| predicate(head).then_some(CoalesceKey::Credentials))
     }
 
     /// Shares calls among the requests that a function returns the same value for, but `None`;
     /// otherwise as [`SingleFlight::when`].
-    pub fn by(identify: impl Fn(&Head<'_>) -> Option<CoalesceBy> + Send + Sync + 'static) -> Self {
+    pub fn by(identify: impl Fn(&Head<'_>) -> Option<CoalesceKey> + Send + Sync + 'static) -> Self {
         SingleFlight {
             identify: Arc::new(identify),
             headers: None,
@@ -102,7 +93,7 @@ pub(super) struct Coalesce {
 
 struct Calls {
     rules: Vec<SingleFlight>,
-    in_flight: Mutex<HashMap<CoalesceKey, CallReceiver>>,
+    in_flight: Mutex<HashMap<CallKey, CallReceiver>>,
 }
 
 /// Receives the outcome of a call. Closed without one if the leader was dropped.
@@ -149,7 +140,7 @@ impl Service<Request<InboundBody>> for Coalesce {
         let Some((rule, by)) = rule.filter(|_| is_shareable(&request)) else {
             return self.inner.call(request);
         };
-        let key = CoalesceKey::new(&request, by, rule.headers.as_deref());
+        let key = CallKey::new(&request, by, rule.headers.as_deref());
         let (calls, max_bytes) = (Arc::clone(calls), rule.max_body_bytes);
         let role = calls.join(&key);
         let inner = self.inner.clone();
@@ -166,7 +157,7 @@ enum Role {
 /// The leader of a call, which ends when this is dropped.
 struct Leader {
     outcome: watch::Sender<Option<CallOutcome>>,
-    key: CoalesceKey,
+    key: CallKey,
     calls: Arc<Calls>,
 }
 
@@ -177,13 +168,13 @@ impl Drop for Leader {
 }
 
 impl Calls {
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<CoalesceKey, CallReceiver>> {
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<CallKey, CallReceiver>> {
         self.in_flight
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(self: &Arc<Self>, key: &CoalesceKey) -> Role {
+    fn join(self: &Arc<Self>, key: &CallKey) -> Role {
         let mut in_flight = self.in_flight();
         if let Some(call) = in_flight.get(key) {
             return Role::Follower(call.clone());
@@ -204,7 +195,7 @@ impl Calls {
         self: Arc<Self>,
         mut inner: Forward,
         mut role: Role,
-        key: CoalesceKey,
+        key: CallKey,
         request: Request<InboundBody>,
         max_bytes: usize,
     ) -> Result<Response<ResponseBody>, Infallible> {

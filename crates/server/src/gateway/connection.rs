@@ -190,8 +190,8 @@ async fn trace<P: Policy, S: Store>(
         None => limit(&handler, state, request).await,
         Some(span) => {
             span.propagate(request.headers_mut());
-            let response = async { limit(&handler, state, request).await };
-            span.run(response, Response::status).await
+            span.run(async { limit(&handler, state, request).await })
+                .await
         }
     }
 }

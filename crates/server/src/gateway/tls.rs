@@ -1,6 +1,7 @@
 //! TLS configurations: towards clients with a certificate that can be renewed, towards upstreams
 //! with the authorities to trust.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,28 +76,27 @@ impl Tls {
 
 /// TLS to upstreams, trusting the authorities in a file or, by default, those of the system.
 pub(super) fn client_config(ca_cert: Option<&Path>) -> Result<ClientConfig, SettingsError> {
-    let builder = match ca_cert {
-        None => client_builder()
-            .with_native_roots()
-            .map_err(|error| SettingsError::Roots {
-                reason: error.to_string(),
-            })?,
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in read_certificates(file)? {
-                let added = roots.add(certificate);
-                added.map_err(|error| file_error(file, error))?;
-            }
-            client_builder().with_root_certificates(roots)
-        }
+    let Some(file) = ca_cert else {
+        return client_config_with_native_roots().map_err(|error| SettingsError::Roots {
+            reason: error.to_string(),
+        });
     };
-    Ok(builder.with_no_client_auth())
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(file)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| file_error(file, error))?;
+    }
+    Ok(client_config_with_roots(roots))
 }
 
-/// TLS without any trusted authority, for upstreams that do not use it.
-pub(super) fn client_config_without_roots() -> ClientConfig {
+pub(crate) fn client_config_with_native_roots() -> io::Result<ClientConfig> {
+    Ok(client_builder().with_native_roots()?.with_no_client_auth())
+}
+
+/// Without any root it is for servers that do not use TLS.
+pub(crate) fn client_config_with_roots(roots: RootCertStore) -> ClientConfig {
     client_builder()
-        .with_root_certificates(RootCertStore::empty())
+        .with_root_certificates(roots)
         .with_no_client_auth()
 }
 

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::iter::successors;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -17,12 +16,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
-use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::body::OutboundBody;
 use super::pool::{Pool, PooledConnection};
 use super::settings::Protocol;
 use super::{Settings, SettingsError, Upstream, tls};
+use crate::error::root_cause;
 
 /// The maximum ejection time, as a multiple of the first one.
 const MAX_EJECTION_FACTOR: u32 = 30;
@@ -77,7 +77,7 @@ impl Upstreams {
         // Without TLS upstreams the system's authorities are not read: a small container has none.
         let tls = match settings.upstreams.iter().any(Upstream::is_tls) {
             true => tls::client_config(settings.upstream_ca_cert.as_deref())?,
-            false => tls::client_config_without_roots(),
+            false => tls::client_config_with_roots(RootCertStore::empty()),
         };
         let server = |upstream: &Upstream| Server::new(upstream, settings, tls.clone());
         Ok(Upstreams {
@@ -138,9 +138,7 @@ impl Upstreams {
         let failures = server.failures.fetch_add(1, Relaxed).saturating_add(1);
         let until = self.now() + self.ejection_millis(failures);
         if server.ejected_until.swap(until, Relaxed) == 0 {
-            // The innermost cause names what to fix: a port, a name, a certificate.
-            let causes = successors(Some(error), |&error| error.source());
-            let cause = causes.last().unwrap_or(error);
+            let cause = root_cause(error);
             let upstream = &server.authority;
             tracing::warn!(%upstream, %cause, "upstream accepts no connections");
         }

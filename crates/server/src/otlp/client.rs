@@ -1,8 +1,9 @@
 //! The HTTP client of an OTLP endpoint.
+//!
+//! Written by hand: `opentelemetry-otlp` exports only what the SDK measured, and the metrics are
+//! those of the Prometheus registry.
 
-use std::error::Error;
 use std::fmt;
-use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,15 +11,16 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::RootCertStore;
 
 use super::Settings;
+use crate::error::root_cause;
+use crate::gateway::tls;
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -72,7 +74,9 @@ impl Client {
         headers.insert(CONTENT_TYPE, protobuf);
         let agent = concat!("tallygate/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let response = self.http.request(request).await.map_err(root_cause)?;
+        let response = self.http.request(request).await;
+        // The client's own texts do not say why a connection failed.
+        let response = response.map_err(|error| root_cause(&error).to_string())?;
         match response.status() {
             StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(()),
             status => Err(format!("status {status}")),
@@ -87,27 +91,17 @@ impl fmt::Debug for Client {
 }
 
 fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
-    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
     let tls = match https {
-        true => tls
-            .with_native_roots()
+        true => tls::client_config_with_native_roots()
             .map_err(|error| format!("cannot load the system's root certificates: {error}"))?,
-        false => tls.with_root_certificates(RootCertStore::empty()),
+        false => tls::client_config_with_roots(RootCertStore::empty()),
     };
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     Ok(HttpsConnectorBuilder::new()
-        .with_tls_config(tls.with_no_client_auth())
+        .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp))
-}
-
-/// The last error of the chain: the client's own texts do not say why a connection failed.
-fn root_cause(error: legacy::Error) -> String {
-    let causes = successors(Some(&error as &dyn Error), |&error| error.source());
-    causes.map(ToString::to_string).last().unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{
     FutureExt, Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider,
@@ -179,13 +179,12 @@ impl RequestSpan {
     }
 
     /// Runs the request within this span. The span also ends if the future is dropped.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<B>(
         mut self,
-        request: impl Future<Output = T>,
-        status: impl FnOnce(&T) -> StatusCode,
-    ) -> T {
-        let response = request.with_context(self.context.clone()).await;
-        self.status = Some(status(&response));
+        response: impl Future<Output = Response<B>>,
+    ) -> Response<B> {
+        let response = response.with_context(self.context.clone()).await;
+        self.status = Some(response.status());
         response
     }
 }
@@ -379,15 +378,12 @@ mod tests {
     async fn a_request_that_is_dropped_ends_its_span_with_an_error() {
         let (tracer, mut spans) = tracer(1_000_000);
         let span = tracer.start(Listener::Gateway, &Method::GET, &HeaderMap::new());
-        let mut request = Box::pin(span.unwrap().run(
-            async {
-                for _ in 0..MAX_DECISIONS + 1 {
-                    record_decision("login", Outcome::Admitted, Duration::from_millis(1));
-                }
-                std::future::pending::<()>().await;
-            },
-            |()| StatusCode::OK,
-        ));
+        let mut request = Box::pin(span.unwrap().run(async {
+            for _ in 0..MAX_DECISIONS + 1 {
+                record_decision("login", Outcome::Admitted, Duration::from_millis(1));
+            }
+            std::future::pending::<Response<()>>().await
+        }));
         assert!(futures_util::poll!(&mut request).is_pending());
         drop(request);
         for _ in 0..MAX_DECISIONS {

@@ -10,12 +10,10 @@ use crate::cli::ServeArgs;
 use crate::config::GatewayConfig;
 use crate::error::Failure;
 use crate::gateway::{
-    CoalesceBy, Gateway, Host, Limits, Settings, SingleFlight, Timeouts, Tls, TrustedPeers,
-    Upstream,
+    Gateway, Host, Limits, Settings, SingleFlight, Timeouts, Tls, TrustedPeers, Upstream,
 };
 use crate::state::ServerState;
 use crate::store::ServerStore;
-use tallygate::rules::CoalesceKey;
 
 const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8_000);
@@ -82,12 +80,7 @@ pub(super) fn build(
     let active_rules = Arc::clone(&state.active_rules);
     settings.trusted = TrustedPeers::when(move |peer| active_rules.rules().client().trusts(peer));
     let active_rules = Arc::clone(&state.active_rules);
-    let single_flight = SingleFlight::by(move |head| {
-        Some(match active_rules.rules().coalesce_key(head)? {
-            CoalesceKey::Credentials => CoalesceBy::Credentials,
-            CoalesceKey::Key(key) => CoalesceBy::Key(key),
-        })
-    });
+    let single_flight = SingleFlight::by(move |head| active_rules.rules().coalesce_key(head));
     settings.single_flight = vec![single_flight];
     let layer = RateLimitLayer::with_engine(state.engine.clone(), Arc::clone(&state.active_rules));
     let (recorder, tracker) = (Arc::clone(state), Arc::clone(state));

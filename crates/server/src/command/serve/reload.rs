@@ -21,11 +21,11 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) struct Reload {
-    path: PathBuf,
-    loaded: Config,
-    state: Arc<ServerState>,
+    pub(super) path: PathBuf,
+    pub(super) loaded: Config,
+    pub(super) state: Arc<ServerState>,
     /// Taken before the files were last read, so that a change while reading is noticed.
-    fingerprint: Fingerprint,
+    pub(super) fingerprint: Fingerprint,
 }
 
 #[derive(PartialEq, Eq)]
@@ -35,20 +35,6 @@ pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<FileState>>);
 type FileState = (PathBuf, SystemTime, u64);
 
 impl Reload {
-    pub(super) fn new(
-        path: PathBuf,
-        fingerprint: Fingerprint,
-        loaded: Config,
-        state: Arc<ServerState>,
-    ) -> Self {
-        Reload {
-            path,
-            loaded,
-            state,
-            fingerprint,
-        }
-    }
-
     pub(super) async fn run(mut self, mut hang_ups: HangUps) {
         // One pending event is enough: every reload reads all files.
         let (send, mut changes) = mpsc::channel(1);

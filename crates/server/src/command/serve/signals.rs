@@ -1,91 +1,68 @@
 //! Process signals: which mean shutdown and which mean reload.
 
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::error::Failure;
 
-#[cfg(unix)]
-use tokio::signal::unix::{Signal, SignalKind};
-
-/// Signals received since it was created.
-#[cfg(unix)]
-pub(super) struct Signals {
+/// The shutdown signals since it was created.
+pub(super) struct Shutdown {
+    #[cfg(unix)]
     interrupt: Signal,
+    #[cfg(unix)]
     terminate: Signal,
-    hang_up: Option<Signal>,
 }
 
+/// The reload signals since it was created.
 pub(super) struct HangUps {
     #[cfg(unix)]
-    signal: Option<Signal>,
+    signal: Signal,
 }
 
 #[cfg(unix)]
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    tokio::signal::unix::signal(kind)
-        .map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))
+    signal(kind).map_err(|error| Failure::Outside(format!("cannot listen to signals: {error}")))
 }
 
-#[cfg(unix)]
-impl Signals {
+impl Shutdown {
     pub(super) fn new() -> Result<Self, Failure> {
-        Ok(Signals {
+        Ok(Shutdown {
+            #[cfg(unix)]
             interrupt: listen(SignalKind::interrupt())?,
+            #[cfg(unix)]
             terminate: listen(SignalKind::terminate())?,
-            hang_up: Some(listen(SignalKind::hangup())?),
         })
     }
 
-    /// Waits for a signal to shut down and returns its name.
-    pub(super) async fn shutdown(&mut self) -> &'static str {
+    /// Waits for a signal and returns its name.
+    #[cfg(unix)]
+    pub(super) async fn wait(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
     }
 
-    pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
-        let signal = Some(listen(SignalKind::hangup())?);
-        Ok(HangUps { signal })
-    }
-
-    /// The reload requests since the start, for the first caller.
-    pub(super) fn hang_ups(&mut self) -> HangUps {
-        HangUps {
-            signal: self.hang_up.take(),
-        }
+    #[cfg(not(unix))]
+    pub(super) async fn wait(&mut self) -> &'static str {
+        let _ = tokio::signal::ctrl_c().await;
+        "Ctrl-C"
     }
 }
 
 impl HangUps {
+    pub(super) fn new() -> Result<Self, Failure> {
+        Ok(HangUps {
+            #[cfg(unix)]
+            signal: listen(SignalKind::hangup())?,
+        })
+    }
+
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
-        if let Some(signal) = &mut self.signal
-            && signal.recv().await.is_some()
-        {
+        if self.signal.recv().await.is_some() {
             return;
         }
         std::future::pending().await
-    }
-}
-
-#[cfg(not(unix))]
-pub(super) struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    pub(super) fn new() -> Result<Self, Failure> {
-        Ok(Signals)
-    }
-
-    pub(super) async fn shutdown(&mut self) -> &'static str {
-        let _ = tokio::signal::ctrl_c().await;
-        "Ctrl-C"
-    }
-
-    pub(super) fn hang_ups(&mut self) -> HangUps {
-        HangUps {}
-    }
-
-    pub(super) fn more_hang_ups(&self) -> Result<HangUps, Failure> {
-        Ok(HangUps {})
     }
 }

@@ -8,9 +8,9 @@ use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request};
 use http_body::Body;
 use tallygate::Key;
+use tallygate::rules::CoalesceKey;
 
 use super::super::read_ahead::InboundBody;
-use super::CoalesceBy;
 
 /// Headers that make a response specific to one request.
 const UNSHAREABLE: [HeaderName; 7] = [
@@ -34,7 +34,7 @@ pub(super) fn is_shareable(request: &Request<InboundBody>) -> bool {
 
 /// What identical requests have in common. Not `Debug`: it holds secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct CoalesceKey {
+pub(super) struct CallKey {
     method: Method,
     authority: Option<Authority>,
     host: Option<HeaderValue>,
@@ -43,17 +43,17 @@ pub(super) struct CoalesceKey {
     key: Option<Key<'static>>,
 }
 
-impl CoalesceKey {
+impl CallKey {
     /// Compares by a key or by some headers. By default all that may identify the client or select
     /// a response count.
     pub(super) fn new<B>(
         request: &Request<B>,
-        by: CoalesceBy,
+        by: CoalesceKey,
         named: Option<&[HeaderName]>,
     ) -> Self {
         let key = match by {
-            CoalesceBy::Credentials => None,
-            CoalesceBy::Key(key) => Some(key),
+            CoalesceKey::Credentials => None,
+            CoalesceKey::Key(key) => Some(key),
         };
         let counts = |name: &HeaderName| match (named, &key) {
             (Some(named), _) => named.contains(name),
@@ -67,7 +67,7 @@ impl CoalesceKey {
             .collect();
         // Stable: lines of one name keep their order.
         headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-        CoalesceKey {
+        CallKey {
             method: request.method().clone(),
             authority: request.uri().authority().cloned(),
             host: request.headers().get(HOST).cloned(),
@@ -109,12 +109,12 @@ fn is_ignored(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn key(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> CoalesceKey {
+    fn key(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> CallKey {
         let mut request = Request::get("/a?b").header("host", "x");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        CoalesceKey::new(&request.body(()).unwrap(), CoalesceBy::Credentials, named)
+        CallKey::new(&request.body(()).unwrap(), CoalesceKey::Credentials, named)
     }
 
     #[test]
