@@ -145,7 +145,8 @@ pub(super) struct BodyError;
 pub(super) struct ResponseBody {
     pub(super) buffered: Bytes,
     pub(super) rest: Option<UpstreamBody>,
-    pub(super) trailers: Option<HeaderMap>,
+    /// Boxed: rare, and the body is moved often with its response.
+    pub(super) trailers: Option<Box<HeaderMap>>,
     /// Keeps the request in flight until the body is sent or abandoned.
     pub(super) in_flight: Option<InFlight>,
 }
@@ -174,7 +175,7 @@ impl Body for ResponseBody {
         }
         match &mut this.rest {
             Some(rest) => rest.poll_frame(context),
-            None => Poll::Ready(this.trailers.take().map(|list| Ok(Frame::trailers(list)))),
+            None => Poll::Ready(this.trailers.take().map(|list| Ok(Frame::trailers(*list)))),
         }
     }
 

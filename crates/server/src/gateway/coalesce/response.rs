@@ -16,7 +16,7 @@ use super::super::error::GatewayError;
 pub(super) struct SharedResponse {
     parts: Parts,
     body: Bytes,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl SharedResponse {
@@ -71,7 +71,7 @@ pub(super) async fn buffer(
                         return (Response::from_parts(parts, rest), None);
                     }
                 }
-                Err(frame) => trailers = frame.into_trailers().ok(),
+                Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
             },
         }
     };
