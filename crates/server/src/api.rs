@@ -59,7 +59,7 @@ impl Api {
                 self.batch(request, peer).await
             }
             "/v1/check" | "/v1/check/batch" => Ok(response::method_not_allowed(&[Method::POST])),
-            // Proxies ask with whatever method they were asked with.
+            // With any method: some proxies keep the original one.
             path if path == forward_auth::PATH || path.starts_with("/v1/auth/") => {
                 self.forward_auth(request, peer).await
             }
@@ -133,7 +133,7 @@ impl RequestHandler for Api {
         };
         match span {
             None => answer.await,
-            // Boxed: few requests are sampled, the others need not pay for the larger future.
+            // Boxed: few requests are traced, and the other futures stay small.
             Some(span) => Box::pin(span.run(answer)).await,
         }
     }

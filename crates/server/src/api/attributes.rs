@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_pointed_at() {
+    fn an_invalid_attribute_is_named() {
         for (json, name) in [
             (r#"{"ip":"localhost"}"#, "ip"),
             (r#"{"ip":"192.0.2.1:80"}"#, "ip"),

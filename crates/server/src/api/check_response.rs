@@ -10,14 +10,13 @@ use crate::problem::{Code, Problem};
 use crate::response;
 use crate::verdict_json::{write_number, write_verdict};
 
-/// The answer to a check.
 pub(super) enum CheckResponse {
     Decided(Enforcement),
     /// No limit applies.
     Unlimited {
         granted: u32,
     },
-    /// A rule stopped it whatever the counters say.
+    /// A rule stopped it without a look at the counters.
     Stopped(Problem),
 }
 
@@ -30,17 +29,17 @@ struct Decided<'e> {
 }
 
 impl CheckResponse {
-    /// The answer to one question; 200 whatever it is, if that is wanted.
+    /// The response to a check; with `always_ok` its status is 200.
     pub(super) fn response(&self, always_ok: bool) -> Response<Full<Bytes>> {
-        let status = match always_ok {
-            true => StatusCode::OK,
-            false => self.status(),
-        };
         if let Some(problem) = self.problem()
             && !always_ok
         {
             return problem.response();
         }
+        let status = match always_ok {
+            true => StatusCode::OK,
+            false => self.status(),
+        };
         let mut json = Vec::with_capacity(256);
         json.push(b'{');
         self.fields(&mut json);
@@ -52,7 +51,7 @@ impl CheckResponse {
         response
     }
 
-    /// The answer to one question of many.
+    /// The entry of a batch.
     pub(super) fn item(&self) -> Vec<u8> {
         if let Some(problem) = self.problem() {
             return problem.json();
@@ -170,7 +169,7 @@ impl<'e> Decided<'e> {
     }
 }
 
-/// Writes the fields of an answer without limits.
+/// Writes the fields of a response without limits.
 fn unlimited(json: &mut Vec<u8>, allowed: bool, granted: u32) {
     let text = format!(
         "\"allowed\":{allowed},\"granted\":{granted},\"limit\":null,\"remaining\":null,\

@@ -1,5 +1,5 @@
-//! Forward-auth: a proxy asks before it lets a request through, and tells in headers what it is.
-//! Knows what nginx, Traefik, Caddy and Envoy write; knows nothing of how rules decide.
+//! Forward-auth: a proxy (nginx, Traefik, Caddy, Envoy) asks before it forwards a request, which
+//! it describes in headers.
 
 use std::net::SocketAddr;
 
@@ -16,22 +16,22 @@ use super::Api;
 use crate::problem::{Code, Problem};
 use crate::response::{self, HandlerResult};
 
-/// Where proxies write the method and the target of the request that they got.
+/// The headers with the method and the target of the original request.
 const METHOD_HEADERS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
 const TARGET_HEADERS: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
 const HOST_HEADERS: [&str; 1] = ["x-forwarded-host"];
 
-/// Where proxies ask. Envoy asks with the method that it got, and writes the target after the path.
+/// Envoy keeps the original method, and appends the original target to this path.
 pub(super) const PATH: &str = "/v1/auth";
 
 impl Api {
-    /// Answers a proxy: 200 to let the request through, 429 or what is asked for instead.
+    /// Responds with 200 to forward the request; otherwise with 429, or the status in `deny`.
     pub(super) async fn forward_auth(
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> HandlerResult {
-        // The body is the proxy's copy of somebody else's; it is not looked at.
+        // The body is a copy of the original one, and is ignored.
         let (mut parts, _) = request.into_parts();
         let target = path_suffix(&parts.uri);
         let query = match target {
@@ -66,7 +66,7 @@ fn answer(enforcement: &Enforcement, asked: &Head<'_>, deny: StatusCode) -> Resp
         None => Response::new(Full::default()),
         Some(refusal) => {
             let mut response = refusal.response(asked).map(Full::from);
-            // A quota's refusal alone: a lost store is not made to look like one.
+            // Only for a quota's refusal: that of a lost store keeps its status.
             if let Refusal::Quota { .. } | Refusal::NeverFits { .. } = refusal
                 && response.status() == StatusCode::TOO_MANY_REQUESTS
             {
@@ -79,18 +79,16 @@ fn answer(enforcement: &Enforcement, asked: &Head<'_>, deny: StatusCode) -> Resp
     response
 }
 
-/// The target that follows the path, if one does.
+/// The target that is appended to the path.
 fn path_suffix(uri: &Uri) -> Option<HeaderValue> {
     let target = uri.path_and_query()?.as_str().strip_prefix(PATH)?;
-    let follows = target.starts_with('/');
-    follows
-        .then(|| HeaderValue::from_str(target).ok())
-        .flatten()
+    let target = Some(target).filter(|target| target.starts_with('/'))?;
+    HeaderValue::from_str(target).ok()
 }
 
-/// Puts what the proxy got in the place of what it asks. Where the target `follows` the path, the
-/// method is the one that it asks with, and headers must not say otherwise.
-fn restore_original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(), Problem> {
+/// Restores the head of the original request. With an `appended` target the method is the original
+/// one already, and headers must not contradict it.
+fn restore_original(parts: &mut Parts, appended: Option<HeaderValue>) -> Result<(), Problem> {
     let Parts {
         method,
         uri,
@@ -106,12 +104,12 @@ fn restore_original(parts: &mut Parts, follows: Option<HeaderValue>) -> Result<(
         Problem::new(Code::BadAttribute, detail)
     };
     let asked = HeaderValue::from_str(method.as_str()).ok();
-    let asked = asked.filter(|_| follows.is_some());
+    let asked = asked.filter(|_| appended.is_some());
     let said =
         remove_agreed(headers, METHOD_HEADERS, asked)?.ok_or_else(|| missing(METHOD_HEADERS))?;
     *method = Method::from_bytes(said.as_bytes()).map_err(|_| wrong("method"))?;
     let said =
-        remove_agreed(headers, TARGET_HEADERS, follows)?.ok_or_else(|| missing(TARGET_HEADERS))?;
+        remove_agreed(headers, TARGET_HEADERS, appended)?.ok_or_else(|| missing(TARGET_HEADERS))?;
     let target = PathAndQuery::try_from(said.as_bytes()).map_err(|_| wrong("target"))?;
     if !said.as_bytes().starts_with(b"/") && said != "*" {
         return Err(wrong("target"));
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_two_things_says_nothing() {
+    fn conflicting_headers_are_rejected() {
         let both = |uri| {
             read(&[
                 ("x-original-method", "GET"),

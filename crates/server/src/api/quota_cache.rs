@@ -24,7 +24,7 @@ impl QuotaCache {
         let text = match name {
             None => quota,
             Some(name) => {
-                // No quota and no name has a 0 in it.
+                // Neither a quota nor a name contains a 0.
                 named = format!("{name}\0{quota}");
                 &named
             }
@@ -70,7 +70,7 @@ fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
             Limit::named(name, quota)
         }
     };
-    Ok(Limits::new([limit]).expect("one limit goes together with itself"))
+    Ok(Limits::new([limit]).expect("one limit is not a duplicate"))
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_has_a_bound_and_is_right() {
+    fn the_cache_is_bounded_and_returns_the_same_limits() {
         let cache = QuotaCache::default();
         for limit in 1..=2 * MAX_ENTRIES {
             let limits = cache.limit(&format!("{limit}/s"), None).unwrap();
