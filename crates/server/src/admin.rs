@@ -18,7 +18,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::live::{AdminBody, Live};
 use crate::active_rules::KillSwitch;
@@ -45,7 +45,7 @@ struct KillSwitchUpdate {
 
 impl Admin {
     /// Creates the listener; `shutdown` ends open event streams.
-    pub(crate) fn new(state: Arc<ServerState>, shutdown: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(state: Arc<ServerState>, shutdown: CancellationToken) -> Self {
         let live = Live::start(Arc::clone(&state), shutdown);
         Admin { state, live }
     }

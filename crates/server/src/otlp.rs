@@ -12,9 +12,9 @@ use std::time::Duration;
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::client::Client;
 use self::metrics::MetricsExporter;
@@ -57,12 +57,12 @@ impl Otlp {
     }
 
     /// Exports metrics until shutdown, then flushes both spans and metrics.
-    pub(crate) async fn run(self, state: Arc<ServerState>, mut shutdown: watch::Receiver<bool>) {
+    pub(crate) async fn run(self, state: Arc<ServerState>, shutdown: CancellationToken) {
         let interval = self.client.settings().interval;
         let metrics = MetricsExporter::new(self.client, &self.resource, state);
         tokio::select! {
             never = metrics.run(interval) => match never {},
-            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+            () = shutdown.cancelled() => {}
         }
         let provider = self.provider;
         let spans = spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT));

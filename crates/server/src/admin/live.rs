@@ -13,8 +13,9 @@ use futures_util::stream::{self, StreamExt};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use self::event::EventBuilder;
 use crate::problem::{Code, Problem};
@@ -49,7 +50,7 @@ struct Viewer {
 
 impl Live {
     /// Starts the task that broadcasts events until shutdown.
-    pub(super) fn start(state: Arc<ServerState>, shutdown: watch::Receiver<bool>) -> Arc<Self> {
+    pub(super) fn start(state: Arc<ServerState>, shutdown: CancellationToken) -> Arc<Self> {
         let live = Arc::new(Live {
             viewers: Mutex::default(),
             joined: Notify::new(),
@@ -83,10 +84,10 @@ impl Live {
         Ok(StreamBody::new(frames).boxed_unsync())
     }
 
-    async fn run(self: Arc<Self>, state: Arc<ServerState>, mut shutdown: watch::Receiver<bool>) {
+    async fn run(self: Arc<Self>, state: Arc<ServerState>, shutdown: CancellationToken) {
         tokio::select! {
             never = self.broadcast_all(state) => match never {},
-            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+            () = shutdown.cancelled() => {}
         }
         let mut viewers = self.viewers();
         viewers.is_shutdown = true;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tallygate::{Engine, MemoryStore, OnFailure, Store};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::signals::{HangUps, Shutdown};
 use self::startup::Addresses;
@@ -129,9 +129,9 @@ async fn serve(
         token,
     ));
 
-    let (shutdown, on_shutdown) = watch::channel(false);
+    let shutdown = CancellationToken::new();
     // The admin port and OTLP stay up while the other ports drain.
-    let (shutdown_admin, on_shutdown_admin) = watch::channel(false);
+    let shutdown_admin = CancellationToken::new();
     let addresses = Addresses {
         api: api_address,
         gateway: gateway.as_ref().map(|((_, address), _)| *address),
@@ -151,19 +151,19 @@ async fn serve(
     startup::print_addresses(&addresses, out).map_err(Failure::from)?;
     startup::announce(args.config.as_deref(), &addresses);
     let gateway = gateway.map(|(gateway, listener)| {
-        let shutdown = shutdown_signal(on_shutdown.clone());
+        let shutdown = shutdown.clone().cancelled_owned();
         tokio::spawn(async move { gateway.serve(listener, shutdown).await.aborted == 0 })
     });
     let handler = api::Api::new(Arc::clone(&state));
-    let api = tokio::spawn(serve_http(api, handler, DRAIN_TIMEOUT, on_shutdown));
-    let handler = admin::Admin::new(Arc::clone(&state), on_shutdown_admin.clone());
+    let api = tokio::spawn(serve_http(api, handler, DRAIN_TIMEOUT, shutdown.clone()));
+    let handler = admin::Admin::new(Arc::clone(&state), shutdown_admin.clone());
     let admin = tokio::spawn(serve_http(
         admin,
         handler,
         ADMIN_DRAIN_TIMEOUT,
-        on_shutdown_admin.clone(),
+        shutdown_admin.clone(),
     ));
-    let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&state), on_shutdown_admin)));
+    let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&state), shutdown_admin.clone())));
     tokio::spawn(probe_store(Arc::clone(&state)));
     let active_rules = Arc::clone(&state.active_rules);
     tokio::spawn(async move { active_rules.expire_overrides().await });
@@ -182,12 +182,12 @@ async fn serve(
     let signal = shutdown_signals.wait().await;
     state.drain();
     tracing::info!(signal, "draining");
-    shutdown.send_replace(true);
+    shutdown.cancel();
     let mut drained = api.await.unwrap_or(false);
     if let Some(gateway) = gateway {
         drained &= gateway.await.unwrap_or(false);
     }
-    shutdown_admin.send_replace(true);
+    shutdown_admin.cancel();
     let _ = admin.await;
     if let Some(otlp) = otlp {
         let _ = otlp.await;
@@ -227,7 +227,7 @@ async fn serve_http<H: RequestHandler>(
     listener: TcpListener,
     handler: H,
     drain_timeout: Duration,
-    shutdown: watch::Receiver<bool>,
+    shutdown: CancellationToken,
 ) -> bool {
     let options = Options {
         max_connections: Http1::<H>::MAX_CONNECTIONS,
@@ -235,11 +235,7 @@ async fn serve_http<H: RequestHandler>(
         tls: None,
     };
     let handler = Arc::new(Http1(handler));
-    listener::serve(listener, handler, &options, shutdown_signal(shutdown)).await == 0
-}
-
-async fn shutdown_signal(mut shutdown: watch::Receiver<bool>) {
-    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+    listener::serve(listener, handler, &options, shutdown.cancelled()).await == 0
 }
 
 fn load_rules(path: Option<&Path>) -> Result<Config, Failure> {
