@@ -145,7 +145,9 @@ impl Admin {
                 };
                 active_rules.set_kill_switch(switch);
                 let state = switch.name();
-                tracing::warn!(target: "audit", %peer, change = "kill-switch", state, "admin change");
+                tracing::warn!(
+                    target: "audit", %peer, change = "kill-switch", state, "admin change"
+                );
             }
             _ => {
                 let allowed = [Method::GET, Method::PUT, Method::POST];

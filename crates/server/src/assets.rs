@@ -13,8 +13,8 @@ use crate::response::{self, HandlerResult};
 
 static UI: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/ui");
 
-const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
-     form-action 'none'; frame-ancestors 'none'";
+const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data:; \
+     object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Responds with the file of that name.
 pub(super) fn answer<B>(name: &str, request: &Request<B>) -> HandlerResult {

@@ -81,7 +81,9 @@ impl Admin {
         let found = id.parse().is_ok_and(|id| {
             let removed = self.state.active_rules.remove_override(id);
             if removed {
-                tracing::info!(target: "audit", %peer, change = "override ended", id, "admin change");
+                tracing::info!(
+                    target: "audit", %peer, change = "override ended", id, "admin change"
+                );
             }
             removed
         });

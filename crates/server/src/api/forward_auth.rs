@@ -121,8 +121,8 @@ fn restore_original(parts: &mut Parts, appended: Option<HeaderValue>) -> Result<
     Ok(())
 }
 
-/// Removes headers that mean the same and returns their one value, or `known`. Conflicting values are
-/// an error: a proxy overwrites its own header, so the other one comes from the client.
+/// Removes headers that mean the same and returns their one value, or `known`. Conflicting values
+/// are an error: a proxy overwrites its own header, so the other one comes from the client.
 fn remove_agreed<const N: usize>(
     headers: &mut HeaderMap,
     names: [&'static str; N],

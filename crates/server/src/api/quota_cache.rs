@@ -63,7 +63,8 @@ fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
                 || !name.bytes().all(|b| b.is_ascii_graphic())
             {
                 let detail = format!(
-                    "a limit's name is not 1 to {MAX_NAME_BYTES} visible ASCII characters without spaces"
+                    "a limit's name is not 1 to {MAX_NAME_BYTES} visible ASCII characters without \
+                     spaces"
                 );
                 return Err(Problem::new(Code::BadField, detail));
             }

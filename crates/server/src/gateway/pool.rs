@@ -1,8 +1,8 @@
 //! A pool of HTTP/1.1 connections to one server.
 //!
-//! Written by hand: hyper-util's `client::pool::cache` bounds neither the number nor the age of idle
-//! connections, takes back every dropped one, also in the middle of a body, and does not return an
-//! unsent request. Its legacy client costs a lookup and a task per request.
+//! Written by hand: hyper-util's `client::pool::cache` bounds neither the number nor the age of
+//! idle connections, takes back every dropped one, also in the middle of a body, and does not
+//! return an unsent request. Its legacy client costs a lookup and a task per request.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

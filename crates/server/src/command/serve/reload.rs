@@ -130,7 +130,7 @@ pub(super) async fn run_certificate(certificate: Certificate, mut hang_ups: Hang
             continue;
         }
         loaded = current;
-        // Certificate and key are written one after the other; the second change completes the pair.
+        // Certificate and key are written one after the other; the second one completes the pair.
         match certificate.reload() {
             Ok(()) => tracing::info!("reloaded the gateway's certificate"),
             Err(error) => tracing::error!(%error, "the gateway keeps its certificate"),
