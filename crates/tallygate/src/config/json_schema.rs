@@ -8,7 +8,7 @@ use super::schema;
 fn generate() -> Schema {
     // The draft with the best support in editors.
     let generator = SchemaSettings::draft07().into_generator();
-    generator.into_root_schema_for::<schema::File>()
+    generator.into_root_schema_for::<schema::RulesFile>()
 }
 
 /// Returns the JSON Schema of the rules file, as in docs/rules.schema.json.

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::rules::RuleSet;
-use serde::Deserialize;
 
-use super::deserialize::{Context, NodeDeserializer, Suggestion};
-use super::diagnostic::{Diagnostics, code};
+use super::deserialize::{Context, Field, FromNode};
+use super::diagnostic::code;
 use super::env::{self, Environment};
 use super::report::Report;
 use super::schema::OptionalList;
@@ -51,7 +50,8 @@ pub fn load_with_env(
 ) -> Result<Config, Report> {
     let mut loader = Loader::new(environment);
     let name = path.display().to_string();
-    let file = loader.sources.read(&name, path, &mut loader.diagnostics);
+    let diagnostics = &mut loader.context.diagnostics;
+    let file = loader.sources.read(&name, path, diagnostics);
     loader.load(file)
 }
 
@@ -65,17 +65,18 @@ pub fn load_bytes(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Report> {
     let mut loader = Loader::new(environment);
-    let (sources, diagnostics) = (&mut loader.sources, &mut loader.diagnostics);
-    let file = sources.add_bytes(name, None, bytes.to_vec(), diagnostics);
+    let diagnostics = &mut loader.context.diagnostics;
+    let file = loader
+        .sources
+        .add_bytes(name, None, bytes.to_vec(), diagnostics);
     loader.load(file)
 }
 
 struct Loader<'e> {
     environment: Environment<'e>,
     sources: Sources,
-    diagnostics: Diagnostics,
-    files: Vec<schema::File>,
-    suggestions: Vec<Suggestion>,
+    context: Context,
+    files: Vec<schema::RulesFile>,
     /// The canonical paths of the current file and the files that include it.
     stack: Vec<PathBuf>,
     /// The canonical paths of all files.
@@ -87,9 +88,8 @@ impl<'e> Loader<'e> {
         Loader {
             environment,
             sources: Sources::default(),
-            diagnostics: Diagnostics::default(),
+            context: Context::default(),
             files: Vec::new(),
-            suggestions: Vec::new(),
             stack: Vec::new(),
             seen: Vec::new(),
         }
@@ -103,18 +103,23 @@ impl<'e> Loader<'e> {
             self.seen.extend(path);
             self.file(file);
         }
-        let diagnostics = &mut self.diagnostics;
-        let config = validate::validate(&self.files, &self.sources, &self.suggestions, diagnostics);
+        let Context {
+            mut diagnostics,
+            suggestions,
+            ..
+        } = self.context;
+        let (files, sources) = (&self.files, &self.sources);
+        let config = validate::validate(files, sources, &suggestions, &mut diagnostics);
         if !diagnostics.has_errors() {
-            config.report_faults(diagnostics);
+            config.report_faults(&mut diagnostics);
         }
         let failed = diagnostics.has_errors();
         if !failed {
-            lint::lint(&config, diagnostics);
+            lint::lint(&config, &mut diagnostics);
         }
         let files = self.sources.iter().filter_map(|source| source.path.clone());
         let files = files.collect();
-        let report = Report::new(self.sources, self.diagnostics);
+        let report = Report::new(self.sources, diagnostics);
         if failed {
             return Err(report);
         }
@@ -129,21 +134,15 @@ impl<'e> Loader<'e> {
 
     /// Reads a file and the files it includes.
     fn file(&mut self, file: u16) {
-        let Some(mut root) = yaml::parse(&self.sources, file, &mut self.diagnostics) else {
+        let diagnostics = &mut self.context.diagnostics;
+        let Some(mut root) = yaml::parse(&self.sources, file, diagnostics) else {
             return;
         };
-        let diagnostics = &mut self.diagnostics;
         env::expand(&mut root, &self.sources, self.environment, diagnostics);
-        let context = Context {
-            diagnostics: std::mem::take(diagnostics).into(),
-            ..Context::default()
-        };
-        let result = schema::File::deserialize(NodeDeserializer::new(&root, &context));
-        self.diagnostics = context.diagnostics.take();
-        self.sources.redact(file, &context.secrets.take());
-        self.suggestions.append(&mut context.suggestions.take());
-        // Errors have been reported.
-        let Ok(parsed) = result else { return };
+        let parsed = schema::RulesFile::from_node(Field::new(&root), &mut self.context);
+        let secrets = std::mem::take(&mut self.context.secrets);
+        self.sources.redact(file, &secrets);
+        let Some(parsed) = parsed else { return };
         let include = parsed.include.items().to_vec();
         self.files.push(parsed);
         for pattern in include {
@@ -153,7 +152,8 @@ impl<'e> Loader<'e> {
                 Some(pattern) if pattern.is_literal() => self.include(span, &pattern.text),
                 Some(_) => {
                     let message = "`include` must not contain variables";
-                    self.diagnostics
+                    self.context
+                        .diagnostics
                         .error(code::VARIABLE, span, message)
                         .help("write the names of the files");
                 }
@@ -201,7 +201,8 @@ impl<'e> Loader<'e> {
             .collect();
         paths.sort();
         if paths.is_empty() {
-            self.diagnostics
+            self.context
+                .diagnostics
                 .warning(lint::INCLUDES_NOTHING, span, "no file matches")
                 .help(RELATIVE);
         }
@@ -226,7 +227,10 @@ impl<'e> Loader<'e> {
             return self.include_error(span, format!("{name} is included twice"), None);
         }
         self.seen.push(canonical.clone());
-        if let Some(file) = self.sources.read(&name, path, &mut self.diagnostics) {
+        if let Some(file) = self
+            .sources
+            .read(&name, path, &mut self.context.diagnostics)
+        {
             self.stack.push(canonical);
             self.file(file);
             self.stack.pop();
@@ -234,7 +238,8 @@ impl<'e> Loader<'e> {
     }
 
     fn include_error(&mut self, span: Span, message: impl Into<String>, help: Option<&str>) {
-        self.diagnostics
+        self.context
+            .diagnostics
             .error(code::INCLUDE, span, message)
             .maybe_help(help.map(str::to_owned));
     }

@@ -136,8 +136,7 @@ impl Sources {
     }
 
     pub(crate) fn redact(&mut self, file: u16, spans: &[Span]) {
-        let spans = spans.iter().filter(|span| span.file == file);
-        let ranges = spans.map(|span| span.range());
+        let ranges = spans.iter().map(|span| span.range());
         mask(&mut self.0[usize::from(file)].sanitized, ranges);
     }
 

@@ -38,7 +38,7 @@ pub(super) struct SpannedConfig {
 /// Validates the main file and the files it includes. The result must not be used if errors are
 /// reported.
 pub(super) fn validate(
-    files: &[schema::File],
+    files: &[schema::RulesFile],
     sources: &Sources,
     suggestions: &[Suggestion],
     diagnostics: &mut Diagnostics,

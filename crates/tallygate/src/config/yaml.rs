@@ -46,6 +46,26 @@ pub(crate) struct Entry {
     pub(crate) value: Node,
 }
 
+impl Scalar {
+    /// The text for a message: values from the environment are replaced by variable names.
+    pub(crate) fn quoted(&self) -> String {
+        if self.is_literal() {
+            return quoted(&self.text);
+        }
+        let names: Vec<String> = self
+            .variables
+            .iter()
+            .map(|name| format!("${{{name}}}"))
+            .collect();
+        format!("the value of {}", names.join(" and "))
+    }
+
+    /// Returns whether nothing of it comes from the environment.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.variables.is_empty()
+    }
+}
+
 impl Entry {
     pub(crate) fn name(&self) -> &str {
         match &self.key.kind {

@@ -1,24 +1,15 @@
 //! The value types of fields: values with spans, text that may hold environment variables, lists
-//! with a short form. `deserialize` recognises them by their serde names.
+//! with a short form.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::{Deserializer, EnumAccess, VariantAccess, Visitor};
 
-use crate::config::diagnostic::quoted;
+use crate::config::deserialize::{BOOL, Context, Field, FromNode, INTEGER};
 use crate::config::source::Span;
-
-pub(crate) const SPANNED: &str = "$spanned";
-pub(crate) const TEXT: &str = "$text";
-pub(crate) const SECRET: &str = "$secret";
-pub(crate) const URL: &str = "$url";
-pub(crate) const ONE_OR_MANY: &str = "$one-or-many";
-pub(crate) const TABLE: &str = "$table";
-pub(crate) const SHORTHAND: &str = "$shorthand";
+use crate::config::yaml::Kind;
+pub(crate) use crate::config::yaml::Scalar as Text;
 
 /// A value and its span. The value is `None` if it is invalid and has been reported.
 #[derive(Clone, Debug)]
@@ -27,39 +18,27 @@ pub(crate) struct Spanned<T> {
     pub(crate) value: Option<T>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename = "$text")]
-pub(crate) struct Text {
-    pub(crate) text: String,
-    /// The names of the environment variables in it, separated by spaces.
-    variables: String,
-}
-
 /// Text that is never shown, such as an API key.
-#[derive(Clone, Deserialize)]
-#[serde(rename = "$secret")]
+#[derive(Clone)]
 pub(crate) struct Secret(pub(crate) Text);
 
 /// A URL, which is never shown if it has a user.
-#[derive(Clone, Deserialize)]
-#[serde(rename = "$url")]
+#[derive(Clone)]
 pub(crate) struct Url(pub(crate) Text);
 
 /// An integer in decimal digits.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Integer(pub(crate) u64);
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Bool(pub(crate) bool);
 
 /// A list, which may be written as its only item.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename = "$one-or-many")]
+#[derive(Clone, Debug)]
 pub(crate) struct OneOrMany<T>(pub(crate) Vec<Spanned<T>>);
 
 // A mapping, or a value that is short for one. Not a doc comment: schemars would add it everywhere.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(rename = "$shorthand", rename_all = "lowercase")]
+#[derive(Clone, Debug, JsonSchema)]
 #[schemars(inline, untagged)]
 pub(crate) enum Shorthand<V, M> {
     Value(V),
@@ -67,8 +46,7 @@ pub(crate) enum Shorthand<V, M> {
 }
 
 /// A mapping with arbitrary names.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename = "$table")]
+#[derive(Clone, Debug)]
 pub(crate) struct Table<T>(pub(crate) Vec<(Spanned<Text>, Spanned<T>)>);
 
 impl<T> Spanned<T> {
@@ -110,26 +88,6 @@ impl<T> OptionalList<T> for Option<Spanned<Vec<Spanned<T>>>> {
     }
 }
 
-impl Text {
-    /// The text for a message: values from the environment are replaced by variable names.
-    pub(crate) fn quoted(&self) -> String {
-        match self.is_literal() {
-            true => quoted(&self.text),
-            false => quoted_variables(self.variables.split(' ')),
-        }
-    }
-
-    /// Returns whether nothing of it comes from the environment.
-    pub(crate) fn is_literal(&self) -> bool {
-        self.variables.is_empty()
-    }
-}
-
-pub(crate) fn quoted_variables<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("${{{name}}}")).collect();
-    format!("the value of {}", names.join(" and "))
-}
-
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
@@ -142,26 +100,117 @@ impl fmt::Debug for Url {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SpannedVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
-            type Value = Spanned<T>;
+impl<T: FromNode> FromNode for Option<Spanned<T>> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        Spanned::from_node(field, context).map(Some)
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a span and a value")
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl<T: FromNode> FromNode for Spanned<T> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        Some(Spanned {
+            span: field.node.span,
+            value: T::from_node(field, context),
+        })
+    }
+}
+
+impl<T: FromNode> FromNode for Box<T> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        T::from_node(field, context).map(Box::new)
+    }
+}
+
+impl FromNode for Text {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        field.scalar("text", context).cloned()
+    }
+}
+
+impl FromNode for Secret {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        context.redact(field.node);
+        Text::from_node(field, context).map(Secret)
+    }
+}
+
+impl FromNode for Url {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let url = Text::from_node(field, context)?;
+        // Without a user there is no password.
+        if url.text.contains('@') {
+            context.redact(field.node);
+        }
+        Some(Url(url))
+    }
+}
+
+impl FromNode for Integer {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let text = &field.scalar(INTEGER, context)?.text;
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if is_digits => Some(Integer(number)),
+            Ok(_) | Err(_) => field.expected(INTEGER, context),
+        }
+    }
+}
+
+impl FromNode for Bool {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        match field.scalar(BOOL, context)?.text.parse() {
+            Ok(value) => Some(Bool(value)),
+            Err(_) => field.expected(BOOL, context),
+        }
+    }
+}
+
+impl<T: FromNode> FromNode for Vec<Spanned<T>> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let Kind::List(items) = &field.node.kind else {
+            return field.expected("a list", context);
+        };
+        let items = items.iter().map(|node| field.item(node));
+        items
+            .map(|item| Spanned::from_node(item, context))
+            .collect()
+    }
+}
+
+impl<T: FromNode> FromNode for OneOrMany<T> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        match field.node.kind {
+            Kind::Scalar(_) | Kind::Map(_) => {
+                let only = Spanned::from_node(field.with_shorthand(false), context)?;
+                Some(OneOrMany(vec![only]))
             }
-
-            fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Spanned<T>, A::Error> {
-                let ((file, start, end), variant) = data.variant::<(u32, u32, u32)>()?;
-                let file = u16::try_from(file).expect("a file's index has 16 bits");
-                // The deserializer has reported the error.
-                let value = variant.newtype_variant().ok();
-                let span = Span { file, start, end };
-                Ok(Spanned { span, value })
+            Kind::List(_) | Kind::Null | Kind::Invalid => {
+                Vec::from_node(field, context).map(OneOrMany)
             }
         }
-        deserializer.deserialize_enum(SPANNED, &[], SpannedVisitor(PhantomData))
+    }
+}
+
+impl<T: FromNode> FromNode for Table<T> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let entries = field.entries(context)?.iter().map(|entry| {
+            let name = Spanned::from_node(Field::new(&entry.key), context)?;
+            Some((name, Spanned::from_node(Field::from_entry(entry), context)?))
+        });
+        entries.collect::<Option<_>>().map(Table)
+    }
+}
+
+impl<V: FromNode, M: FromNode> FromNode for Shorthand<V, M> {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        match field.node.kind {
+            Kind::Map(_) => M::from_node(field, context).map(Shorthand::Map),
+            _ => V::from_node(field.with_shorthand(true), context).map(Shorthand::Value),
+        }
     }
 }
 

@@ -138,14 +138,14 @@ impl Validator<'_> {
             // An invalid rule has been reported.
             rule = Some((*known)?);
         }
-        let shape = match (rule, field.client.get()?) {
+        let shape = match (rule, field.r#for.get()?) {
             (Some(rule), _) => KeyShape::from_rule(rule),
             (None, Shorthand::Value(_)) => KeyShape::default(),
             (None, Shorthand::Map(entry)) => self.common_shape(entry, index)?,
         };
         Some(Override {
             rule: rule.map(|rule| rule.name.clone()),
-            client: self.client(&field.client, shape)?,
+            client: self.client(&field.r#for, shape)?,
             action: action?,
         })
     }

@@ -62,14 +62,14 @@ pub struct GatewaySizes {
 }
 
 impl Validator<'_> {
-    pub(super) fn gateway(&mut self, file: &schema::File) -> Option<GatewayConfig> {
+    pub(super) fn gateway(&mut self, file: &schema::RulesFile) -> Option<GatewayConfig> {
         let field = file.gateway.value()?;
         let timeouts = field.timeouts.value().map(|field| self.timeouts(field));
         let sizes = field.sizes.value().map(|field| self.sizes(field));
         let config = GatewayConfig {
             listen: field.listen.as_ref().and_then(|listen| self.listen(listen)),
             upstreams: self.upstreams(&field.upstreams),
-            upstream_host: matches!(field.host.value(), Some(schema::Host::Upstream)),
+            upstream_host: matches!(field.host.value(), Some(schema::GatewayHost::Upstream)),
             upstream_ca_cert: self.path("upstream_ca_cert", &field.upstream_ca_cert),
             tls: field.tls.value().and_then(|tls| {
                 let certificate = self.path("cert", &Some(tls.cert.clone()));
@@ -125,7 +125,7 @@ impl Validator<'_> {
         upstreams
     }
 
-    fn timeouts(&mut self, field: &schema::Timeouts) -> GatewayTimeouts {
+    fn timeouts(&mut self, field: &schema::GatewayTimeouts) -> GatewayTimeouts {
         let mut timeout = |field: &Option<Spanned<Text>>| self.duration(field.as_ref()?);
         GatewayTimeouts {
             header: timeout(&field.header),
@@ -142,7 +142,7 @@ impl Validator<'_> {
         }
     }
 
-    fn sizes(&mut self, field: &schema::Sizes) -> GatewaySizes {
+    fn sizes(&mut self, field: &schema::GatewaySizes) -> GatewaySizes {
         GatewaySizes {
             connections: self.size("connections", &field.connections, 1..=1 << 20),
             head_bytes: self.size("head_bytes", &field.head_bytes, 8 << 10..=1 << 20),

@@ -42,7 +42,7 @@ impl Validator<'_> {
         defaults: &RuleDefaults,
     ) -> Option<(Rule, RuleSpans)> {
         let name = self.name(&field.name);
-        let (matcher, paths) = match field.matcher.value() {
+        let (matcher, paths) = match field.r#match.value() {
             None => (Matcher::default(), Vec::new()),
             Some(field) => self.matcher(field),
         };

@@ -45,7 +45,7 @@ impl fmt::Debug for StoreConfig {
 }
 
 impl Validator<'_> {
-    pub(super) fn version(&mut self, file: &schema::File) {
+    pub(super) fn version(&mut self, file: &schema::RulesFile) {
         if let Some(Integer(version)) = file.version.get()
             && *version != VERSION
         {
@@ -56,7 +56,7 @@ impl Validator<'_> {
     }
 
     /// Reports settings of an included file: only the main file may have them.
-    pub(super) fn no_settings(&mut self, file: &schema::File) {
+    pub(super) fn no_settings(&mut self, file: &schema::RulesFile) {
         for (field, span) in [
             ("store", file.store.span()),
             ("trusted_proxies", file.trusted_proxies.span()),
@@ -75,7 +75,7 @@ impl Validator<'_> {
         }
     }
 
-    pub(super) fn store(&mut self, file: &schema::File) -> StoreConfig {
+    pub(super) fn store(&mut self, file: &schema::RulesFile) -> StoreConfig {
         let mut config = StoreConfig::default();
         let Some((span, store)) = file.store.span().zip(file.store.value()) else {
             return config;
@@ -139,7 +139,7 @@ impl Validator<'_> {
         config.url.clone_from(text);
     }
 
-    pub(super) fn client_address(&mut self, file: &schema::File) -> ClientAddress {
+    pub(super) fn client_address(&mut self, file: &schema::RulesFile) -> ClientAddress {
         let mut client = match file.trusted_proxies.value() {
             None => ClientAddress::peer(),
             Some(Shorthand::Value(list)) => {
@@ -191,7 +191,7 @@ impl Validator<'_> {
         Some(network)
     }
 
-    pub(super) fn rule_defaults(&mut self, file: &schema::File) -> RuleDefaults {
+    pub(super) fn rule_defaults(&mut self, file: &schema::RulesFile) -> RuleDefaults {
         let mut defaults = RuleDefaults::default();
         if let Some(headers) = file.headers.value() {
             defaults.headers = self.headers(headers, defaults.headers);
