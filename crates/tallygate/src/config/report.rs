@@ -1,10 +1,11 @@
 //! Renders diagnostics for terminals, logs and JSON.
 
 use std::fmt;
+use std::sync::Arc;
 
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents,
-    SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
+    MietteSpanContents, SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
 use serde::Serialize;
 
@@ -87,7 +88,7 @@ impl Report {
             }
             let mut page = String::new();
             handler
-                .render_report(&mut page, &self.for_miette(diagnostic))
+                .render_report(&mut page, self.for_miette(diagnostic).as_ref())
                 .expect("writing to a String cannot fail");
             for line in page.lines() {
                 text.push_str(line.trim_end());
@@ -101,17 +102,37 @@ impl Report {
         text
     }
 
-    fn for_miette<'a>(&'a self, diagnostic: &'a Diagnostic) -> ForMiette<'a> {
-        let mut help: Vec<String> = diagnostic.help.iter().cloned().collect();
-        if let Some((span, label)) = diagnostic.related.as_deref()
-            && span.file != diagnostic.span.file
-        {
-            help.push(format!("{label}: {}", self.sources.location(*span)));
+    fn for_miette(&self, diagnostic: &Diagnostic) -> miette::Report {
+        let span = diagnostic.span;
+        let source = self.sources.get(span.file);
+        let label = diagnostic.label.map(str::to_owned);
+        let primary = LabeledSpan::new_primary_with_span(label, underline(source, span));
+        let mut labels = vec![primary];
+        let mut help = Vec::from_iter(diagnostic.help.clone());
+        match diagnostic.related.as_deref() {
+            Some((other, label)) if other.file == span.file => {
+                let label = Some(label.clone());
+                labels.push(LabeledSpan::new_with_span(label, underline(source, *other)));
+            }
+            Some((other, label)) => {
+                help.push(format!("{label}: {}", self.sources.location(*other)));
+            }
+            None => {}
         }
-        ForMiette {
-            diagnostic,
-            snippet: Snippet(self.sources.get(diagnostic.span.file)),
-            help: help.join("\n"),
+        let report = miette::Report::new(MietteDiagnostic {
+            code: Some(diagnostic.code.to_owned()),
+            severity: Some(match diagnostic.severity {
+                Severity::Error => miette::Severity::Error,
+                Severity::Warning => miette::Severity::Warning,
+            }),
+            help: (!help.is_empty()).then(|| help.join("\n")),
+            labels: Some(labels),
+            ..MietteDiagnostic::new(&diagnostic.message)
+        });
+        // A file that could not be read has no text.
+        match source.text.is_empty() {
+            true => report,
+            false => report.with_source_code(Snippet(Arc::clone(source))),
         }
     }
 
@@ -120,7 +141,7 @@ impl Report {
         let json = |diagnostic: &'_ Diagnostic| {
             let (line, column) = self.sources.line_and_column(diagnostic.span);
             DiagnosticJson {
-                severity: diagnostic.severity.as_str(),
+                severity: diagnostic.severity,
                 code: diagnostic.code,
                 message: diagnostic.message.clone(),
                 file: &self.sources.get(diagnostic.span.file).name,
@@ -144,7 +165,7 @@ impl std::error::Error for Report {}
 /// A diagnostic, to be serialized as JSON.
 #[derive(Debug, Serialize)]
 pub struct DiagnosticJson<'a> {
-    severity: &'static str,
+    severity: Severity,
     code: &'static str,
     message: String,
     file: &'a str,
@@ -153,77 +174,19 @@ pub struct DiagnosticJson<'a> {
     help: Option<String>,
 }
 
-struct ForMiette<'a> {
-    diagnostic: &'a Diagnostic,
-    snippet: Snippet<'a>,
-    help: String,
-}
-
-impl fmt::Debug for ForMiette<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.diagnostic.fmt(f)
-    }
-}
-
-impl fmt::Display for ForMiette<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.diagnostic.message)
-    }
-}
-
-impl std::error::Error for ForMiette<'_> {}
-
-impl miette::Diagnostic for ForMiette<'_> {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.diagnostic.code))
-    }
-
-    fn severity(&self) -> Option<miette::Severity> {
-        Some(match self.diagnostic.severity {
-            Severity::Error => miette::Severity::Error,
-            Severity::Warning => miette::Severity::Warning,
-        })
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        (!self.help.is_empty()).then(|| Box::new(&self.help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        // A file that could not be read has no text.
-        (!self.snippet.0.text.is_empty()).then_some(&self.snippet)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let Diagnostic { span, label, .. } = self.diagnostic;
-        let label = label.map(str::to_owned);
-        let primary = LabeledSpan::new_primary_with_span(label, self.underline(*span));
-        let related = self.diagnostic.related.as_deref();
-        let related = related.filter(|(other, _)| other.file == span.file);
-        let related = related.map(|(span, label)| {
-            LabeledSpan::new_with_span(Some(label.clone()), self.underline(*span))
-        });
-        Some(Box::new([Some(primary), related].into_iter().flatten()))
-    }
-}
-
-impl ForMiette<'_> {
-    /// The part of a span to underline: the start of its first line.
-    fn underline(&self, span: Span) -> SourceSpan {
-        let range = span.range();
-        let text = self.snippet.0.sanitized.get(range.clone());
-        let line = text
-            .and_then(|text| text.lines().next())
-            .unwrap_or_default();
-        let length = floor_char_boundary(line, line.len().min(MAX_LINE_BYTES));
-        (range.start, length).into()
-    }
+/// The part of a span to underline: the start of its first line.
+fn underline(source: &Source, span: Span) -> SourceSpan {
+    let range = span.range();
+    let text = source.sanitized.get(range.clone()).unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let length = floor_char_boundary(line, line.len().min(MAX_LINE_BYTES));
+    (range.start, length).into()
 }
 
 /// A source that shows only the lines of a span, truncated: lines nearby may hold secrets.
-struct Snippet<'a>(&'a Source);
+struct Snippet(Arc<Source>);
 
-impl SourceCode for Snippet<'_> {
+impl SourceCode for Snippet {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
