@@ -4,69 +4,49 @@ use crate::config::diagnostic::{did_you_mean, either};
 use crate::config::yaml::{Kind, Node};
 
 /// Fields, and what other rate limiters call them.
-const SYNONYMS: [(&str, &[&str]); 13] = [
-    (
-        "limits",
-        &[
-            "quota",
-            "quotas",
-            "rate",
-            "rates",
-            "rate_limit",
-            "rate_limits",
-        ],
-    ),
-    ("name", &["id"]),
-    ("match", &["when", "matches", "route", "routes"]),
-    ("key", &["by", "key_by", "descriptors"]),
-    ("cost", &["weight"]),
-    ("tier", &["plan"]),
-    ("tiers", &["plans"]),
-    ("on_failure", &["fallback", "fail", "on_error"]),
-    ("shadow", &["dry_run", "report_only"]),
-    ("allow", &["whitelist", "allowlist", "exempt"]),
-    ("deny", &["blacklist", "denylist", "block"]),
-    ("store", &["redis"]),
-    ("trusted_proxies", &["proxies"]),
+const SYNONYMS: [(&str, &str); 13] = [
+    ("limits", "quota quotas rate rates rate_limit rate_limits"),
+    ("name", "id"),
+    ("match", "when matches route routes"),
+    ("key", "by key_by descriptors"),
+    ("cost", "weight"),
+    ("tier", "plan"),
+    ("tiers", "plans"),
+    ("on_failure", "fallback fail on_error"),
+    ("shadow", "dry_run report_only"),
+    ("allow", "whitelist allowlist exempt"),
+    ("deny", "blacklist denylist block"),
+    ("store", "redis"),
+    ("trusted_proxies", "proxies"),
 ];
 
-/// Fields that belong one level deeper: the struct, the fields and the hint.
-const NESTED: [(&str, &[&str], &str); 4] = [
+/// Fields that belong one level deeper: the mapping, the fields and the hint.
+const NESTED: [(&str, &str, &str); 4] = [
     (
         "an override",
-        &["key", "keys", "network", "ip"],
+        "key keys network ip",
         "name the client under `for`: `for: { key: … }` or `for: 192.0.2.0/24`",
     ),
     (
         "a rule",
-        &[
-            "path", "paths", "method", "methods", "host", "hosts", "header", "grpc", "url", "uri",
-        ],
+        "path paths method methods host hosts header grpc url uri",
         "put it under `match`, such as `match: { method: POST }`",
     ),
     (
         "a rule",
-        &[
-            "burst",
-            "queue",
-            "period",
-            "window",
-            "limit_per",
-            "requests",
-            "algorithm",
-        ],
+        "burst queue period window limit_per requests algorithm",
         "a quota is one text: `limits: token-bucket 10/s burst 50`",
     ),
     (
         "a rule",
-        &["deadline", "timeout", "replicas"],
+        "deadline timeout replicas",
         "put it under `on_failure`: `on_failure: { policy: local, replicas: 4, deadline: 20ms }`",
     ),
 ];
 
 pub(super) fn unknown_field(name: &str, field: &str, known: &[&'static str]) -> String {
     let lower = field.to_lowercase().replace('-', "_");
-    let has = |words: &[&str]| words.contains(&lower.as_str());
+    let has = |words: &str| words.split(' ').any(|word| word == lower);
     let mut nested = NESTED.iter();
     if let Some((.., hint)) = nested.find(|(of, fields, _)| *of == name && has(fields)) {
         return (*hint).to_owned();
