@@ -12,8 +12,9 @@ mod peer;
 mod plan;
 mod problem;
 mod refusal;
+mod text_error;
 
-pub use client::{ClientAddress, ForwardedBy, Network, NetworkError};
+pub use client::{ClientAddress, ForwardedBy, Network};
 pub use enforce::{Enforcement, TryEnforce, enforce, try_enforce};
 pub use head::{Head, canonical, is_secret};
 pub use headers::{Draft, Headers};
@@ -23,3 +24,4 @@ pub use peer::Peer;
 pub use plan::{Charge, CountFilter, DelayMode, Plan, Policy, RuleSettings, Stop, StopReason};
 pub use problem::ProblemDetails;
 pub use refusal::Refusal;
+pub use text_error::TextError;

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv6Net};
 
+use super::TextError;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The maximum number of hops of a list that are read, from the right.
 const MAX_HOPS: usize = 32;
@@ -21,7 +23,7 @@ const IPV6_PREFIX: u8 = 64;
 ///
 /// let direct = ClientAddress::peer();
 /// let behind_a_proxy = ClientAddress::behind(["10.0.0.0/8".parse()?]);
-/// # Ok::<(), tallygate::http::NetworkError>(())
+/// # Ok::<(), tallygate::http::TextError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
@@ -224,13 +226,10 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = NetworkError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let error = |reason| NetworkError {
-            text: text.chars().take(60).collect(),
-            reason,
-        };
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let error = |reason| TextError::new(text, reason, "10.0.0.0/8");
         let (address, prefix) = text
             .split_once('/')
             .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
@@ -264,19 +263,3 @@ impl fmt::Display for Network {
         self.0.fmt(f)
     }
 }
-
-/// A text that is not a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkError {
-    text: String,
-    reason: &'static str,
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NetworkError { text, reason } = self;
-        write!(f, "{text:?} {reason}; write it like 10.0.0.0/8")
-    }
-}
-
-impl std::error::Error for NetworkError {}

@@ -1,15 +1,14 @@
 //! Methods that build a [`Rule`] in Rust, with functions where a file has fields.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, StatusCode};
 use tallygate_core::Quota;
 
 use super::{
-    Cost, Missing, Name, Part, Quotas, RequestFn, Rule, RuleLimits, Source, StatusFilter, TierBy,
-    Tiers,
+    Cost, Missing, Name, Part, Quotas, RequestFn, ResponseFn, Rule, RuleLimits, Source,
+    StatusFilter, TierBy, Tiers,
 };
 use crate::failure::OnFailure;
 use crate::http::{Head, Headers};
@@ -213,7 +212,7 @@ impl Rule {
         mut self,
         counts: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.count_if = StatusFilter::Custom(Arc::new(counts));
+        self.count_if = StatusFilter::Custom(ResponseFn::new(counts));
         self
     }
 }

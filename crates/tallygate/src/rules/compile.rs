@@ -9,10 +9,10 @@ use super::extract::{Extracted, ExtractedKey, header};
 use super::request_view::RequestView;
 use super::{
     ListEntry, Name, Override, OverrideAction, Quotas, RequestFn, Rule, RuleLimits, StatusFilter,
-    TierBy,
+    TierBy, Tiers,
 };
 use crate::failure::OnFailure;
-use crate::http::{ClientAddress, CountFilter, Limits, RuleSettings};
+use crate::http::{ClientAddress, Limits, RuleSettings};
 use crate::limit::Limit;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,11 @@ pub(super) struct CompiledRule {
     overridden: ClientList,
     /// The overrides of this rule and their indices in the rule set.
     overrides: Vec<(usize, CompiledOverride)>,
-    limits: LimitSelector,
+    /// How the tier of a client is found; `None` if there is only one.
+    tier_by: Option<TierSelector>,
+    default_tier: usize,
+    /// The limits of each tier. Without tiers there is one, which has no name.
+    tiers: Vec<(Option<Name>, Arc<Limits>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,16 +36,6 @@ pub(super) enum CompiledOverride {
     Limits(Arc<Limits>),
     Allow,
     Deny,
-}
-
-#[derive(Clone, Debug)]
-enum LimitSelector {
-    Same(Arc<Limits>),
-    Tiered {
-        by: TierSelector,
-        default: usize,
-        tiers: Vec<(Name, Arc<Limits>)>,
-    },
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +53,20 @@ impl CompiledRule {
         let overrides = overrides.iter().enumerate();
         let overrides: Vec<_> = overrides.filter(|(_, one)| applies(one)).collect();
         let entries = overrides.iter().map(|(_, one)| &one.client).zip(0..);
+        let (tier_by, default_tier, tiers) = match &rule.limits {
+            RuleLimits::Same(quotas) => (None, 0, vec![(None, limits(quotas, &rule))]),
+            RuleLimits::Tiered(tiered) => {
+                let tiers = tiered.tiers().iter();
+                let compile =
+                    |(name, quotas): &(Name, _)| (Some(name.clone()), limits(quotas, &rule));
+                let (by, default) = tier_selector(tiered, &rule, client);
+                (Some(by), default, tiers.map(compile).collect())
+            }
+        };
         CompiledRule {
+            tier_by,
+            default_tier,
+            tiers,
             settings: Arc::new(settings(&rule)),
             deny: list(&rule.deny),
             allow: list(&rule.allow),
@@ -68,7 +75,6 @@ impl CompiledRule {
                 .iter()
                 .map(|&(index, one)| (index, CompiledOverride::new(&one.action, &rule)))
                 .collect(),
-            limits: LimitSelector::new(&rule, client),
             rule,
         }
     }
@@ -88,45 +94,35 @@ impl CompiledRule {
         view: &RequestView<'_>,
         extracted: &ExtractedKey,
     ) -> (Option<&Name>, &Arc<Limits>) {
-        match &self.limits {
-            LimitSelector::Same(limits) => (None, limits),
-            LimitSelector::Tiered { by, default, tiers } => {
-                let position = |name: &[u8]| {
-                    let mut tiers = tiers.iter();
-                    tiers.position(|(tier, _)| tier.as_str().as_bytes() == name)
-                };
-                let found = match by {
-                    TierSelector::Header(name) => match header(name, view) {
-                        Extracted::Value(value) => position(&value),
-                        Extracted::Absent | Extracted::Conflicting => None,
-                    },
-                    TierSelector::Keys(list) => list.find(view, extracted),
-                    TierSelector::Custom(tier) => {
-                        let tier = tier.call(view.head());
-                        tier.and_then(|tier| position(tier.as_bytes()))
-                    }
-                };
-                let (tier, limits) = &tiers[found.unwrap_or(*default)];
-                (Some(tier), limits)
+        let position = |name: &[u8]| {
+            let mut names = self.tiers.iter().map(|(name, _)| name.as_ref());
+            names.position(|tier| tier.is_some_and(|tier| tier.as_str().as_bytes() == name))
+        };
+        let found = match &self.tier_by {
+            None => None,
+            Some(TierSelector::Header(name)) => match header(name, view) {
+                Extracted::Value(value) => position(&value),
+                Extracted::Absent | Extracted::Conflicting => None,
+            },
+            Some(TierSelector::Keys(list)) => list.find(view, extracted),
+            Some(TierSelector::Custom(tier)) => {
+                let tier = tier.call(view.head());
+                tier.and_then(|tier| position(tier.as_bytes()))
             }
-        }
+        };
+        let (tier, limits) = &self.tiers[found.unwrap_or(self.default_tier)];
+        (tier.as_ref(), limits)
     }
 
     /// The limits of every tier and override.
     pub(super) fn all_limits(&self) -> impl Iterator<Item = &Limit> {
-        let tiers: Vec<&Arc<Limits>> = match &self.limits {
-            LimitSelector::Same(limits) => vec![limits],
-            LimitSelector::Tiered { tiers, .. } => tiers.iter().map(|(_, limits)| limits).collect(),
-        };
-        let overrides = self
-            .overrides
-            .iter()
-            .filter_map(|(_, action)| match action {
-                CompiledOverride::Limits(limits) => Some(limits),
-                CompiledOverride::Allow | CompiledOverride::Deny => None,
-            });
-        let all = tiers.into_iter().chain(overrides);
-        all.flat_map(|limits| limits.iter())
+        let tiers = self.tiers.iter().map(|(_, limits)| limits);
+        let overrides = self.overrides.iter();
+        let overrides = overrides.filter_map(|(_, action)| match action {
+            CompiledOverride::Limits(limits) => Some(limits),
+            CompiledOverride::Allow | CompiledOverride::Deny => None,
+        });
+        tiers.chain(overrides).flat_map(|limits| limits.iter())
     }
 }
 
@@ -140,36 +136,24 @@ impl CompiledOverride {
     }
 }
 
-impl LimitSelector {
-    fn new(rule: &Rule, client: &ClientAddress) -> Self {
-        let tiered = match &rule.limits {
-            RuleLimits::Same(quotas) => return LimitSelector::Same(limits(quotas, rule)),
-            RuleLimits::Tiered(tiered) => tiered,
-        };
-        let tiers = tiered.tiers();
-        let position = |name: &Name| {
-            let found = tiers.iter().position(|(tier, _)| tier == name);
-            found.expect("`Tiers::new` checks the names")
-        };
-        LimitSelector::Tiered {
-            by: match tiered.by() {
-                TierBy::Header(name) => TierSelector::Header(name.clone()),
-                TierBy::Keys(keys) => {
-                    let mut list = ClientList::default();
-                    for (key, tier) in keys {
-                        list.add_key(key, position(tier), &rule.key, client);
-                    }
-                    TierSelector::Keys(list)
-                }
-                TierBy::Custom(tier) => TierSelector::Custom(tier.clone()),
-            },
-            default: position(tiered.default_tier()),
-            tiers: tiers
-                .iter()
-                .map(|(name, quotas)| (name.clone(), limits(quotas, rule)))
-                .collect(),
+/// How the tier of a client is found, and the index of the default tier.
+fn tier_selector(tiered: &Tiers, rule: &Rule, client: &ClientAddress) -> (TierSelector, usize) {
+    let position = |name: &Name| {
+        let found = tiered.tiers().iter().position(|(tier, _)| tier == name);
+        found.expect("`Tiers::new` checks the names")
+    };
+    let by = match tiered.by() {
+        TierBy::Header(name) => TierSelector::Header(name.clone()),
+        TierBy::Keys(keys) => {
+            let mut list = ClientList::default();
+            for (key, tier) in keys {
+                list.add_key(key, position(tier), &rule.key, client);
+            }
+            TierSelector::Keys(list)
         }
-    }
+        TierBy::Custom(tier) => TierSelector::Custom(tier.clone()),
+    };
+    (by, position(tiered.default_tier()))
 }
 
 fn limits(quotas: &Quotas, rule: &Rule) -> Arc<Limits> {
@@ -197,14 +181,10 @@ fn settings(rule: &Rule) -> RuleSettings {
     settings.headers = rule.headers;
     settings.shadow = rule.shadow;
     settings.max_delay = rule.max_delay;
-    settings.count_filter = match rule.count_if.clone() {
-        StatusFilter::All => None,
-        StatusFilter::Custom(filter) => Some(filter),
-        filter @ (StatusFilter::Only(_) | StatusFilter::Except(_)) => {
-            let filter: CountFilter =
-                Arc::new(move |status, headers| filter.counts(status, headers));
-            Some(filter)
-        }
-    };
+    if rule.count_if != StatusFilter::All {
+        let filter = rule.count_if.clone();
+        let counts = move |status, headers: &_| filter.counts(status, headers);
+        settings.count_filter = Some(Arc::new(counts));
+    }
     settings
 }

@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use ::http::{HeaderMap, StatusCode};
 
-use super::TextError;
-use crate::http::CountFilter;
+use super::{ResponseFn, TextError};
 
 const EXAMPLE: &str = "401 or 5xx";
 
 /// Which responses count.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum StatusFilter {
     /// All of them.
     #[default]
@@ -22,7 +20,7 @@ pub enum StatusFilter {
     /// All but these.
     Except(Vec<StatusRange>),
     /// Those that a function returns true for.
-    Custom(CountFilter),
+    Custom(ResponseFn),
 }
 
 /// One status, such as `401`, or a class, such as `5xx`.
@@ -40,31 +38,7 @@ impl StatusFilter {
             StatusFilter::All => true,
             StatusFilter::Only(list) => contains(list),
             StatusFilter::Except(list) => !contains(list),
-            StatusFilter::Custom(filter) => filter(status, headers),
-        }
-    }
-}
-
-impl PartialEq for StatusFilter {
-    /// Compares functions by identity.
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (StatusFilter::All, StatusFilter::All) => true,
-            (StatusFilter::Only(own), StatusFilter::Only(other))
-            | (StatusFilter::Except(own), StatusFilter::Except(other)) => own == other,
-            (StatusFilter::Custom(own), StatusFilter::Custom(other)) => Arc::ptr_eq(own, other),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Debug for StatusFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StatusFilter::All => f.write_str("All"),
-            StatusFilter::Only(list) => f.debug_tuple("Only").field(list).finish(),
-            StatusFilter::Except(list) => f.debug_tuple("Except").field(list).finish(),
-            StatusFilter::Custom(_) => f.write_str("Custom(..)"),
+            StatusFilter::Custom(filter) => filter.call(status, headers),
         }
     }
 }

@@ -80,7 +80,7 @@ impl Validator<'_> {
 
         let (limits, quotas) = limits?;
         let mut rule = Rule::with_limits(name?, limits);
-        rule.enabled = self.bool_or(&field.enabled, true);
+        rule.enabled = field.enabled.value().is_none_or(|flag| flag.0);
         rule.matcher = matcher;
         rule.key = key?;
         rule.on_missing = field
@@ -92,8 +92,8 @@ impl Validator<'_> {
         rule.deny = deny;
         rule.on_failure = Some(on_failure);
         rule.deadline = deadline;
-        rule.shadow = self.bool_or(&field.shadow, false);
-        rule.stop = self.bool_or(&field.stop, false);
+        rule.shadow = field.shadow.value().is_some_and(|flag| flag.0);
+        rule.stop = field.stop.value().is_some_and(|flag| flag.0);
         rule.headers = headers;
         rule.count_if = count_if.unwrap_or_default();
         rule.max_delay = max_delay;

@@ -9,8 +9,8 @@ use crate::http::Network;
 use http::HeaderName;
 use tallygate_core::Quota;
 
-use super::{OptionalField, Spanned, Text, Validator, code};
-use crate::config::schema::{Bool, Integer};
+use super::{Spanned, Text, Validator, code};
+use crate::config::schema::Integer;
 use crate::config::source::Span;
 use crate::rules::TextError;
 
@@ -68,14 +68,24 @@ impl Validator<'_> {
         }
     }
 
-    pub(super) fn bool_or(&self, field: &Option<Spanned<Bool>>, default: bool) -> bool {
-        field.value().map_or(default, |value| value.0)
-    }
-
     pub(super) fn parse<T: FromStr<Err = TextError>>(
         &mut self,
         code: &'static str,
         field: &Spanned<Text>,
+    ) -> Option<T> {
+        let help = |error: &TextError| format!("expected something like {}", error.example());
+        self.parse_or_help(code, field, help)
+    }
+
+    pub(super) fn network(&mut self, field: &Spanned<Text>, help: &str) -> Option<Network> {
+        self.parse_or_help(code::NETWORK, field, |_| help.to_owned())
+    }
+
+    fn parse_or_help<T: FromStr<Err = TextError>>(
+        &mut self,
+        code: &'static str,
+        field: &Spanned<Text>,
+        help: impl FnOnce(&TextError) -> String,
     ) -> Option<T> {
         let text = field.get()?;
         let error = match text.text.parse() {
@@ -83,8 +93,7 @@ impl Validator<'_> {
             Err(error) => error,
         };
         let message = format!("{} {}", text.quoted(), error.reason());
-        self.error(code, field.span, message)
-            .help(format!("expected something like {}", error.example()));
+        self.error(code, field.span, message).help(help(&error));
         None
     }
 
@@ -121,20 +130,6 @@ impl Validator<'_> {
         let message = format!("invalid duration {}, expected 1ms to 366d", text.quoted());
         self.error(code::DURATION, field.span, message)
             .help("expected a duration such as `20ms`, `5s` or `1min30s`");
-        None
-    }
-
-    pub(super) fn network(&mut self, field: &Spanned<Text>, help: &str) -> Option<Network> {
-        let text = field.get()?;
-        let error = match text.text.parse::<Network>() {
-            Ok(network) => return Some(network),
-            Err(error) => error.to_string(),
-        };
-        // The reason follows the quoted text and precedes a hint.
-        let reason = error.rsplit('"').next().unwrap_or_default();
-        let reason = reason.split("; ").next().unwrap_or_default();
-        let message = format!("{}{reason}", text.quoted());
-        self.error(code::NETWORK, field.span, message).help(help);
         None
     }
 

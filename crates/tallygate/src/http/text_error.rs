@@ -13,7 +13,7 @@ pub struct TextError {
 }
 
 impl TextError {
-    pub(super) fn new(text: &str, reason: &'static str, example: &'static str) -> Self {
+    pub(crate) fn new(text: &str, reason: &'static str, example: &'static str) -> Self {
         TextError {
             text: text.chars().take(MAX_SHOWN_CHARS).collect(),
             reason,
