@@ -65,20 +65,22 @@ impl<'a> Reader<'a> {
     fn quota(&self) -> Result<Quota, QuotaError> {
         self.characters()?;
         let mut words = self.words()?.into_iter();
-        let first = words.next().ok_or_else(|| self.nothing())?;
-        let (name, rate) = if first.word.contains('/') || starts_with_digit(first.word) {
-            (None, first)
+        let Some(first) = words.next() else {
+            return Err(self.error(0..0, "the quota is empty".into()));
+        };
+        let is_rate = first.word.contains('/') || first.word.as_bytes()[0].is_ascii_digit();
+        let (name, rate) = if is_rate {
+            (Algorithm::default().name(), first)
         } else {
-            let rate = words.next();
-            self.known(&first)?;
+            let name = self.known(&first)?;
             let end = first.span.end;
             let missing = || self.error(end..end, "a limit and a period are missing".into());
-            (Some(first), rate.ok_or_else(missing)?)
+            (name, words.next().ok_or_else(missing)?)
         };
         let (limit, period_us) = self.rate(&rate)?;
         let extra = match words.next() {
             None => None,
-            Some(word) => Some(self.extra(&word, words.next())?),
+            Some(word) => Some(self.extra(word, words.next())?),
         };
         if let Some(word) = words.next() {
             let problem = match word.word {
@@ -90,7 +92,7 @@ impl<'a> Reader<'a> {
                 .example("token-bucket 10/s burst 50"));
         }
 
-        let algorithm = self.algorithm(name.as_ref(), extra.as_ref())?;
+        let algorithm = self.algorithm(name, extra.as_ref())?;
         let capacity = extra.as_ref().map_or(limit.0, |extra| extra.amount.0);
         Quota::validated(algorithm, limit.0, period_us.0, capacity).map_err(|error| {
             // The range checks know what is wrong; here is where it stands.
@@ -108,10 +110,6 @@ impl<'a> Reader<'a> {
 
     fn error(&self, span: Range<usize>, problem: alloc::string::String) -> QuotaError {
         QuotaError::new(problem).at(self.text, span)
-    }
-
-    fn nothing(&self) -> QuotaError {
-        self.error(0..0, "the quota is empty".into())
     }
 
     /// Only lower-case ASCII is valid: reports that instead of an unknown word.
@@ -147,17 +145,20 @@ impl<'a> Reader<'a> {
         Ok(words)
     }
 
-    fn known(&self, name: &Word<'_>) -> Result<(), QuotaError> {
-        let known = name.word == "gcra" || Algorithm::ALL.iter().any(|a| a.name() == name.word);
-        if known {
-            return Ok(());
+    /// The name of an algorithm, without its alias.
+    fn known(&self, name: &Word<'_>) -> Result<&'static str, QuotaError> {
+        let mut names = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
+        match name.word {
+            "gcra" => Ok(Algorithm::TokenBucket.name()),
+            word => names.find(|name| *name == word).ok_or_else(|| {
+                let problem = format!(
+                    "`{}` is no algorithm: there are fixed-window, sliding-window-log, \
+                     sliding-window-counter, token-bucket (or gcra) and leaky-bucket",
+                    quote(word)
+                );
+                self.error(name.span.clone(), problem)
+            }),
         }
-        let problem = format!(
-            "`{}` is no algorithm: there are fixed-window, sliding-window-log, \
-             sliding-window-counter, token-bucket (or gcra) and leaky-bucket",
-            quote(name.word)
-        );
-        Err(self.error(name.span.clone(), problem))
     }
 
     /// Parses `limit/period`.
@@ -259,60 +260,41 @@ impl<'a> Reader<'a> {
         Ok(total)
     }
 
-    fn extra(&self, word: &Word<'_>, amount: Option<Word<'_>>) -> Result<Extra, QuotaError> {
-        let queue = match word.word {
-            "burst" => false,
-            "queue" => true,
-            other => {
-                let problem = format!("`{}` is neither burst nor queue", quote(other));
-                return Err(self
-                    .error(word.span.clone(), problem)
-                    .example("token-bucket 10/s burst 50"));
-            }
+    fn extra(&self, word: Word<'a>, amount: Option<Word<'_>>) -> Result<Extra<'a>, QuotaError> {
+        let error = |span, problem| {
+            let error = self.error(span, problem);
+            Err(error.example("token-bucket 10/s burst 50"))
         };
+        if !matches!(word.word, "burst" | "queue") {
+            let problem = format!("`{}` is neither burst nor queue", quote(word.word));
+            return error(word.span, problem);
+        }
         let Some(amount) = amount else {
             let end = word.span.end;
-            let problem = format!("the {} has no number", word.word);
-            return Err(self
-                .error(end..end, problem)
-                .example("token-bucket 10/s burst 50"));
+            return error(end..end, format!("the {} has no number", word.word));
         };
         let number = self.number(word.word, &amount)?;
-        Ok(Extra {
-            queue,
-            amount: Placed(number, amount.span),
-            span: word.span.clone(),
-        })
+        let amount = Placed(number, amount.span);
+        Ok(Extra { word, amount })
     }
 
-    /// Derives the algorithm from the first word and the burst or queue.
-    fn algorithm(
-        &self,
-        name: Option<&Word<'_>>,
-        extra: Option<&Extra>,
-    ) -> Result<Algorithm, QuotaError> {
-        let name = name.map_or(Algorithm::default().name(), |name| name.word);
-        let name = if name == "gcra" {
-            Algorithm::TokenBucket.name()
-        } else {
-            name
+    /// The algorithm with this name that has the burst or queue.
+    fn algorithm(&self, name: &str, extra: Option<&Extra<'_>>) -> Result<Algorithm, QuotaError> {
+        let mut named = Algorithm::ALL.into_iter().filter(|a| a.name() == name);
+        let fits = |algorithm: &Algorithm| {
+            extra.is_none_or(|extra| algorithm.capacity_keyword() == Some(extra.word.word))
         };
-        let word = extra.map(|extra| if extra.queue { "queue" } else { "burst" });
-        let fits =
-            |a: &&Algorithm| a.name() == name && (word.is_none() || a.capacity_keyword() == word);
-        if let Some(&algorithm) = Algorithm::ALL.iter().find(fits) {
-            return Ok(algorithm);
-        }
-        let word = word.unwrap_or_default();
-        let problem = format!("{name} takes no {word}");
-        let error = QuotaError::new(problem).example(if word == "queue" {
-            "leaky-bucket 10/s queue 20"
-        } else {
-            "token-bucket 10/s burst 50"
-        });
-        Err(match extra {
-            Some(extra) => error.at(self.text, extra.span.clone()),
-            None => error,
+        named.find(fits).ok_or_else(|| {
+            // Every algorithm fits without a burst or queue.
+            let (word, span) = extra.map_or(("", 0..0), |extra| {
+                (extra.word.word, extra.word.span.clone())
+            });
+            let example = match word {
+                "queue" => "leaky-bucket 10/s queue 20",
+                _ => "token-bucket 10/s burst 50",
+            };
+            let error = self.error(span, format!("{name} takes no {word}"));
+            error.example(example)
         })
     }
 }
@@ -321,14 +303,9 @@ impl<'a> Reader<'a> {
 struct Placed(u64, Range<usize>);
 
 /// `burst N` or `queue N`.
-struct Extra {
-    queue: bool,
+struct Extra<'a> {
+    word: Word<'a>,
     amount: Placed,
-    span: Range<usize>,
-}
-
-fn starts_with_digit(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_digit())
 }
 
 impl fmt::Display for Quota {
