@@ -203,38 +203,10 @@ fn frame(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-impl<'a> From<&'a [u8]> for Key<'a> {
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Key<'a> {
     #[inline]
-    fn from(bytes: &'a [u8]) -> Self {
-        Key::single(Bytes::Borrowed(bytes))
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
-    #[inline]
-    fn from(bytes: &'a [u8; N]) -> Self {
-        bytes.as_slice().into()
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for Key<'a> {
-    #[inline]
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        bytes.as_slice().into()
-    }
-}
-
-impl<'a> From<&'a str> for Key<'a> {
-    #[inline]
-    fn from(text: &'a str) -> Self {
-        text.as_bytes().into()
-    }
-}
-
-impl<'a> From<&'a String> for Key<'a> {
-    #[inline]
-    fn from(text: &'a String) -> Self {
-        text.as_bytes().into()
+    fn from(part: &'a T) -> Self {
+        Key::single(Bytes::Borrowed(part.as_ref()))
     }
 }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use ::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use ::http::{Method, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::{Head, Refusal};
 
@@ -13,6 +16,9 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// What `grpc-message` cannot contain besides non-ASCII characters.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 const INVALID_ARGUMENT: u8 = 3;
 const PERMISSION_DENIED: u8 = 7;
@@ -52,9 +58,11 @@ pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Res
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
-    headers.insert(MESSAGE, escaped(&message));
+    let escaped = utf8_percent_encode(&message, ESCAPED).to_string();
+    let escaped = HeaderValue::try_from(escaped).expect("printable ASCII is valid in a header");
+    headers.insert(MESSAGE, escaped);
     if let Some(retry_after) = retry_after {
-        let details = base64(&status(code, &message, retry_after));
+        let details = STANDARD_NO_PAD.encode(status(code, &message, retry_after));
         if let Ok(details) = HeaderValue::try_from(details) {
             headers.insert(DETAILS, details);
         }
@@ -102,59 +110,11 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Escapes a text for `grpc-message`: `%` and all but printable ASCII are percent-encoded.
-fn escaped(text: &str) -> HeaderValue {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => escaped.push(char::from(byte)),
-            _ => {
-                escaped.push('%');
-                escaped.extend([byte >> 4, byte & 15].map(|digit| {
-                    char::from_digit(digit.into(), 16)
-                        .expect("four bits are one hexadecimal digit")
-                        .to_ascii_uppercase()
-                }));
-            }
-        }
-    }
-    HeaderValue::try_from(escaped).expect("printable ASCII is valid in a header")
-}
-
-/// Encodes base64 without padding, as gRPC does.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for i in 0..=chunk.len() {
-            let digit = bits >> (18 - 6 * i) & 63;
-            text.push(char::from(DIGITS[digit as usize]));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use ::http::Request;
 
     use super::*;
-
-    #[test]
-    fn base64_matches_the_examples_of_the_rfc() {
-        let cases = [
-            ("", ""),
-            ("f", "Zg"),
-            ("fo", "Zm8"),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 
     #[test]
     fn only_post_requests_with_a_grpc_content_type_are_grpc() {
@@ -179,6 +139,9 @@ mod tests {
 
     #[test]
     fn a_message_is_escaped() {
-        assert_eq!(escaped("50% \u{e9}\n"), "50%25 %C3%A9%0A");
+        let rule = "50% \u{e9}\n";
+        let response = response(&Refusal::Denied { rule }, "application/grpc");
+        let message = &response.headers()[MESSAGE];
+        assert_eq!(message, "`50%25 %C3%A9%0A` denies this client");
     }
 }

@@ -86,30 +86,7 @@ impl<'a> Path<'a> {
 
 /// Percent-decodes once; an invalid encoding is kept.
 pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = memchr::memchr(b'%', bytes) else {
-        return Cow::Borrowed(bytes);
-    };
-    let mut out = Vec::with_capacity(bytes.len());
-    out.extend_from_slice(&bytes[..first]);
-    let mut rest = &bytes[first..];
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'%'
-            && let &[high, low, ref after @ ..] = after
-            && let Some(byte) = hex(high, low)
-        {
-            out.push(byte);
-            rest = after;
-        } else {
-            out.push(byte);
-            rest = after;
-        }
-    }
-    Cow::Owned(out)
-}
-
-fn hex(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+    percent_encoding::percent_decode(bytes).into()
 }
 
 impl PathPattern {
