@@ -11,7 +11,7 @@ use core::mem;
 use crate::MAX_TIME_US;
 use crate::algorithm::{Bucket, Counter, Log, LogSummary, State, Window, saturated};
 use crate::math::narrow;
-use crate::quota::Quota;
+use crate::quota::{Drain, Quota};
 use crate::verb::Verb;
 
 /// The Lua source of an algorithm; the buckets share one.
@@ -257,14 +257,23 @@ pub fn read_state(quota: &Quota, result: &mut &[u8]) -> Option<State> {
     *result = rest;
     let seven = |i: usize| number(&state[1 + 7 * i..8 + 7 * i]);
     Some(match twin {
-        Twin::Window => State::Window(Window::found(seven(0), seven(1))),
-        Twin::Counter => State::Counter(Counter::found(seven(0), seven(1), seven(2))),
-        Twin::Bucket => State::Bucket(Bucket::found(
-            seven(0),
-            seven(1),
-            narrow(number(&state[15..19])),
-            narrow(number(&state[19..23])),
-        )),
+        Twin::Window => State::Window(Window {
+            start: seven(0),
+            count: seven(1),
+        }),
+        Twin::Counter => State::Counter(Counter {
+            start: seven(0),
+            previous: seven(1),
+            current: seven(2),
+        }),
+        Twin::Bucket => State::Bucket(Bucket {
+            changed: seven(0),
+            level: Drain {
+                us: seven(1),
+                part: narrow(number(&state[15..19])),
+            },
+            limit: narrow(number(&state[19..23])),
+        }),
         Twin::Log => State::LogSummary(LogSummary {
             newest: seven(0),
             used: seven(1),

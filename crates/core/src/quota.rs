@@ -4,6 +4,7 @@ mod error;
 mod text;
 
 use alloc::format;
+use alloc::string::ToString as _;
 use core::time::Duration;
 
 pub use error::QuotaError;
@@ -327,8 +328,14 @@ impl Quota {
 
 fn bounded(what: &'static str, value: u64, max: u32) -> Result<u32, QuotaError> {
     match u32::try_from(value) {
-        Ok(0) => Err(QuotaError::below(what)),
+        Ok(0) => Err(QuotaError::new(format!("{what} 0 is below 1"))),
         Ok(fits) if fits <= max => Ok(fits),
-        Ok(_) | Err(_) => Err(QuotaError::above(what, value, max)),
+        Ok(_) | Err(_) => {
+            let value = match value {
+                u64::MAX => "2^64 or more".into(),
+                value => value.to_string(),
+            };
+            Err(QuotaError::new(format!("{what} {value} is above {max}")))
+        }
     }
 }

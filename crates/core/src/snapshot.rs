@@ -72,74 +72,29 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn inspect_after(text: &str, taken: &[(u64, u32)], at: u64) -> CounterState {
+    #[track_caller]
+    fn assert_shown(text: &str, taken: &[(u64, u32)], at: u64, expected: CounterState) {
         let quota: Quota = text.parse().unwrap();
         let mut state = State::New;
         for &(at, cost) in taken {
             evaluate(&quota, &mut state, Verb::Charge, cost, at);
         }
         let before = state.clone();
-        let shown = state.inspect(&quota, at);
+        assert_eq!(state.inspect(&quota, at), expected);
         assert_eq!(state, before, "inspecting changes nothing");
-        shown
-    }
-
-    #[test]
-    fn a_window_shows_its_bounds_and_its_count_until_it_ends() {
-        let text = "fixed-window 10/10s";
-        let taken = [(12 * SECOND, 3)];
-        let (start_us, end_us) = (10 * SECOND, 20 * SECOND);
-        let window = |start_us, end_us, used| CounterState::Window {
-            start_us,
-            end_us,
-            used,
-        };
-        assert_eq!(
-            inspect_after(text, &taken, end_us - 1),
-            window(start_us, end_us, 3)
-        );
-        let next = window(end_us, end_us + 10 * SECOND, 0);
-        assert_eq!(inspect_after(text, &taken, end_us), next);
-        assert_eq!(
-            inspect_after(text, &[], 13 * SECOND),
-            window(start_us, end_us, 0)
-        );
-    }
-
-    #[test]
-    fn the_previous_window_is_shown_unweighted() {
-        let shown = inspect_after("10/10s", &[(SECOND, 4), (11 * SECOND, 2)], 19 * SECOND);
-        let expected = CounterState::Windows {
-            start_us: 10 * SECOND,
-            end_us: 20 * SECOND,
-            previous: 4,
-            current: 2,
-        };
-        assert_eq!(shown, expected);
     }
 
     #[test]
     fn a_log_shows_only_entries_that_still_count() {
-        let text = "sliding-window-log 10/10s";
         let taken = [(SECOND, 1), (2 * SECOND, 3), (2 * SECOND, 1)];
-        let both = vec![(SECOND, 1), (2 * SECOND, 4)];
-        assert_eq!(
-            inspect_after(text, &taken, 3 * SECOND),
-            CounterState::Log { entries: both }
-        );
-        let later = vec![(2 * SECOND, 4)];
-        let at = 11 * SECOND;
-        assert_eq!(
-            inspect_after(text, &taken, at),
-            CounterState::Log { entries: later }
-        );
-        let entries = Vec::new();
-        assert_eq!(
-            inspect_after(text, &taken, 12 * SECOND),
-            CounterState::Log { entries }
-        );
-        let entries = Vec::new();
-        assert_eq!(inspect_after(text, &[], 0), CounterState::Log { entries });
+        let shows = |taken: &[_], at, entries| {
+            let expected = CounterState::Log { entries };
+            assert_shown("sliding-window-log 10/10s", taken, at * SECOND, expected);
+        };
+        shows(&taken, 3, vec![(SECOND, 1), (2 * SECOND, 4)]);
+        shows(&taken, 11, vec![(2 * SECOND, 4)]);
+        shows(&taken, 12, vec![]);
+        shows(&[], 0, vec![]);
     }
 
     #[test]
@@ -149,13 +104,15 @@ mod tests {
             "leaky-bucket 3/s burst 10",
             "leaky-bucket 3/s queue 10",
         ] {
-            let level = |used_milli| CounterState::Level { used_milli };
-            assert_eq!(inspect_after(text, &[], 0), level(0));
-            assert_eq!(inspect_after(text, &[(0, 2)], 0), level(2_000));
+            let shows = |taken: &[_], at, used_milli| {
+                assert_shown(text, taken, at, CounterState::Level { used_milli });
+            };
+            shows(&[], 0, 0);
+            shows(&[(0, 2)], 0, 2_000);
             // A third of a second is a unit, a microsecond less is not quite.
-            assert_eq!(inspect_after(text, &[(0, 2)], 333_333), level(1_001));
-            assert_eq!(inspect_after(text, &[(0, 2)], 333_334), level(1_000));
-            assert_eq!(inspect_after(text, &[(0, 25)], SECOND), level(22_000));
+            shows(&[(0, 2)], 333_333, 1_001);
+            shows(&[(0, 2)], 333_334, 1_000);
+            shows(&[(0, 25)], SECOND, 22_000);
         }
     }
 }

@@ -10,22 +10,10 @@ use crate::snapshot::CounterState;
 /// A level, as the time it takes to drain, and the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    changed: u64,
-    level: Drain,
+    pub(crate) changed: u64,
+    pub(crate) level: Drain,
     /// The limit when the level was written: converts the drain time to units.
-    limit: u32,
-}
-
-#[cfg(feature = "lua")]
-impl Bucket {
-    /// The state that a script found.
-    pub(crate) fn found(changed: u64, us: u64, part: u32, limit: u32) -> Self {
-        Bucket {
-            changed,
-            level: Drain { us, part },
-            limit,
-        }
-    }
+    pub(crate) limit: u32,
 }
 
 impl Packable for Bucket {

@@ -9,16 +9,8 @@ use crate::snapshot::CounterState;
 /// One window's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    start: u64,
-    count: u64,
-}
-
-#[cfg(feature = "lua")]
-impl Window {
-    /// The state that a script found.
-    pub(crate) fn found(start: u64, count: u64) -> Self {
-        Window { start, count }
-    }
+    pub(crate) start: u64,
+    pub(crate) count: u64,
 }
 
 impl Packable for Window {

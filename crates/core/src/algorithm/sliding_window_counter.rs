@@ -10,21 +10,9 @@ use crate::snapshot::CounterState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// When the current window started.
-    start: u64,
-    previous: u64,
-    current: u64,
-}
-
-#[cfg(feature = "lua")]
-impl Counter {
-    /// The state that a script found.
-    pub(crate) fn found(start: u64, previous: u64, current: u64) -> Self {
-        Counter {
-            start,
-            previous,
-            current,
-        }
-    }
+    pub(crate) start: u64,
+    pub(crate) previous: u64,
+    pub(crate) current: u64,
 }
 
 impl Packable for Counter {

@@ -37,17 +37,6 @@ impl QuotaError {
         }
     }
 
-    pub(super) fn below(what: &str) -> Self {
-        Self::new(format!("{what} 0 is below 1"))
-    }
-
-    pub(super) fn above(what: &str, value: u64, max: u32) -> Self {
-        match value {
-            u64::MAX => Self::new(format!("{what} 2^64 or more is above {max}")),
-            value => Self::new(format!("{what} {value} is above {max}")),
-        }
-    }
-
     /// Replaces the example `100/min`.
     pub(super) fn example(mut self, example: &'static str) -> Self {
         self.example = example;
