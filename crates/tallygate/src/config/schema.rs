@@ -18,7 +18,7 @@ macro_rules! mappings {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
     })*) => {$(
         $(#[$meta])*
-        #[derive(Debug, JsonSchema)]
+        #[derive(JsonSchema)]
         #[schemars(deny_unknown_fields)]
         pub(super) struct $name {
             $($(#[$field_meta])* pub(super) $field: $type,)*
@@ -42,7 +42,7 @@ macro_rules! mappings {
 macro_rules! words {
     ($($(#[$meta:meta])* $name:ident { $($word:literal => $variant:ident),* })*) => {$(
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, JsonSchema)]
+        #[derive(Clone, Copy, JsonSchema)]
         pub(super) enum $name {
             $(#[schemars(rename = $word)] $variant),*
         }

@@ -121,22 +121,16 @@ struct Builder<'a> {
     diagnostics: &'a mut Diagnostics,
 }
 
+/// A list or mapping that is not complete.
 struct Frame {
-    start: usize,
+    node: Node,
     anchor: usize,
     /// The number of nodes when it was opened.
     nodes_before: usize,
-    content: Content,
-}
-
-enum Content {
-    List(Vec<Node>),
-    Map {
-        entries: Vec<Entry>,
-        seen: HashMap<String, Span>,
-        /// The key of the next value; `Some(None)` if the key is invalid and the value is skipped.
-        key: Option<Option<Node>>,
-    },
+    /// The keys of a mapping.
+    seen: HashMap<String, Span>,
+    /// The key of the next value; `Some(None)` if the key is invalid and the value is skipped.
+    key: Option<Option<Node>>,
 }
 
 impl Builder<'_> {
@@ -167,16 +161,11 @@ impl Builder<'_> {
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), at);
-                self.open(Content::List(Vec::new()), anchor, span)?;
+                self.open(Kind::List(Vec::new()), anchor, span)?;
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), at);
-                let content = Content::Map {
-                    entries: Vec::new(),
-                    seen: HashMap::new(),
-                    key: None,
-                };
-                self.open(content, anchor, span)?;
+                self.open(Kind::Map(Vec::new()), anchor, span)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(at),
             Event::Alias(anchor) => {
@@ -203,35 +192,33 @@ impl Builder<'_> {
         Some(())
     }
 
-    fn open(&mut self, content: Content, anchor: usize, span: Span) -> Option<()> {
+    fn open(&mut self, kind: Kind, anchor: usize, span: Span) -> Option<()> {
         if self.stack.len() >= MAX_DEPTH {
             self.too_deep(span);
             return None;
         }
         self.stack.push(Frame {
-            start: span.start as usize,
+            node: Node { span, kind },
             anchor,
             nodes_before: self.nodes,
-            content,
+            seen: HashMap::new(),
+            key: None,
         });
         self.count(1, span)
     }
 
     fn close(&mut self, at: &granit_parser::Span) {
-        let Some(frame) = self.stack.pop() else {
+        let Some(mut frame) = self.stack.pop() else {
             return;
         };
-        let end = at.end.byte_offset().unwrap_or(frame.start);
+        let start = frame.node.span.start as usize;
+        let end = at.end.byte_offset().unwrap_or(start);
         // Underline the first line only.
-        let text = self.text.get(frame.start..end).unwrap_or_default();
+        let text = self.text.get(start..end).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default().trim_end();
-        let span = Span::new(self.file, frame.start..frame.start + line.len());
-        let kind = match frame.content {
-            Content::List(items) => Kind::List(items),
-            Content::Map { entries, .. } => Kind::Map(entries),
-        };
+        frame.node.span = Span::new(self.file, start..start + line.len());
         let size = self.nodes - frame.nodes_before;
-        self.finish(Node { span, kind }, frame.anchor, size);
+        self.finish(frame.node, frame.anchor, size);
     }
 
     fn finish(&mut self, node: Node, anchor: usize, size: usize) {
@@ -247,11 +234,12 @@ impl Builder<'_> {
             self.root = Some(node);
             return;
         };
-        let (entries, seen, key) = match &mut frame.content {
-            Content::List(items) => return items.push(node),
-            Content::Map { entries, seen, key } => (entries, seen, key),
+        let entries = match &mut frame.node.kind {
+            Kind::List(items) => return items.push(node),
+            Kind::Map(entries) => entries,
+            Kind::Null | Kind::Scalar(_) | Kind::Invalid => return,
         };
-        match key.take() {
+        match frame.key.take() {
             Some(None) => {}
             Some(Some(key)) => {
                 if matches!(node.kind, Kind::Null) {
@@ -260,8 +248,8 @@ impl Builder<'_> {
                 entries.push(Entry { key, value: node });
             }
             None => {
-                let valid = check_key(&node, seen, self.diagnostics);
-                *key = Some(valid.then_some(node));
+                let valid = check_key(&node, &mut frame.seen, self.diagnostics);
+                frame.key = Some(valid.then_some(node));
             }
         }
     }

@@ -2,7 +2,6 @@
 //! with a short form.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
@@ -11,15 +10,19 @@ use crate::config::source::Span;
 use crate::config::yaml::Kind;
 pub(crate) use crate::config::yaml::Scalar as Text;
 
-/// A value and its span. The value is `None` if it is invalid and has been reported.
-#[derive(Clone, Debug)]
+// Doc comments of types that derive `JsonSchema` would become descriptions of every field.
+
+// A value and its span. The value is `None` if it is invalid and has been reported.
+#[derive(Clone, JsonSchema)]
+#[schemars(with = "T")]
 pub(crate) struct Spanned<T> {
     pub(crate) span: Span,
     pub(crate) value: Option<T>,
 }
 
-/// Text that is never shown, such as an API key.
-#[derive(Clone)]
+// Text that is never shown, such as an API key.
+#[derive(Clone, JsonSchema)]
+#[schemars(with = "Text")]
 pub(crate) struct Secret(pub(crate) Text);
 
 /// A URL, which is never shown if it has a user.
@@ -27,18 +30,18 @@ pub(crate) struct Secret(pub(crate) Text);
 pub(crate) struct Url(pub(crate) Text);
 
 /// An integer in decimal digits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Integer(pub(crate) u64);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Bool(pub(crate) bool);
 
 /// A list, which may be written as its only item.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct OneOrMany<T>(pub(crate) Vec<Spanned<T>>);
 
-// A mapping, or a value that is short for one. Not a doc comment: schemars would add it everywhere.
-#[derive(Clone, Debug, JsonSchema)]
+// A mapping, or a value that is short for one.
+#[derive(Clone, JsonSchema)]
 #[schemars(inline, untagged)]
 pub(crate) enum Shorthand<V, M> {
     Value(V),
@@ -46,7 +49,7 @@ pub(crate) enum Shorthand<V, M> {
 }
 
 /// A mapping with arbitrary names.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Table<T>(pub(crate) Vec<(Spanned<Text>, Spanned<T>)>);
 
 impl<T> Spanned<T> {
@@ -85,18 +88,6 @@ impl<T> OptionalList<T> for Option<Spanned<OneOrMany<T>>> {
 impl<T> OptionalList<T> for Option<Spanned<Vec<Spanned<T>>>> {
     fn items(&self) -> &[Spanned<T>] {
         self.value().map_or(&[], Vec::as_slice)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-impl fmt::Debug for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Url")
     }
 }
 
@@ -214,24 +205,6 @@ impl<V: FromNode, M: FromNode> FromNode for Shorthand<V, M> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Spanned<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
-}
-
 macro_rules! inline_schema {
     ($name:ty, [$($generic:ident)?], |$generator:ident| $schema:expr) => {
         impl$(<$generic: JsonSchema>)? JsonSchema for $name {
@@ -255,7 +228,6 @@ inline_schema!(
     [],
     |_generator| json_schema!({ "type": ["string", "number", "boolean"] })
 );
-inline_schema!(Secret, [], |generator| Text::json_schema(generator));
 inline_schema!(Url, [], |_generator| json_schema!({ "type": "string" }));
 inline_schema!(Integer, [], |_generator| json_schema!({
     "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": r"\$\{" }]
