@@ -88,13 +88,7 @@ impl<'a> Request<'a> {
     /// When the request has the same key and a limit of that name already, or there are more than
     /// [`MAX_LIMITS`].
     pub fn and(self, key: impl Into<Key<'a>>, limit: &'a Limit) -> Result<Self, RequestError> {
-        let cost = self.cost;
-        self.push(RequestEntry {
-            key: key.into(),
-            limit,
-            cost,
-            own_cost: false,
-        })
+        self.push(key.into(), limit, None)
     }
 
     /// Adds a limit with its own cost instead of the request's. A limit with cost 0 admits and is not
@@ -124,27 +118,30 @@ impl<'a> Request<'a> {
         limit: &'a Limit,
         cost: u32,
     ) -> Result<Self, RequestError> {
-        self.push(RequestEntry {
-            key: key.into(),
-            limit,
-            cost,
-            own_cost: true,
-        })
+        self.push(key.into(), limit, Some(cost))
     }
 
-    fn push(mut self, new: RequestEntry<'a>) -> Result<Self, RequestError> {
-        let (key, limit) = (&new.key, new.limit);
-        let same =
-            |entry: &RequestEntry<'_>| entry.limit.name() == limit.name() && entry.key == *key;
-        if self.entries.iter().any(same) {
-            return Err(RequestError::SameCounterTwice {
-                name: limit.name().to_owned(),
-            });
+    fn push(
+        mut self,
+        key: Key<'a>,
+        limit: &'a Limit,
+        own_cost: Option<u32>,
+    ) -> Result<Self, RequestError> {
+        let name = limit.name();
+        let mut entries = self.entries.iter();
+        if entries.any(|entry| entry.limit.name() == name && entry.key == key) {
+            let name = name.to_owned();
+            return Err(RequestError::SameCounterTwice { name });
         }
         if self.entries.len() == MAX_LIMITS {
             return Err(RequestError::TooManyLimits);
         }
-        self.entries.push(new);
+        self.entries.push(RequestEntry {
+            key,
+            limit,
+            cost: own_cost.unwrap_or(self.cost),
+            own_cost: own_cost.is_some(),
+        });
         Ok(self)
     }
 
