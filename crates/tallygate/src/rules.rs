@@ -28,7 +28,6 @@ mod grpc;
 mod key_part;
 mod matcher;
 mod name;
-mod overlap;
 mod overrides;
 mod path;
 mod path_variants;

@@ -96,24 +96,14 @@ impl SpannedConfig {
     /// Reports contradictions between valid rules.
     pub(super) fn report_faults(&self, diagnostics: &mut Diagnostics) {
         for fault in self.set.validate() {
-            let span = match &fault {
-                RuleSetError::DuplicateName { rule, .. }
-                | RuleSetError::TooManyParts { rule }
-                | RuleSetError::UnknownParameter { rule, .. }
-                | RuleSetError::ListedKey { rule, .. }
-                | RuleSetError::CostBounds { rule }
-                | RuleSetError::TooManyLimits { rule } => self.spans[*rule].name,
-                RuleSetError::UnknownRule { .. }
-                | RuleSetError::OverrideKey { .. }
-                | RuleSetError::AmbiguousOverrideKey { .. } => Span::start_of(0),
-            };
             let message = fault.to_string();
-            if let RuleSetError::TooManyLimits { .. } = fault {
+            if let RuleSetError::TooManyLimits { rule } = fault {
                 diagnostics
-                    .error(code::TOO_MANY, span, message)
+                    .error(code::TOO_MANY, self.spans[rule].name, message)
                     .help("its requests would be refused; merge limits, or use `stop` earlier");
             } else {
-                diagnostics.error(code::CONTRADICTION, span, message);
+                // Not expected: the fields have been validated one by one.
+                diagnostics.error(code::CONTRADICTION, Span::start_of(0), message);
             }
         }
     }

@@ -257,9 +257,7 @@ fn join<'v>(headers: &mut HeaderMap, mut each: impl Iterator<Item = &'v HeaderVa
         list.extend_from_slice(b", ");
         list.extend_from_slice(value.as_bytes());
     }
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
-        headers.insert(RATELIMIT_POLICY, value);
-    }
+    insert(headers, RATELIMIT_POLICY, list);
 }
 
 /// Quotes a name as a string of a structured field (RFC 9651). Bytes other than printable ASCII are

@@ -156,18 +156,3 @@ impl Refusal<'_> {
         .response()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cost_that_never_fits_has_its_own_problem_type() {
-        let limit = "x";
-        let retry_after = Duration::from_secs(1);
-        let quota = Refusal::Quota { limit, retry_after };
-        let never = Refusal::NeverFits { limit };
-        assert_eq!(quota.status(), never.status());
-        assert_ne!(quota.problem_type(), never.problem_type());
-    }
-}

@@ -1,11 +1,10 @@
 //! The error of a text that does not parse.
 
-use std::fmt;
-
 const MAX_SHOWN_CHARS: usize = 60;
 
 /// A text that does not parse.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} {reason}; write it like {example}")]
 pub struct TextError {
     text: String,
     reason: &'static str,
@@ -31,16 +30,3 @@ impl TextError {
         self.example
     }
 }
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TextError {
-            text,
-            reason,
-            example,
-        } = self;
-        write!(f, "{text:?} {reason}; write it like {example}")
-    }
-}
-
-impl std::error::Error for TextError {}

@@ -1,7 +1,6 @@
 //! The error of an outbound call.
 
 use std::error::Error;
-use std::fmt;
 
 use crate::engine::AcquireError;
 
@@ -9,13 +8,15 @@ use crate::engine::AcquireError;
 ///
 /// An inbound layer can answer with a response of its own. An outbound layer cannot: a call that is
 /// not sent must be an error, distinct from the client's.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OutboundError<E> {
     /// Not sent: the wait is too long, the cost never fits, the queue is full, or the limiter's
     /// store cannot be reached.
-    Limit(AcquireError),
+    #[error("the call was not sent: {0}")]
+    Limit(#[source] AcquireError),
     /// The client's error.
-    Inner(E),
+    #[error("the call failed: {0}")]
+    Inner(#[source] E),
 }
 
 impl<E> OutboundError<E> {
@@ -35,24 +36,6 @@ impl<E> OutboundError<E> {
         match self {
             OutboundError::Limit(error) => Box::new(error),
             OutboundError::Inner(error) => error.into(),
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for OutboundError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OutboundError::Limit(error) => write!(f, "the call was not sent: {error}"),
-            OutboundError::Inner(error) => write!(f, "the call failed: {error}"),
-        }
-    }
-}
-
-impl<E: Error + 'static> Error for OutboundError<E> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            OutboundError::Limit(error) => Some(error),
-            OutboundError::Inner(error) => Some(error),
         }
     }
 }

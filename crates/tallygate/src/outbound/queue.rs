@@ -116,11 +116,9 @@ impl State {
         self.queues.retain(|_, queue| !queue.is_idle(now));
         let pauses = self.queues.iter();
         let pauses = pauses.filter_map(|(&id, queue)| Some((queue.pause(now)?, id)));
-        let (count, soonest) = pauses.fold((0, None), |(count, soonest), pause| {
-            let earlier = |soonest: &(Instant, QueueId)| soonest.0 <= pause.0;
-            (count + 1, soonest.filter(earlier).or(Some(pause)))
-        });
-        let Some((_, id)) = soonest.filter(|_| count >= MAX_PAUSED) else {
+        let pauses: Vec<_> = pauses.collect();
+        let soonest = pauses.iter().min_by_key(|(until, _)| *until);
+        let Some(&(_, id)) = soonest.filter(|_| pauses.len() >= MAX_PAUSED) else {
             return;
         };
         if let Some(queue) = self.queues.get_mut(&id) {

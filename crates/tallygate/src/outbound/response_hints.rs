@@ -2,27 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::http::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
+use ::http::header::{AsHeaderName, DATE, HeaderMap, RETRY_AFTER};
 use ::http::{HeaderValue, StatusCode};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-
 /// Remaining requests and reset time, in separate headers.
-const PAIRS: [[HeaderName; 2]; 3] = [
-    [
-        HeaderName::from_static("x-ratelimit-remaining"),
-        HeaderName::from_static("x-ratelimit-reset"),
-    ],
-    [
-        HeaderName::from_static("x-rate-limit-remaining"),
-        HeaderName::from_static("x-rate-limit-reset"),
-    ],
+const PAIRS: [[&str; 2]; 3] = [
+    ["x-ratelimit-remaining", "x-ratelimit-reset"],
+    ["x-rate-limit-remaining", "x-rate-limit-reset"],
     // The IETF draft up to version 06.
-    [
-        HeaderName::from_static("ratelimit-remaining"),
-        HeaderName::from_static("ratelimit-reset"),
-    ],
+    ["ratelimit-remaining", "ratelimit-reset"],
 ];
 
 /// Longer values, and further values of the same header, are ignored.
@@ -56,12 +45,12 @@ pub fn requested_pause(
     headers: &HeaderMap,
     now: SystemTime,
 ) -> Option<Duration> {
-    let now = lines(headers, &DATE).find_map(date).unwrap_or(now);
+    let now = lines(headers, DATE).find_map(date).unwrap_or(now);
     let refused = matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
-    let reset = |pair: &[HeaderName; 2]| pair_reset(headers, pair, now);
+    let reset = |pair: &[&str; 2]| pair_reset(headers, *pair, now);
     let waits = [
         refused.then(|| retry_after(headers, now)).flatten(),
         rate_limit(headers),
@@ -72,19 +61,15 @@ pub fn requested_pause(
 }
 
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
-    let dates = lines(headers, &RETRY_AFTER)
+    let dates = lines(headers, RETRY_AFTER)
         .filter_map(date)
         .map(|date| millis_until(date, now));
-    let numbers = numbers(headers, &RETRY_AFTER).map(|millis| wait_millis(millis, now));
+    let numbers = numbers(headers, RETRY_AFTER).map(|millis| wait_millis(millis, now));
     dates.chain(numbers).max()
 }
 
 /// The wait of a pair of headers, if nothing remains.
-fn pair_reset(
-    headers: &HeaderMap,
-    [remaining, reset]: &[HeaderName; 2],
-    now: SystemTime,
-) -> Option<u64> {
+fn pair_reset(headers: &HeaderMap, [remaining, reset]: [&str; 2], now: SystemTime) -> Option<u64> {
     let spent = numbers(headers, remaining).any(is_spent);
     let resets = numbers(headers, reset).map(|millis| wait_millis(millis, now));
     resets.max().filter(|_| spent)
@@ -92,7 +77,7 @@ fn pair_reset(
 
 /// The wait of the `RateLimit` header, in either form.
 fn rate_limit(headers: &HeaderMap) -> Option<u64> {
-    let lines: Vec<&str> = lines(headers, &RATELIMIT).collect();
+    let lines: Vec<&str> = lines(headers, "ratelimit").collect();
     // All values are one field; if that is invalid, valid ones still count.
     structured(&lines.join(", ")).or_else(|| lines.iter().filter_map(|line| structured(line)).max())
 }
@@ -132,15 +117,14 @@ fn is_spent(thousandths: u64) -> bool {
 }
 
 /// The values of a header that are short enough and ASCII.
-fn lines<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+fn lines(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
     let short = |line: &&HeaderValue| line.len() <= MAX_LINE_BYTES;
-    let text = |line: &'h HeaderValue| line.to_str().ok();
-    let found = headers.get_all(name).iter().take(MAX_LINES);
-    found.filter(short).filter_map(text)
+    let found = headers.get_all(name).into_iter().take(MAX_LINES);
+    found.filter(short).filter_map(|line| line.to_str().ok())
 }
 
 /// The numbers of a header, in thousandths. A proxy may have joined values with commas.
-fn numbers(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = u64> {
+fn numbers(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = u64> {
     lines(headers, name)
         .flat_map(|line| line.split(','))
         .filter_map(thousandths)

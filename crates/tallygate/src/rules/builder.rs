@@ -75,7 +75,7 @@ impl Rule {
         T: Into<Cow<'static, str>>,
     {
         let tier = RequestFn::new(move |head| tier(head).map(Into::into));
-        self.with_tiers(|tiers| tiers.set_by(TierBy::Custom(tier)))
+        self.with_tiers(|tiers| tiers.by = TierBy::Custom(tier))
     }
 
     /// Changes the tiers; the quotas of a rule without any are its default tier.

@@ -21,9 +21,10 @@ pub(super) struct CompiledRule {
     pub(super) settings: Arc<RuleSettings>,
     pub(super) deny: ClientList,
     pub(super) allow: ClientList,
-    overridden: ClientList,
+    /// The clients of `overrides`.
+    pub(super) overridden: ClientList,
     /// The overrides of this rule and their indices in the rule set.
-    overrides: Vec<(usize, CompiledOverride)>,
+    pub(super) overrides: Vec<(usize, CompiledOverride)>,
     /// How the tier of a client is found; `None` if there is only one.
     tier_by: Option<TierSelector>,
     default_tier: usize,
@@ -77,16 +78,6 @@ impl CompiledRule {
                 .collect(),
             rule,
         }
-    }
-
-    pub(super) fn find_override(
-        &self,
-        view: &RequestView<'_>,
-        extracted: &ExtractedKey,
-    ) -> Option<(usize, &CompiledOverride)> {
-        let number = self.overridden.find(view, extracted)?;
-        let (index, action) = self.overrides.get(number)?;
-        Some((*index, action))
     }
 
     pub(super) fn limits(

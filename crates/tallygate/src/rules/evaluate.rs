@@ -263,14 +263,15 @@ impl CompiledRule {
             visitor.source(part, source, value);
         });
         let mut overridden = None;
-        match self.find_override(view, &extracted) {
+        let found = self.overridden.find(view, &extracted);
+        match found.map(|number| &self.overrides[number]) {
             Some((index, CompiledOverride::Deny)) => {
-                return Evaluation::Denied(ListedBy::Override(index));
+                return Evaluation::Denied(ListedBy::Override(*index));
             }
             Some((index, CompiledOverride::Allow)) => {
-                return Evaluation::Allowed(ListedBy::Override(index));
+                return Evaluation::Allowed(ListedBy::Override(*index));
             }
-            Some((index, CompiledOverride::Limits(limits))) => overridden = Some((index, limits)),
+            Some((index, CompiledOverride::Limits(limits))) => overridden = Some((*index, limits)),
             None => {
                 if let Some(index) = self.deny.find(view, &extracted) {
                     return Evaluation::Denied(ListedBy::List(index));

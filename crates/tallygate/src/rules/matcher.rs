@@ -168,23 +168,11 @@ impl HeaderMatcher {
     fn covers(&self, other: &HeaderMatcher) -> bool {
         self.name == other.name
             && match (&self.condition, &other.condition) {
-                (HeaderCondition::Absent, HeaderCondition::Absent)
-                | (
-                    HeaderCondition::Present,
-                    HeaderCondition::Present | HeaderCondition::Matches(_),
-                ) => true,
                 (HeaderCondition::Matches(wide), HeaderCondition::Matches(narrow)) => {
                     covers_all(wide, narrow, Glob::covers)
                 }
-                (HeaderCondition::Matches(_), HeaderCondition::Present)
-                | (
-                    HeaderCondition::Present | HeaderCondition::Matches(_),
-                    HeaderCondition::Absent,
-                )
-                | (
-                    HeaderCondition::Absent,
-                    HeaderCondition::Present | HeaderCondition::Matches(_),
-                ) => false,
+                (HeaderCondition::Present, HeaderCondition::Matches(_)) => true,
+                (wide, narrow) => wide == narrow,
             }
     }
 

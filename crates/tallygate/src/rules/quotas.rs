@@ -1,7 +1,5 @@
 //! The quotas of a rule or tier, and the names of their limits.
 
-use std::fmt;
-
 use tallygate_core::Quota;
 
 use super::Name;
@@ -16,16 +14,19 @@ use crate::request::MAX_LIMITS;
 pub struct Quotas(Vec<(Option<Name>, Quota)>);
 
 /// Why quotas cannot be combined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotasError {
     /// There is none.
+    #[error("no quota at all")]
     Empty,
     /// There are more than [`MAX_LIMITS`].
+    #[error("{number} quotas are above {MAX_LIMITS}")]
     TooMany {
         /// Their number.
         number: usize,
     },
     /// Two have the same name, so that they would share a counter.
+    #[error("two quotas count as `{name}`; give one a name")]
     SameName {
         /// The name.
         name: String,
@@ -103,19 +104,3 @@ fn name_of((name, quota): &(Option<Name>, Quota)) -> String {
         None => quota.default_name(),
     }
 }
-
-impl fmt::Display for QuotasError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QuotasError::Empty => f.write_str("no quota at all"),
-            QuotasError::TooMany { number } => {
-                write!(f, "{number} quotas are above {MAX_LIMITS}")
-            }
-            QuotasError::SameName { name, .. } => {
-                write!(f, "two quotas count as `{name}`; give one a name")
-            }
-        }
-    }
-}
-
-impl std::error::Error for QuotasError {}

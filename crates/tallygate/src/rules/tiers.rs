@@ -1,7 +1,6 @@
 //! How much a rule allows: the same for all clients, or by tier.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use ::http::HeaderName;
 
@@ -32,7 +31,7 @@ impl RuleLimits {
 /// default the name is the algorithm and the period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
-    by: TierBy,
+    pub(super) by: TierBy,
     default: Name,
     tiers: Vec<(Name, Quotas)>,
 }
@@ -50,14 +49,16 @@ pub enum TierBy {
 }
 
 /// Why tiers are invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TiersError {
     /// There is no tier with that name.
+    #[error("there is no tier `{name}`")]
     Unknown {
         /// The name.
         name: Name,
     },
     /// There are two with that name.
+    #[error("two tiers are named `{name}`")]
     Twice {
         /// The name.
         name: Name,
@@ -119,24 +120,9 @@ impl Tiers {
         }
     }
 
-    pub(super) fn set_by(&mut self, by: TierBy) {
-        self.by = by;
-    }
-
     pub(super) fn default_quotas(&mut self) -> &mut Quotas {
         let mut tiers = self.tiers.iter_mut();
         let default = tiers.find(|(tier, _)| *tier == self.default);
         &mut default.expect("the default tier exists").1
     }
 }
-
-impl fmt::Display for TiersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TiersError::Unknown { name } => write!(f, "there is no tier `{name}`"),
-            TiersError::Twice { name } => write!(f, "two tiers are named `{name}`"),
-        }
-    }
-}
-
-impl std::error::Error for TiersError {}

@@ -1,18 +1,22 @@
 //! Errors between the rules of a set, each of which is valid by itself.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use super::{
-    Cost, KeyText, ListEntry, MAX_PARTS, Name, Part, PathPattern, Rule, RuleLimits, RuleSet,
-    Source, TierBy,
+    Cost, KeyText, ListEntry, MAX_PARTS, Matcher, Name, Part, PathPattern, Quotas, Rule,
+    RuleLimits, RuleSet, Source, TierBy,
 };
 use crate::request::MAX_LIMITS;
 
+/// Pairs of patterns that are compared. Beyond it the check is skipped: a request with too many
+/// limits is refused anyway.
+const MAX_COMPARISONS: usize = 4_000_000;
+
 /// Why a rule set is invalid. Rules and overrides are given by their index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     /// Two rules have the same name, so that they would share counters.
+    #[error("two rules are named `{name}`")]
     DuplicateName {
         /// The second one.
         rule: usize,
@@ -20,11 +24,13 @@ pub enum RuleSetError {
         name: Name,
     },
     /// A key has more than [`MAX_PARTS`] parts, or a part more than [`MAX_PARTS`] sources.
+    #[error("a key has more than {MAX_PARTS} parts, or a part more than {MAX_PARTS} sources")]
     TooManyParts {
         /// The rule.
         rule: usize,
     },
     /// A key has a path parameter that one of the rule's paths does not have.
+    #[error("no path of the rule has `{{{parameter}}}`, or not all have it")]
     UnknownParameter {
         /// The rule.
         rule: usize,
@@ -33,6 +39,7 @@ pub enum RuleSetError {
     },
     /// No client can have a listed key: it has another number of parts than the rule's key, or an
     /// impossible value.
+    #[error("no client can have a listed key by the rule's key")]
     ListedKey {
         /// The rule.
         rule: usize,
@@ -42,16 +49,19 @@ pub enum RuleSetError {
         entry: usize,
     },
     /// The bounds of a cost exclude its default.
+    #[error("the default cost is outside its bounds")]
     CostBounds {
         /// The rule.
         rule: usize,
     },
     /// Rules that always match together have more limits than a request can have.
+    #[error("rules that match the same request have more than {MAX_LIMITS} limits together")]
     TooManyLimits {
         /// The first rule whose limits do not fit.
         rule: usize,
     },
     /// An override names a rule that does not exist.
+    #[error("there is no rule `{name}`")]
     UnknownRule {
         /// The override.
         index: usize,
@@ -59,12 +69,14 @@ pub enum RuleSetError {
         name: Name,
     },
     /// No client can have the key of an override by the key of a rule that it is for.
+    #[error("no client can have a listed key by the rule's key")]
     OverrideKey {
         /// The override.
         index: usize,
     },
     /// The key of an override for all rules would mean different clients: the rules whose key
     /// has as many parts have different sources.
+    #[error("the key of an override for all rules has different sources in different rules")]
     AmbiguousOverrideKey {
         /// The override.
         index: usize,
@@ -219,38 +231,75 @@ fn is_possible(key: &KeyText, rule: &Rule) -> bool {
         && parts.all(|(part, text)| part.invalid_text(text).is_none())
 }
 
-impl fmt::Display for RuleSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RuleSetError::DuplicateName { name, .. } => write!(f, "two rules are named `{name}`"),
-            RuleSetError::TooManyParts { .. } => {
-                write!(
-                    f,
-                    "a key has more than {MAX_PARTS} parts, or a part more than {MAX_PARTS} sources"
-                )
-            }
-            RuleSetError::UnknownParameter { parameter, .. } => {
-                write!(
-                    f,
-                    "no path of the rule has `{{{parameter}}}`, or not all have it"
-                )
-            }
-            RuleSetError::ListedKey { .. } | RuleSetError::OverrideKey { .. } => {
-                f.write_str("no client can have a listed key by the rule's key")
-            }
-            RuleSetError::AmbiguousOverrideKey { .. } => f.write_str(
-                "the key of an override for all rules has different sources in different rules",
-            ),
-            RuleSetError::CostBounds { .. } => {
-                f.write_str("the default cost is outside its bounds")
-            }
-            RuleSetError::TooManyLimits { .. } => write!(
-                f,
-                "rules that match the same request have more than {MAX_LIMITS} limits together"
-            ),
-            RuleSetError::UnknownRule { name, .. } => write!(f, "there is no rule `{name}`"),
+impl RuleSet {
+    /// The first rule whose limits never fit in a request, whatever the tiers.
+    fn always_too_many_limits(&self) -> Option<usize> {
+        self.too_many_limits(|limits| sizes(limits).min().unwrap_or(0))
+    }
+
+    /// The first rule whose limits may not fit in a request, if clients are in the tiers with the
+    /// most limits.
+    pub fn maybe_too_many_limits(&self) -> Option<usize> {
+        self.too_many_limits(|limits| sizes(limits).max().unwrap_or(0))
+    }
+
+    fn too_many_limits(&self, size: impl Fn(&RuleLimits) -> usize) -> Option<usize> {
+        let enforced = |(_, rule): &(usize, &Rule)| rule.enabled && !rule.shadow;
+        let rules: Vec<_> = self.rules.iter().enumerate().filter(enforced).collect();
+        let all = rules.iter().map(|(_, rule)| size(&rule.limits));
+        if all.sum::<usize>() <= MAX_LIMITS {
+            return None;
         }
+        let mut comparisons = 0;
+        for narrow in rules.iter().flat_map(|(_, rule)| each_path(&rule.matcher)) {
+            let mut limits = 0;
+            for (index, rule) in &rules {
+                comparisons += weight(&rule.matcher) * weight(&narrow);
+                if comparisons > MAX_COMPARISONS {
+                    return None;
+                }
+                if !rule.matcher.covers(&narrow) {
+                    continue;
+                }
+                limits += size(&rule.limits);
+                if limits > MAX_LIMITS {
+                    return Some(*index);
+                }
+                if rule.stop {
+                    break;
+                }
+            }
+        }
+        None
     }
 }
 
-impl std::error::Error for RuleSetError {}
+fn sizes(limits: &RuleLimits) -> impl Iterator<Item = usize> {
+    limits.each().into_iter().map(Quotas::len)
+}
+
+/// A matcher for each path, which more rules may cover than all paths together.
+fn each_path(matcher: &Matcher) -> Vec<Matcher> {
+    let mut any_path = matcher.clone();
+    let paths = std::mem::take(&mut any_path.paths);
+    if paths.is_empty() {
+        return vec![any_path];
+    }
+    let single = |path| Matcher {
+        paths: vec![path],
+        ..any_path.clone()
+    };
+    paths.into_iter().map(single).collect()
+}
+
+fn weight(matcher: &Matcher) -> usize {
+    let Matcher {
+        methods,
+        hosts,
+        paths,
+        headers,
+        grpc,
+        custom: _,
+    } = matcher;
+    1 + methods.len() + hosts.len() + paths.len() + headers.len() + grpc.len()
+}

@@ -1,5 +1,7 @@
 //! Headers of real services, and malformed ones.
 
+use ::http::HeaderName;
+
 use super::*;
 
 /// Tue, 14 Nov 2023 22:13:20 GMT.
@@ -86,13 +88,6 @@ fn retry_after_counts_only_with_a_refusal() {
     for status in [200, 202, 301, 304, 400, 403, 413, 500, 502, 504] {
         assert_eq!(pause_millis(status, fields), None, "{status}");
     }
-}
-
-#[test]
-fn a_refusal_without_hints_requests_no_pause() {
-    assert_eq!(pause_millis(429, &[]), None);
-    assert_eq!(pause_millis(503, &[]), None);
-    assert_eq!(pause_millis(429, &[("ratelimit", b"\"a\";r=5;t=30")]), None);
 }
 
 #[test]
@@ -189,7 +184,7 @@ fn remaining_and_reset_may_be_separate_headers() {
     assert_eq!(pair("1", "30"), None);
     assert_eq!(pair("0", "0"), None);
     for [remaining, reset] in PAIRS {
-        let fields = [(remaining.as_str(), &b"0"[..]), (reset.as_str(), b"3")];
+        let fields = [(remaining, &b"0"[..]), (reset, b"3")];
         assert_eq!(pause_millis(200, &fields), Some(3_000), "{remaining}");
     }
     assert_eq!(pause_millis(200, &[("x-ratelimit-remaining", b"0")]), None);
