@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::sessions::Eviction;
 use crate::metrics::Metrics;
 use crate::state::ServerState;
-use crate::store::ServerStore;
+use crate::store::{Backend, ServerStore};
 
 /// Room for every card of every session.
 const CAPACITY: usize = 40_000;
@@ -26,8 +26,10 @@ impl CardStore {
             // in its metrics.
             "memory" => {
                 let store = MemoryStore::builder().capacity(CAPACITY).build();
-                let metrics = Metrics::new("memory").store();
-                Engine::new(ServerStore::memory(store, metrics))
+                Engine::new(ServerStore {
+                    backend: Backend::Memory(store),
+                    metrics: Metrics::new("memory").store(),
+                })
             }
             _ => state.engine.clone(),
         })
