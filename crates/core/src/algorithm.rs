@@ -17,8 +17,6 @@ mod sliding_window_log;
 mod whole_bucket;
 
 pub(crate) use bucket::Bucket;
-#[cfg(feature = "lua")]
-pub(crate) use bucket::saturated;
 pub(crate) use dispatch::AnyLevel;
 pub(crate) use fixed_window::Window;
 #[cfg(feature = "lua")]

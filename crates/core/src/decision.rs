@@ -46,6 +46,14 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Admitted, and nothing was taken.
+    pub(crate) const UNCHARGED: Self = Outcome::Admitted {
+        granted: 0,
+        delay_us: 0,
+    };
+}
+
 /// The verdict of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
@@ -162,10 +170,7 @@ impl Decision {
         }
         let Some(&(mut verdict)) = verdicts.get(binding) else {
             return Decision::from_verdict(Verdict {
-                outcome: Outcome::Admitted {
-                    granted: 0,
-                    delay_us: 0,
-                },
+                outcome: Outcome::UNCHARGED,
                 limit: 0,
                 remaining: 0,
                 reset_after_us: 0,

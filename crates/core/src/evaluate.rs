@@ -346,7 +346,7 @@ impl<'a, L: Level> Evaluation<'a, L> {
             }
             Verb::Reset => {
                 let verdict = Verdict {
-                    outcome: REFUNDED,
+                    outcome: Outcome::UNCHARGED,
                     limit: quota.capacity(),
                     remaining: quota.capacity(),
                     reset_after_us: 0,
@@ -359,7 +359,10 @@ impl<'a, L: Level> Evaluation<'a, L> {
     /// The result after units were returned.
     #[inline(always)]
     fn refunded(&self) -> (Verdict, Change<()>) {
-        let verdict = self.verdict(REFUNDED, self.level.available(self.quota, self.now));
+        let verdict = self.verdict(
+            Outcome::UNCHARGED,
+            self.level.available(self.quota, self.now),
+        );
         let change = match verdict.reset_after_us {
             0 => Change::Delete,
             1.. => Change::Write(()),
@@ -392,9 +395,3 @@ impl<'a, L: Level> Evaluation<'a, L> {
         }
     }
 }
-
-/// The outcome of a refund or a reset.
-const REFUNDED: Outcome = Outcome::Admitted {
-    granted: 0,
-    delay_us: 0,
-};

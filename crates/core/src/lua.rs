@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::MAX_TIME_US;
-use crate::algorithm::{Bucket, Counter, Log, LogSummary, State, Window, saturated};
+use crate::algorithm::{Bucket, Counter, Log, LogSummary, State, Window};
 use crate::math::narrow;
 use crate::quota::{Drain, Quota};
 use crate::verb::Verb;
@@ -201,7 +201,7 @@ pub fn write_argument(out: &mut Vec<u8>, quota: &Quota, ask: Operation, cost: u3
         let drains = match ask {
             Operation::Verb(_) => quota.drain(cost),
             // A take saturates too.
-            Operation::Undo { .. } => saturated(quota.drain(cost)),
+            Operation::Undo { .. } => quota.drain(cost).min(Drain::MAX),
         };
         for drain in [quota.full(), drains] {
             // Longer drains never fit, or saturate.

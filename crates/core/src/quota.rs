@@ -58,6 +58,11 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
+    pub(crate) const MAX: Self = Drain {
+        us: MAX_TIME_US,
+        part: 0,
+    };
+
     /// Whole microseconds, rounded up.
     #[inline]
     pub(crate) fn ceil(self) -> u64 {
@@ -140,12 +145,7 @@ impl Quota {
         if word.is_some() && quota.unit.part == 0 {
             quota.unit_reciprocal = reciprocal(quota.unit.us);
         }
-        if quota.full
-            > (Drain {
-                us: MAX_TIME_US,
-                part: 0,
-            })
-        {
+        if quota.full > Drain::MAX {
             let problem = format!(
                 "a full drain (capacity x period / limit) of {} microseconds is above {MAX_TIME_US}",
                 u128::from(capacity) * u128::from(period_us) / u128::from(limit)

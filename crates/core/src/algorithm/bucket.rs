@@ -2,7 +2,6 @@
 //! bucket, and a shaping queue is the same level read as a schedule.
 
 use super::{Level, Packable, Packed};
-use crate::MAX_TIME_US;
 use crate::math::{div, narrow};
 use crate::quota::{Drain, Quota};
 use crate::snapshot::CounterState;
@@ -74,28 +73,6 @@ impl Packable for Bucket {
     }
 }
 
-impl Bucket {
-    /// Converts the used units, rounded up, to another limit.
-    // At the last change, not at the current time: a refusal does not store the conversion, and
-    // the next evaluation must give the same result.
-    #[cold]
-    fn with_limit_of(self, quota: &Quota) -> Self {
-        let period = u128::from(quota.period_us());
-        let parts =
-            u128::from(self.level.us) * u128::from(self.limit) + u128::from(self.level.part);
-        let used = parts.div_ceil(period);
-        let (us, part) = div(used * period, u64::from(quota.limit()));
-        Bucket {
-            level: saturated(Drain {
-                us,
-                part: narrow(part),
-            }),
-            limit: quota.limit(),
-            ..self
-        }
-    }
-}
-
 impl Level for Bucket {
     #[inline]
     fn available(&self, quota: &Quota, _: u64) -> u32 {
@@ -120,7 +97,7 @@ impl Level for Bucket {
 
     #[inline]
     fn take(&mut self, quota: &Quota, units: u32, _: u64) {
-        self.level = saturated(plus(self.level, quota.drain(units), quota.limit()));
+        self.level = plus(self.level, quota.drain(units), quota.limit()).min(Drain::MAX);
     }
 
     #[inline]
@@ -130,10 +107,28 @@ impl Level for Bucket {
 }
 
 impl Bucket {
+    /// Converts the used units, rounded up, to another limit.
+    // At the last change, not at the current time: a refusal does not store the conversion, and
+    // the next evaluation must give the same result.
+    #[cold]
+    fn with_limit_of(self, quota: &Quota) -> Self {
+        let period = u128::from(quota.period_us());
+        let parts =
+            u128::from(self.level.us) * u128::from(self.limit) + u128::from(self.level.part);
+        let used = parts.div_ceil(period);
+        let (us, part) = div(used * period, u64::from(quota.limit()));
+        let part = narrow(part);
+        Bucket {
+            level: Drain { us, part }.min(Drain::MAX),
+            limit: quota.limit(),
+            ..self
+        }
+    }
+
     /// Returns units taken at an earlier time, as far as they still count.
     pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
         // A part has drained since; the rest is still in the level.
-        let then = saturated(quota.drain(units));
+        let then = quota.drain(units).min(Drain::MAX);
         let elapsed = now.checked_sub(taken);
         let left = elapsed.and_then(|elapsed| then.us.checked_sub(elapsed));
         if let Some(us) = left {
@@ -158,15 +153,6 @@ impl Bucket {
             minus(self.level, by, limit)
         };
     }
-}
-
-/// Limits a level to 2^52 microseconds.
-#[inline]
-pub(crate) fn saturated(level: Drain) -> Drain {
-    level.min(Drain {
-        us: MAX_TIME_US,
-        part: 0,
-    })
 }
 
 #[inline]

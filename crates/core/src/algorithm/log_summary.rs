@@ -1,7 +1,5 @@
 //! What a script returns of a log: enough to derive a verdict, without its entries.
 
-use alloc::vec;
-
 use super::Level;
 use crate::MAX_UNITS;
 use crate::math::narrow;
@@ -49,10 +47,9 @@ impl LogSummary {
     pub(super) fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) {}
 
     pub(super) fn inspect(&self, _: &Quota) -> CounterState {
-        let entries = match self.used {
-            0 => vec![],
-            used => vec![(self.newest, used)],
-        };
-        CounterState::Log { entries }
+        let entry = (self.used > 0).then_some((self.newest, self.used));
+        CounterState::Log {
+            entries: entry.into_iter().collect(),
+        }
     }
 }

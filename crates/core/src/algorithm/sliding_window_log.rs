@@ -85,6 +85,71 @@ impl Log {
             log: self,
         }
     }
+
+    /// The heap memory of the log, for prefetching.
+    #[inline]
+    pub fn heap(&self) -> &[u32] {
+        self.entries.heap()
+    }
+
+    /// The maximum heap memory of a log under a quota, allocator overhead included. 0 if all its
+    /// entries fit inline.
+    pub fn max_heap_bytes(quota: &Quota) -> usize {
+        Entries::max_heap_bytes(quota.limit() as usize, quota.period_us())
+    }
+
+    /// An empty log that expires at a time: keeps a slot occupied.
+    pub fn placeholder(expires_at_us: u64) -> Self {
+        Log {
+            expires_at_us,
+            entries: Entries::default(),
+        }
+    }
+
+    /// The log is as new from this time on.
+    #[inline]
+    pub fn expires_at_us(&self) -> u64 {
+        self.expires_at_us
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.len() == 0
+    }
+
+    /// Builds a log from times and running sums. Skips entries where either does not increase.
+    #[cfg(feature = "lua")]
+    pub(crate) fn from_entries(quota: &Quota, entries: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut log = Log::default();
+        for (time, sum) in entries {
+            let newest = log.newest(quota);
+            if newest.is_none_or(|newest| newest.time < time && newest.sum < sum) && sum > 0 {
+                let likely = log.entries.len() + 1;
+                let newest_us = log.newest_us(quota);
+                log.entries.push(Entry { time, sum }, newest_us, likely);
+                log.expires_at_us = time + quota.period_us();
+            }
+        }
+        log
+    }
+
+    /// The time and units of each entry, given the time of the newest.
+    fn units(&self, newest_us: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        (0..self.entries.len()).map(move |i| {
+            let entry = self.entries.get(i, newest_us);
+            (
+                entry.time,
+                entry.sum - self.entries.sum_before(i, newest_us),
+            )
+        })
+    }
+
+    /// The age of each entry relative to the newest, and its units.
+    fn ages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        // Any time will do: inline entries are relative to it.
+        let newest_us = self.entries.last(u64::MAX).map_or(0, |newest| newest.time);
+        let units = self.units(newest_us);
+        units.map(move |(time, units)| (newest_us - time, units))
+    }
 }
 
 impl AdvancedLog<'_> {
@@ -129,6 +194,27 @@ impl AdvancedLog<'_> {
     fn set_newest(&mut self, quota: &Quota, newest: Option<Entry>) {
         self.newest = newest;
         self.log.expires_at_us = newest.map_or(0, |newest| newest.time + quota.period_us());
+    }
+
+    /// Returns units taken at an earlier time, as far as they still count.
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) {
+        self.drop_expired();
+        let newest_us = self.newest_us();
+        let entries = &mut self.log.entries;
+        let at = entries.first(0, newest_us, |entry| entry.time >= taken);
+        let mut newest = self.newest;
+        // Only the entry of exactly that time.
+        if at < entries.len() && entries.get(at, newest_us).time == taken {
+            newest = entries.lower(at, units.into(), newest_us);
+        }
+        self.set_newest(quota, newest);
+    }
+
+    pub(super) fn inspect(&self, _: &Quota) -> CounterState {
+        let entries = self.log.units(self.newest_us()).skip(self.first);
+        CounterState::Log {
+            entries: entries.collect(),
+        }
     }
 }
 
@@ -196,96 +282,6 @@ impl Level for AdvancedLog<'_> {
         let newest = Entry { time, sum: left };
         entries.amend(newest);
         self.set_newest(quota, Some(newest));
-    }
-}
-
-impl AdvancedLog<'_> {
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) {
-        self.drop_expired();
-        let newest_us = self.newest_us();
-        let entries = &mut self.log.entries;
-        let at = entries.first(0, newest_us, |entry| entry.time >= taken);
-        let mut newest = self.newest;
-        // Only the entry of exactly that time.
-        if at < entries.len() && entries.get(at, newest_us).time == taken {
-            newest = entries.lower(at, units.into(), newest_us);
-        }
-        self.set_newest(quota, newest);
-    }
-
-    pub(super) fn inspect(&self, _: &Quota) -> CounterState {
-        let entries = self.log.units(self.newest_us()).skip(self.first);
-        CounterState::Log {
-            entries: entries.collect(),
-        }
-    }
-}
-
-impl Log {
-    /// The heap memory of the log, for prefetching.
-    #[inline]
-    pub fn heap(&self) -> &[u32] {
-        self.entries.heap()
-    }
-
-    /// The maximum heap memory of a log under a quota, allocator overhead included. 0 if all its
-    /// entries fit inline.
-    pub fn max_heap_bytes(quota: &Quota) -> usize {
-        Entries::max_heap_bytes(quota.limit() as usize, quota.period_us())
-    }
-
-    /// An empty log that expires at a time: keeps a slot occupied.
-    pub fn placeholder(expires_at_us: u64) -> Self {
-        Log {
-            expires_at_us,
-            entries: Entries::default(),
-        }
-    }
-
-    /// The log is as new from this time on.
-    #[inline]
-    pub fn expires_at_us(&self) -> u64 {
-        self.expires_at_us
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.len() == 0
-    }
-
-    /// Builds a log from times and running sums. Skips entries where either does not increase.
-    #[cfg(feature = "lua")]
-    pub(crate) fn from_entries(quota: &Quota, entries: impl Iterator<Item = (u64, u64)>) -> Self {
-        let mut log = Log::default();
-        for (time, sum) in entries {
-            let newest = log.newest(quota);
-            if newest.is_none_or(|newest| newest.time < time && newest.sum < sum) && sum > 0 {
-                let likely = log.entries.len() + 1;
-                let newest_us = log.newest_us(quota);
-                log.entries.push(Entry { time, sum }, newest_us, likely);
-                log.expires_at_us = time + quota.period_us();
-            }
-        }
-        log
-    }
-
-    /// The time and units of each entry, given the time of the newest.
-    fn units(&self, newest_us: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (0..self.entries.len()).map(move |i| {
-            let entry = self.entries.get(i, newest_us);
-            (
-                entry.time,
-                entry.sum - self.entries.sum_before(i, newest_us),
-            )
-        })
-    }
-
-    /// The age of each entry relative to the newest, and its units.
-    fn ages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        // Any time will do: inline entries are relative to it.
-        let newest_us = self.entries.last(u64::MAX).map_or(0, |newest| newest.time);
-        let units = self.units(newest_us);
-        units.map(move |(time, units)| (newest_us - time, units))
     }
 }
 

@@ -63,11 +63,12 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn quota(&self) -> Result<Quota, QuotaError> {
+        if self.text.is_empty() {
+            return Err(self.error(0..0, "the quota is empty".into()));
+        }
         self.characters()?;
         let mut words = self.words()?.into_iter();
-        let Some(first) = words.next() else {
-            return Err(self.error(0..0, "the quota is empty".into()));
-        };
+        let first = words.next().expect("a text has a first word");
         let is_rate = first.word.contains('/') || first.word.as_bytes()[0].is_ascii_digit();
         let (name, rate) = if is_rate {
             (Algorithm::default().name(), first)
@@ -87,9 +88,8 @@ impl<'a> Reader<'a> {
                 "burst" | "queue" => "a bucket has a burst or a queue, not both".into(),
                 other => format!("`{}` is one word too many", quote(other)),
             };
-            return Err(self
-                .error(word.span, problem)
-                .example("token-bucket 10/s burst 50"));
+            let error = self.error(word.span, problem);
+            return Err(error.example("token-bucket 10/s burst 50"));
         }
 
         let algorithm = self.algorithm(name, extra.as_ref())?;
@@ -128,9 +128,6 @@ impl<'a> Reader<'a> {
 
     fn words(&self) -> Result<alloc::vec::Vec<Word<'a>>, QuotaError> {
         let mut words = alloc::vec::Vec::new();
-        if self.text.is_empty() {
-            return Ok(words);
-        }
         let mut start = 0;
         for word in self.text.split(' ') {
             let span = start..start + word.len();
@@ -212,18 +209,16 @@ impl<'a> Reader<'a> {
             let lone = at == 0 && digits == 0 && letters == rest.len();
             if digits == 0 && !lone {
                 let problem = format!("`{}` in the period has no count", quote(rest));
-                return Err(self
-                    .error(period.part(at, period.word.len()).span, problem)
-                    .example("fixed-window 5/1h30min"));
+                let error = self.error(period.part(at, period.word.len()).span, problem);
+                return Err(error.example("fixed-window 5/1h30min"));
             }
             if letters == 0 {
                 let problem = format!(
                     "`{}` in the period has no unit: d, h, min, s or ms",
                     quote(count.word)
                 );
-                return Err(self
-                    .error(period.part(at, at + digits.max(1)).span, problem)
-                    .example("sliding-window-log 10/10s"));
+                let error = self.error(period.part(at, at + digits.max(1)).span, problem);
+                return Err(error.example("sliding-window-log 10/10s"));
             }
             let Some(rank) = UNITS
                 .iter()
@@ -237,9 +232,8 @@ impl<'a> Reader<'a> {
                     "`{}` is out of order: the largest unit first, each once",
                     unit.word
                 );
-                return Err(self
-                    .error(unit.span, problem)
-                    .example("fixed-window 5/1h30min"));
+                let error = self.error(unit.span, problem);
+                return Err(error.example("fixed-window 5/1h30min"));
             }
             smallest = Some(rank);
             let amount = if lone {
