@@ -42,9 +42,7 @@ impl Bytes<'_> {
             Bytes::Long(bytes) => Bytes::Long(bytes),
         }
     }
-}
 
-impl Bytes<'_> {
     /// Up to 16 bytes as two numbers, padded with zeros; `None` if longer.
     #[inline]
     pub(super) fn words(&self) -> Option<[u64; 2]> {

@@ -138,17 +138,12 @@ fn thousandths(text: &str) -> Option<u64> {
     if !is_number(whole) || !is_number(fraction) {
         return None;
     }
-    let value = |digits: &mut dyn Iterator<Item = u8>| {
-        digits.fold(0_u64, |value, digit| {
-            value
-                .saturating_mul(10)
-                .saturating_add(u64::from(digit - b'0'))
-        })
-    };
-    let (whole, mut digits) = (value(&mut whole.bytes()), fraction.bytes());
-    let three = digits.by_ref().chain([b'0'; 3]).take(3).collect::<Vec<_>>();
-    let rest = digits.any(|digit| digit != b'0');
-    let part = value(&mut three.into_iter()) + u64::from(rest);
+    // Digits only: the only error is overflow.
+    let whole: u64 = whole.parse().unwrap_or(u64::MAX);
+    let padded = format!("{fraction:0<3}");
+    let (three, rest) = padded.split_at(3);
+    let rest = u64::from(rest.bytes().any(|digit| digit != b'0'));
+    let part = three.parse().map_or(rest, |part: u64| part + rest);
     Some(whole.saturating_mul(1_000).saturating_add(part))
 }
 

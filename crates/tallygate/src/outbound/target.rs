@@ -2,7 +2,7 @@
 
 use ::http::Uri;
 use ::http::header::HOST;
-use ::http::uri::{Authority, Scheme};
+use ::http::uri::Authority;
 
 use crate::http::Head;
 use crate::key::Key;
@@ -29,13 +29,10 @@ fn host_header(head: Head<'_>) -> Option<Authority> {
 }
 
 fn default_port(uri: &Uri) -> Option<u16> {
-    let scheme = uri.scheme()?;
-    if *scheme == Scheme::HTTPS {
-        Some(443)
-    } else if *scheme == Scheme::HTTP {
-        Some(80)
-    } else {
-        None
+    match uri.scheme_str()? {
+        "https" => Some(443),
+        "http" => Some(80),
+        _ => None,
     }
 }
 
