@@ -49,14 +49,21 @@ pub enum ForwardedBy {
     Forwarded,
 }
 
-impl ClientAddress {
-    /// Uses the socket's peer and ignores all headers.
-    pub fn peer() -> Self {
+impl Default for ClientAddress {
+    /// The socket's peer.
+    fn default() -> Self {
         ClientAddress {
             trusted: Trusted::None,
             header: ForwardedBy::default(),
             ipv6_prefix: IPV6_PREFIX,
         }
+    }
+}
+
+impl ClientAddress {
+    /// Uses the socket's peer and ignores all headers.
+    pub fn peer() -> Self {
+        Self::default()
     }
 
     /// Trusts the proxies in these networks: the client is the right-most hop that is not one of
@@ -201,14 +208,14 @@ fn forwarded_for(element: &str) -> Option<&str> {
 
 /// Parses an address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
-    let ip = match text.parse::<IpAddr>() {
-        Ok(ip) => ip,
-        Err(_) => match text
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
-            Some(inside) => IpAddr::V6(inside.parse().ok()?),
-            None => text.parse::<SocketAddr>().ok()?.ip(),
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let ip = match bare {
+        Some(ipv6) => IpAddr::V6(ipv6.parse().ok()?),
+        None => match text.parse::<IpAddr>() {
+            Ok(ip) => ip,
+            Err(_) => text.parse::<SocketAddr>().ok()?.ip(),
         },
     };
     Some(ip.to_canonical())

@@ -1,8 +1,8 @@
 //! Response headers: `Retry-After`, `RateLimit`, `RateLimit-Policy` and `X-RateLimit-*`.
 
-mod number;
-
 use std::fmt::Write as _;
+use std::ops::Deref;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -10,16 +10,18 @@ use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use bytes::Bytes;
 
-use super::Limits;
 use crate::decision::{Decision, RetryAfter};
 use crate::limit::Limit;
-use number::value;
+use crate::request::{Request, RequestError};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Numbers below this are cached, without an allocation for each.
+const CACHED: usize = 1024;
 
 /// The headers that are sent to clients.
 ///
@@ -186,6 +188,59 @@ impl Headers {
     }
 }
 
+/// The limits that a rule applies to a key, all or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    list: Box<[Limit]>,
+    /// The names, quoted for `RateLimit`.
+    names: Box<[Box<str>]>,
+    /// The value of `RateLimit-Policy`.
+    policy: HeaderValue,
+    /// The value of `RateLimit-Policy` in draft 07.
+    policy_seven: HeaderValue,
+}
+
+impl Limits {
+    /// Validates limits and precomputes their header values.
+    ///
+    /// # Errors
+    /// When there is none, there are too many, or two have the same name.
+    pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, RequestError> {
+        let list: Box<[Limit]> = limits.into_iter().collect();
+        Request::with_limits("", &*list)?;
+        let join = |each: &dyn Fn(&Limit) -> String| {
+            let texts: Vec<String> = list.iter().map(each).collect();
+            HeaderValue::try_from(texts.join(", ")).expect("names are quoted, numbers are digits")
+        };
+        let capacity = |limit: &Limit| limit.quota().capacity();
+        Ok(Limits {
+            names: list
+                .iter()
+                .map(|limit| quoted(limit.name()).into())
+                .collect(),
+            policy: join(&|limit| {
+                let (name, q) = (quoted(limit.name()), capacity(limit));
+                format!("{name};q={q};w={}", window(limit))
+            }),
+            policy_seven: join(&|limit| format!("{};w={}", capacity(limit), window(limit))),
+            list,
+        })
+    }
+
+    /// The name of a limit, quoted for `RateLimit`.
+    pub(super) fn quoted(&self, limit: usize) -> &str {
+        &self.names[limit]
+    }
+}
+
+impl Deref for Limits {
+    type Target = [Limit];
+
+    fn deref(&self) -> &[Limit] {
+        &self.list
+    }
+}
+
 /// Whether the headers of an inner rate limiter stay: it refused the request or has less remaining.
 pub(super) fn keeps_inner(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
     inner_remaining(headers).is_some_and(|remaining| {
@@ -221,26 +276,6 @@ pub(super) fn seconds(wait: Duration) -> u64 {
 /// The `w` of a limit: the period of a window, the time to drain a full bucket; at least 1 s.
 fn window(limit: &Limit) -> u64 {
     seconds(Duration::from_micros(limit.quota().span_us())).max(1)
-}
-
-/// The value of `RateLimit-Policy`.
-pub(super) fn policy(limits: &[Limit]) -> HeaderValue {
-    list(limits, |limit| {
-        let q = limit.quota().capacity();
-        format!("{};q={q};w={}", quoted(limit.name()), window(limit))
-    })
-}
-
-/// The value of `RateLimit-Policy` in draft 07.
-pub(super) fn policy_seven(limits: &[Limit]) -> HeaderValue {
-    list(limits, |limit| {
-        format!("{};w={}", limit.quota().capacity(), window(limit))
-    })
-}
-
-fn list(limits: &[Limit], each: impl Fn(&Limit) -> String) -> HeaderValue {
-    let texts: Vec<String> = limits.iter().map(each).collect();
-    HeaderValue::try_from(texts.join(", ")).expect("names are quoted, numbers are digits")
 }
 
 /// Writes the policies of several rules as one list.
@@ -282,5 +317,34 @@ pub(super) fn quoted(name: &str) -> String {
 fn insert(headers: &mut HeaderMap, name: HeaderName, text: Vec<u8>) {
     if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
         headers.insert(name, value);
+    }
+}
+
+/// A number as a header value.
+fn value(number: u64) -> HeaderValue {
+    static VALUES: OnceLock<Vec<HeaderValue>> = OnceLock::new();
+    let values = VALUES.get_or_init(|| {
+        // Leaked once: a static value is cloned without counting references.
+        let value = |number: usize| HeaderValue::from_static(number.to_string().leak());
+        (0..CACHED).map(value).collect()
+    });
+    let cached = usize::try_from(number).ok().and_then(|n| values.get(n));
+    cached.cloned().unwrap_or_else(|| {
+        // Not `HeaderValue::from`, which allocates more than the digits.
+        let text = HeaderValue::from_bytes(itoa::Buffer::new().format(number).as_bytes());
+        text.expect("digits are valid in a header")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_formatted_in_decimal() {
+        let large = [10_000, u64::from(u32::MAX), u64::MAX];
+        for number in (0..2 * CACHED as u64).chain(large) {
+            assert_eq!(value(number), number.to_string());
+        }
     }
 }

@@ -98,15 +98,8 @@ impl Refusal<'_> {
                 let mut digits = itoa::Buffer::new();
                 let seconds = digits.format(seconds);
                 // The most frequent refusal: `concat` is faster than `format!`.
-                [
-                    "`",
-                    limit,
-                    "` is used up; there is room again in ",
-                    seconds,
-                    " s",
-                ]
-                .concat()
-                .into()
+                let used_up = "` is used up; there is room again in ";
+                ["`", limit, used_up, seconds, " s"].concat().into()
             }
             Refusal::NeverFits { limit } => {
                 format!("the request costs more than `{limit}` ever holds; waiting does not help")
