@@ -16,7 +16,6 @@
 //! ```
 
 mod builder;
-mod client_list;
 mod coalesce;
 mod compile;
 mod cost;
@@ -26,16 +25,14 @@ mod function;
 mod glob;
 mod grpc;
 mod key_part;
+mod limits;
 mod matcher;
 mod name;
 mod overrides;
 mod path;
 mod path_variants;
-mod quotas;
 mod request_view;
 mod status_filter;
-mod swap;
-mod tiers;
 mod trace;
 mod validate;
 
@@ -47,24 +44,22 @@ use crate::http::{ClientAddress, Headers};
 pub use crate::http::TextError;
 pub use coalesce::{CoalesceBy, CoalesceKey};
 pub use cost::Cost;
-pub use evaluate::{KeyLimits, ListedBy, Rules};
+pub use evaluate::{KeyLimits, ListedBy, Rules, SwappableRules};
 pub use function::{Function, RequestFn, ResponseFn};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
 pub use key_part::{MAX_PARTS, Part, Source};
+pub use limits::{Quotas, QuotasError, RuleLimits, TierBy, Tiers, TiersError};
 pub use matcher::{HeaderCondition, HeaderMatcher, HostPattern, Matcher, Mismatch};
 pub use name::Name;
 pub use overrides::{KeyText, ListEntry, Override, OverrideAction};
 pub use path::{Path, PathPattern};
-pub use quotas::{Quotas, QuotasError};
 pub use status_filter::{StatusFilter, StatusRange};
-pub use swap::SwappableRules;
-pub use tiers::{RuleLimits, TierBy, Tiers, TiersError};
 pub use trace::{RuleOutcome, RuleTrace, SourceTrace, Trace, TracedValue};
 pub use validate::{KeyShapes, ListKind, RuleSetError};
 
 /// Rules, overrides and how client addresses are found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSet {
     /// How the address of a client is found.
     pub client: ClientAddress,
@@ -140,17 +135,6 @@ pub enum Missing {
     Pass,
     /// The request is refused with status 400.
     Refuse,
-}
-
-impl Default for RuleSet {
-    /// Returns an empty rule set, in which the client is the socket's peer.
-    fn default() -> Self {
-        RuleSet {
-            client: ClientAddress::peer(),
-            rules: Vec::new(),
-            overrides: Vec::new(),
-        }
-    }
 }
 
 impl<const N: usize> From<[Rule; N]> for RuleSet {

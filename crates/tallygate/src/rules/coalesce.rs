@@ -1,7 +1,7 @@
 //! Which requests are coalesced into one upstream request.
 
 use super::compile::CompiledRule;
-use super::evaluate::{Evaluation, Visitor};
+use super::evaluate::Evaluation;
 use super::extract::extract;
 use super::request_view::RequestView;
 use super::{Part, Rules};
@@ -36,9 +36,16 @@ impl Rules {
             return None;
         }
         let view = RequestView::new(head, &self.client);
-        let mut first = FirstCoalescing { index: None, at: 0 };
-        self.evaluate(&view, &mut first);
-        let rule = &self.rules[first.index?].rule;
+        let (mut at, mut first) = (0.., None);
+        self.evaluate(
+            &view,
+            &mut |compiled: &CompiledRule, evaluation: Evaluation<'_>| {
+                let (at, rule) = (at.next(), &compiled.rule);
+                let applies = matches!(evaluation, Evaluation::Applies(_)) && !rule.shadow;
+                first = first.or(at.filter(|_| applies && rule.coalesce.is_some()));
+            },
+        );
+        let rule = &self.rules[first?].rule;
         let matched = rule
             .matcher
             .check(&view)
@@ -52,23 +59,5 @@ impl Rules {
                 (!missing).then_some(CoalesceKey::Key(extracted.key))
             }
         }
-    }
-}
-
-/// Remembers the first rule that applies and coalesces requests.
-struct FirstCoalescing {
-    index: Option<usize>,
-    /// The index of the next rule.
-    at: usize,
-}
-
-impl Visitor for FirstCoalescing {
-    fn rule(&mut self, compiled: &CompiledRule, evaluation: Evaluation<'_>) {
-        let rule = &compiled.rule;
-        let coalesces = rule.coalesce.is_some() && !rule.shadow;
-        if self.index.is_none() && coalesces && matches!(evaluation, Evaluation::Applies(_)) {
-            self.index = Some(self.at);
-        }
-        self.at += 1;
     }
 }

@@ -1,18 +1,19 @@
 //! A rule with everything computed that does not depend on the request.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ::http::HeaderName;
 
-use super::client_list::ClientList;
-use super::extract::{Extracted, ExtractedKey, header};
+use super::extract::{Extracted, ExtractedKey, header, listed_key};
 use super::request_view::RequestView;
 use super::{
-    ListEntry, Name, Override, OverrideAction, Quotas, RequestFn, Rule, RuleLimits, StatusFilter,
-    TierBy, Tiers,
+    KeyText, ListEntry, Name, Override, OverrideAction, Part, Quotas, RequestFn, Rule, RuleLimits,
+    StatusFilter, TierBy, Tiers,
 };
 use crate::failure::OnFailure;
-use crate::http::{ClientAddress, Limits, RuleSettings};
+use crate::http::{ClientAddress, Limits, Network, RuleSettings};
+use crate::key::Key;
 use crate::limit::Limit;
 
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ impl CompiledRule {
             },
             Some(TierSelector::Keys(list)) => list.find(view, extracted),
             Some(TierSelector::Custom(tier)) => {
-                let tier = tier.call(view.head());
+                let tier = tier.call(view.head);
                 tier.and_then(|tier| position(tier.as_bytes()))
             }
         };
@@ -178,4 +179,57 @@ fn settings(rule: &Rule) -> RuleSettings {
         settings.count_filter = Some(Arc::new(counts));
     }
     settings
+}
+
+/// A list of clients, each with a number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientList {
+    networks: Vec<(Network, usize)>,
+    keys: HashMap<Key<'static>, usize>,
+}
+
+impl ClientList {
+    pub(super) fn new<'e>(
+        entries: impl IntoIterator<Item = (&'e ListEntry, usize)>,
+        parts: &[Part],
+        client: &ClientAddress,
+    ) -> Self {
+        let mut list = ClientList::default();
+        for (entry, number) in entries {
+            match entry {
+                ListEntry::Network(network) => list.networks.push((*network, number)),
+                ListEntry::Key(key) => list.add_key(key, number, parts, client),
+            }
+        }
+        list
+    }
+
+    pub(super) fn add_key(
+        &mut self,
+        text: &KeyText,
+        number: usize,
+        parts: &[Part],
+        client: &ClientAddress,
+    ) {
+        if let Some(key) = listed_key(parts, text, client) {
+            self.keys.entry(key).or_insert(number);
+        }
+    }
+
+    /// The smallest number that a client has in the list.
+    pub(super) fn find(&self, view: &RequestView<'_>, extracted: &ExtractedKey) -> Option<usize> {
+        let network = match self.networks.is_empty() {
+            true => None,
+            false => view.client_ip().and_then(|ip| {
+                let mut networks = self.networks.iter();
+                networks.find(|(network, _)| network.contains(ip))
+            }),
+        };
+        let key = match extracted.primary && !self.keys.is_empty() {
+            true => self.keys.get(&extracted.key).copied(),
+            false => None,
+        };
+        let network = network.map(|(_, number)| *number);
+        network.into_iter().chain(key).min()
+    }
 }

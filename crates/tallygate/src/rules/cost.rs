@@ -52,7 +52,7 @@ impl Cost {
                 min,
                 max,
             } => {
-                let lines = view.headers().get_all(name).iter();
+                let lines = view.head.headers().get_all(name).iter();
                 // A proxy may have merged several lines into one.
                 let values = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
                 let cost = values.filter_map(number).max();
@@ -60,10 +60,10 @@ impl Cost {
             }
             Cost::Method { costs, default } => {
                 let mut costs = costs.iter();
-                let own = costs.find(|(method, _)| method == view.method());
+                let own = costs.find(|(method, _)| method == view.head.method());
                 own.map_or(*default, |(_, cost)| *cost)
             }
-            Cost::Custom(cost) => cost.call(view.head()),
+            Cost::Custom(cost) => cost.call(view.head),
         }
     }
 
@@ -87,11 +87,8 @@ fn number(text: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let add = |sum: u32, digit: &u8| {
-        sum.saturating_mul(10)
-            .saturating_add(u32::from(digit - b'0'))
-    };
-    Some(digits.iter().fold(0, add))
+    // Digits only: the only error is overflow.
+    Some(str::from_utf8(digits).ok()?.parse().unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

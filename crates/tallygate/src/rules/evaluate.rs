@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use super::compile::{CompiledOverride, CompiledRule};
 use super::extract::{Extracted, MissingPart, extract, listed_keys};
 use super::matcher::{Matched, Mismatch, Route};
@@ -15,7 +17,7 @@ use crate::limit::Limit;
 use crate::request::MAX_LIMITS;
 
 /// Compiled rules: turns requests into plans.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(super) client: ClientAddress,
     pub(super) rules: Vec<CompiledRule>,
@@ -72,6 +74,12 @@ pub(super) trait Visitor {
     fn rule(&mut self, rule: &CompiledRule, evaluation: Evaluation<'_>);
 }
 
+impl<F: FnMut(&CompiledRule, Evaluation<'_>)> Visitor for F {
+    fn rule(&mut self, rule: &CompiledRule, evaluation: Evaluation<'_>) {
+        self(rule, evaluation);
+    }
+}
+
 impl Rules {
     /// Compiles a rule set.
     ///
@@ -125,7 +133,8 @@ impl Rules {
     /// Explains what every rule does with a request.
     pub fn trace(&self, head: &Head<'_>) -> Trace {
         let view = RequestView::new(head, &self.client);
-        let mut trace = Trace::new(view.grouped_client_ip());
+        let mut trace = Trace::default();
+        trace.client = view.grouped_client_ip();
         self.evaluate(&view, &mut trace);
         let evaluated = trace.rules.len();
         for compiled in &self.rules[evaluated..] {
@@ -211,13 +220,6 @@ impl Rules {
     }
 }
 
-impl Default for Rules {
-    /// Returns no rules; the client is the socket's peer.
-    fn default() -> Self {
-        Rules::compile(RuleSet::default())
-    }
-}
-
 impl Policy for Rules {
     /// Evaluates the rules.
     ///
@@ -232,6 +234,43 @@ impl Policy for Rules {
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Rules::limits(self).for_each(each);
+    }
+}
+
+/// Rules that can be replaced at any time without blocking requests.
+///
+/// Each request is planned by one version of the rules. Counters belong to the store: a limit that
+/// keeps its rule's name, its algorithm and its period keeps every count.
+#[derive(Debug)]
+pub struct SwappableRules(ArcSwap<Rules>);
+
+impl SwappableRules {
+    /// Wraps rules.
+    pub fn new(rules: impl Into<Arc<Rules>>) -> Self {
+        SwappableRules(ArcSwap::new(rules.into()))
+    }
+
+    /// Replaces the rules and returns the previous ones.
+    ///
+    /// Each of the new [limits](Rules::limits) has to be prepared first by the engine that decides
+    /// the plans, or their replicas are not counted.
+    pub fn swap(&self, rules: impl Into<Arc<Rules>>) -> Arc<Rules> {
+        self.0.swap(rules.into())
+    }
+
+    /// The current rules.
+    pub fn current(&self) -> Arc<Rules> {
+        self.0.load_full()
+    }
+}
+
+impl Policy for SwappableRules {
+    fn plan(&self, head: &Head<'_>) -> Plan {
+        self.0.load().plan(head)
+    }
+
+    fn limits(&self, each: &mut dyn FnMut(&Limit)) {
+        Policy::limits(&**self.0.load(), each);
     }
 }
 

@@ -110,7 +110,7 @@ impl Matcher {
     }
 
     pub(super) fn check(&self, view: &RequestView<'_>) -> Result<Matched<'_>, Mismatch> {
-        if !self.methods.is_empty() && !self.methods.contains(view.method()) {
+        if !self.methods.is_empty() && !self.methods.contains(view.head.method()) {
             return Err(Mismatch::Method);
         }
         let mut route = Route::Any;
@@ -141,7 +141,7 @@ impl Matcher {
             return Err(Mismatch::Header(header.name.clone()));
         }
         match &self.custom {
-            Some(custom) if !custom.call(view.head()) => Err(Mismatch::Custom),
+            Some(custom) if !custom.call(view.head) => Err(Mismatch::Custom),
             Some(_) | None => Ok(Matched { route, certain }),
         }
     }
@@ -177,7 +177,7 @@ impl HeaderMatcher {
     }
 
     fn matches(&self, view: &RequestView<'_>) -> bool {
-        let mut values = view.headers().get_all(&self.name).iter();
+        let mut values = view.head.headers().get_all(&self.name).iter();
         match &self.condition {
             HeaderCondition::Present => values.next().is_some(),
             HeaderCondition::Absent => values.next().is_none(),

@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use ::http::header::HOST;
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::header::{HOST, HeaderValue};
 use smallvec::SmallVec;
 
 use super::path_variants::PathVariants;
 use crate::http::{ClientAddress, Head};
 
 pub(super) struct RequestView<'h> {
-    head: &'h Head<'h>,
+    pub(super) head: &'h Head<'h>,
     client: &'h ClientAddress,
     paths: OnceCell<PathVariants<'h>>,
     hosts: OnceCell<SmallVec<[Cow<'h, [u8]>; 1]>>,
@@ -30,22 +29,6 @@ impl<'h> RequestView<'h> {
         }
     }
 
-    pub(super) fn head(&self) -> &'h Head<'h> {
-        self.head
-    }
-
-    pub(super) fn method(&self) -> &'h Method {
-        self.head.method()
-    }
-
-    pub(super) fn headers(&self) -> &'h HeaderMap {
-        self.head.headers()
-    }
-
-    pub(super) fn query(&self) -> Option<&'h str> {
-        self.head.uri().query()
-    }
-
     /// The path, in every variant that servers read it as.
     pub(super) fn paths(&self) -> &PathVariants<'h> {
         self.paths
@@ -57,7 +40,7 @@ impl<'h> RequestView<'h> {
     pub(super) fn hosts(&self) -> &[Cow<'h, [u8]>] {
         self.hosts.get_or_init(|| {
             let target = self.head.uri().host().map(str::as_bytes);
-            let headers = self.headers().get_all(HOST).iter();
+            let headers = self.head.headers().get_all(HOST).iter();
             let all = target.into_iter().chain(headers.map(HeaderValue::as_bytes));
             all.map(host_name).collect()
         })
@@ -66,7 +49,7 @@ impl<'h> RequestView<'h> {
     pub(super) fn client_ip(&self) -> Option<IpAddr> {
         *self.client_ip.get_or_init(|| {
             let peer = self.head.peer()?;
-            Some(self.client.exact(peer, self.headers()))
+            Some(self.client.exact(peer, self.head.headers()))
         })
     }
 

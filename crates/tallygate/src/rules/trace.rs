@@ -14,7 +14,7 @@ use crate::limit::Limit;
 const MAX_SHOWN_CHARS: usize = 80;
 
 /// What the rules do with a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Trace {
     /// The client's address, grouped by its IPv6 prefix.
     pub client: Option<IpAddr>,
@@ -107,15 +107,6 @@ pub enum RuleOutcome {
 }
 
 impl Trace {
-    pub(super) fn new(client: Option<IpAddr>) -> Self {
-        Trace {
-            client,
-            rules: Vec::new(),
-            plan: Plan::default(),
-            sources: Vec::new(),
-        }
-    }
-
     /// The plan for the request.
     pub fn plan(&self) -> &Plan {
         &self.plan

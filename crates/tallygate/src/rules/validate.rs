@@ -111,17 +111,11 @@ impl RuleSet {
         let shapes = KeyShapes::new(&self.rules);
         for (index, own) in self.overrides.iter().enumerate() {
             let mut rules = self.rules.iter();
-            let rule = match &own.rule {
-                None => None,
-                Some(name) => match rules.find(|rule| rule.name == *name) {
-                    Some(rule) => Some(rule),
-                    None => {
-                        let name = name.clone();
-                        errors.push(RuleSetError::UnknownRule { index, name });
-                        continue;
-                    }
-                },
-            };
+            let rule = rules.find(|rule| Some(&rule.name) == own.rule.as_ref());
+            if let (None, Some(name)) = (rule, own.rule.clone()) {
+                errors.push(RuleSetError::UnknownRule { index, name });
+                continue;
+            }
             let ListEntry::Key(key) = &own.client else {
                 continue;
             };

@@ -37,7 +37,7 @@ impl PartSource {
                 None => return no_peer(),
             },
             Source::Custom(key) => {
-                let key = key.call(view.head());
+                let key = key.call(view.head);
                 return key.map_or(Extracted::Absent, Extracted::Value);
             }
             source => value(source, view, route),
@@ -69,7 +69,7 @@ fn value<'a>(
     match source {
         Source::Header(name) => header(name, view),
         Source::Cookie(name) => single(cookies(name, view)),
-        Source::Query(name) => single(query(name, view.query().unwrap_or_default())),
+        Source::Query(name) => single(query(name, view.head.uri().query().unwrap_or_default())),
         Source::Path(name) => {
             let value = match route {
                 Route::Path { pattern, variant } => {
@@ -81,11 +81,11 @@ fn value<'a>(
             single(value.map(Cow::Borrowed))
         }
         Source::Claim { header, name } => {
-            let values = view.headers().get_all(header).iter();
+            let values = view.head.headers().get_all(header).iter();
             single(values.filter_map(|value| claim::find(name, value.as_bytes())))
         }
         Source::Route => single([route.text()]),
-        Source::Method => single([Cow::Borrowed(view.method().as_str().as_bytes())]),
+        Source::Method => single([Cow::Borrowed(view.head.method().as_str().as_bytes())]),
         Source::Host => single(view.hosts().iter().map(|host| Cow::Borrowed(&**host))),
         Source::Constant(text) => Extracted::Value(Cow::Borrowed(text.as_bytes())),
         // They are keys already.
@@ -97,7 +97,7 @@ pub(in crate::rules) fn header<'a>(
     name: &HeaderName,
     view: &'a RequestView<'_>,
 ) -> Extracted<Cow<'a, [u8]>> {
-    let values = view.headers().get_all(name).iter();
+    let values = view.head.headers().get_all(name).iter();
     single(values.map(|value| canonical(name, value.as_bytes())))
 }
 
@@ -113,7 +113,7 @@ fn single<'a>(values: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Extracted<Cow<
 
 /// The cookies with a name. HTTP/2 may send each in a header of its own.
 fn cookies<'a>(name: &'a str, view: &'a RequestView<'_>) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    let lines = view.headers().get_all(COOKIE).iter();
+    let lines = view.head.headers().get_all(COOKIE).iter();
     let pairs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
         let equals = memchr::memchr(b'=', pair)?;
