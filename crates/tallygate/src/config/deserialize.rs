@@ -117,43 +117,31 @@ impl<'n> Field<'n> {
     ) -> Option<Fields<'n>> {
         let entries = self.entries(context)?;
         let names: Vec<_> = names.iter().map(|name| unescaped(name)).collect();
-        for entry in entries
-            .iter()
-            .filter(|entry| !names.contains(&entry.name()))
-        {
-            self.unknown_field(shown, entry, &names, context);
-        }
         let span = self.node.span;
+        let unknown = |entry: &&Entry| !names.contains(&entry.name());
+        for entry in entries.iter().filter(unknown) {
+            let name = entry.name();
+            if hint::is_secret(name) {
+                context.redact(&entry.value);
+            }
+            let hint = hint::unknown_field(shown, name, &names);
+            let suggested = |name: &&&str| hint.ends_with(&format!("mean `{name}`?"));
+            if let Some(name) = names.iter().find(suggested)
+                && context.suggestions.len() < MAX_SUGGESTIONS
+            {
+                context.suggestions.push((span, name));
+            }
+            let message = format!("unknown field {} in {shown}", quoted(name));
+            let diagnostics = &mut context.diagnostics;
+            diagnostics
+                .error(code::UNKNOWN_FIELD, entry.key.span, message)
+                .help(hint);
+        }
         Some(Fields {
             span,
             shown,
             entries,
         })
-    }
-
-    fn unknown_field(
-        self,
-        shown: &str,
-        entry: &Entry,
-        names: &[&'static str],
-        context: &mut Context,
-    ) {
-        let name = entry.name();
-        if hint::is_secret(name) {
-            context.redact(&entry.value);
-        }
-        let hint = hint::unknown_field(shown, name, names);
-        let suggested = |name: &&&str| hint.ends_with(&format!("mean `{name}`?"));
-        if let Some(name) = names.iter().find(suggested)
-            && context.suggestions.len() < MAX_SUGGESTIONS
-        {
-            context.suggestions.push((self.node.span, name));
-        }
-        let message = format!("unknown field {} in {shown}", quoted(name));
-        let diagnostics = &mut context.diagnostics;
-        diagnostics
-            .error(code::UNKNOWN_FIELD, entry.key.span, message)
-            .help(hint);
     }
 
     /// One of several words.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::source::Span;
 
-/// Stable error codes, documented in docs/rules.md. Those of warnings are in `lint`.
+/// Stable error codes, documented in docs/rules.md.
 pub(crate) mod code {
     pub(crate) const UNREADABLE: &str = "rules::unreadable";
     pub(crate) const TOO_LARGE: &str = "rules::too-large";

@@ -66,10 +66,13 @@ fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<()
             rest = after;
             continue;
         }
-        let error = |part: &str, message: String, help: String| ExpandError {
-            part: part.to_owned(),
-            message,
-            help: Some(help),
+        let error = |part: &str, message: String, help: Option<String>| {
+            let part = part.to_owned();
+            Err(ExpandError {
+                part,
+                message,
+                help,
+            })
         };
         let Some(inside) = rest.strip_prefix("${") else {
             let name: String = rest[1..].chars().take_while(|&c| is_name(c)).collect();
@@ -77,11 +80,14 @@ fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<()
                 true => "write `$$` for a dollar sign".to_owned(),
                 false => format!("write `${{{name}}}` for the variable, `$${name}` for the text"),
             };
-            return Err(error(&rest[..1 + name.len()], "unescaped `$`".into(), help));
+            return error(&rest[..1 + name.len()], "unescaped `$`".into(), Some(help));
         };
         let Some(end) = inside.find('}') else {
-            let message = "missing `}` of a variable".into();
-            return Err(error(rest, message, SYNTAX.into()));
+            return error(
+                rest,
+                "missing `}` of a variable".into(),
+                Some(SYNTAX.into()),
+            );
         };
         let whole = &rest[..end + 3];
         let (name, default) = match inside[..end].split_once(":-") {
@@ -90,7 +96,7 @@ fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<()
         };
         if name.is_empty() || !name.chars().all(is_name) || name.starts_with(char::is_numeric) {
             let message = format!("invalid variable name {}", quoted(name));
-            return Err(error(whole, message, SYNTAX.into()));
+            return error(whole, message, Some(SYNTAX.into()));
         }
         // As in a shell, `:-` also replaces an empty value.
         let value = environment(name).filter(|value| default.is_none() || !value.is_empty());
@@ -103,15 +109,12 @@ fn expand_scalar(scalar: &mut Scalar, environment: Environment<'_>) -> Result<()
             (None, None) => {
                 let message = format!("environment variable `{name}` is not set");
                 let help = format!("set it, or add a default: `${{{name}:-…}}`");
-                return Err(error(whole, message, help));
+                return error(whole, message, Some(help));
             }
         }
         if expanded.len() > MAX_EXPANDED_BYTES {
-            return Err(ExpandError {
-                part: whole.to_owned(),
-                message: format!("the expanded text is longer than {MAX_EXPANDED_BYTES} bytes"),
-                help: None,
-            });
+            let message = format!("the expanded text is longer than {MAX_EXPANDED_BYTES} bytes");
+            return error(whole, message, None);
         }
         rest = &inside[end + 1..];
     }

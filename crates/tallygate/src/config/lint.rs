@@ -11,23 +11,6 @@ use super::diagnostic::Diagnostics;
 use super::source::Span;
 use super::validate::{RuleSpans, SpannedConfig};
 
-pub(super) const INCLUDES_NOTHING: &str = "rules::includes-nothing";
-pub(super) const UNUSUAL_METHOD: &str = "rules::unusual-method";
-pub(super) const TRUSTS_EVERYBODY: &str = "rules::trusts-everybody";
-pub(super) const IPV6_ROTATION: &str = "rules::ipv6-rotation";
-const NO_RULES: &str = "rules::no-rules";
-const NEVER_REACHED: &str = "rules::never-reached";
-const SPOOFABLE_KEY: &str = "rules::spoofable-key";
-const SPOOFABLE_STOP: &str = "rules::spoofable-stop";
-const UNTRUSTED_PROXY: &str = "rules::untrusted-proxy";
-const NEVER_FITS: &str = "rules::never-fits";
-const NEVER_BINDS: &str = "rules::never-binds";
-const CONTRADICTORY: &str = "rules::contradictory-limits";
-const LOGIN_FAILS_OPEN: &str = "rules::login-fails-open";
-const COLON_PARAMETER: &str = "rules::colon-parameter";
-const NO_ROOM: &str = "rules::no-room";
-const COST_ZERO: &str = "rules::cost-zero";
-
 /// Path segments of endpoints where passwords are guessed.
 const LOGIN_SEGMENTS: &str = "login logon signin sign-in sign_in auth authenticate oauth oauth2 \
     token tokens password passwords otp 2fa mfa reset-password forgot-password";
@@ -39,7 +22,7 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     if config.set.rules.is_empty() {
         let message = "there are no rules, so every request is admitted";
         diagnostics
-            .warning(NO_RULES, Span::start_of(0), message)
+            .warning("rules::no-rules", Span::start_of(0), message)
             .help("such as `rules: [{ name: all, key: ip, limits: 100/min }]`");
     }
     for (rule, spans) in config.enabled_rules() {
@@ -48,7 +31,7 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
         if let (Cost::Constant(0), Some(span)) = (&rule.cost, spans.cost) {
             let message = "requests with a cost of 0 are always admitted";
             diagnostics
-                .warning(COST_ZERO, span, message)
+                .warning("rules::cost-zero", span, message)
                 .help("remove `cost` for a cost of 1");
         }
         binding::within_rule(rule, spans, diagnostics);
@@ -57,13 +40,15 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     if let Some(rule) = config.set.maybe_too_many_limits() {
         let message = format!("clients of the largest tiers have more than {MAX_LIMITS} limits");
         diagnostics
-            .warning(NO_ROOM, config.spans[rule].name, message)
+            .warning("rules::no-room", config.spans[rule].name, message)
             .help("such requests are refused with 503; give the tiers fewer limits");
     }
     binding::between_rules(config, diagnostics);
     trust::spoofable_keys(config, diagnostics);
-    trust::spoofable_stops(config, diagnostics);
-    trust::untrusted_proxy(config, diagnostics);
+    if config.trusted_proxies.is_none() {
+        trust::spoofable_stops(config, diagnostics);
+        trust::untrusted_proxy(config, diagnostics);
+    }
 }
 
 impl SpannedConfig {
@@ -84,7 +69,11 @@ fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostic
     if let Some(span) = span_of_path(rule, spans, is_login) {
         let message = "this looks like a login, but admits requests while the store fails";
         diagnostics
-            .warning(LOGIN_FAILS_OPEN, spans.on_failure.unwrap_or(span), message)
+            .warning(
+                "rules::login-fails-open",
+                spans.on_failure.unwrap_or(span),
+                message,
+            )
             .help("passwords can be guessed then; use `on_failure: closed` or `local`");
     }
 }
@@ -94,7 +83,7 @@ fn colon_parameter(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics
     if let Some(span) = span_of_path(rule, spans, is_parameter) {
         let message = "a segment that starts with `:` or `<` is matched literally";
         diagnostics
-            .warning(COLON_PARAMETER, span, message)
+            .warning("rules::colon-parameter", span, message)
             .help("a parameter is written `{id}`");
     }
 }
@@ -118,7 +107,7 @@ fn never_reached(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
             let label = format!("`{}` matches all its requests and stops", earlier.name);
             let message = format!("`{}` never applies", rule.name);
             diagnostics
-                .warning(NEVER_REACHED, spans.name, message)
+                .warning("rules::never-reached", spans.name, message)
                 .related(earlier_spans.name, label)
                 .help("move it before that rule, or remove `stop`");
         }

@@ -103,11 +103,7 @@ impl<'e> Loader<'e> {
             self.seen.extend(path);
             self.file(file);
         }
-        let Context {
-            mut diagnostics,
-            suggestions,
-            ..
-        } = self.context;
+        let (mut diagnostics, suggestions) = (self.context.diagnostics, self.context.suggestions);
         let (files, sources) = (&self.files, &self.sources);
         let config = validate::validate(files, sources, &suggestions, &mut diagnostics);
         if !diagnostics.has_errors() {
@@ -203,7 +199,7 @@ impl<'e> Loader<'e> {
         if paths.is_empty() {
             self.context
                 .diagnostics
-                .warning(lint::INCLUDES_NOTHING, span, "no file matches")
+                .warning("rules::includes-nothing", span, "no file matches")
                 .help(RELATIVE);
         }
         paths
@@ -251,23 +247,18 @@ pub(super) mod tests {
 
     /// The YAML blocks of a document, completed to whole files.
     pub(in crate::config) fn blocks(markdown: &str) -> Vec<String> {
-        let mut blocks = Vec::new();
-        let mut rest = markdown;
-        while let Some(start) = rest.find("```yaml\n") {
-            let inside = &rest[start + "```yaml\n".len()..];
-            let end = inside.find("```").unwrap();
-            let block = &inside[..end];
-            let indented = block.replace('\n', "\n  ");
-            blocks.push(if block.contains("version:") {
+        let blocks = markdown.split("```yaml\n").skip(1);
+        let complete = |rest: &str| {
+            let block = rest.split("```").next().unwrap();
+            if block.contains("version:") {
                 block.to_owned()
             } else if block.starts_with("- name:") {
-                format!("version: 1\nrules:\n  {indented}\n")
+                format!("version: 1\nrules:\n  {}\n", block.replace('\n', "\n  "))
             } else {
                 format!("version: 1\n{block}")
-            });
-            rest = &inside[end..];
-        }
-        blocks
+            }
+        };
+        blocks.map(complete).collect()
     }
 
     #[test]

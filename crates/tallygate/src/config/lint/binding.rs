@@ -3,9 +3,7 @@
 use crate::rules::{Cost, Rule, RuleLimits};
 use tallygate_core::{Algorithm, Quota};
 
-use super::{
-    CONTRADICTORY, Diagnostics, MAX_COMPARED, NEVER_BINDS, NEVER_FITS, RuleSpans, SpannedConfig,
-};
+use super::{Diagnostics, MAX_COMPARED, RuleSpans, SpannedConfig};
 
 /// Limits of a rule that its cost exceeds, or that another limit makes redundant.
 pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostics) {
@@ -14,7 +12,7 @@ pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diag
         for (number, (quota, span)) in list.iter().zip(quota_spans).enumerate() {
             if let Some(what) = cost_above(&rule.cost, quota.capacity()) {
                 let message = format!("{what} is above the capacity of this limit");
-                let warning = diagnostics.warning(NEVER_FITS, *span, message);
+                let warning = diagnostics.warning("rules::never-fits", *span, message);
                 warning.help("such requests are always refused; raise the limit");
                 if let Some(cost) = spans.cost {
                     warning.related(cost, "the cost");
@@ -28,7 +26,11 @@ pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diag
             });
             if let Some((index, _)) = stricter {
                 diagnostics
-                    .warning(NEVER_BINDS, *span, "this limit never refuses a request")
+                    .warning(
+                        "rules::never-binds",
+                        *span,
+                        "this limit never refuses a request",
+                    )
                     .related(quota_spans[index], "this limit refuses first")
                     .help("remove it, or make it stricter");
             }
@@ -75,7 +77,7 @@ pub(super) fn between_rules(config: &SpannedConfig, diagnostics: &mut Diagnostic
             let message = format!("this limit of `{redundant}` never refuses a request");
             let label = format!("`{binding}` limits the same requests by the same key");
             diagnostics
-                .warning(CONTRADICTORY, span, message)
+                .warning("rules::contradictory-limits", span, message)
                 .related(other, label)
                 .help("both rules apply to such requests; keep the intended one");
         }

@@ -2,9 +2,7 @@
 
 use crate::rules::{HeaderCondition, Part, Rule, RuleLimits, Source, TierBy};
 
-use super::{
-    Diagnostics, RuleSpans, SPOOFABLE_KEY, SPOOFABLE_STOP, SpannedConfig, UNTRUSTED_PROXY,
-};
+use super::{Diagnostics, RuleSpans, SpannedConfig};
 use crate::config::source::Span;
 
 /// Lists to which proxies append: clients can write the start of them.
@@ -34,7 +32,11 @@ pub(super) fn spoofable_keys(config: &SpannedConfig, diagnostics: &mut Diagnosti
             });
             if let Some(name) = name {
                 diagnostics
-                    .warning(SPOOFABLE_KEY, *span, format!("clients can forge `{name}`"))
+                    .warning(
+                        "rules::spoofable-key",
+                        *span,
+                        format!("clients can forge `{name}`"),
+                    )
                     .help("use `ip`, the client's address, and `trusted_proxies`");
             }
         }
@@ -44,9 +46,6 @@ pub(super) fn spoofable_keys(config: &SpannedConfig, diagnostics: &mut Diagnosti
 /// Rules with `stop: true` that match by a header, without a proxy that could remove it: clients
 /// can evade the rules after them.
 pub(super) fn spoofable_stops(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
-    if config.trusted_proxies.is_some() {
-        return;
-    }
     let rules: Vec<_> = config
         .enabled_rules()
         .filter(|(rule, _)| !rule.shadow)
@@ -63,7 +62,11 @@ pub(super) fn spoofable_stops(config: &SpannedConfig, diagnostics: &mut Diagnost
             let name = &header.name;
             let message = format!("clients can evade the rules after this one, {how} `{name}`");
             diagnostics
-                .warning(SPOOFABLE_STOP, spans.stop.unwrap_or(spans.name), message)
+                .warning(
+                    "rules::spoofable-stop",
+                    spans.stop.unwrap_or(spans.name),
+                    message,
+                )
                 .help(
                     "match by what clients cannot choose; if a proxy removes the header, add it to \
                      `trusted_proxies`",
@@ -75,9 +78,6 @@ pub(super) fn spoofable_stops(config: &SpannedConfig, diagnostics: &mut Diagnost
 /// A limit by address in a file that relies on a proxy, but trusts none: all clients would have the
 /// address of the proxy.
 pub(super) fn untrusted_proxy(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
-    if config.trusted_proxies.is_some() {
-        return;
-    }
     let mut rules = config.enabled_rules();
     let Some((evidence, label)) = rules.find_map(|(rule, spans)| relies_on_proxy(rule, spans))
     else {
@@ -87,7 +87,7 @@ pub(super) fn untrusted_proxy(config: &SpannedConfig, diagnostics: &mut Diagnost
     if let Some(span) = config.enabled_rules().find_map(by_ip) {
         let message = "behind an untrusted proxy, all clients have the same address";
         diagnostics
-            .warning(UNTRUSTED_PROXY, span, message)
+            .warning("rules::untrusted-proxy", span, message)
             .related(evidence, label)
             .help("add the proxy: `trusted_proxies: [10.0.0.0/8]`");
     }

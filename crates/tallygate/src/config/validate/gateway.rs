@@ -72,9 +72,8 @@ impl Validator<'_> {
             upstream_host: matches!(field.host.value(), Some(schema::GatewayHost::Upstream)),
             upstream_ca_cert: self.path("upstream_ca_cert", &field.upstream_ca_cert),
             tls: field.tls.value().and_then(|tls| {
-                let certificate = self.path("cert", &Some(tls.cert.clone()));
-                let key = self.path("key", &Some(tls.key.clone()));
-                certificate.zip(key)
+                let certificate = self.path("cert", &tls.cert);
+                certificate.zip(self.path("key", &tls.key))
             }),
             timeouts: timeouts.unwrap_or_default(),
             sizes: sizes.unwrap_or_default(),
@@ -126,30 +125,29 @@ impl Validator<'_> {
     }
 
     fn timeouts(&mut self, field: &schema::GatewayTimeouts) -> GatewayTimeouts {
-        let mut timeout = |field: &Option<Spanned<Text>>| self.duration(field.as_ref()?);
         GatewayTimeouts {
-            header: timeout(&field.header),
-            body_idle: timeout(&field.body_idle),
-            keep_alive: timeout(&field.keep_alive),
-            write: timeout(&field.write),
-            connect: timeout(&field.connect),
-            first_byte: timeout(&field.first_byte),
-            answer_idle: timeout(&field.answer_idle),
-            whole: timeout(&field.whole),
-            tunnel_idle: timeout(&field.tunnel_idle),
-            pool_idle: timeout(&field.pool_idle),
-            down: timeout(&field.down),
+            header: self.duration(&field.header),
+            body_idle: self.duration(&field.body_idle),
+            keep_alive: self.duration(&field.keep_alive),
+            write: self.duration(&field.write),
+            connect: self.duration(&field.connect),
+            first_byte: self.duration(&field.first_byte),
+            answer_idle: self.duration(&field.answer_idle),
+            whole: self.duration(&field.whole),
+            tunnel_idle: self.duration(&field.tunnel_idle),
+            pool_idle: self.duration(&field.pool_idle),
+            down: self.duration(&field.down),
         }
     }
 
     fn sizes(&mut self, field: &schema::GatewaySizes) -> GatewaySizes {
         GatewaySizes {
-            connections: self.size("connections", &field.connections, 1..=1 << 20),
-            head_bytes: self.size("head_bytes", &field.head_bytes, 8 << 10..=1 << 20),
-            headers: self.size("headers", &field.headers, 1..=10_000),
-            body_bytes: self.size("body_bytes", &field.body_bytes, 0..=1 << 40),
-            streams: self.size("streams", &field.streams, 1..=10_000),
-            pool: self.size("pool", &field.pool, 0..=65_536),
+            connections: self.integer("connections", &field.connections, 1..=1 << 20),
+            head_bytes: self.integer("head_bytes", &field.head_bytes, 8 << 10..=1 << 20),
+            headers: self.integer("headers", &field.headers, 1..=10_000),
+            body_bytes: self.integer("body_bytes", &field.body_bytes, 0..=1 << 40),
+            streams: self.integer("streams", &field.streams, 1..=10_000),
+            pool: self.integer("pool", &field.pool, 0..=65_536),
         }
     }
 

@@ -4,7 +4,6 @@ use http::Method;
 
 use super::{Span, Spanned, Text, Validator, code, schema};
 use crate::config::diagnostic::nearest;
-use crate::config::lint;
 use crate::config::schema::{OptionalField, Shorthand, Table};
 use crate::rules::{HeaderCondition, HeaderMatcher, Matcher};
 
@@ -62,7 +61,7 @@ impl Validator<'_> {
             if let Some(near) = nearest(method.as_str(), lower.iter().map(String::as_str)) {
                 let message = format!("{} is not a standard method", text.quoted());
                 self.diagnostics
-                    .warning(lint::UNUSUAL_METHOD, field.span, message)
+                    .warning("rules::unusual-method", field.span, message)
                     .help(format!("did you mean `{}`?", near.to_ascii_uppercase()));
             }
         }

@@ -8,9 +8,9 @@ use crate::{OnFailure, Replicas};
 
 use super::clients::KeyShape;
 use super::settings::missing;
-use super::{OneOrMany, OptionalField, Span, Spanned, Text, Validator, code, schema};
+use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::schema::{Integer, Shorthand, Table};
-use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter, StatusRange};
+use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter};
 
 const MAX_REPLICAS: u32 = 1_000_000;
 
@@ -73,8 +73,7 @@ impl Validator<'_> {
         };
         let count = field.count.as_ref();
         let count_if = count.and_then(|count| self.status_filter(count.get()?, count.span));
-        let max_delay = field.longest_delay.as_ref();
-        let max_delay = max_delay.and_then(|delay| self.duration(delay));
+        let max_delay = self.duration(&field.longest_delay);
         let coalesce = field.single_flight.value();
         let coalesce = coalesce.and_then(|value| self.single_flight(value, &matcher));
 
@@ -83,10 +82,8 @@ impl Validator<'_> {
         rule.enabled = field.enabled.value().is_none_or(|flag| flag.0);
         rule.matcher = matcher;
         rule.key = key?;
-        rule.on_missing = field
-            .on_missing
-            .value()
-            .map_or(defaults.on_missing, |v| missing(*v));
+        let on_missing = field.on_missing.value();
+        rule.on_missing = on_missing.map_or(defaults.on_missing, |value| missing(*value));
         rule.cost = cost?;
         rule.allow = allow;
         rule.deny = deny;
@@ -238,20 +235,16 @@ impl Validator<'_> {
         ];
         let help = "such as `count: { only: [401, 403] }`";
         self.exactly_one("`count`", span, &fields, help)?;
+        let (name, list) = match field.only {
+            Some(_) => ("only", &field.only),
+            None => ("except", &field.except),
+        };
+        let items = self.non_empty(name, list, "such as `[401, 403]`").iter();
+        let statuses = items.filter_map(|item| self.parse(code::STATUS, item));
+        let statuses = statuses.collect();
         Some(match field.only {
-            Some(_) => StatusFilter::Only(self.statuses("only", &field.only)),
-            None => StatusFilter::Except(self.statuses("except", &field.except)),
+            Some(_) => StatusFilter::Only(statuses),
+            None => StatusFilter::Except(statuses),
         })
-    }
-
-    fn statuses(
-        &mut self,
-        name: &str,
-        field: &Option<Spanned<OneOrMany<Text>>>,
-    ) -> Vec<StatusRange> {
-        let items = self.non_empty(name, field, "such as `[401, 403]`").iter();
-        items
-            .filter_map(|item| self.parse(code::STATUS, item))
-            .collect()
     }
 }

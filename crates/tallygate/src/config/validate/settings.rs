@@ -7,7 +7,6 @@ use crate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::RuleDefaults;
 use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
-use crate::config::lint;
 use crate::config::schema::{Integer, Shorthand, Url};
 use crate::rules::Missing;
 
@@ -113,8 +112,12 @@ impl Validator<'_> {
     }
 
     /// A path relative to the directory of its rules file.
-    pub(super) fn path(&mut self, name: &str, field: &Option<Spanned<Text>>) -> Option<PathBuf> {
-        let field = field.as_ref()?;
+    pub(super) fn path<'f>(
+        &mut self,
+        name: &str,
+        field: impl Into<Option<&'f Spanned<Text>>>,
+    ) -> Option<PathBuf> {
+        let field = field.into()?;
         let path = self.non_empty_text(name, field)?;
         let file = self.sources.get(field.span.file).path.as_deref();
         let directory = file.and_then(|file| file.parent());
@@ -172,7 +175,7 @@ impl Validator<'_> {
                 let message =
                     format!("a prefix of {bits} bits distinguishes addresses of a client");
                 self.diagnostics
-                    .warning(lint::IPV6_ROTATION, field.span, message)
+                    .warning("rules::ipv6-rotation", field.span, message)
                     .help("a client usually has a whole /64");
             }
         }
@@ -185,7 +188,7 @@ impl Validator<'_> {
         if field.get()?.text.ends_with("/0") {
             let message = "every client is trusted to name its own address";
             self.diagnostics
-                .warning(lint::TRUSTS_EVERYBODY, field.span, message)
+                .warning("rules::trusts-everybody", field.span, message)
                 .help("list only the networks of the proxies, or use `{ hops: 1 }`");
         }
         Some(network)
@@ -224,9 +227,7 @@ impl Validator<'_> {
                 schema::RateLimit::Off => None,
             });
         }
-        if let Some(field) = &options.jitter
-            && let Some(max) = self.duration(field)
-        {
+        if let Some(max) = self.duration(&options.jitter) {
             headers = headers.jitter(max);
         }
         headers
