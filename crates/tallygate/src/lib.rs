@@ -145,7 +145,7 @@ pub use engine::Engine;
 pub use engine::{AcquireError, Wait};
 pub use failure::{OnFailure, Replicas};
 pub use key::{Key, KeyPart};
-pub use limit::Limit;
+pub use limit::{Limit, Partition};
 pub use limiter::Limiter;
 pub use request::{MAX_LIMITS, Request, RequestEntry, RequestError};
 pub use store::{

@@ -30,6 +30,7 @@ pub struct Limit {
     /// `None`: the engine's policy.
     on_failure: Option<OnFailure>,
     deadline: Option<Duration>,
+    partition: Partition,
     /// The end of a counter's name in Redis.
     #[cfg(feature = "redis")]
     suffix: Arc<[u8]>,
@@ -51,6 +52,7 @@ impl Limit {
             fingerprint: hasher.finish(),
             on_failure: None,
             deadline: None,
+            partition: Partition::default(),
             #[cfg(feature = "redis")]
             suffix: crate::store::suffix(name, &quota),
         }
@@ -81,6 +83,23 @@ impl Limit {
         self
     }
 
+    /// Sets the partition of a [`MemoryStore`](crate::MemoryStore) that holds the limit's counters.
+    /// Other stores ignore it. It is no part of a counter's name, but a limit that moves to another
+    /// partition starts new counters there.
+    ///
+    /// ```
+    /// use tallygate::{Limit, MemoryStore, Partition, Quota};
+    ///
+    /// let store = MemoryStore::builder().capacity(100_000).partitions([20_000]).build();
+    /// let per_token = Limit::named("token", Quota::per_minute(60)).partition(Partition::new(1));
+    /// assert_eq!(store.partition_capacity(per_token.own_partition()), 20_000);
+    /// ```
+    #[must_use]
+    pub fn partition(mut self, partition: Partition) -> Self {
+        self.partition = partition;
+        self
+    }
+
     /// The limit's own failure policy, if any.
     pub fn own_policy(&self) -> Option<OnFailure> {
         self.on_failure
@@ -89,6 +108,12 @@ impl Limit {
     /// The limit's own deadline, if any.
     pub fn own_deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// The partition of the limit's counters; the common one by default.
+    #[inline]
+    pub fn own_partition(&self) -> Partition {
+        self.partition
     }
 
     /// The quota.
@@ -112,6 +137,28 @@ impl Limit {
     #[cfg(feature = "redis")]
     pub(crate) fn suffix(&self) -> &[u8] {
         &self.suffix
+    }
+}
+
+/// A part of a [`MemoryStore`](crate::MemoryStore) with its own slots: keys of other partitions
+/// cannot take them.
+///
+/// The default is the common partition, which every store has. A store without the partition of a
+/// limit uses the common one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u16);
+
+impl Partition {
+    /// A partition by its index. 0 is the common one; the others are numbered from 1 in the order of
+    /// [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    pub const fn new(index: u16) -> Self {
+        Partition(index)
+    }
+
+    /// The index.
+    #[inline]
+    pub const fn index(self) -> u16 {
+        self.0
     }
 }
 

@@ -6,6 +6,7 @@ mod inspect;
 mod logs;
 mod multi;
 mod overflow;
+mod part;
 mod prefetch;
 mod slots;
 mod table;
@@ -13,24 +14,22 @@ mod undo;
 
 use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::OnceLock;
+use std::iter;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 use smallvec::SmallVec;
-use tallygate_core::{MAX_TIME_US, Quota, Verb, Verdict};
+use tallygate_core::{MAX_TIME_US, Verb, Verdict};
 
 use self::bucket::{Bucket, Slots};
-use self::logs::LogBucket;
 use self::multi::CounterCost;
-use self::overflow::Overflow;
-use self::slots::PackedBucket;
+use self::part::Part;
 use self::table::{Id, Table};
 use super::{Store, StoreError};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::limit::Limit;
+use crate::limit::{Limit, Partition};
 use crate::request::Request;
 
 const DEFAULT_CAPACITY: usize = 100_000;
@@ -44,23 +43,25 @@ const DEFAULT_CAPACITY: usize = 100_000;
 /// a random seed.
 ///
 /// With more live keys than the capacity, limits still hold: keys without a slot share one budget
-/// with others of the same quota, and the decision [reports it](Decision::shared).
+/// with others of the same quota, and the decision [reports it](Decision::shared). Limits in
+/// different [partitions](MemoryStoreBuilder::partitions) take no slots from each other and share no
+/// budget: however many keys clients invent for one limit, new keys of another get their own slots.
 ///
 /// A request with several limits is decided in one atomic step. Share a store between limiters with
 /// an [`Arc`](std::sync::Arc).
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
     seed: Seed,
-    capacity: usize,
-    /// Counters of fixed size. Each table is allocated on first use.
-    packed: OnceLock<Table<PackedBucket>>,
-    logs: OnceLock<Table<LogBucket>>,
-    overflow: Overflow,
+    /// Not in the slice: most stores have no other, and need not load its address.
+    common: Part,
+    /// The partitions 1 and following.
+    others: Box<[Part]>,
 }
 
 /// Settings for a [`MemoryStore`].
 pub struct MemoryStoreBuilder<C = SystemClock> {
     capacity: usize,
+    partitions: Vec<usize>,
     /// Lazy: TSC calibration is slow.
     clock: Box<dyn FnOnce() -> C + Send>,
 }
@@ -75,6 +76,7 @@ impl MemoryStore {
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             capacity: DEFAULT_CAPACITY,
+            partitions: Vec::new(),
             clock: Box::new(SystemClock::new),
         }
     }
@@ -95,24 +97,47 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         self
     }
 
+    /// Divides the capacity: sets how many live keys each of the partitions 1, 2, … holds; at least 1.
+    /// The [common partition](Partition) has the rest of the capacity, and at least 1: with more keys
+    /// than the capacity in partitions, the store has so many more.
+    ///
+    /// Limits choose their partition with [`Limit::partition`]. Only the first 65,535 sizes count.
+    ///
+    /// ```
+    /// use tallygate::{MemoryStore, Partition};
+    ///
+    /// let builder = MemoryStore::builder().capacity(1_000);
+    /// let store = builder.partitions([300, 200]).build();
+    /// assert_eq!(store.partition_capacity(Partition::new(2)), 200);
+    /// assert_eq!(store.partition_capacity(Partition::default()), 500);
+    /// ```
+    #[must_use]
+    pub fn partitions(mut self, keys: impl IntoIterator<Item = usize>) -> Self {
+        let keys = keys.into_iter().take(u16::MAX.into());
+        self.partitions = keys.map(|keys| keys.max(1)).collect();
+        self
+    }
+
     /// Sets the clock.
     #[must_use]
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         MemoryStoreBuilder {
             capacity: self.capacity,
+            partitions: self.partitions,
             clock: Box::new(|| clock),
         }
     }
 
     /// Builds the store.
     pub fn build(self) -> MemoryStore<C> {
+        let rest =
+            (self.partitions.iter()).fold(self.capacity, |rest, keys| rest.saturating_sub(*keys));
+        let others = (1..=u16::MAX).zip(self.partitions);
         MemoryStore {
             clock: (self.clock)(),
             seed: Seed::random(),
-            capacity: self.capacity,
-            packed: OnceLock::new(),
-            logs: OnceLock::new(),
-            overflow: Overflow::new(self.capacity),
+            common: Part::new(0, rest.max(1)),
+            others: others.map(|(index, keys)| Part::new(index, keys)).collect(),
         }
     }
 }
@@ -231,12 +256,12 @@ impl<C: Clock> MemoryStore<C> {
         if counter.is_log() {
             return self.decide_log(counter, verb, cost);
         }
-        self.decide_in(self.packed(), counter, verb, cost)
+        self.decide_in(self.part(limit).packed(), counter, verb, cost)
     }
 
     #[inline(never)]
     fn decide_log(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
-        self.decide_in(self.logs(), counter, verb, cost)
+        self.decide_in(self.part(counter.limit).logs(), counter, verb, cost)
     }
 
     #[inline(always)]
@@ -254,11 +279,12 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn decide_counter(&self, counter: Counter<'_>, operation: Operation) -> Decision {
+        let part = self.part(counter.limit);
         if counter.is_log() {
-            let logs = self.logs();
+            let logs = part.logs();
             self.decide_at_home(logs, logs.home(counter.id), None, counter, operation)
         } else {
-            let packed = self.packed();
+            let packed = part.packed();
             self.decide_at_home(packed, packed.home(counter.id), None, counter, operation)
         }
     }
@@ -275,7 +301,9 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         // By value: passed by address, the operation could not be compiled for its verb.
         let Operation { verb, cost, now } = operation;
-        if matches!(verb, Verb::Refund | Verb::Reset) && self.overflow.any_live(now) {
+        if matches!(verb, Verb::Refund | Verb::Reset)
+            && self.part(counter.limit).overflow.any_live(now)
+        {
             return self.decide_single_locked(counter, verb, cost, now);
         }
         let tag = counter.id.tag();
@@ -302,7 +330,8 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
     ) -> Decision {
         let operation = Operation { verb, cost, now };
-        match table.evaluate_away(home, counter, operation, &self.overflow) {
+        let overflow = &self.part(counter.limit).overflow;
+        match table.evaluate_away(home, counter, operation, overflow) {
             Some(verdict) => verdict.into_decision(),
             None => self.decide_single_locked(counter, verb, cost, now),
         }
@@ -319,40 +348,30 @@ impl<C: Clock> MemoryStore<C> {
         self.decide_locked(&[CounterCost { counter, cost }], verb, now)
     }
 
-    /// Allocates the table for a quota's counters, as its first request would.
-    pub fn prepare(&self, quota: &Quota) {
-        if quota.algorithm().is_log() {
-            self.logs();
+    /// Allocates the table for a limit's counters, as its first request would.
+    pub fn prepare(&self, limit: &Limit) {
+        let part = self.part(limit);
+        if limit.quota().algorithm().is_log() {
+            part.logs();
         } else {
-            self.packed();
+            part.packed();
         }
     }
 
     /// Counts the live keys. A key with two limits counts twice. Slow: reads every slot.
     pub fn live_keys(&self) -> usize {
         let now = self.clock.now_us();
-        let packed = self.packed.get().map_or(0, |packed| packed.live(now));
-        packed + self.logs.get().map_or(0, |logs| logs.live(now))
+        self.parts().map(|part| part.live(now)).sum()
     }
 
-    /// The number of live keys that have their own slots.
-    pub fn capacity(&self) -> usize {
-        self.capacity
+    /// Counts the live keys of one partition. Slow: reads every slot.
+    pub fn partition_live_keys(&self, partition: Partition) -> usize {
+        self.part_of(partition).live(self.clock.now_us())
     }
 
-    /// The number of decisions made on shared budgets because the store was full.
-    pub fn shared_decisions(&self) -> u64 {
-        self.overflow.decisions()
-    }
-
-    #[inline]
-    fn packed(&self) -> &Table<PackedBucket> {
-        self.packed.get_or_init(|| Table::new(self.capacity))
-    }
-
-    #[inline]
-    fn logs(&self) -> &Table<LogBucket> {
-        self.logs.get_or_init(|| Table::new(self.capacity))
+    #[inline(always)]
+    fn part(&self, limit: &Limit) -> &Part {
+        self.part_of(limit.own_partition())
     }
 
     #[inline(always)]
@@ -378,6 +397,47 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
+impl<C> MemoryStore<C> {
+    /// The number of live keys that have their own slots, in all partitions.
+    pub fn capacity(&self) -> usize {
+        self.parts()
+            .map(Part::capacity)
+            .fold(0, usize::saturating_add)
+    }
+
+    /// The number of live keys of one partition that have their own slots.
+    pub fn partition_capacity(&self, partition: Partition) -> usize {
+        self.part_of(partition).capacity()
+    }
+
+    /// The number of decisions made on shared budgets because a partition was full. A decision with
+    /// shared budgets in two partitions counts twice.
+    pub fn shared_decisions(&self) -> u64 {
+        self.parts().map(|part| part.overflow.decisions()).sum()
+    }
+
+    /// The number of decisions made on the shared budgets of one partition.
+    pub fn partition_shared_decisions(&self, partition: Partition) -> u64 {
+        self.part_of(partition).overflow.decisions()
+    }
+
+    /// The partitions that were full at least once, so that some of their keys shared budgets.
+    pub fn sharing_partitions(&self) -> impl Iterator<Item = Partition> {
+        let sharing = self.parts().filter(|part| part.overflow.was_used());
+        sharing.map(|part| Partition::new(part.index()))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        iter::once(&self.common).chain(&self.others)
+    }
+
+    #[inline(always)]
+    fn part_of(&self, partition: Partition) -> &Part {
+        let index = usize::from(partition.index()).wrapping_sub(1);
+        self.others.get(index).unwrap_or(&self.common)
+    }
+}
+
 impl<C: Clock> Store for MemoryStore<C> {
     fn decide(
         &self,
@@ -392,7 +452,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     fn prepare(&self, limit: &Limit) {
-        MemoryStore::prepare(self, limit.quota());
+        MemoryStore::prepare(self, limit);
     }
 
     fn submit(&self, request: &Request<'_>) {
@@ -408,6 +468,7 @@ impl<C> std::fmt::Debug for MemoryStoreBuilder<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryStoreBuilder")
             .field("capacity", &self.capacity)
+            .field("partitions", &self.partitions)
             .finish_non_exhaustive()
     }
 }
@@ -415,8 +476,9 @@ impl<C> std::fmt::Debug for MemoryStoreBuilder<C> {
 impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryStore")
-            .field("capacity", &self.capacity)
-            .field("shared_decisions", &self.overflow.decisions())
+            .field("capacity", &self.capacity())
+            .field("partitions", &self.others.len())
+            .field("shared_decisions", &self.shared_decisions())
             .finish_non_exhaustive()
     }
 }

@@ -28,9 +28,11 @@ impl<C: Clock> MemoryStore<C> {
                 .flat_map(Request::entries)
                 .map(|entry| self.counter(&entry.key, entry.limit))
                 .collect();
-            counters.iter().for_each(|&counter| self.prefetch(counter));
+            for &counter in &counters {
+                self.part(counter.limit).prefetch_home(counter);
+            }
             for counter in counters.iter().filter(|counter| !counter.is_log()) {
-                let packed = self.packed();
+                let packed = self.part(counter.limit).packed();
                 packed.guess(packed.home(counter.id), counter.id);
             }
             let mut rest = &counters[..];
@@ -72,9 +74,9 @@ impl<C: Clock> MemoryStore<C> {
         limit: &Limit,
     ) -> Vec<Decision> {
         if limit.quota().algorithm().is_log() {
-            self.check_many_in(self.logs(), keys, limit)
+            self.check_many_in(self.part(limit).logs(), keys, limit)
         } else {
-            self.check_many_in(self.packed(), keys, limit)
+            self.check_many_in(self.part(limit).packed(), keys, limit)
         }
     }
 
@@ -129,14 +131,5 @@ impl<C: Clock> MemoryStore<C> {
         assert!(has_room, "the capacity was reserved for the whole batch");
         let operation = Operation::new(Verb::Check, 1, now);
         decisions.push(self.decide_at_home(table, home, Some(guess), counter, operation));
-    }
-
-    #[inline]
-    fn prefetch(&self, counter: Counter<'_>) {
-        if counter.is_log() {
-            self.logs().home(counter.id).prefetch();
-        } else {
-            self.packed().home(counter.id).prefetch();
-        }
     }
 }

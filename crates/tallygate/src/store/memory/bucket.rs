@@ -10,7 +10,7 @@ use super::{Operation, TimedVerdict};
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
 
 /// A few slots, vacant at first.
-pub(super) trait Bucket: Default + Send + Sync {
+pub(super) trait Bucket: Default + Send + Sync + 'static {
     /// The slots under lock.
     type Slots<'a>: Slots
     where

@@ -3,7 +3,7 @@
 use tallygate_core::{MAX_TIME_US, State};
 
 use super::bucket::Bucket;
-use super::table::Table;
+use super::table::{LockedBuckets, Place, Table};
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::key::Key;
@@ -27,9 +27,9 @@ impl<C: Clock> MemoryStore<C> {
         let counter = self.counter(key, limit);
         let now_us = self.clock.now_us().min(MAX_TIME_US);
         let state = if counter.is_log() {
-            find(self.logs.get(), counter)
+            find(self.part(limit).existing_logs(), counter)
         } else {
-            find(self.packed.get(), counter)
+            find(self.part(limit).existing_packed(), counter)
         };
         let state = state.inspect(limit.quota(), now_us);
         Snapshot { now_us, state }
@@ -41,10 +41,12 @@ fn find<B: Bucket>(table: Option<&Table<B>>, counter: Counter<'_>) -> State {
     let Some(table) = table else {
         return State::New;
     };
-    let mut buckets = table.lock([counter.id].into_iter());
-    let Some((claim, state)) = buckets.find(counter.id, quota) else {
+    let id = counter.id;
+    let place = Place { table, id };
+    let mut buckets = LockedBuckets::lock([place].into_iter());
+    let Some((claim, state)) = buckets.find(place, quota) else {
         return State::New;
     };
-    buckets.store(claim, quota, state.clone());
+    buckets.store(place, claim, quota, state.clone());
     state
 }

@@ -1,14 +1,15 @@
 //! The general path: any number of counters, with all their buckets and budgets locked. Buckets are
-//! locked before stripes, each in ascending order, to avoid deadlocks.
+//! locked before stripes, each in ascending order of partition and index, to avoid deadlocks.
 
 use smallvec::SmallVec;
 use tallygate_core::{Outcome, Retry, State, Verb, Verdict, evaluate, evaluate_all};
 
-use super::overflow::{BudgetState, LockedStripes};
-use super::table::Claim;
+use super::overflow::{BudgetState, LockedStripes, StripeRef};
+use super::table::{Claim, LockedBuckets, Place};
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::{Decision, TakenAt};
+use crate::limit::Limit;
 
 /// A counter and the cost of a request.
 pub(super) struct CounterCost<'a> {
@@ -72,6 +73,11 @@ impl LoadedCounter<'_> {
 }
 
 impl<C: Clock> MemoryStore<C> {
+    /// The stripe with the shared budget of a counter.
+    fn stripe(&self, counter: Counter<'_>) -> StripeRef<'_> {
+        self.part(counter.limit).overflow.stripe(counter.id)
+    }
+
     /// Decides over any number of counters, with everything locked.
     pub(super) fn decide_locked(
         &self,
@@ -80,42 +86,50 @@ impl<C: Clock> MemoryStore<C> {
         now: u64,
     ) -> Decision {
         let counters = || limits.iter().map(|limit| limit.counter);
-        let ids = |logs: bool| {
-            let in_table = move |counter: &Counter<'_>| counter.is_log() == logs;
-            counters().filter(in_table).map(|counter| counter.id)
+        let part = |counter: &Counter<'_>| self.part(counter.limit);
+        let packed_place = |counter: Counter<'_>| Place {
+            table: part(&counter).packed(),
+            id: counter.id,
         };
-        // Only if needed: the first access allocates the table.
-        let mut packed = ids(false).next().map(|_| self.packed().lock(ids(false)));
-        let mut logs = ids(true).next().map(|_| self.logs().lock(ids(true)));
+        let log_place = |counter: Counter<'_>| Place {
+            table: part(&counter).logs(),
+            id: counter.id,
+        };
+        let mut packed = LockedBuckets::lock(
+            counters()
+                .filter(|counter| !counter.is_log())
+                .map(packed_place),
+        );
+        let mut logs = LockedBuckets::lock(counters().filter(Counter::is_log).map(log_place));
+
+        let initial_state = |counter: &Counter<'_>| {
+            let overflow = &part(counter).overflow;
+            overflow.initial_state(counter.id, counter.limit, now)
+        };
 
         // Existing counters first: freeing a slot for a new one must not move them.
         let mut found: SmallVec<[Option<(Location, State)>; 4]> = SmallVec::new();
         for counter in counters() {
-            let (id, quota) = (counter.id, counter.limit.quota());
-            let (packed, logs) = (packed.as_mut(), logs.as_mut());
+            let quota = counter.limit.quota();
             found.push(if counter.is_log() {
-                let found = logs.and_then(|logs| logs.find(id, quota));
+                let found = logs.find(log_place(counter), quota);
                 found.map(|(claim, state)| (Location::Log(claim), state))
             } else {
-                let found = packed.and_then(|packed| packed.find(id, quota));
+                let found = packed.find(packed_place(counter), quota);
                 found.map(|(claim, state)| (Location::Packed(claim), state))
             });
         }
         for (found, counter) in found.iter_mut().zip(counters()) {
             if found.is_none() {
-                let (id, quota) = (counter.id, counter.limit.quota());
-                let (packed, logs) = (packed.as_mut(), logs.as_mut());
+                let quota = counter.limit.quota();
                 let location = if counter.is_log() {
-                    let claim = logs.and_then(|logs| logs.claim_vacant(id, quota, now));
+                    let claim = logs.claim_vacant(log_place(counter), quota, now);
                     claim.map(Location::Log)
                 } else {
-                    let claim = packed.and_then(|packed| packed.claim_vacant(id, quota, now));
+                    let claim = packed.claim_vacant(packed_place(counter), quota, now);
                     claim.map(Location::Packed)
                 };
-                *found = location.map(|location| {
-                    let initial = self.overflow.initial_state(id, counter.limit, now);
-                    (location, initial)
-                });
+                *found = location.map(|location| (location, initial_state(&counter)));
             }
         }
 
@@ -123,7 +137,7 @@ impl<C: Clock> MemoryStore<C> {
         let initial: SmallVec<[State; 4]> = counters()
             .map(|counter| {
                 if refunds {
-                    self.overflow.initial_state(counter.id, counter.limit, now)
+                    initial_state(&counter)
                 } else {
                     State::New
                 }
@@ -133,17 +147,18 @@ impl<C: Clock> MemoryStore<C> {
             .iter()
             .zip(counters())
             .filter(|(found, _)| found.is_none());
-        let stripes = without_slot.map(|(_, counter)| self.overflow.stripe(counter.id));
-        let mut budgets = self.overflow.lock(stripes.collect());
+        let stripes = without_slot.map(|(_, counter)| self.stripe(counter));
+        let mut budgets = LockedStripes::lock(stripes.collect());
         let mut loaded: SmallVec<[LoadedCounter<'_>; 4]> = SmallVec::new();
         for ((found, limit), initial) in found.into_iter().zip(limits).zip(initial) {
             let &CounterCost { counter, cost } = limit;
             let is_shared = found.is_none();
-            let (location, state) =
-                found.unwrap_or_else(|| match budgets.budget(counter.id, counter.limit, now) {
+            let (location, state) = found.unwrap_or_else(|| {
+                match budgets.budget(self.stripe(counter), counter.limit, now) {
                     BudgetState::State(state) => (Location::Budget, state),
                     BudgetState::FullUntil(until) => (Location::Full { until }, State::New),
-                });
+                }
+            });
             loaded.push(LoadedCounter {
                 counter,
                 cost,
@@ -169,14 +184,15 @@ impl<C: Clock> MemoryStore<C> {
             let quota = loaded.counter.limit.quota();
             match loaded.location {
                 Location::Packed(claim) => {
-                    let packed = packed.as_mut().expect("its table is locked");
-                    packed.store(claim, quota, loaded.state);
+                    packed.store(packed_place(loaded.counter), claim, quota, loaded.state);
                 }
                 Location::Log(claim) => {
-                    let logs = logs.as_mut().expect("its table is locked");
-                    logs.store(claim, quota, loaded.state);
+                    logs.store(log_place(loaded.counter), claim, quota, loaded.state);
                 }
-                Location::Budget => charge_budget(&mut budgets, loaded.counter, verdict, now),
+                Location::Budget => {
+                    let stripe = self.stripe(loaded.counter);
+                    charge_budget(&mut budgets, stripe, loaded.counter.limit, verdict, now);
+                }
                 Location::Full { .. } => {}
             }
         }
@@ -236,7 +252,8 @@ fn refuse(loaded: &mut [LoadedCounter<'_>], verb: Verb, now: u64) -> tallygate_c
 // Loads the budget again: two limits of one request may share it.
 fn charge_budget(
     budgets: &mut LockedStripes<'_>,
-    counter: Counter<'_>,
+    stripe: StripeRef<'_>,
+    limit: &Limit,
     verdict: &Verdict,
     now: u64,
 ) {
@@ -244,17 +261,11 @@ fn charge_budget(
     if granted == 0 {
         return;
     }
-    let mut state = match budgets.budget(counter.id, counter.limit, now) {
+    let mut state = match budgets.budget(stripe, limit, now) {
         BudgetState::State(state) => state,
         BudgetState::FullUntil(_) => State::New,
     };
-    let charged = evaluate(
-        counter.limit.quota(),
-        &mut state,
-        Verb::Charge,
-        granted,
-        now,
-    );
+    let charged = evaluate(limit.quota(), &mut state, Verb::Charge, granted, now);
     let expires_at = now.saturating_add(charged.reset_after_us);
-    budgets.store(counter.id, counter.limit, state, expires_at, now);
+    budgets.store(stripe, limit, state, expires_at, now);
 }

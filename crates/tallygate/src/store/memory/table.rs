@@ -44,6 +44,8 @@ impl Id {
 }
 
 pub(super) struct Table<B> {
+    /// The index of the partition that it belongs to.
+    partition: u16,
     buckets: Box<[B]>,
     crowded_until: AtomicU64,
     /// Whether any counter was ever put in its alternate bucket.
@@ -51,8 +53,8 @@ pub(super) struct Table<B> {
 }
 
 impl<B: Bucket> Table<B> {
-    /// Creates a table that holds `capacity` live counters.
-    pub(super) fn new(capacity: usize) -> Self {
+    /// Creates the table of a partition for `capacity` live counters.
+    pub(super) fn new(partition: u16, capacity: usize) -> Self {
         let slots = (capacity / MAX_LOAD_PERCENT)
             .saturating_mul(100)
             .saturating_add(capacity % MAX_LOAD_PERCENT * 100 / MAX_LOAD_PERCENT)
@@ -62,6 +64,7 @@ impl<B: Bucket> Table<B> {
         request_huge_pages(buckets.spare_capacity_mut());
         buckets.resize_with(count, B::default);
         Table {
+            partition,
             buckets: buckets.into(),
             crowded_until: AtomicU64::new(0),
             any_displaced: AtomicBool::new(false),
@@ -88,6 +91,12 @@ impl<B: Bucket> Table<B> {
             self.alternate(id).prefetch();
         }
         home
+    }
+
+    /// Prefetches the first bucket to search.
+    #[inline]
+    pub(super) fn prefetch_home(&self, id: Id) {
+        self.home(id).prefetch();
     }
 
     #[inline]
@@ -166,20 +175,10 @@ impl<B: Bucket> Table<B> {
         Some(verdict)
     }
 
-    /// Locks both buckets of each counter, in ascending order to avoid deadlocks.
-    pub(super) fn lock(&self, ids: impl Iterator<Item = Id>) -> LockedBuckets<'_, B> {
-        let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
-        for id in ids {
-            let home = self.home_index(id);
-            indices.extend([home, self.alternate_index(home, id.tag())]);
-        }
-        indices.sort_unstable();
-        indices.dedup();
-        let lock = |at: usize| (at, self.buckets[at].lock());
-        LockedBuckets {
-            table: self,
-            buckets: indices.into_iter().map(lock).collect(),
-        }
+    /// Both buckets of a counter, its home first.
+    fn indices(&self, id: Id) -> [usize; 2] {
+        let home = self.home_index(id);
+        [home, self.alternate_index(home, id.tag())]
     }
 
     /// Frees a slot of a full bucket in at most `moves` moves of counters to their alternate buckets.
@@ -237,10 +236,29 @@ struct Search {
     first_expiry: u64,
 }
 
-/// Locked buckets.
+/// A counter of a table.
+pub(super) struct Place<'t, B> {
+    pub(super) table: &'t Table<B>,
+    pub(super) id: Id,
+}
+
+impl<B> Clone for Place<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Place<'_, B> {}
+
+/// Locked buckets of the tables of one or more partitions.
 pub(super) struct LockedBuckets<'t, B: Bucket> {
-    table: &'t Table<B>,
-    buckets: SmallVec<[(usize, B::Slots<'t>); 4]>,
+    buckets: SmallVec<[LockedBucket<'t, B>; 4]>,
+}
+
+struct LockedBucket<'t, B: Bucket> {
+    partition: u16,
+    index: usize,
+    slots: B::Slots<'t>,
 }
 
 /// A slot that is reserved until its state is stored.
@@ -248,60 +266,90 @@ pub(super) struct LockedBuckets<'t, B: Bucket> {
 pub(super) struct Claim {
     bucket: usize,
     at: usize,
-    id: Id,
 }
 
 impl<'t, B: Bucket> LockedBuckets<'t, B> {
-    fn slots(&mut self, bucket: usize) -> &mut B::Slots<'t> {
-        let locked = self.buckets.iter_mut().find(|(at, _)| *at == bucket);
-        &mut locked.expect("both buckets of every counter are locked").1
+    /// Locks both buckets of each counter, in ascending order to avoid deadlocks: by partition, then
+    /// by index.
+    pub(super) fn lock(places: impl Iterator<Item = Place<'t, B>>) -> Self {
+        let mut order: SmallVec<[(u16, usize, &'t B); 8]> = SmallVec::new();
+        for Place { table, id } in places {
+            let bucket = |index: usize| (table.partition, index, &table.buckets[index]);
+            order.extend(table.indices(id).map(bucket));
+        }
+        order.sort_unstable_by_key(|&(partition, index, _)| (partition, index));
+        order.dedup_by_key(|&mut (partition, index, _)| (partition, index));
+        let lock = |(partition, index, bucket): (u16, usize, &'t B)| LockedBucket {
+            partition,
+            index,
+            slots: bucket.lock(),
+        };
+        LockedBuckets {
+            buckets: order.into_iter().map(lock).collect(),
+        }
     }
 
-    fn indices(&self, id: Id) -> [usize; 2] {
-        let home = self.table.home_index(id);
-        [home, self.table.alternate_index(home, id.tag())]
+    fn slots(&mut self, table: &Table<B>, index: usize) -> &mut B::Slots<'t> {
+        let is_it = |locked: &&mut LockedBucket<'t, B>| {
+            locked.index == index && locked.partition == table.partition
+        };
+        let locked = self.buckets.iter_mut().find(is_it);
+        &mut locked
+            .expect("both buckets of every counter are locked")
+            .slots
     }
 
     /// Claims the slot of an existing counter.
-    pub(super) fn find(&mut self, id: Id, quota: &Quota) -> Option<(Claim, State)> {
-        for bucket in self.indices(id) {
-            let slots = self.slots(bucket);
+    pub(super) fn find(&mut self, place: Place<'t, B>, quota: &Quota) -> Option<(Claim, State)> {
+        let Place { table, id } = place;
+        for bucket in table.indices(id) {
+            let slots = self.slots(table, bucket);
             if let Some(at) = slots.find(id.tag()) {
                 let state = slots.claim(at, id.tag(), quota);
-                return Some((Claim { bucket, at, id }, state));
+                return Some((Claim { bucket, at }, state));
             }
         }
         None
     }
 
     /// Claims a slot for a new counter, moving others if needed; `None` when the table is full.
-    pub(super) fn claim_vacant(&mut self, id: Id, quota: &Quota, now: u64) -> Option<Claim> {
-        let indices = self.indices(id);
+    pub(super) fn claim_vacant(
+        &mut self,
+        place: Place<'t, B>,
+        quota: &Quota,
+        now: u64,
+    ) -> Option<Claim> {
+        let Place { table, id } = place;
+        let indices = table.indices(id);
         let vacant = indices.into_iter().find_map(|bucket| {
-            let at = self.slots(bucket).vacant_slot(now)?;
+            let at = self.slots(table, bucket).vacant_slot(now)?;
             Some((bucket, at))
         });
-        let (bucket, at) = vacant.or_else(|| self.free_slot(indices, now))?;
-        self.slots(bucket).claim(at, id.tag(), quota);
-        Some(Claim { bucket, at, id })
+        let (bucket, at) = vacant.or_else(|| self.free_slot(table, indices, now))?;
+        self.slots(table, bucket).claim(at, id.tag(), quota);
+        Some(Claim { bucket, at })
     }
 
     /// Stores the state of a claimed slot.
-    pub(super) fn store(&mut self, claim: Claim, quota: &Quota, state: State) {
-        let Claim { bucket, at, id } = claim;
-        let slots = self.slots(bucket);
+    pub(super) fn store(&mut self, place: Place<'t, B>, claim: Claim, quota: &Quota, state: State) {
+        let Place { table, id } = place;
+        let Claim { bucket, at } = claim;
+        let slots = self.slots(table, bucket);
         slots.store(at, id.tag(), quota, state);
         let expires_at = slots.expires_at(at);
-        let home = self.table.home_index(id);
+        let home = table.home_index(id);
         if bucket != home {
-            let table = self.table;
-            table.set_displaced(self.slots(home), expires_at);
+            table.set_displaced(self.slots(table, home), expires_at);
         }
     }
 
     /// Frees a slot of one of these buckets by moving counters.
-    fn free_slot(&mut self, indices: [usize; 2], now: u64) -> Option<(usize, usize)> {
-        let table = self.table;
+    fn free_slot(
+        &mut self,
+        table: &'t Table<B>,
+        indices: [usize; 2],
+        now: u64,
+    ) -> Option<(usize, usize)> {
         let crowded = now < table.crowded_until.load(Relaxed);
         let max_moves = if crowded { 1 } else { MAX_MOVES };
         let mut search = Search {
@@ -310,7 +358,7 @@ impl<'t, B: Bucket> LockedBuckets<'t, B> {
         };
         for moves in 1..=max_moves {
             for bucket in indices {
-                let slots = self.slots(bucket);
+                let slots = self.slots(table, bucket);
                 if let Some(at) = table.free_slot(bucket, slots, &mut search, moves) {
                     return Some((bucket, at));
                 }
@@ -333,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_alternate_of_the_alternate_bucket_is_the_first() {
-        let table: Table<PackedBucket> = Table::new(1_000);
+        let table: Table<PackedBucket> = Table::new(0, 1_000);
         for tag in 1..1_000 {
             for bucket in [0, 7, table.buckets.len() - 1] {
                 let alternate = table.alternate_index(bucket, tag);

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tallygate_core::{MAX_TIME_US, undo};
 
 use super::bucket::Bucket;
-use super::table::{LockedBuckets, Table};
+use super::table::{LockedBuckets, Place};
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -32,35 +32,41 @@ impl<C: Clock> MemoryStore<C> {
         let undos: SmallVec<[Undo<'_>; 4]> = undos.filter(|undo| undo.units > 0).collect();
         let now = now_us.min(MAX_TIME_US);
         // All are locked before the first change: the undo is atomic.
-        let mut packed = lock(self.packed.get(), &undos, false);
-        let mut logs = lock(self.logs.get(), &undos, true);
+        // Without its table, a counter does not exist.
+        let packed = |undo: &Undo<'_>| {
+            let table = self.part(undo.counter.limit).existing_packed()?;
+            let id = undo.counter.id;
+            (!undo.counter.is_log()).then_some(Place { table, id })
+        };
+        let log = |undo: &Undo<'_>| {
+            let table = self.part(undo.counter.limit).existing_logs()?;
+            let id = undo.counter.id;
+            undo.counter.is_log().then_some(Place { table, id })
+        };
+        let mut packed_buckets = LockedBuckets::lock(undos.iter().filter_map(packed));
+        let mut log_buckets = LockedBuckets::lock(undos.iter().filter_map(log));
         for undo in &undos {
-            if undo.counter.is_log() {
-                undo.execute(logs.as_mut(), now);
-            } else {
-                undo.execute(packed.as_mut(), now);
+            if let Some(place) = packed(undo) {
+                undo.execute(&mut packed_buckets, place, now);
+            }
+            if let Some(place) = log(undo) {
+                undo.execute(&mut log_buckets, place, now);
             }
         }
     }
 }
 
-/// Locks the buckets of the counters that belong to a table, if it exists.
-fn lock<'t, B: Bucket>(
-    table: Option<&'t Table<B>>,
-    undos: &[Undo<'_>],
-    logs: bool,
-) -> Option<LockedBuckets<'t, B>> {
-    let here = undos.iter().filter(|undo| undo.counter.is_log() == logs);
-    Some(table?.lock(here.map(|undo| undo.counter.id)))
-}
-
 impl Undo<'_> {
-    fn execute<B: Bucket>(&self, buckets: Option<&mut LockedBuckets<'_, B>>, now: u64) {
+    fn execute<'t, B: Bucket>(
+        &self,
+        buckets: &mut LockedBuckets<'t, B>,
+        place: Place<'t, B>,
+        now: u64,
+    ) {
         let quota = self.counter.limit.quota();
-        let Some(buckets) = buckets else { return };
-        if let Some((claim, mut state)) = buckets.find(self.counter.id, quota) {
+        if let Some((claim, mut state)) = buckets.find(place, quota) {
             undo(quota, &mut state, self.taken_us, self.units, now);
-            buckets.store(claim, quota, state);
+            buckets.store(place, claim, quota, state);
         }
     }
 }
