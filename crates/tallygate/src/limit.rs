@@ -149,8 +149,8 @@ impl Limit {
 pub struct Partition(u16);
 
 impl Partition {
-    /// A partition by its index. 0 is the common one; the others are numbered from 1 in the order of
-    /// [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    /// A partition by its index. 0 is the common one; the others are numbered from 1 in the order
+    /// of [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
     pub const fn new(index: u16) -> Self {
         Partition(index)
     }

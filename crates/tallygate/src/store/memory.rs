@@ -36,16 +36,18 @@ const DEFAULT_CAPACITY: usize = 100_000;
 
 /// A store of counters in this process: bounded, exact, and without pauses.
 ///
-/// The memory for `capacity` live keys, about 39 bytes each, is allocated with the first limiter over
-/// the store and never grows. A sliding window log takes about 47 bytes; with more than two or three
-/// entries, or large ones, about 40 more and 8 to 16 per entry, plus up to a quarter while it grows.
-/// A key lives until it is as if never seen; its slot is then reused. Keys are stored as hashes with
-/// a random seed.
+/// The memory for `capacity` live keys, about 39 bytes each, is allocated with the first limiter
+/// over the store and never grows; the system provides it as keys arrive. A sliding window log
+/// takes about 47 bytes, provided with the first limiter that has one; with more than two or three
+/// entries, or large ones, about 40 more and 8 to 16 per entry, plus up to a quarter while it
+/// grows. A key lives until it is as if never seen; its slot is then reused. Keys are stored as
+/// hashes with a random seed.
 ///
 /// With more live keys than the capacity, limits still hold: keys without a slot share one budget
 /// with others of the same quota, and the decision [reports it](Decision::shared). Limits in
-/// different [partitions](MemoryStoreBuilder::partitions) take no slots from each other and share no
-/// budget: however many keys clients invent for one limit, new keys of another get their own slots.
+/// different [partitions](MemoryStoreBuilder::partitions) take no slots from each other and share
+/// no budget: however many keys clients invent for one limit, new keys of another get their own
+/// slots.
 ///
 /// A request with several limits is decided in one atomic step. Share a store between limiters with
 /// an [`Arc`](std::sync::Arc).
@@ -97,9 +99,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         self
     }
 
-    /// Divides the capacity: sets how many live keys each of the partitions 1, 2, … holds; at least 1.
-    /// The [common partition](Partition) has the rest of the capacity, and at least 1: with more keys
-    /// than the capacity in partitions, the store has so many more.
+    /// Divides the capacity: sets how many live keys each of the partitions 1, 2, … holds, at
+    /// least 1. The [common partition](Partition) has the rest of the capacity, and at least 1. If
+    /// the partitions exceed the capacity, the store is larger accordingly.
     ///
     /// Limits choose their partition with [`Limit::partition`]. Only the first 65,535 sizes count.
     ///

@@ -18,6 +18,7 @@ mod memory;
 mod partitions;
 mod per_limit_costs;
 mod public_api;
+mod resident;
 mod secrets;
 mod shared_budgets;
 mod store_failure;

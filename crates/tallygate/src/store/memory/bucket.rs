@@ -10,11 +10,14 @@ use super::{Operation, TimedVerdict};
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
 
 /// A few slots, vacant at first.
-pub(super) trait Bucket: Default + Send + Sync + 'static {
+pub(super) trait Bucket: Sized + Send + Sync + 'static {
     /// The slots under lock.
     type Slots<'a>: Slots
     where
         Self: 'a;
+
+    /// The buckets of a table.
+    type Buckets: Buckets<Self>;
 
     fn lock(&self) -> Self::Slots<'_>;
 
@@ -30,6 +33,17 @@ pub(super) trait Bucket: Default + Send + Sync + 'static {
 
     /// The slot that a counter seems to be in, read without the lock. Prefetches the slot.
     fn guess(&self, tag: u64) -> Option<usize>;
+}
+
+/// The buckets of a table.
+pub(super) trait Buckets<B>: Send + Sync {
+    /// Allocates vacant buckets.
+    fn vacant(len: usize) -> Self;
+
+    fn len(&self) -> usize;
+
+    /// The bucket at an index below the length.
+    fn get(&self, index: usize) -> &B;
 }
 
 /// The only position that passes a test.

@@ -5,8 +5,8 @@ use std::mem;
 use parking_lot::{Mutex, MutexGuard};
 use tallygate_core::{Log, Quota, State, evaluate};
 
-use super::bucket::{Bucket, CLAIMED, Slots, find};
-use super::prefetch::prefetch;
+use super::bucket::{Bucket, Buckets, CLAIMED, Slots, find};
+use super::prefetch::{prefetch, request_huge_pages};
 use super::{Operation, TimedVerdict};
 
 const LEN: usize = 5;
@@ -54,8 +54,29 @@ impl LogSlot {
     }
 }
 
+// Not zeroed memory, as a log is no plain number: all of it is used from the start.
+impl Buckets<LogBucket> for Box<[LogBucket]> {
+    fn vacant(len: usize) -> Self {
+        let mut buckets = Vec::with_capacity(len);
+        request_huge_pages(buckets.spare_capacity_mut());
+        buckets.resize_with(len, LogBucket::default);
+        buckets.into()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        <[LogBucket]>::len(self)
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> &LogBucket {
+        &self[index]
+    }
+}
+
 impl Bucket for LogBucket {
     type Slots<'a> = MutexGuard<'a, LogSlots>;
+    type Buckets = Box<[LogBucket]>;
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, LogSlots> {

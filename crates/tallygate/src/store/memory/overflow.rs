@@ -140,8 +140,8 @@ pub(super) struct LockedStripes<'s> {
 }
 
 impl<'s> LockedStripes<'s> {
-    /// Locks stripes for a decision, in ascending order to avoid deadlocks. Counts the decision once
-    /// for each partition.
+    /// Locks stripes for a decision, in ascending order to avoid deadlocks. Counts the decision
+    /// once for each partition.
     pub(super) fn lock(mut stripes: SmallVec<[StripeRef<'s>; 2]>) -> Self {
         stripes.sort_unstable_by_key(|stripe| stripe.order());
         stripes.dedup_by_key(|stripe| stripe.order());

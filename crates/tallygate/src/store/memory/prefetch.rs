@@ -1,7 +1,5 @@
 //! Memory hints to the processor and the system: all `unsafe` code of the crate.
 
-use std::mem::MaybeUninit;
-
 /// Prefetches every cache line of a value without waiting. Where there is no such instruction, reads
 /// it with `load`, which the processor may wait for.
 #[cfg(target_arch = "x86_64")]
@@ -25,10 +23,10 @@ pub(super) fn prefetch<T: ?Sized, R>(value: &T, load: impl FnOnce(&T) -> R) {
     std::hint::black_box(load(value));
 }
 
-/// Requests huge pages for memory that is about to be filled: fewer TLB misses. Best effort.
+/// Requests huge pages for memory that is not used yet: fewer TLB misses. Best effort.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-pub(super) fn request_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
+pub(super) fn request_huge_pages<T>(memory: &mut [T]) {
     /// The huge page size of x86-64 and of most ARM systems.
     const PAGE_BYTES: usize = 2 << 20;
     let range = memory.as_mut_ptr_range();
@@ -44,4 +42,4 @@ pub(super) fn request_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn request_huge_pages<T>(_: &mut [MaybeUninit<T>]) {}
+pub(super) fn request_huge_pages<T>(_: &mut [T]) {}

@@ -1,17 +1,22 @@
 //! Buckets of packed counters: four slots, their lock and their bookkeeping in two cache lines.
 //!
 //! A counter takes 29 bytes: 64 bits of tag, 54 of expiry, 53 and 60 of state, packed together. All
-//! fields are atomic, so that they may be read without the lock; such a read is only a guess.
+//! words are atomic, so that they may be read without the lock; such a read is only a guess.
+//!
+//! A bucket is an array of words, and a vacant one is all zero: a table is zeroed memory that the
+//! system provides page by page as it is used. Structs aligned to their cache lines would be filled
+//! at once, because the standard allocator zeroes lazily only up to an alignment of 16 bytes.
 
-use std::hint::spin_loop;
+use std::hint::{select_unpredictable, spin_loop};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::thread::yield_now;
 
 use tallygate_core::{Change, Packed, Quota, State, evaluate_packed};
+use zerocopy::FromZeros;
 
-use super::bucket::{Bucket, CLAIMED, Slots, find};
-use super::prefetch::prefetch;
+use super::bucket::{Bucket, Buckets, CLAIMED, Slots, find};
+use super::prefetch::{prefetch, request_huge_pages};
 use super::{Operation, TimedVerdict};
 
 /// Spins before yielding to another thread. A decision under lock takes about 20 ns, unless its
@@ -20,45 +25,88 @@ const MAX_SPINS: usize = 100;
 
 const LEN: usize = 4;
 
+const WORDS: usize = 16;
+const BYTES: usize = WORDS * size_of::<AtomicU64>();
+
 // The first cache line identifies the counters, the second holds what changes with every decision.
-#[derive(Default)]
-#[repr(C, align(128))]
-pub(super) struct PackedBucket {
-    locked: AtomicBool,
-    /// Bits 32 to 40 of `b`.
-    b_middle: [AtomicU8; LEN],
-    displaced_until: AtomicU64,
-    tags: [AtomicU64; LEN],
-    /// The low 32 bits of `b`.
-    b_low: [AtomicU32; LEN],
-    /// The expiry, and bits 40 to 50 of `b`.
-    expiry_b: [AtomicU64; LEN],
-    /// `a`, and bits 50 to 61 of `b`.
-    a_b: [AtomicU64; LEN],
+pub(super) type PackedBucket = [AtomicU64; WORDS];
+
+/// The low 40 bits of each `b`. Above them, in all but the first, 18 bits each of the time until
+/// which counters are displaced.
+const B: usize = 0;
+/// The first of these words is also the lock: whoever locks the bucket takes it out.
+const LOCK: usize = B;
+const TAGS: usize = 4;
+/// The expiry, and bits 40 to 50 of `b`.
+const EXPIRY_B: usize = 8;
+/// `a`, and bits 50 to 61 of `b`.
+const A_B: usize = 12;
+
+const B_BITS: u32 = 40;
+const B_MASK: u64 = (1 << B_BITS) - 1;
+/// The bits of a time in each of three words.
+const TIME_BITS: u32 = 18;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// The lock word of a locked bucket.
+const LOCKED: u64 = u64::MAX;
+
+/// The buckets of a table, aligned to their cache lines within a larger array.
+pub(super) struct PackedBuckets {
+    words: Box<[AtomicU64]>,
+    start: usize,
+}
+
+impl Buckets<PackedBucket> for PackedBuckets {
+    fn vacant(len: usize) -> Self {
+        // Fewer than a bucket's words are left over at both ends together.
+        let words = len.saturating_mul(WORDS).saturating_add(WORDS - 1);
+        let mut words = <[AtomicU64]>::new_box_zeroed_with_elems(words)
+            .expect("there is memory for the capacity");
+        request_huge_pages(&mut words);
+        PackedBuckets {
+            start: words.as_ptr().align_offset(BYTES),
+            words,
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        (self.words.len() - self.start) / WORDS
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> &PackedBucket {
+        let (buckets, _) = self.words[self.start..].as_chunks();
+        &buckets[index]
+    }
 }
 
 impl Bucket for PackedBucket {
     type Slots<'a> = LockedSlots<'a>;
+    type Buckets = PackedBuckets;
 
     #[inline]
     fn lock(&self) -> LockedSlots<'_> {
         match self.try_lock() {
             Some(slots) => slots,
-            None => self.wait(),
+            None => wait(self),
         }
     }
 
     #[inline]
     fn try_lock(&self) -> Option<LockedSlots<'_>> {
-        let locked = self.locked.swap(true, Acquire);
+        let first_b = self[LOCK].swap(LOCKED, Acquire);
         // Not `then_some`: a guard that is built and dropped would unlock the bucket.
-        (!locked).then(|| LockedSlots { bucket: self })
+        (first_b != LOCKED).then(|| LockedSlots {
+            bucket: self,
+            first_b,
+        })
     }
 
     #[inline]
     fn prefetch(&self) {
         prefetch(self, |bucket| {
-            bucket.displaced_until.load(Relaxed) ^ bucket.expiry_b[0].load(Relaxed)
+            bucket[TAGS].load(Relaxed) ^ bucket[EXPIRY_B].load(Relaxed)
         });
     }
 
@@ -66,35 +114,33 @@ impl Bucket for PackedBucket {
     // line by itself.
     #[inline]
     fn prefetch_tags(&self) {
-        prefetch(&self.tags, |tags| tags[0].load(Relaxed));
+        prefetch(&self[TAGS], |tag| tag.load(Relaxed));
     }
 
     #[inline]
     fn guess(&self, tag: u64) -> Option<usize> {
-        prefetch(&self.expiry_b, |expiry_b| expiry_b[0].load(Relaxed));
-        self.find(tag)
+        prefetch(&self[EXPIRY_B], |expiry_b| expiry_b.load(Relaxed));
+        find_tag(self, tag)
     }
 }
 
-impl PackedBucket {
-    #[inline]
-    fn find(&self, tag: u64) -> Option<usize> {
-        find::<LEN>(|at| self.tags[at].load(Relaxed) == tag)
-    }
+#[inline]
+fn find_tag(bucket: &PackedBucket, tag: u64) -> Option<usize> {
+    find::<LEN>(|at| bucket[TAGS + at].load(Relaxed) == tag)
+}
 
-    #[cold]
-    fn wait(&self) -> LockedSlots<'_> {
-        loop {
-            for _ in 0..MAX_SPINS {
-                spin_loop();
-                if !self.locked.load(Relaxed)
-                    && let Some(slots) = self.try_lock()
-                {
-                    return slots;
-                }
+#[cold]
+fn wait(bucket: &PackedBucket) -> LockedSlots<'_> {
+    loop {
+        for _ in 0..MAX_SPINS {
+            spin_loop();
+            if bucket[LOCK].load(Relaxed) != LOCKED
+                && let Some(slots) = bucket.try_lock()
+            {
+                return slots;
             }
-            yield_now();
         }
+        yield_now();
     }
 }
 
@@ -102,12 +148,14 @@ impl PackedBucket {
 // Accesses are `Relaxed`: the lock orders them.
 pub(super) struct LockedSlots<'a> {
     bucket: &'a PackedBucket,
+    /// The word that was taken out.
+    first_b: u64,
 }
 
 impl Drop for LockedSlots<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.bucket.locked.store(false, Release);
+        self.bucket[LOCK].store(self.first_b, Release);
     }
 }
 
@@ -115,29 +163,34 @@ impl LockedSlots<'_> {
     #[inline(always)]
     fn packed(&self, at: usize) -> Packed {
         let at = at % LEN;
-        let b_low = u64::from(self.bucket.b_low[at].load(Relaxed));
-        let b_middle = u64::from(self.bucket.b_middle[at].load(Relaxed));
-        let expiry_b = self.bucket.expiry_b[at].load(Relaxed);
-        let a_b = self.bucket.a_b[at].load(Relaxed);
+        let b_low = self.bucket[B + at].load(Relaxed) & B_MASK;
+        let b_low = select_unpredictable(B + at == LOCK, self.first_b, b_low);
+        let expiry_b = self.bucket[EXPIRY_B + at].load(Relaxed);
+        let a_b = self.bucket[A_B + at].load(Relaxed);
         Packed {
             expires_at_us: expiry_b >> 10,
             a: a_b >> 11,
-            b: b_low | b_middle << 32 | (expiry_b & 0x3ff) << 40 | (a_b & 0x7ff) << 50,
+            b: b_low | (expiry_b & 0x3ff) << 40 | (a_b & 0x7ff) << 50,
         }
     }
 
     #[inline(always)]
     fn set(&mut self, at: usize, tag: u64, packed: Packed) {
         let at = at % LEN;
-        self.bucket.tags[at].store(tag, Relaxed);
+        self.bucket[TAGS + at].store(tag, Relaxed);
         self.set_state(at, packed);
     }
 
     #[inline(always)]
     fn set_state(&mut self, at: usize, packed: Packed) {
         let at = at % LEN;
-        self.bucket.b_low[at].store(packed.b as u32, Relaxed);
-        self.bucket.b_middle[at].store((packed.b >> 32) as u8, Relaxed);
+        let b_low = packed.b & B_MASK;
+        if B + at == LOCK {
+            self.first_b = b_low;
+        } else {
+            let time = self.bucket[B + at].load(Relaxed) & !B_MASK;
+            self.bucket[B + at].store(time | b_low, Relaxed);
+        }
         self.set_state_but_low_b(at, packed);
     }
 
@@ -147,8 +200,8 @@ impl LockedSlots<'_> {
         let at = at % LEN;
         let expiry_b = packed.expires_at_us << 10 | (packed.b >> 40 & 0x3ff);
         let a_b = packed.a << 11 | packed.b >> 50;
-        self.bucket.expiry_b[at].store(expiry_b, Relaxed);
-        self.bucket.a_b[at].store(a_b, Relaxed);
+        self.bucket[EXPIRY_B + at].store(expiry_b, Relaxed);
+        self.bucket[A_B + at].store(a_b, Relaxed);
     }
 
     #[inline(never)]
@@ -162,17 +215,17 @@ impl Slots for LockedSlots<'_> {
 
     #[inline]
     fn tag(&self, at: usize) -> u64 {
-        self.bucket.tags[at % LEN].load(Relaxed)
+        self.bucket[TAGS + at % LEN].load(Relaxed)
     }
 
     #[inline]
     fn expires_at(&self, at: usize) -> u64 {
-        self.bucket.expiry_b[at].load(Relaxed) >> 10
+        self.bucket[EXPIRY_B + at % LEN].load(Relaxed) >> 10
     }
 
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        self.bucket.find(tag)
+        find_tag(self.bucket, tag)
     }
 
     #[inline(always)]
@@ -221,12 +274,16 @@ impl Slots for LockedSlots<'_> {
 
     #[inline]
     fn displaced_until(&self) -> u64 {
-        self.bucket.displaced_until.load(Relaxed)
+        let part = |word: usize| self.bucket[B + word].load(Relaxed) >> B_BITS & TIME_MASK;
+        part(1) | part(2) << TIME_BITS | part(3) << (2 * TIME_BITS)
     }
 
     fn set_displaced(&mut self, until: u64) {
         let until = until.max(self.displaced_until());
-        self.bucket.displaced_until.store(until, Relaxed);
+        for (word, part) in (1..).zip([until, until >> TIME_BITS, until >> (2 * TIME_BITS)]) {
+            let b = self.bucket[B + word].load(Relaxed) & B_MASK;
+            self.bucket[B + word].store(b | (part & TIME_MASK) << B_BITS, Relaxed);
+        }
     }
 }
 
@@ -236,13 +293,25 @@ mod tests {
 
     #[test]
     fn a_bucket_takes_two_cache_lines() {
+        for len in [1, 2, 1_000] {
+            let buckets = PackedBuckets::vacant(len);
+            for index in 0..len {
+                let address = buckets.get(index).as_ptr().addr();
+                assert_eq!(address % 128, 0, "{index} of {len}");
+            }
+        }
         assert_eq!(size_of::<PackedBucket>(), 128);
     }
 
     #[test]
     fn a_slot_stores_every_bit_of_a_packed_state() {
-        let bucket = PackedBucket::default();
-        let mut slots = bucket.lock();
+        let buckets = PackedBuckets::vacant(1);
+        let mut slots = buckets.get(0).lock();
+        let all = Packed {
+            expires_at_us: CLAIMED,
+            a: (1 << 53) - 1,
+            b: (1 << 60) - 1,
+        };
         for bit in 0..54 {
             for b_bit in [bit, bit + 6] {
                 let packed = Packed {
@@ -250,24 +319,41 @@ mod tests {
                     a: 1 << (bit % 53),
                     b: 1 << b_bit,
                 };
-                slots.set(3, 1 << (bit + 3), packed);
-                assert_eq!(slots.packed(3), packed);
-                assert_eq!(slots.tag(3), 1 << (bit + 3));
-                assert_eq!(slots.expires_at(3), 1 << bit);
+                for at in 0..LEN {
+                    // Its neighbours keep theirs.
+                    (0..LEN).for_each(|at| slots.set(at, u64::MAX, all));
+                    slots.set(at, 1 << (bit + 3), packed);
+                    assert_eq!(slots.packed(at), packed);
+                    assert_eq!(slots.tag(at), 1 << (bit + 3));
+                    assert_eq!(slots.expires_at(at), 1 << bit);
+                    for other in (0..LEN).filter(|other| *other != at) {
+                        assert_eq!(slots.packed(other), all);
+                        assert_eq!(slots.tag(other), u64::MAX);
+                    }
+                }
             }
         }
     }
 
     #[test]
     fn a_lock_has_one_owner_at_a_time() {
-        let bucket = PackedBucket::default();
-        let slots = bucket.lock();
+        let buckets = PackedBuckets::vacant(1);
+        let bucket = buckets.get(0);
+        let mut slots = bucket.lock();
+        let packed = Packed {
+            b: (1 << 60) - 1,
+            ..Packed::default()
+        };
+        (0..LEN).for_each(|at| slots.set(at, 1, packed));
+        slots.set_displaced(CLAIMED);
         assert!(bucket.try_lock().is_none());
         assert!(
             bucket.try_lock().is_none(),
             "failing to lock must not unlock"
         );
         drop(slots);
-        assert!(bucket.try_lock().is_some());
+        let slots = bucket.try_lock().expect("it was unlocked");
+        assert_eq!(slots.displaced_until(), CLAIMED);
+        (0..LEN).for_each(|at| assert_eq!(slots.packed(at), packed));
     }
 }

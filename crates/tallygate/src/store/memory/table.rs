@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use smallvec::SmallVec;
 use tallygate_core::{Quota, State};
 
-use super::bucket::{Bucket, Slots};
+use super::bucket::{Bucket, Buckets, Slots};
 use super::overflow::Overflow;
-use super::prefetch::request_huge_pages;
 use super::{Counter, Operation, TimedVerdict};
 
 /// The load factor at capacity. Higher loads would need more than two buckets per counter.
@@ -43,10 +42,10 @@ impl Id {
     }
 }
 
-pub(super) struct Table<B> {
+pub(super) struct Table<B: Bucket> {
     /// The index of the partition that it belongs to.
     partition: u16,
-    buckets: Box<[B]>,
+    buckets: B::Buckets,
     crowded_until: AtomicU64,
     /// Whether any counter was ever put in its alternate bucket.
     any_displaced: AtomicBool,
@@ -59,13 +58,9 @@ impl<B: Bucket> Table<B> {
             .saturating_mul(100)
             .saturating_add(capacity % MAX_LOAD_PERCENT * 100 / MAX_LOAD_PERCENT)
             .saturating_add(SPARE_SLOTS);
-        let count = slots.div_ceil(B::Slots::LEN);
-        let mut buckets = Vec::with_capacity(count);
-        request_huge_pages(buckets.spare_capacity_mut());
-        buckets.resize_with(count, B::default);
         Table {
             partition,
-            buckets: buckets.into(),
+            buckets: B::Buckets::vacant(slots.div_ceil(B::Slots::LEN)),
             crowded_until: AtomicU64::new(0),
             any_displaced: AtomicBool::new(false),
         }
@@ -79,7 +74,7 @@ impl<B: Bucket> Table<B> {
     /// The first bucket to search.
     #[inline]
     pub(super) fn home(&self, id: Id) -> &B {
-        &self.buckets[self.home_index(id)]
+        self.buckets.get(self.home_index(id))
     }
 
     /// Prefetches the buckets that a counter may be in. Returns its home.
@@ -101,7 +96,8 @@ impl<B: Bucket> Table<B> {
 
     #[inline]
     fn alternate(&self, id: Id) -> &B {
-        &self.buckets[self.alternate_index(self.home_index(id), id.tag())]
+        self.buckets
+            .get(self.alternate_index(self.home_index(id), id.tag()))
     }
 
     /// Records at a counter's home that it is in its alternate bucket until it expires.
@@ -158,9 +154,9 @@ impl<B: Bucket> Table<B> {
         let alternate = self.alternate_index(home, tag);
         // Out-of-order locks use `try_lock` to avoid deadlocks.
         let mut slots = if alternate > home {
-            self.buckets[alternate].lock()
+            self.buckets.get(alternate).lock()
         } else {
-            self.buckets[alternate].try_lock()?
+            self.buckets.get(alternate).try_lock()?
         };
         let (at, verdict) = if let Some(at) = slots.find(tag) {
             (at, slots.evaluate(at, tag, quota, operation))
@@ -199,7 +195,7 @@ impl<B: Bucket> Table<B> {
             search.first_expiry = search.first_expiry.min(slots.expires_at(at));
             let to = self.alternate_index(bucket, slots.tag(at));
             // Not `lock`: its owner may be waiting for one of ours, or be this thread.
-            let Some(mut target) = self.buckets[to].try_lock() else {
+            let Some(mut target) = self.buckets.get(to).try_lock() else {
                 continue;
             };
             // Reuses the slot of an expired copy: it would be found instead of this one.
@@ -225,7 +221,8 @@ impl<B: Bucket> Table<B> {
             let is_live = |&at: &usize| slots.expires_at(at) > now;
             (0..B::Slots::LEN).filter(is_live).count()
         };
-        self.buckets.iter().map(live_in).sum()
+        let buckets = (0..self.buckets.len()).map(|index| self.buckets.get(index));
+        buckets.map(live_in).sum()
     }
 }
 
@@ -237,18 +234,18 @@ struct Search {
 }
 
 /// A counter of a table.
-pub(super) struct Place<'t, B> {
+pub(super) struct Place<'t, B: Bucket> {
     pub(super) table: &'t Table<B>,
     pub(super) id: Id,
 }
 
-impl<B> Clone for Place<'_, B> {
+impl<B: Bucket> Clone for Place<'_, B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B> Copy for Place<'_, B> {}
+impl<B: Bucket> Copy for Place<'_, B> {}
 
 /// Locked buckets of the tables of one or more partitions.
 pub(super) struct LockedBuckets<'t, B: Bucket> {
@@ -269,12 +266,12 @@ pub(super) struct Claim {
 }
 
 impl<'t, B: Bucket> LockedBuckets<'t, B> {
-    /// Locks both buckets of each counter, in ascending order to avoid deadlocks: by partition, then
-    /// by index.
+    /// Locks both buckets of each counter, in ascending order to avoid deadlocks: by partition,
+    /// then by index.
     pub(super) fn lock(places: impl Iterator<Item = Place<'t, B>>) -> Self {
         let mut order: SmallVec<[(u16, usize, &'t B); 8]> = SmallVec::new();
         for Place { table, id } in places {
-            let bucket = |index: usize| (table.partition, index, &table.buckets[index]);
+            let bucket = |index: usize| (table.partition, index, table.buckets.get(index));
             order.extend(table.indices(id).map(bucket));
         }
         order.sort_unstable_by_key(|&(partition, index, _)| (partition, index));
