@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{KILL_SWITCH, Metrics};
+use crate::partitions::Partitions;
 use tallygate::rules::{
     ListEntry, Name, Override, OverrideAction, Rule, RuleSet, RuleSetError, Rules, SwappableRules,
 };
@@ -42,6 +43,7 @@ pub(crate) enum KillSwitch {
 
 struct RuleSources {
     set: RuleSet,
+    partitions: Partitions,
     origin: String,
     overrides: Vec<TemporaryOverride>,
     /// The rules whose shadow mode was set by the admin API.
@@ -82,16 +84,19 @@ impl ActiveRules {
     /// # Errors
     /// The first error of the rule set.
     pub(crate) fn new(
-        set: RuleSet,
+        mut set: RuleSet,
+        mut partitions: Partitions,
         origin: impl Into<String>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, RuleSetError> {
+        partitions.assign(&mut set.rules);
         let rules = ActiveRules {
             compiled: SwappableRules::new(Rules::new(set.clone())?),
             kill_switch: AtomicU8::new(KillSwitch::Off as u8),
             closed: Arc::new(RuleSettings::new(KILL_SWITCH)),
             sources: Mutex::new(RuleSources {
                 set,
+                partitions,
                 origin: origin.into(),
                 overrides: Vec::new(),
                 shadows: BTreeMap::new(),
@@ -142,12 +147,15 @@ impl ActiveRules {
     ///
     /// # Errors
     /// The first error of the rule set; the previous rules then stay active.
-    pub(crate) fn replace(&self, set: RuleSet) -> Result<(), RuleSetError> {
+    pub(crate) fn replace(&self, mut set: RuleSet) -> Result<(), RuleSetError> {
         let mut sources = self.sources();
+        let mut partitions = sources.partitions.clone();
+        partitions.assign(&mut set.rules);
         let previous = std::mem::replace(&mut sources.set, set);
         let result = sources.apply(self);
-        if result.is_err() {
-            sources.set = previous;
+        match result {
+            Ok(()) => sources.partitions = partitions,
+            Err(_) => sources.set = previous,
         }
         result
     }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::Request;
@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 use tallygate::http::RuleSettings;
 
 pub(crate) use self::body::{Object, OneOrMany};
+use self::handler::PlannedCheck;
 pub(crate) use self::quota_cache::QuotaCache;
 use crate::auth::is_authorized;
 use crate::listener::RequestHandler;
@@ -33,6 +34,11 @@ use crate::state::ServerState;
 const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_BATCH_BYTES: usize = 1 << 20;
 const MAX_BATCH_ITEMS: usize = 1_000;
+/// The limits of all checks of a batch.
+const MAX_BATCH_LIMITS: usize = 4_096;
+/// The checks of a batch that are decided at the same time: a batch must not fill the queue to the
+/// store.
+const MAX_CONCURRENT_CHECKS: usize = 32;
 
 pub(crate) struct Api {
     state: Arc<ServerState>,
@@ -84,7 +90,7 @@ impl Api {
         };
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
         let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
-        let answer = self.check_json(&json, may_change).await?;
+        let answer = self.enforce(self.plan_check(&json, may_change)?).await;
         Ok(answer.response(always_ok))
     }
 
@@ -104,13 +110,19 @@ impl Api {
             return Err(Problem::new(Code::TooManyItems, detail));
         }
         let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
-        let check = async |item: &RawValue| -> Vec<u8> {
-            match self.check_json(item.get().as_bytes(), may_change).await {
-                Ok(answer) => answer.item(),
-                Err(problem) => problem.json(),
-            }
+        let plan = |item: &RawValue| self.plan_check(item.get().as_bytes(), may_change);
+        let checks: Vec<_> = items.into_iter().map(plan).collect();
+        let limits: usize = checks.iter().flatten().map(PlannedCheck::limits).sum();
+        if limits > MAX_BATCH_LIMITS {
+            let detail = format!("{limits} limits in all questions are above {MAX_BATCH_LIMITS}");
+            return Err(Problem::new(Code::TooManyLimits, detail));
+        }
+        let decide = async |check| match check {
+            Ok(check) => self.enforce(check).await.item(),
+            Err(problem) => Problem::json(&problem),
         };
-        let answers = join_all(items.into_iter().map(check)).await;
+        let answers = stream::iter(checks).map(decide);
+        let answers: Vec<Vec<u8>> = answers.buffered(MAX_CONCURRENT_CHECKS).collect().await;
         let mut json = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 1).sum());
         json.push(b'[');
         json.extend(answers.join(&b','));

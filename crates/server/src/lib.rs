@@ -22,6 +22,7 @@ mod listener;
 mod malformed;
 mod metrics;
 mod otlp;
+mod partitions;
 mod playground;
 mod problem;
 mod redact;

@@ -3,18 +3,18 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus::core::Metric as _;
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
-    Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
-    register_histogram_vec_with_registry, register_histogram_with_registry,
+    Histogram, HistogramTimer, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    TextEncoder, register_histogram_vec_with_registry, register_histogram_with_registry,
     register_int_counter_vec_with_registry, register_int_counter_with_registry,
     register_int_gauge_vec_with_registry, register_int_gauge_with_registry,
 };
-use tallygate::StoreErrorKind;
 use tallygate::http::Outcome;
+use tallygate::{OverloadStats, RefusalCacheStats, StoreErrorKind};
 
 /// The rule label of decisions without a rule. Not a valid rule name.
 pub(crate) const NO_RULE: &str = "(none)";
@@ -43,9 +43,13 @@ pub(crate) struct Metrics {
     decision_seconds: Histogram,
     store_seconds: Histogram,
     store_errors: IntCounterVec,
-    breaker: IntGauge,
+    breakers: IntGaugeVec,
+    evicts: IntGaugeVec,
+    overload: IntCounterVec,
+    refusal_cache: IntCounterVec,
     queue_depth: IntGaugeVec,
     keys: IntGauge,
+    keys_capacity: IntGauge,
     shared_budgets: IntCounter,
     reloads: IntCounterVec,
     rules: Mutex<HashSet<String>>,
@@ -57,21 +61,26 @@ pub(crate) struct StoreMetrics {
     errors: IntCounterVec,
 }
 
-/// Times a request to a store. Dropped before the answer, it counts as a timeout.
-pub(crate) struct StoreTimer<'m> {
-    metrics: &'m StoreMetrics,
-    started: Instant,
-    error: Option<StoreErrorKind>,
-}
-
 /// Counts a request in the queue depth of its rules until dropped.
 pub(crate) struct QueueGuard(Vec<IntGauge>);
 
 /// State of the store that is only read when metrics are gathered.
+#[derive(Default)]
 pub(crate) struct StoreStats {
-    pub(crate) is_down: bool,
+    /// The servers, and whether the circuit breaker of each is open.
+    pub(crate) breakers: Vec<(String, bool)>,
     pub(crate) keys: usize,
+    pub(crate) keys_capacity: usize,
     pub(crate) shared_budgets: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) overload: OverloadStats,
+    pub(crate) refusal_cache: RefusalCacheStats,
+}
+
+impl StoreStats {
+    pub(crate) fn is_down(&self) -> bool {
+        self.breakers.iter().any(|(_, open)| *open)
+    }
 }
 
 /// Cumulative histogram buckets: upper bound in seconds and count. The last bound is infinite.
@@ -86,6 +95,9 @@ impl Metrics {
         }
         for kind in ERROR_KINDS {
             metrics.store_errors.with_label_values(&[kind.name()]);
+        }
+        if store == "memory" {
+            metrics.set_evicts(store, false);
         }
         metrics.set_rules(&[]);
         metrics
@@ -121,13 +133,31 @@ impl Metrics {
                 &["kind"],
                 registry
             )?,
-            breaker: register_int_gauge_vec_with_registry!(
+            breakers: register_int_gauge_vec_with_registry!(
                 "tallygate_breaker_state",
                 "1 while the circuit breaker of a server is open and requests bypass it.",
                 &["server"],
                 registry
-            )?
-            .with_label_values(&[store]),
+            )?,
+            evicts: register_int_gauge_vec_with_registry!(
+                "tallygate_store_evicts",
+                "1 if a server may evict counters when its memory is full.",
+                &["server"],
+                registry
+            )?,
+            overload: register_int_counter_vec_with_registry!(
+                "tallygate_overload_total",
+                "Requests that missed their deadline or could not be queued although the store \
+                 was up, by answer.",
+                &["answer"],
+                registry
+            )?,
+            refusal_cache: register_int_counter_vec_with_registry!(
+                "tallygate_refusal_cache_total",
+                "Requests that the refusal cache refused (hit) and others (miss).",
+                &["result"],
+                registry
+            )?,
             queue_depth: register_int_gauge_vec_with_registry!(
                 "tallygate_queue_depth",
                 "Delayed requests that are waiting, by rule.",
@@ -137,6 +167,11 @@ impl Metrics {
             keys: register_int_gauge_with_registry!(
                 "tallygate_keys",
                 "Live keys in the memory of this process; a key with two limits counts twice.",
+                registry
+            )?,
+            keys_capacity: register_int_gauge_with_registry!(
+                "tallygate_keys_capacity",
+                "Live keys that fit in the memory of this process, each with its own counter.",
                 registry
             )?,
             shared_budgets: register_int_counter_with_registry!(
@@ -232,12 +267,7 @@ impl Metrics {
     }
 
     pub(crate) fn gather(&self, store: &StoreStats) -> Vec<MetricFamily> {
-        self.breaker.set(store.is_down.into());
-        self.keys.set(i64::try_from(store.keys).unwrap_or(i64::MAX));
-        let new = store
-            .shared_budgets
-            .saturating_sub(self.shared_budgets.get());
-        self.shared_budgets.inc_by(new);
+        self.update(store);
         let mut families = self.registry.gather();
         // A request in flight while its rule was removed may have recreated the series.
         let rules = self.rules();
@@ -260,6 +290,48 @@ impl Metrics {
             );
         }
         families
+    }
+
+    /// Copies the numbers that the store counts itself.
+    fn update(&self, store: &StoreStats) {
+        // Servers may have left a cluster.
+        self.breakers.reset();
+        for (server, open) in &store.breakers {
+            let breaker = self.breakers.with_label_values(&[server]);
+            breaker.set((*open).into());
+        }
+        let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.keys.set(gauge(store.keys));
+        self.keys_capacity.set(gauge(store.keys_capacity));
+        raise(&self.shared_budgets, store.shared_budgets);
+        let timeouts = StoreErrorKind::Timeout.name();
+        raise(
+            &self.store_errors.with_label_values(&[timeouts]),
+            store.timeouts,
+        );
+        let OverloadStats {
+            cached,
+            local,
+            closed,
+            shed,
+            ..
+        } = store.overload;
+        for (answer, count) in [
+            ("cached", cached),
+            ("local", local),
+            ("closed", closed),
+            ("shed", shed),
+        ] {
+            raise(&self.overload.with_label_values(&[answer]), count);
+        }
+        let RefusalCacheStats { hits, misses, .. } = store.refusal_cache;
+        for (result, count) in [("hit", hits), ("miss", misses)] {
+            raise(&self.refusal_cache.with_label_values(&[result]), count);
+        }
+    }
+
+    pub(crate) fn set_evicts(&self, server: &str, evicts: bool) {
+        self.evicts.with_label_values(&[server]).set(evicts.into());
     }
 
     /// The decisions of a rule per outcome, in the order of [`Outcome::ALL`]; 0 for unknown rules.
@@ -290,7 +362,9 @@ impl Metrics {
         buckets.chain([all]).collect()
     }
 
-    pub(crate) fn store_errors(&self) -> u64 {
+    /// Store errors of all kinds.
+    pub(crate) fn store_errors(&self, store: &StoreStats) -> u64 {
+        self.update(store);
         let counter = |kind: &StoreErrorKind| self.store_errors.with_label_values(&[kind.name()]);
         ERROR_KINDS.iter().map(|kind| counter(kind).get()).sum()
     }
@@ -308,28 +382,19 @@ impl StoreMetrics {
         self.seconds.observe(time.as_secs_f64());
     }
 
-    pub(crate) fn start_timer(&self) -> StoreTimer<'_> {
-        StoreTimer {
-            metrics: self,
-            started: Instant::now(),
-            error: Some(StoreErrorKind::Timeout),
-        }
+    /// Observes the time until the timer is dropped.
+    pub(crate) fn start_timer(&self) -> HistogramTimer {
+        self.seconds.start_timer()
+    }
+
+    pub(crate) fn record_error(&self, kind: StoreErrorKind) {
+        self.errors.with_label_values(&[kind.name()]).inc();
     }
 }
 
-impl StoreTimer<'_> {
-    pub(crate) fn finish(mut self, error: Option<StoreErrorKind>) {
-        self.error = error;
-    }
-}
-
-impl Drop for StoreTimer<'_> {
-    fn drop(&mut self) {
-        self.metrics.observe(self.started.elapsed());
-        if let Some(kind) = self.error {
-            self.metrics.errors.with_label_values(&[kind.name()]).inc();
-        }
-    }
+/// Raises a counter to a number that was counted elsewhere.
+fn raise(counter: &IntCounter, to: u64) {
+    counter.inc_by(to.saturating_sub(counter.get()));
 }
 
 impl Drop for QueueGuard {
@@ -342,42 +407,50 @@ impl Drop for QueueGuard {
 mod tests {
     use super::*;
 
-    const IDLE: StoreStats = StoreStats {
-        is_down: false,
-        keys: 0,
-        shared_budgets: 0,
-    };
-
     #[test]
     fn a_removed_rule_has_no_series() {
         let metrics = Metrics::new("memory");
         metrics.set_rules(&["a", "b"]);
         metrics.record_decision("a", Outcome::Refused);
         let line = "tallygate_decisions_total{outcome=\"refused\",rule=\"a\"} 1\n";
-        assert!(metrics.text(&IDLE).contains(line));
+        assert!(metrics.text(&StoreStats::default()).contains(line));
         metrics.set_rules(&["a"]);
-        assert!(metrics.text(&IDLE).contains(line));
+        assert!(metrics.text(&StoreStats::default()).contains(line));
         metrics.set_rules(&["b"]);
-        assert!(!metrics.text(&IDLE).contains("rule=\"a\""));
+        assert!(!metrics.text(&StoreStats::default()).contains("rule=\"a\""));
         // A request that was in flight during the reload.
         metrics.record_decision("a", Outcome::Refused);
         drop(metrics.enqueue(["a"].into_iter()));
-        let text = metrics.text(&IDLE);
+        let text = metrics.text(&StoreStats::default());
         assert!(!text.contains("rule=\"a\"") && text.contains("rule=\"b\""));
         assert!(metrics.queue_depth.remove_label_values(&["a"]).is_err());
     }
 
     #[test]
-    fn a_dropped_timer_counts_as_a_timeout() {
+    fn numbers_of_the_store_are_copied_and_servers_that_are_gone_have_no_series() {
         let metrics = Metrics::new("redis");
-        let store = metrics.store();
-        drop(store.start_timer());
-        store.start_timer().finish(Some(StoreErrorKind::Refused));
-        store.start_timer().finish(None);
-        let text = metrics.text(&IDLE);
-        assert!(text.contains("tallygate_store_errors_total{kind=\"timeout\"} 1\n"));
-        assert!(text.contains("tallygate_store_errors_total{kind=\"refused\"} 1\n"));
-        assert!(text.contains("tallygate_store_duration_seconds_count{store=\"redis\"} 3\n"));
+        let mut stats = StoreStats {
+            breakers: vec![("a:1".to_owned(), true), ("b:1".to_owned(), false)],
+            timeouts: 3,
+            ..StoreStats::default()
+        };
+        stats.overload.local = 7;
+        stats.refusal_cache.hits = 5;
+        for _ in 0..2 {
+            let text = metrics.text(&stats);
+            for line in [
+                "tallygate_breaker_state{server=\"a:1\"} 1\n",
+                "tallygate_breaker_state{server=\"b:1\"} 0\n",
+                "tallygate_store_errors_total{kind=\"timeout\"} 3\n",
+                "tallygate_overload_total{answer=\"local\"} 7\n",
+                "tallygate_overload_total{answer=\"shed\"} 0\n",
+                "tallygate_refusal_cache_total{result=\"hit\"} 5\n",
+            ] {
+                assert!(text.contains(line), "{line} {text}");
+            }
+        }
+        stats.breakers.pop();
+        assert!(!metrics.text(&stats).contains("b:1"));
     }
 
     #[test]
@@ -386,8 +459,8 @@ mod tests {
         metrics.set_rules(&["mail"]);
         let guard = metrics.enqueue(["mail"].into_iter());
         let depth = |n| format!("tallygate_queue_depth{{rule=\"mail\"}} {n}\n");
-        assert!(metrics.text(&IDLE).contains(&depth(1)));
+        assert!(metrics.text(&StoreStats::default()).contains(&depth(1)));
         drop(guard);
-        assert!(metrics.text(&IDLE).contains(&depth(0)));
+        assert!(metrics.text(&StoreStats::default()).contains(&depth(0)));
     }
 }

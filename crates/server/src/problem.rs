@@ -77,6 +77,7 @@ codes! {
     MethodNotSupported NOT_IMPLEMENTED "method-not-supported" "Method not supported";
     UpstreamFailed BAD_GATEWAY "upstream-failed" "Upstream failed";
     Busy SERVICE_UNAVAILABLE "busy" "Busy";
+    Overloaded SERVICE_UNAVAILABLE "overloaded" "Overloaded";
     StoreUnavailable SERVICE_UNAVAILABLE "store-unavailable" "Limits cannot be checked";
     TooManyViewers SERVICE_UNAVAILABLE "too-many-viewers" "Too many viewers";
     Closed SERVICE_UNAVAILABLE "closed" "Closed";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tallygate::http::{
     Charge, DelayMode, Enforcement, Plan, Policy, TryEnforce, enforce, try_enforce,
 };
-use tallygate::{Engine, MemoryStore};
+use tallygate::{Engine, MemoryStore, RedisStore};
 
 use crate::active_rules::ActiveRules;
 use crate::auth::Token;
@@ -123,11 +123,21 @@ impl ServerState {
 
     /// Counts keys, which visits every slot in memory: too slow for an async thread.
     pub(crate) fn store_stats(&self) -> StoreStats {
-        let memory = self.engine.store().memory_store();
+        let store = self.engine.store();
+        let (memory, redis) = (store.memory_store(), store.redis_store());
         StoreStats {
-            is_down: self.engine.store_is_down(),
+            breakers: match redis {
+                Some(redis) => redis.breakers(),
+                None => vec![(store.kind().to_owned(), false)],
+            },
             keys: memory.map_or(0, MemoryStore::live_keys),
+            keys_capacity: memory.map_or(0, MemoryStore::capacity),
             shared_budgets: memory.map_or(0, MemoryStore::shared_decisions),
+            timeouts: self.engine.timeouts(),
+            overload: self.engine.overload(),
+            refusal_cache: redis
+                .map(RedisStore::refusal_cache_stats)
+                .unwrap_or_default(),
         }
     }
 }

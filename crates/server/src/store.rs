@@ -1,9 +1,10 @@
 //! The server's store: in memory or in Redis, with metrics.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tallygate::{
-    Decision, Key, Limit, MemoryStore, RedisStore, Request, Snapshot, Store, StoreError,
+    Decision, Guard, Key, Limit, MemoryStore, RedisStore, Request, Snapshot, Store, StoreError,
 };
 
 use crate::metrics::StoreMetrics;
@@ -70,7 +71,10 @@ impl Store for ServerStore {
             Backend::Redis(store) => {
                 let timer = self.metrics.start_timer();
                 let decided = Store::decide(store, request).await;
-                timer.finish(decided.as_ref().err().map(StoreError::kind));
+                if let Err(error) = &decided {
+                    self.metrics.record_error(error.kind());
+                }
+                drop(timer);
                 decided
             }
         }
@@ -78,11 +82,15 @@ impl Store for ServerStore {
 
     #[inline]
     fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
-        let store = self.memory_store()?;
-        let started = Instant::now();
-        let decision = store.decide(request);
-        self.metrics.observe(started.elapsed());
-        Some(decision)
+        match &self.backend {
+            Backend::Memory(store) => {
+                let started = Instant::now();
+                let decision = store.decide(request);
+                self.metrics.observe(started.elapsed());
+                Some(decision)
+            }
+            Backend::Redis(store) => store.try_decide(request),
+        }
     }
 
     fn prepare(&self, limit: &Limit) {
@@ -121,6 +129,19 @@ impl Store for ServerStore {
             Some(store) => store.probe().await,
             None => Ok(()),
         }
+    }
+
+    fn guard(&self) -> Option<&Arc<Guard>> {
+        self.redis_store()?.guard()
+    }
+
+    fn is_silent(&self, request: &Request<'_>) -> bool {
+        let store = self.redis_store();
+        store.is_some_and(|store| store.is_silent(request))
+    }
+
+    fn is_down(&self) -> bool {
+        self.redis_store().is_some_and(Store::is_down)
     }
 }
 

@@ -9,18 +9,30 @@ use tallygate::{RedisStore, RedisStoreBuilder};
 use crate::cli::StoreArgs;
 use crate::error::Failure;
 
-/// Longer than the defaults: a command can wait for a slow server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the servers may take. Longer than the defaults: a command can wait for a slow server.
+const PATIENCE: Duration = Duration::from_secs(5);
 
+#[allow(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum StoreUrl {
     Memory,
     Redis(RedisStoreBuilder),
 }
 
 impl StoreUrl {
-    /// Reads the certificate files; the URL is checked when the store is opened.
+    /// The store of a command that runs once. Reads the certificate files; the URL is checked when
+    /// the store is opened.
     pub(crate) fn from_args(args: &StoreArgs) -> Result<Self, Failure> {
+        Ok(match Self::with_default_timeouts(args)? {
+            StoreUrl::Memory => StoreUrl::Memory,
+            StoreUrl::Redis(builder) => {
+                let builder = builder.connect_timeout(PATIENCE).response_timeout(PATIENCE);
+                StoreUrl::Redis(builder)
+            }
+        })
+    }
+
+    /// The store of a server, which recovers as fast as the library.
+    pub(crate) fn with_default_timeouts(args: &StoreArgs) -> Result<Self, Failure> {
         if args.url == "memory" {
             if args.ca_cert.is_some() || args.client_cert.is_some() {
                 let text = "certificates are given, but --store memory does not use them";
@@ -28,9 +40,7 @@ impl StoreUrl {
             }
             return Ok(StoreUrl::Memory);
         }
-        let mut builder = RedisStore::builder(&args.url)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .response_timeout(RESPONSE_TIMEOUT);
+        let mut builder = RedisStore::builder(&args.url);
         if let Some(path) = &args.ca_cert {
             builder = builder.root_certificate(read(path)?);
         }

@@ -27,4 +27,6 @@ mod yaml;
 pub use json_schema::json_schema;
 pub use load::{Config, load, load_bytes, load_with_env};
 pub use report::{DiagnosticJson, Report, Style};
-pub use validate::{GatewayConfig, GatewaySizes, GatewayTimeouts, StoreConfig};
+pub use validate::{
+    DEFAULT_KEYS, GatewayConfig, GatewaySizes, GatewayTimeouts, RefusalCacheConfig, StoreConfig,
+};

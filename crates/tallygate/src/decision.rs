@@ -28,7 +28,9 @@ enum DecisionSource {
     Open,
     /// No counter: the store failed, and the policy of the limit at that position refuses.
     Closed { at: u8 },
-    /// Counters in this process: the store failed.
+    /// No counter: this process or the store is overloaded. The limit at that position refuses.
+    Shed { at: u8 },
+    /// Counters in this process: the store failed or is overloaded.
     Local,
     /// Counters in this process for some limits, among them the binding one at that position, and
     /// none for the others, whose policy admits.
@@ -100,17 +102,22 @@ impl Decision {
         Self::uncounted(request, 0, outcome, DecisionSource::Open)
     }
 
-    /// Refuses without a counter, because of the limit at a position.
+    /// Refuses without a counter: the store failed, and the policy of the limit at that position
+    /// refuses.
     pub(crate) fn closed(request: &Request<'_>, at: usize) -> Self {
+        Self::refused_uncounted(request, at, DecisionSource::Closed { at: narrow(at) })
+    }
+
+    /// Refuses without a counter, because of overload.
+    pub(crate) fn from_overload(request: &Request<'_>, at: usize) -> Self {
+        Self::refused_uncounted(request, at, DecisionSource::Shed { at: narrow(at) })
+    }
+
+    fn refused_uncounted(request: &Request<'_>, at: usize, source: DecisionSource) -> Self {
         let outcome = Outcome::Refused {
             retry: Retry::Never,
         };
-        Self::uncounted(
-            request,
-            at,
-            outcome,
-            DecisionSource::Closed { at: narrow(at) },
-        )
+        Self::uncounted(request, at, outcome, source)
     }
 
     fn uncounted(
@@ -229,7 +236,9 @@ impl Decision {
             | DecisionSource::SharedBudget
             | DecisionSource::Local
             | DecisionSource::Open => self.inner.binding(),
-            DecisionSource::Closed { at } | DecisionSource::PartlyLocal { at } => at.into(),
+            DecisionSource::Closed { at }
+            | DecisionSource::Shed { at }
+            | DecisionSource::PartlyLocal { at } => at.into(),
         }
     }
 
@@ -242,6 +251,7 @@ impl Decision {
             }
             DecisionSource::Open
             | DecisionSource::Closed { .. }
+            | DecisionSource::Shed { .. }
             | DecisionSource::PartlyLocal { .. } => &[],
         }
     }
@@ -253,14 +263,25 @@ impl Decision {
             DecisionSource::Counters(_) | DecisionSource::SharedBudget => false,
             DecisionSource::Open
             | DecisionSource::Closed { .. }
+            | DecisionSource::Shed { .. }
             | DecisionSource::Local
             | DecisionSource::PartlyLocal { .. } => true,
         }
     }
 
-    /// Whether the request was refused only because the store failed, and not by a quota.
+    /// Whether the request was refused only because the store failed or is overloaded, and not by a
+    /// quota.
     pub fn unavailable(&self) -> bool {
-        matches!(self.source, DecisionSource::Closed { .. })
+        let source = &self.source;
+        matches!(
+            source,
+            DecisionSource::Closed { .. } | DecisionSource::Shed { .. }
+        )
+    }
+
+    /// Whether the request was refused only because of overload: a retry a moment later may succeed.
+    pub fn shed(&self) -> bool {
+        matches!(self.source, DecisionSource::Shed { .. })
     }
 
     /// Whether a limit had no counter because the store is full, and shared a budget with other keys

@@ -2,32 +2,47 @@
 
 #[cfg(feature = "tokio")]
 mod acquire;
-#[cfg(feature = "tokio")]
-mod breaker;
 mod fallback;
+mod guard;
 #[cfg(feature = "tokio")]
 mod queue;
 #[cfg(feature = "tokio")]
 mod shaping_queue;
 
 use std::fmt;
+#[cfg(feature = "tokio")]
+use std::future::{Future, poll_fn};
+#[cfg(feature = "tokio")]
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+#[cfg(feature = "tokio")]
+use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(feature = "tokio")]
+use tokio::runtime::Handle;
+#[cfg(feature = "tokio")]
+use tokio::time::timeout;
+
+#[cfg(feature = "tokio")]
 pub use acquire::{AcquireError, Wait};
+#[cfg(feature = "redis")]
+pub(crate) use fallback::LocalSize;
+pub use guard::{Guard, OverloadStats};
 
 use crate::decision::Decision;
 use crate::failure::OnFailure;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::request::Request;
-use crate::store::{MemoryStore, Store};
 #[cfg(feature = "tokio")]
-use breaker::Breaker;
-use fallback::{FailurePolicy, Fallback};
+use crate::store::breaker::{Breaker, Probe};
+use crate::store::{MemoryStore, Store, StoreError, StoreErrorKind};
+use fallback::{Cause, FailurePolicy};
+
 #[cfg(feature = "tokio")]
-use queue::Queues;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Decides requests with a store, or without it when the store fails.
 ///
@@ -51,27 +66,22 @@ pub struct Engine<S = MemoryStore> {
 /// What all clones of an engine share.
 struct Shared<S> {
     store: S,
-    #[cfg(feature = "tokio")]
-    breaker: Breaker,
-    fallback: Fallback,
-    #[cfg(feature = "tokio")]
-    queues: Queues,
+    guard: Arc<Guard>,
 }
 
 impl<S: Store> Engine<S> {
     /// Creates an engine with a store, by value or as an [`Arc`].
     pub fn new(store: S) -> Self {
-        Engine {
-            shared: Arc::new(Shared {
-                store,
-                #[cfg(feature = "tokio")]
-                breaker: Breaker::default(),
-                fallback: Fallback::default(),
-                #[cfg(feature = "tokio")]
-                queues: Queues::default(),
-            }),
+        let guard = match store.guard() {
+            Some(guard) => Arc::clone(guard),
+            None => Arc::new(Guard::new()),
+        };
+        let engine = Engine {
+            shared: Arc::new(Shared { store, guard }),
             failure: FailurePolicy::default(),
-        }
+        };
+        engine.count_replicas(engine.failure.policy);
+        engine
     }
 
     /// Returns a limiter with this engine.
@@ -79,15 +89,19 @@ impl<S: Store> Engine<S> {
         Limiter::from_engine(self.clone(), limit)
     }
 
-    /// Sets what is decided when the store fails, [`OnFailure::Open`] by default. A limit may have
+    /// Sets what is decided when the store fails, [`OnFailure::Local`] by default. A limit may have
     /// [its own policy](Limit::on_failure).
     #[must_use]
     pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.count_replicas(policy);
+        self.failure.policy = policy;
+        self
+    }
+
+    fn count_replicas(&self, policy: OnFailure) {
         if policy.counts_replicas() {
             self.store().count_replicas();
         }
-        self.failure.policy = policy;
-        self
     }
 
     /// Sets the deadline of the store, 50 ms by default. A limit may have
@@ -108,14 +122,17 @@ impl<S: Store> Engine<S> {
     /// it, and counts replicas if the limit's [policy](Limit::on_failure) needs their number.
     pub fn prepare(&self, limit: &Limit) {
         self.store().prepare(limit);
-        if limit.own_policy().is_some_and(OnFailure::counts_replicas) {
-            self.store().count_replicas();
+        if let Some(policy) = limit.own_policy() {
+            self.count_replicas(policy);
         }
     }
 
-    /// Decides a request. If the store does not answer before the deadline, or the circuit breaker
-    /// is open, the [failure policy](Engine::on_failure) decides, and the decision is
-    /// [degraded](Decision::degraded).
+    /// Decides a request. If the store fails, the [failure policy](Engine::on_failure) decides, and
+    /// the decision is [degraded](Decision::degraded).
+    ///
+    /// A missed deadline is a failure only if the store has stopped answering. Otherwise it is
+    /// overload: limits are counted in this process, with this replica's share, except those whose
+    /// policy is [`OnFailure::Closed`], which refuse.
     #[inline]
     pub async fn decide(&self, request: &Request<'_>) -> Decision {
         match self.try_decide(request) {
@@ -124,8 +141,8 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Decides a request without waiting. Returns `None`, and decides nothing, if the counters are
-    /// not in this process.
+    /// Decides a request without waiting. Returns `None`, and decides nothing, if the store has to
+    /// be asked.
     #[inline]
     pub fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
         self.store().try_decide(request)
@@ -137,10 +154,60 @@ impl<S: Store> Engine<S> {
         // Without timers there is no deadline: the store has to enforce its own.
         #[cfg(not(feature = "tokio"))]
         let result = self.store().decide(request).await;
-        result.unwrap_or_else(|_| {
-            let replicas = self.store().replicas();
-            self.shared.fallback.decide(request, self.failure, replicas)
-        })
+        result.unwrap_or_else(|error| self.decide_without_store(request, &error))
+    }
+
+    fn decide_without_store(&self, request: &Request<'_>, error: &StoreError) -> Decision {
+        let guard = &*self.shared.guard;
+        let cause = match error.kind() {
+            StoreErrorKind::Overloaded => Cause::Overload,
+            StoreErrorKind::Timeout => {
+                guard.timeouts.fetch_add(1, Relaxed);
+                if self.store().is_silent(request) {
+                    Cause::Failure
+                } else {
+                    Cause::Overload
+                }
+            }
+            _ => Cause::Failure,
+        };
+        let replicas = self.store().replicas();
+        let fallback = || {
+            let fallback = &guard.fallback;
+            fallback.decide(request, self.failure, cause, replicas)
+        };
+        if cause == Cause::Failure {
+            return fallback();
+        }
+        let counters = &guard.overload;
+        // The store may have refused the same key since.
+        let (decision, counter) = if let Some(refusal) = self.try_decide(request) {
+            (refusal, &counters.cached)
+        } else if error.kind() == StoreErrorKind::Overloaded {
+            (Decision::from_overload(request, 0), &counters.shed)
+        } else {
+            let decision = fallback();
+            let closed = decision.unavailable();
+            let counter = if closed {
+                &counters.closed
+            } else {
+                &counters.local
+            };
+            (decision, counter)
+        };
+        counter.fetch_add(1, Relaxed);
+        decision
+    }
+
+    /// How requests were answered under overload: they missed their deadline although the store was
+    /// up, or could not be queued.
+    pub fn overload(&self) -> OverloadStats {
+        self.shared.guard.overload.stats()
+    }
+
+    /// The number of requests that missed their deadline.
+    pub fn timeouts(&self) -> u64 {
+        self.shared.guard.timeouts.load(Relaxed)
     }
 
     /// Undoes what a decision took, because the request does not count after all: a page that had
@@ -175,12 +242,88 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Whether the circuit breaker is open: the store has failed repeatedly and is probed in the
-    /// background until it answers again.
+    /// Whether a circuit breaker is open: the store, or a server of it, has failed repeatedly and is
+    /// probed in the background until it answers again.
     #[cfg(feature = "tokio")]
     pub fn store_is_down(&self) -> bool {
-        self.shared.breaker.is_open()
+        let breaker = self.shared.guard.breaker.as_ref();
+        breaker.is_some_and(Breaker::is_open) || self.store().is_down()
     }
+}
+
+#[cfg(feature = "tokio")]
+impl<S: Store> Shared<S> {
+    /// Decides with the store, unless its breaker is open, and before the deadline.
+    async fn decide(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        failure: FailurePolicy,
+    ) -> Result<Decision, StoreError> {
+        let decision = self.store.decide(request);
+        let Some(breaker) = &self.guard.breaker else {
+            return with_deadline(decision, || failure.deadline_for(request)).await;
+        };
+        if breaker.is_open() {
+            let text = "it has not answered lately";
+            return Err(StoreError::with_kind(StoreErrorKind::Unreachable, text));
+        }
+        let result = with_deadline(decision, || failure.deadline_for(request)).await;
+        match &result {
+            Ok(_) => breaker.on_success(),
+            Err(error) => match error.kind() {
+                StoreErrorKind::Overloaded => {}
+                StoreErrorKind::Timeout if !self.store.is_silent(request) => {}
+                _ => {
+                    // Without a runtime there are no probes: every request goes on to the store.
+                    if breaker.on_failure()
+                        && let Ok(runtime) = Handle::try_current()
+                    {
+                        breaker.open(self, &runtime, error);
+                    }
+                }
+            },
+        }
+        result
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<S: Store> Probe for Shared<S> {
+    fn name(&self) -> &str {
+        "store"
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        let probe = timeout(PROBE_TIMEOUT, self.store.probe()).await;
+        probe.unwrap_or_else(|_| Err(deadline_error(PROBE_TIMEOUT)))
+    }
+}
+
+/// Polls once before it creates a timer: a store in this process needs neither timer nor runtime.
+#[cfg(feature = "tokio")]
+async fn with_deadline(
+    decision: impl Future<Output = Result<Decision, StoreError>>,
+    deadline: impl FnOnce() -> Duration,
+) -> Result<Decision, StoreError> {
+    let mut decision = pin!(decision);
+    let first = poll_fn(|context| {
+        Poll::Ready(match decision.as_mut().poll(context) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        })
+    });
+    if let Some(result) = first.await {
+        return result;
+    }
+    let deadline = deadline();
+    let result = timeout(deadline, decision).await;
+    result.unwrap_or_else(|_| Err(deadline_error(deadline)))
+}
+
+#[cfg(feature = "tokio")]
+fn deadline_error(deadline: Duration) -> StoreError {
+    let text = format!("no answer within {deadline:?}");
+    StoreError::with_kind(StoreErrorKind::Timeout, text)
 }
 
 impl<S> Clone for Engine<S> {
@@ -197,7 +340,7 @@ impl<S: fmt::Debug> fmt::Debug for Engine<S> {
         let mut debug = f.debug_struct("Engine");
         debug.field("store", &self.shared.store);
         #[cfg(feature = "tokio")]
-        debug.field("waiting", &self.shared.queues.len());
+        debug.field("waiting", &self.shared.guard.queues.len());
         debug
             .field("failure", &self.failure)
             .finish_non_exhaustive()

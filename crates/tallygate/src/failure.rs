@@ -2,16 +2,27 @@
 
 use std::num::NonZeroU32;
 
-/// What is decided when the store fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is decided when the store fails: [`Local`](OnFailure::Local), counted and at least 1, by
+/// default.
+///
+/// When the store is up but overloaded, `Open` counts as `Local`: overload admits at most this
+/// replica's share of the limit beyond the store's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// Admits. For limits that are not security controls.
-    #[default]
     Open,
     /// Refuses. For limits that must not be bypassed, such as login attempts.
     Closed,
     /// Counts in this process, with this replica's share of the limit.
     Local(Replicas),
+}
+
+impl Default for OnFailure {
+    fn default() -> Self {
+        OnFailure::Local(Replicas::Counted {
+            at_least: NonZeroU32::MIN,
+        })
+    }
 }
 
 /// The number of processes that share a limit while each counts by itself.
@@ -34,8 +45,8 @@ impl OnFailure {
     /// Whether the store has to count replicas.
     pub(crate) fn counts_replicas(self) -> bool {
         match self {
-            OnFailure::Local(Replicas::Counted { .. }) => true,
-            OnFailure::Local(Replicas::Fixed(_)) | OnFailure::Open | OnFailure::Closed => false,
+            OnFailure::Local(Replicas::Counted { .. }) | OnFailure::Open => true,
+            OnFailure::Local(Replicas::Fixed(_)) | OnFailure::Closed => false,
         }
     }
 }

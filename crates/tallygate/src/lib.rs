@@ -140,9 +140,9 @@ pub mod tower;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, RetryAfter};
-pub use engine::Engine;
 #[cfg(feature = "tokio")]
 pub use engine::{AcquireError, Wait};
+pub use engine::{Engine, Guard, OverloadStats};
 pub use failure::{OnFailure, Replicas};
 pub use key::{Key, KeyPart};
 pub use limit::{Limit, Partition};
@@ -152,7 +152,10 @@ pub use store::{
     LocalStore, MemoryStore, MemoryStoreBuilder, Snapshot, Store, StoreError, StoreErrorKind,
 };
 #[cfg(feature = "redis")]
-pub use store::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
+pub use store::{
+    RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, RefusalCacheSettings,
+    RefusalCacheStats, Topology,
+};
 pub use tallygate_core::{
     Algorithm, CounterState, Outcome, Quota, QuotaError, Retry, Verb, Verdict,
 };

@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use crate::failure::OnFailure;
 use crate::http::{ClientAddress, Headers};
+use crate::limit::Partition;
 
 pub use crate::http::TextError;
 pub use coalesce::{CoalesceBy, CoalesceKey};
@@ -120,6 +121,12 @@ pub struct Rule {
     pub count_if: StatusFilter,
     /// The longest shaping delay; a request that would be delayed for longer is refused.
     pub max_delay: Option<Duration>,
+    /// How many live keys should have their own counters in memory. By default an equal part of
+    /// what other rules leave. Whoever builds the store divides it; see
+    /// [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    pub keys: Option<usize>,
+    /// The part of a memory store that holds the counters.
+    pub partition: Partition,
     /// What makes requests identical, so that they share one upstream call. By default none do.
     pub coalesce: Option<CoalesceBy>,
 }
@@ -166,6 +173,8 @@ impl Rule {
             headers: Headers::default(),
             count_if: StatusFilter::default(),
             max_delay: None,
+            keys: None,
+            partition: Partition::default(),
             coalesce: None,
         }
     }

@@ -1,8 +1,12 @@
 //! Stores of counters.
 
+#[cfg(feature = "tokio")]
+pub(crate) mod breaker;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod refusal_cache;
 
 use std::error::Error;
 use std::fmt;
@@ -14,10 +18,13 @@ pub use memory::{MemoryStore, MemoryStoreBuilder};
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
 pub use redis::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
+#[cfg(feature = "redis")]
+pub use refusal_cache::{RefusalCacheSettings, RefusalCacheStats};
 use tallygate_core::CounterState;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
+use crate::engine::Guard;
 use crate::limit::Limit;
 use crate::request::Request;
 
@@ -32,8 +39,8 @@ pub trait Store: Send + Sync + 'static {
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Decides a request without waiting if the counters are in this process. Otherwise returns
-    /// `None` and decides nothing.
+    /// Decides a request without waiting, if the counters are in this process or the request is
+    /// known to be refused. Otherwise returns `None` and decides nothing.
     #[inline]
     fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
         let _ = request;
@@ -68,6 +75,24 @@ pub trait Store: Send + Sync + 'static {
     /// When they cannot.
     fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
+    }
+
+    /// The guard that all engines over this store share. By default every engine has its own,
+    /// which only clones of the engine share.
+    fn guard(&self) -> Option<&Arc<Guard>> {
+        None
+    }
+
+    /// Whether the servers that hold the counters of a request have stopped answering. A deadline
+    /// that is missed while they still answer is overload and not a failure. True by default.
+    fn is_silent(&self, request: &Request<'_>) -> bool {
+        let _ = request;
+        true
+    }
+
+    /// Whether a server is known to be down, for a store that has a circuit breaker for each server.
+    fn is_down(&self) -> bool {
+        false
     }
 }
 
@@ -106,6 +131,18 @@ impl<S: Store> Store for Arc<S> {
 
     fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         S::probe(self)
+    }
+
+    fn guard(&self) -> Option<&Arc<Guard>> {
+        S::guard(self)
+    }
+
+    fn is_silent(&self, request: &Request<'_>) -> bool {
+        S::is_silent(self, request)
+    }
+
+    fn is_down(&self) -> bool {
+        S::is_down(self)
     }
 }
 

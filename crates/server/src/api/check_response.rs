@@ -34,7 +34,11 @@ impl CheckResponse {
         if let Some(problem) = self.problem()
             && !always_ok
         {
-            return problem.response();
+            let mut response = problem.response();
+            if let CheckResponse::Decided(enforcement) = self {
+                enforcement.write_headers(response.headers_mut());
+            }
+            return response;
         }
         let status = match always_ok {
             true => StatusCode::OK,
@@ -81,9 +85,12 @@ impl CheckResponse {
     fn problem(&self) -> Option<Problem> {
         match self {
             CheckResponse::Decided(enforcement) => {
-                enforcement
-                    .decision()
-                    .filter(|decision| decision.unavailable())?;
+                let decision = enforcement.decision();
+                let decision = decision.filter(|decision| decision.unavailable())?;
+                if decision.shed() {
+                    let detail = "limits could not be checked in time; try again";
+                    return Some(Problem::new(Code::Overloaded, detail));
+                }
                 let detail = "the store of the counters did not answer, and nothing goes ahead \
                               without it; this is not the client's fault";
                 Some(Problem::new(Code::StoreUnavailable, detail))
@@ -150,6 +157,9 @@ impl<'e> Decided<'e> {
         serde_json::to_writer(&mut *json, &binding).expect("a string is valid JSON");
         json.extend(b",\"degraded\":");
         json.extend(decision.degraded().to_string().as_bytes());
+        if decision.shared() {
+            json.extend(b",\"shared\":true");
+        }
         if shadow.is_some() {
             json.extend(b",\"shadow_refused\":");
             json.extend(refused.to_string().as_bytes());

@@ -12,13 +12,27 @@ use super::{Api, attributes};
 use crate::problem::{Code, Problem};
 use crate::response;
 
+/// A check that was parsed and not decided yet.
+pub(super) struct PlannedCheck {
+    plan: Plan,
+    cost: Option<u32>,
+    verb: Verb,
+}
+
+impl PlannedCheck {
+    pub(super) fn limits(&self) -> usize {
+        let charges = self.plan.charges().iter();
+        charges.map(|charge| charge.limits.len()).sum()
+    }
+}
+
 impl Api {
-    /// Decides one check. Only administrators may change counters in other ways.
-    pub(super) async fn check_json(
+    /// Parses a check. Only administrators may change counters in other ways.
+    pub(super) fn plan_check(
         &self,
         json: &[u8],
         may_change: bool,
-    ) -> Result<CheckResponse, Problem> {
+    ) -> Result<PlannedCheck, Problem> {
         let Object(body) = response::parse_json::<Object<Body>>(json)?;
         let verb = parse_verb(body.verb.as_deref(), may_change)?;
         let Body {
@@ -31,37 +45,34 @@ impl Api {
             cost,
             ..
         } = body;
-        match (key, quota, name, limits, rule, attributes) {
+        let plan = match (key, quota, name, limits, rule, attributes) {
             (Some(key), Some(quota), name, None, None, None) => {
                 let limit = Object(OneLimit { key, quota, name });
-                self.check_limits([limit], cost.unwrap_or(1), verb).await
+                self.plan_limits([limit], cost.unwrap_or(1))
             }
             (None, None, None, Some(limits), None, None) => {
-                self.check_limits(limits, cost.unwrap_or(1), verb).await
+                self.plan_limits(limits, cost.unwrap_or(1))
             }
             (None, None, None, None, Some(rule), attributes) => {
                 let head = attributes::head(attributes.map(|given| given.0).unwrap_or_default())?;
                 let plan = self.state.active_rules.plan_rule(&rule, &(&head).into());
-                let Some(plan) = plan else {
-                    let detail = "there is no rule of that name in force";
-                    return Err(Problem::new(Code::UnknownRule, detail));
-                };
-                Ok(self.enforce(plan, cost, verb).await)
+                let detail = "there is no rule of that name in force";
+                plan.ok_or_else(|| Problem::new(Code::UnknownRule, detail))
             }
             _ => {
                 let detail = "a question is `key` and `quota`, or `limits`, or `rule` and \
                               `attributes`, each with `cost` and `verb` if need be";
                 Err(Problem::new(Code::BadBody, detail))
             }
-        }
+        };
+        plan.map(|plan| PlannedCheck { plan, cost, verb })
     }
 
-    async fn check_limits(
+    fn plan_limits(
         &self,
         limits: impl IntoIterator<Item = Object<OneLimit>>,
         cost: u32,
-        verb: Verb,
-    ) -> Result<CheckResponse, Problem> {
+    ) -> Result<Plan, Problem> {
         let charge = |Object(OneLimit { key, quota, name })| {
             Ok(Charge {
                 settings: Arc::clone(&self.no_rule),
@@ -73,7 +84,7 @@ impl Api {
         let charges = limits.into_iter().map(charge);
         let charges = charges.collect::<Result<SmallVec<[Charge; 1]>, Problem>>()?;
         if let Some(plan) = self.state.active_rules.kill_switch_plan() {
-            return Ok(self.enforce(plan, Some(cost), verb).await);
+            return Ok(plan);
         }
         if charges.is_empty() {
             return Err(request_problem(&RequestError::NoLimit));
@@ -83,10 +94,15 @@ impl Api {
             plan.try_charge(charge)
                 .map_err(|error| request_problem(&error))?;
         }
-        Ok(self.enforce(plan, Some(cost), verb).await)
+        Ok(plan)
     }
 
-    async fn enforce(&self, mut plan: Plan, cost: Option<u32>, verb: Verb) -> CheckResponse {
+    pub(super) async fn enforce(&self, check: PlannedCheck) -> CheckResponse {
+        let PlannedCheck {
+            mut plan,
+            cost,
+            verb,
+        } = check;
         if plan.stopped().is_none() && plan.charges().is_empty() {
             return CheckResponse::Unlimited {
                 granted: match verb {

@@ -73,6 +73,10 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     pub(crate) store: Option<String>,
+    /// How many live keys have their own counters in memory, overriding the rules file: all keys
+    /// with the memory store, otherwise those counted while the store fails; 1000000 by default
+    #[arg(long, value_name = "N", value_parser = memory_keys)]
+    pub(crate) memory_keys: Option<usize>,
     /// For the store, trust the CA certificates in this PEM file instead of the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca_cert: Option<PathBuf>,
@@ -83,7 +87,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "client_cert")]
     pub(crate) client_key: Option<PathBuf>,
     /// What to do without the store for checks that name no rule
-    #[arg(long, value_name = "POLICY", default_value = "open")]
+    #[arg(long, value_name = "POLICY", default_value = "local")]
     pub(crate) on_failure: Failing,
     /// Read the admin token from this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -109,9 +113,17 @@ pub(crate) struct ServeArgs {
     pub(crate) check: bool,
 }
 
+fn memory_keys(text: &str) -> Result<usize, String> {
+    const MAX: usize = 100_000_000;
+    let keys = text.parse().ok().filter(|keys| (1..=MAX).contains(keys));
+    keys.ok_or_else(|| format!("expected a number from 1 to {MAX}"))
+}
+
 /// What to do without the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Failing {
+    /// Count in this process, with its share of the limit
+    Local,
     /// Admit, marked as degraded
     Open,
     /// Answer 503

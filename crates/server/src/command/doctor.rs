@@ -7,7 +7,7 @@ mod server;
 
 use std::io::Write;
 
-use tallygate::{RedisError, RedisStore, Topology};
+use tallygate::{RedisError, RedisServer, RedisStore, Topology};
 
 use self::report::{Finding, Level, Report, merge};
 use self::server::ServerInfo;
@@ -37,6 +37,12 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
         true => Ok(()),
         false => Err(Failure::CheckFailed),
     }
+}
+
+/// Whether a server may evict counters when its memory is full. `None` if the user may not know.
+pub(crate) async fn may_evict(server: &RedisServer) -> Option<bool> {
+    let info = ServerInfo::fetch(server).await.ok()?;
+    info.may_evict()
 }
 
 fn memory() -> Vec<Finding> {

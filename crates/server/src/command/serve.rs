@@ -6,13 +6,18 @@ mod reload;
 mod signals;
 mod startup;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallygate::{Engine, MemoryStore, OnFailure, Store};
+use tallygate::rules::Rule;
+use tallygate::{
+    Engine, MemoryStore, OnFailure, RedisStore, RefusalCacheSettings, Replicas, Store,
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -21,12 +26,14 @@ use self::startup::Addresses;
 use crate::active_rules::ActiveRules;
 use crate::auth::Token;
 use crate::cli::{Failing, ServeArgs, StoreArgs};
+use crate::command::doctor;
 use crate::config::{self, Config, Report, StoreConfig, Style};
 use crate::error::Failure;
 use crate::gateway::Settings;
 use crate::listener::{self, Http1, Options, RequestHandler};
 use crate::metrics::Metrics;
 use crate::otlp::{self, Otlp};
+use crate::partitions::Partitions;
 use crate::redact::Redactor;
 use crate::state::ServerState;
 use crate::store::{Backend, ServerStore};
@@ -38,6 +45,7 @@ const SAMPLE: &str = include_str!("serve/sample.yaml");
 /// How long requests in flight may take after shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const SHARING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a store that has not answered yet is probed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -95,14 +103,28 @@ async fn serve(
         Some((address, settings)) => Some((bind(address, "--gateway").await?, settings)),
         None => None,
     };
+    let keys = args.memory_keys.or(loaded.store.keys);
+    let keys = keys.unwrap_or(config::DEFAULT_KEYS);
+    let (partitions, sizes) =
+        Partitions::divide(&loaded.rules.rules, keys).map_err(Failure::Input)?;
     let backend = match store {
-        StoreUrl::Memory => Backend::Memory(MemoryStore::new()),
-        // Does not connect: until a server answers, the failure policies apply.
-        StoreUrl::Redis(builder) => Backend::Redis(
-            builder
-                .open()
-                .map_err(|error| Failure::Input(format!("cannot use the store: {error}")))?,
-        ),
+        StoreUrl::Memory => {
+            let builder = MemoryStore::builder().capacity(keys);
+            Backend::Memory(builder.partitions(sizes).build())
+        }
+        StoreUrl::Redis(builder) => {
+            let mut builder = builder.own_thread(true);
+            builder = builder.local_keys(keys).local_partitions(sizes);
+            if let Some(cache) = loaded.store.refusal_cache {
+                let mut settings = RefusalCacheSettings::default();
+                (settings.max_age, settings.keys) = (cache.max_age, cache.keys);
+                builder = builder.refusal_cache(settings);
+            }
+            // Does not connect: until a server answers, the failure policies apply.
+            let store = builder.open();
+            let cannot_open = |error| Failure::Input(format!("cannot use the store: {error}"));
+            Backend::Redis(store.map_err(cannot_open)?)
+        }
     };
     let metrics = Arc::new(Metrics::new(backend.kind()));
     let store = ServerStore {
@@ -113,9 +135,15 @@ async fn serve(
         Some(path) => path.display().to_string(),
         None => "the built-in sample".to_owned(),
     };
-    let active_rules = ActiveRules::new(loaded.rules.clone(), origin, Arc::clone(&metrics));
+    let active_rules = ActiveRules::new(
+        loaded.rules.clone(),
+        partitions,
+        origin,
+        Arc::clone(&metrics),
+    );
     let active_rules = Arc::new(active_rules.map_err(|error| Failure::Input(error.to_string()))?);
     let on_failure = match args.on_failure {
+        Failing::Local => OnFailure::default(),
         Failing::Open => OnFailure::Open,
         Failing::Closed => OnFailure::Closed,
     };
@@ -165,6 +193,10 @@ async fn serve(
     ));
     let otlp = otlp.map(|otlp| tokio::spawn(otlp.run(Arc::clone(&state), shutdown_admin.clone())));
     tokio::spawn(probe_store(Arc::clone(&state)));
+    if let Backend::Redis(_) = state.engine.store().backend {
+        warn_of_unset_replicas(&loaded.rules.rules);
+    }
+    tokio::spawn(warn_of_sharing(Arc::clone(&state)));
     let active_rules = Arc::clone(&state.active_rules);
     tokio::spawn(async move { active_rules.expire_overrides().await });
     let reload = args.config.clone().zip(fingerprint);
@@ -280,7 +312,7 @@ fn store_url(args: &ServeArgs, file: &StoreConfig) -> Result<StoreUrl, Failure> 
             store.client_key = store.client_key.or_else(|| file.client_key.clone());
         }
     }
-    StoreUrl::from_args(&store)
+    StoreUrl::with_default_timeouts(&store)
 }
 
 fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
@@ -291,6 +323,57 @@ fn otlp_client(args: &ServeArgs) -> Result<Option<otlp::Client>, Failure> {
     let settings = otlp::Settings::new(endpoint, args.otlp_sample, &variable);
     let client = settings.map_err(Failure::Input)?.map(otlp::Client::new);
     client.transpose().map_err(Failure::Outside)
+}
+
+/// Warns of rules that count in this process while the store fails, without a lower bound of the
+/// number of processes: a fleet that starts without its store admits each limit once per process.
+fn warn_of_unset_replicas(rules: &[Rule]) {
+    let unset = |rule: &&Rule| {
+        let local = OnFailure::Local(Replicas::Counted {
+            at_least: NonZeroU32::MIN,
+        });
+        rule.on_failure.is_none_or(|policy| policy == local)
+    };
+    let names: Vec<&str> = rules
+        .iter()
+        .filter(unset)
+        .map(|rule| rule.name.as_str())
+        .collect();
+    if !names.is_empty() {
+        tracing::warn!(
+            rules = names.join(", "),
+            "until the store has counted the replicas, each process admits the whole limit while \
+             the store fails: set on_failure: {{policy: local, replicas: {{at_least: N}}}}"
+        );
+    }
+}
+
+/// Warns once for each rule whose keys share a budget because its part of the memory is full.
+async fn warn_of_sharing(state: Arc<ServerState>) {
+    let Some(store) = state.engine.store().memory_store() else {
+        return;
+    };
+    let mut warned = HashSet::new();
+    loop {
+        tokio::time::sleep(SHARING_CHECK_INTERVAL).await;
+        for partition in store.sharing_partitions() {
+            if !warned.insert(partition) {
+                continue;
+            }
+            let mut rule = "(none)".to_owned();
+            state.active_rules.for_each_rule(|known, _| {
+                if known.partition == partition {
+                    rule = known.name.to_string();
+                }
+            });
+            tracing::warn!(
+                rule,
+                keys = store.partition_capacity(partition),
+                "the rule's part of the memory is full: new keys share a budget; raise its `keys`, \
+                 or --memory-keys"
+            );
+        }
+    }
 }
 
 async fn probe_store(state: Arc<ServerState>) {
@@ -305,5 +388,25 @@ async fn probe_store(state: Arc<ServerState>) {
     state.mark_store_reached();
     if failed {
         tracing::info!("the store answers: ready");
+    }
+    if let Some(store) = state.engine.store().redis_store() {
+        warn_of_eviction(&state.metrics, store).await;
+    }
+}
+
+/// Says in the log and in a metric which servers may evict counters.
+async fn warn_of_eviction(metrics: &Metrics, store: &RedisStore) {
+    for server in store.servers().await.unwrap_or_default() {
+        let Some(evicts) = doctor::may_evict(&server).await else {
+            continue;
+        };
+        metrics.set_evicts(server.address(), evicts);
+        if evicts {
+            tracing::warn!(
+                server = server.address(),
+                "the server may evict counters, and clients start anew: set maxmemory-policy \
+                 noeviction"
+            );
+        }
     }
 }

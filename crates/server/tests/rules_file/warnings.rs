@@ -132,7 +132,7 @@ fn a_login_that_fails_open_is_reported() {
         "/users/password",
     ] {
         assert_eq!(
-            login(&format!("match: {{ path: {path} }}")),
+            login(&format!("match: {{ path: {path} }}, on_failure: open")),
             ["login-fails-open"],
             "{path}"
         );
@@ -140,9 +140,10 @@ fn a_login_that_fails_open_is_reported() {
     for rest in [
         "match: { path: /login }, on_failure: closed",
         "match: { path: /login }, on_failure: local",
-        "match: { path: /login }, shadow: true",
-        "match: { path: /authors }",
-        "match: { path: /blog/in }",
+        "match: { path: /login }",
+        "match: { path: /login }, on_failure: open, shadow: true",
+        "match: { path: /authors }, on_failure: open",
+        "match: { path: /blog/in }, on_failure: open",
     ] {
         assert_eq!(login(rest), Vec::<String>::new(), "{rest}");
     }
@@ -168,6 +169,24 @@ fn spoofable_keys_are_reported() {
     );
     assert_eq!(key("", "ip"), Vec::<String>::new());
     assert_eq!(key("", "{ header: x-api-key }"), Vec::<String>::new());
+}
+
+#[test]
+fn keys_that_clients_invent_are_reported_for_a_memory_store() {
+    let file = |top: &str, rules: &str| codes(&format!("{top}\nrules: [{rules}]"));
+    let api = "{ name: api, key: [{ header: x-api-key, or: ip }], limits: 9/s }";
+    let by_ip = "{ name: each, key: ip, limits: 5/s }";
+    let both = format!("{by_ip}, {api}");
+    let login = format!("{{ name: each, match: {{ path: /a }}, key: ip, limits: 5/s }}, {api}");
+    for memory in ["store: memory", "store: { url: memory, keys: 5 }"] {
+        assert_eq!(file(memory, api), ["invented-keys"], "{memory}");
+        assert_eq!(file(memory, &both), Vec::<String>::new(), "{memory}");
+        assert_eq!(file(memory, &login), ["invented-keys"], "{memory}");
+        assert_eq!(file(memory, by_ip), Vec::<String>::new(), "{memory}");
+    }
+    for other in ["", "store: ${NONE:-memory}", "store: redis://db"] {
+        assert_eq!(file(other, api), Vec::<String>::new(), "{other}");
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn rules_are_listed_with_origin_and_settings() {
         json!(["sliding-window-log 3/h", "fixed-window 100/d"])
     );
     assert_eq!(api["key"], json!([["header x-api-key", "ip"]]));
-    assert_eq!(api["on_failure"], "open");
+    assert_eq!(api["on_failure"], "local");
     assert_eq!(
         server.admin("GET", "/admin/rules/login", "").json()["name"],
         "login"

@@ -13,6 +13,7 @@ mod live;
 mod many_connections;
 mod metrics;
 mod otlp;
+mod overload;
 mod playground;
 mod prometheus;
 mod reload;

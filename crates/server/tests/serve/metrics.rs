@@ -46,14 +46,18 @@ fn every_name_label_and_outcome_exists_from_the_start() {
         "tallygate_store_duration_seconds",
         "tallygate_store_errors_total",
         "tallygate_breaker_state",
+        "tallygate_store_evicts",
+        "tallygate_overload_total",
+        "tallygate_refusal_cache_total",
         "tallygate_queue_depth",
         "tallygate_keys",
+        "tallygate_keys_capacity",
         "tallygate_shared_budgets_total",
         "tallygate_reloads_total",
     ] {
         assert!(samples.contains_key(name), "{name}");
     }
-    assert_eq!(samples.len(), 9);
+    assert_eq!(samples.len(), 13);
     let has = |family: &str, label: &str| {
         let mut series = samples[family].iter();
         assert!(

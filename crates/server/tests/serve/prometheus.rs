@@ -259,7 +259,7 @@ fn dashboard_and_alerts_use_exported_metrics() {
         .map(|line| line.split(['{', ' ']).next().unwrap())
         .collect();
     let alerts = rules(&prometheus);
-    assert_eq!(alerts.len(), 15, "{alerts:?}");
+    assert_eq!(alerts.len(), 17, "{alerts:?}");
     let dashboard = dashboard();
     for expression in &dashboard {
         assert!(
@@ -327,7 +327,7 @@ fn prometheus_rules_are_valid_and_fire() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "));
     let names: Vec<&str> = names.collect();
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 14);
     for name in names {
         assert!(tested.contains(&format!("alertname=\"{name}\"")), "{name}");
     }

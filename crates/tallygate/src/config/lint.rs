@@ -45,6 +45,7 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     }
     binding::between_rules(config, diagnostics);
     trust::spoofable_keys(config, diagnostics);
+    trust::invented_keys(config, diagnostics);
     if config.trusted_proxies.is_none() {
         trust::spoofable_stops(config, diagnostics);
         trust::untrusted_proxy(config, diagnostics);

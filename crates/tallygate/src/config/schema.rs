@@ -56,6 +56,7 @@ macro_rules! words {
 }
 
 pub(super) type Store = Shorthand<Url, Box<StoreOptions>>;
+pub(super) type RefusalCache = Shorthand<Off, RefusalCacheOptions>;
 pub(super) type TrustedProxies = Shorthand<OneOrMany<Text>, Hops>;
 pub(super) type Headers = Shorthand<Off, HeaderOptions>;
 pub(super) type HeaderTest = Shorthand<OneOrMany<Text>, Present>;
@@ -77,7 +78,7 @@ words! {
 /// The header that trusted proxies write.
 Forwarded { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded }
 
-/// No headers.
+/// None.
 Off { "off" => Off }
 
 /// The version of the IETF's rate limit headers.
@@ -128,14 +129,28 @@ RulesFile = "a rules file" {
 
 /// The store and its certificates.
 StoreOptions = "`store`" {
-    /// The URL of Redis or Valkey.
+    /// `memory`, or the URL of Redis or Valkey.
     url: Spanned<Url>,
+    /// How many live keys have their own counters in the memory of a process: all keys with
+    /// `memory`, otherwise those that are counted while the servers fail. 1000000 by default.
+    keys: Option<Spanned<Integer>>,
+    /// The cache of exhausted counters in front of Redis or Valkey, or `off`.
+    refusal_cache: Option<Spanned<RefusalCache>>,
     /// A PEM file with the certificate authority to trust instead of the system's.
     ca_cert: Option<Spanned<Text>>,
     /// A PEM file with the client certificate. Requires `client_key`.
     client_cert: Option<Spanned<Text>>,
     /// A PEM file with the private key of `client_cert`.
     client_key: Option<Spanned<Text>>,
+}
+
+/// The cache of exhausted counters.
+RefusalCacheOptions = "`refusal_cache`" {
+    /// How long a reset, a refund or a raised limit elsewhere may go unnoticed: at most `1min`. `1s`
+    /// by default.
+    max_age: Option<Spanned<Text>>,
+    /// The number of counters. 65536 by default.
+    keys: Option<Spanned<Integer>>,
 }
 
 /// A fixed number of proxies that every request passes.
@@ -182,8 +197,8 @@ Rule = "a rule" {
     allow: Option<Spanned<OneOrMany<Client>>>,
     /// Clients the rule refuses: networks and keys. Takes precedence over `allow`.
     deny: Option<Spanned<OneOrMany<Client>>>,
-    /// The decision when the store fails: `open` (the default) admits, `closed` refuses, `local`
-    /// counts in this process.
+    /// The decision when the store fails: `local` (the default) counts in this process, `open`
+    /// admits, `closed` refuses.
     on_failure: Option<Spanned<OnFailure>>,
     /// Whether the rule only counts and never refuses. False by default.
     shadow: Option<Spanned<Bool>>,
@@ -195,6 +210,9 @@ Rule = "a rule" {
     count: Option<Spanned<Count>>,
     /// The maximum time a quota with a queue may delay a request, such as `2s`.
     longest_delay: Option<Spanned<Text>>,
+    /// How many live keys of this rule have their own counters in memory. An equal part of the
+    /// store's `keys` by default.
+    keys: Option<Spanned<Integer>>,
     /// Whether the gateway coalesces identical concurrent requests into one upstream request. False
     /// by default.
     single_flight: Option<Spanned<SingleFlight>>,
@@ -279,7 +297,7 @@ KeyEntry = "a list entry" {
 
 /// The decision when the store fails, and how long to wait for the store.
 FailureOptions = "`on_failure`" {
-    /// `open` admits, `closed` refuses, `local` counts in this process. `open` by default.
+    /// `local` counts in this process, `open` admits, `closed` refuses. `local` by default.
     policy: Option<Spanned<FailurePolicy>>,
     /// With `local`: the number of processes that share a limit. By default the number last counted
     /// by the store.

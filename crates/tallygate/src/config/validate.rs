@@ -27,7 +27,7 @@ use crate::rules::{Name, RuleSet, RuleSetError, TextError};
 
 pub use gateway::{GatewayConfig, GatewaySizes, GatewayTimeouts};
 pub(super) use rule::RuleSpans;
-pub use settings::StoreConfig;
+pub use settings::{DEFAULT_KEYS, RefusalCacheConfig, StoreConfig};
 
 /// Every request is matched against all rules.
 const MAX_RULES: usize = 2_000;
@@ -37,6 +37,8 @@ const MAX_OVERRIDES: usize = 10_000;
 pub(super) struct SpannedConfig {
     pub(super) set: RuleSet,
     pub(super) store: StoreConfig,
+    /// Whether the file says `memory`.
+    pub(super) chose_memory: bool,
     pub(super) gateway: Option<GatewayConfig>,
     pub(super) spans: Vec<RuleSpans>,
     pub(super) trusted_proxies: Option<Span>,
@@ -59,6 +61,7 @@ pub(super) fn validate(
     let mut config = SpannedConfig {
         set: RuleSet::default(),
         store: StoreConfig::default(),
+        chose_memory: false,
         gateway: None,
         spans: Vec::new(),
         trusted_proxies: None,
@@ -68,6 +71,7 @@ pub(super) fn validate(
         validator.version(file);
         if index == 0 {
             config.store = validator.store(file);
+            config.chose_memory = validator.chose_memory(file);
             config.gateway = validator.gateway(file);
             config.set.client = validator.client_address(file);
             config.trusted_proxies = file.trusted_proxies.span();
@@ -96,6 +100,7 @@ pub(super) fn validate(
     let overrides = files.iter().flat_map(|file| file.overrides.items());
     let spans = overrides.map(|field| field.span);
     validator.max_items("overrides", spans, MAX_OVERRIDES);
+    validator.memory_parts(&config);
     config
 }
 

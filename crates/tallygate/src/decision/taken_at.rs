@@ -59,6 +59,7 @@ impl Decision {
             | DecisionSource::SharedBudget
             | DecisionSource::Open
             | DecisionSource::Closed { .. }
+            | DecisionSource::Shed { .. }
             | DecisionSource::Local
             | DecisionSource::PartlyLocal { .. } => None,
         }

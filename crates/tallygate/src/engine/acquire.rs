@@ -106,7 +106,7 @@ impl Error for AcquireError {}
 impl<S: Store> Engine<S> {
     /// The number of requests that wait for room or for a shaping delay.
     pub fn waiting(&self) -> usize {
-        self.shared.queues.len()
+        self.shared.guard.queues.len()
     }
 
     /// Waits until the cost of a request is taken, first come, first served for each key. The verb
@@ -128,7 +128,7 @@ impl<S: Store> Engine<S> {
             return Err(AcquireError::Never);
         }
         let deadline = wait.deadline();
-        let ticket = self.shared.queues.enter(request.entries().iter())?;
+        let ticket = self.shared.guard.queues.enter(request.entries().iter())?;
         let turn = self.wait_for_turn(&ticket.queue, request, deadline).await?;
         let check = request.clone().verb(Verb::Check);
         loop {
@@ -198,7 +198,7 @@ impl<S: Store> Engine<S> {
             return Ok(self.decide(request).await);
         }
         let deadline = wait.deadline();
-        let ticket = self.shared.queues.enter(delaying_entries(request))?;
+        let ticket = self.shared.guard.queues.enter(delaying_entries(request))?;
         let queue = &ticket.queue;
         let deciding = match queue.deciding.try_lock() {
             Ok(deciding) => deciding,

@@ -1,5 +1,6 @@
-//! Decisions without the store, by the failure policy of each limit.
+//! Decisions without the store, which failed or is overloaded, by the failure policy of each limit.
 
+use std::num::NonZeroU32;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use smallvec::SmallVec;
 use tallygate_core::Verb;
 
 use crate::decision::Decision;
-use crate::failure::OnFailure;
+use crate::failure::{OnFailure, Replicas};
 use crate::limit::Limit;
 use crate::request::{Request, RequestEntry};
 use crate::store::MemoryStore;
@@ -44,39 +45,87 @@ impl Default for FailurePolicy {
     }
 }
 
-/// The counters in this process that replace the store for [`OnFailure::Local`].
+/// Why the store did not decide a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    Failure,
+    /// The store is up, but the deadline was missed.
+    Overload,
+}
+
+/// The counters in this process that replace the store.
 #[derive(Debug, Default)]
 pub(super) struct Fallback {
     local: OnceLock<MemoryStore>,
+    size: Option<LocalSize>,
+}
+
+/// The number of live keys, in all and by partition, that have their own counters.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalSize {
+    pub(crate) keys: usize,
+    pub(crate) partitions: Vec<usize>,
 }
 
 impl Fallback {
+    #[cfg(feature = "redis")]
+    pub(super) fn with_size(size: LocalSize) -> Self {
+        Fallback {
+            local: OnceLock::new(),
+            size: Some(size),
+        }
+    }
+
+    fn local(&self) -> &MemoryStore {
+        self.local.get_or_init(|| {
+            let builder = MemoryStore::builder();
+            let builder = match &self.size {
+                Some(size) => builder
+                    .capacity(size.keys)
+                    .partitions(size.partitions.iter().copied()),
+                None => builder,
+            };
+            builder.build()
+        })
+    }
+
     pub(super) fn decide(
         &self,
         request: &Request<'_>,
         failure: FailurePolicy,
+        cause: Cause,
         replicas: Option<u32>,
     ) -> Decision {
         let mut local = LocalLimits::default();
         for (at, entry) in request.entries().iter().enumerate() {
-            match failure.policy_for(entry) {
-                OnFailure::Open => local.open_costs.push(entry.cost()),
-                OnFailure::Closed => return Decision::closed(request, at),
-                OnFailure::Local(shared_by) => {
-                    let quota = entry.limit.quota().share(shared_by.number(replicas));
-                    let Some(quota) = quota else {
-                        // The share is too small for any quota.
-                        return Decision::closed(request, at);
-                    };
-                    local.positions.push(at);
-                    local.shares.push(Limit::named(entry.limit.name(), quota));
+            let shared_by = match (failure.policy_for(entry), cause) {
+                (OnFailure::Local(shared_by), _) => shared_by,
+                (OnFailure::Open, Cause::Failure) => {
+                    local.open_costs.push(entry.cost());
+                    continue;
                 }
-            }
+                // Overload must not switch a limit off: an attacker could cause it.
+                (OnFailure::Open, Cause::Overload) => Replicas::Counted {
+                    at_least: NonZeroU32::MIN,
+                },
+                (OnFailure::Closed, Cause::Failure) => return Decision::closed(request, at),
+                (OnFailure::Closed, Cause::Overload) => {
+                    return Decision::from_overload(request, at);
+                }
+            };
+            let Some(quota) = entry.limit.quota().share(shared_by.number(replicas)) else {
+                // The share is too small for any quota.
+                return Decision::closed(request, at);
+            };
+            local.positions.push(at);
+            let share = Limit::named(entry.limit.name(), quota);
+            let share = share.partition(entry.limit.own_partition());
+            local.shares.push(share);
         }
         let Some(part) = local.request(request) else {
             return Decision::open(request);
         };
-        let decision = self.local.get_or_init(MemoryStore::new).decide(&part);
+        let decision = self.local().decide(&part);
         if local.open_costs.is_empty() {
             decision.into_local()
         } else {

@@ -8,6 +8,7 @@ use tallygate_core::{Verb, Verdict};
 
 use super::outcome::Outcome;
 use super::plan::{Charge, DelayMode, Plan, StopReason, request};
+use super::refusal::OVERLOAD_RETRY;
 use super::{Refusal, headers};
 use crate::decision::{Decision, RetryAfter};
 use crate::engine::{Engine, Wait};
@@ -70,8 +71,8 @@ pub async fn enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> Enforcement {
     }
 }
 
-/// Decides a plan without waiting. Returns [`TryEnforce::Pending`] if the counters are not in this
-/// process or a limit may delay the request.
+/// Decides a plan without waiting. Returns [`TryEnforce::Pending`] if the store has to be asked or a
+/// limit may delay the request.
 #[inline]
 pub fn try_enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> TryEnforce {
     if plan.delay_mode() == DelayMode::Wait && plan.enforced().any(Charge::shapes) {
@@ -83,17 +84,16 @@ pub fn try_enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> TryEnforce {
         Some(Some(decision)) => Combined::Decided(decision),
         Some(None) => return TryEnforce::Pending(plan),
     };
-    let mut shadows = Vec::new();
-    if combined.admits() && plan.stopped().is_none() {
-        for (i, charge) in plan.shadows() {
-            let decided = engine.try_decide(&plan.single_request(charge));
-            shadows.extend(decided.map(|decision| (i, decision)));
-        }
-        let undecided = matches!(combined, Combined::Skipped) && shadows.is_empty();
-        if undecided && plan.shadows().next().is_some() {
-            return TryEnforce::Pending(plan);
-        }
-    }
+    let shadows = if combined.admits() && plan.stopped().is_none() {
+        let decide = |(i, charge)| Some((i, engine.try_decide(&plan.single_request(charge))?));
+        plan.shadows().map(decide).collect()
+    } else {
+        Some(Vec::new())
+    };
+    let Some(shadows) = shadows else {
+        // Nothing was charged: a store that has to be asked decides only refusals without waiting.
+        return TryEnforce::Pending(plan);
+    };
     TryEnforce::Done(Enforcement {
         plan,
         combined,
@@ -146,6 +146,7 @@ impl Enforcement {
             Combined::Skipped => None,
             Combined::Decided(decision) if decision.allowed() => None,
             Combined::Decided(decision) => Some(match decision.retry_after() {
+                None if decision.shed() => Refusal::Overloaded,
                 None => Refusal::Unavailable,
                 Some(RetryAfter::Never) => Refusal::NeverFits {
                     limit: self.binding_name(),
@@ -175,7 +176,12 @@ impl Enforcement {
         let Some(decision) = self.decision() else {
             return;
         };
-        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+        let retry_after = match decision.retry_after() {
+            Some(RetryAfter::After(wait)) => Some(wait),
+            None if decision.shed() => Some(OVERLOAD_RETRY),
+            Some(RetryAfter::Never) | None => None,
+        };
+        if let Some(wait) = retry_after {
             let mut rules = self.plan.enforced().map(|charge| &charge.settings.headers);
             let _ = rules.any(|rule| rule.write_retry_after(headers, wait));
         }

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::refusal::OVERLOAD_RETRY;
 use super::{Head, Refusal};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -46,6 +47,7 @@ pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Res
     let (code, retry_after) = match refusal {
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
         Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
+        Refusal::Overloaded => (UNAVAILABLE, Some(OVERLOAD_RETRY)),
         Refusal::Unavailable
         | Refusal::TooManyWaiting
         | Refusal::TooManyLimits { .. }

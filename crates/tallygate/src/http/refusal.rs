@@ -25,6 +25,8 @@ pub enum Refusal<'a> {
     },
     /// The store failed, and the failure policy refuses. Not a quota violation.
     Unavailable,
+    /// This process or the store is overloaded. Not a quota violation.
+    Overloaded,
     /// Too many requests are delayed already.
     TooManyWaiting,
     /// The client is on a rule's deny list.
@@ -46,12 +48,16 @@ pub enum Refusal<'a> {
     Closed,
 }
 
+/// When to retry a request that was refused because of overload.
+pub(super) const OVERLOAD_RETRY: Duration = Duration::from_secs(1);
+
 impl Refusal<'_> {
     /// The status: 429 only if a quota refuses.
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Quota { .. } | Refusal::NeverFits { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Unavailable
+            | Refusal::Overloaded
             | Refusal::TooManyWaiting
             | Refusal::TooManyLimits { .. }
             | Refusal::Closed => StatusCode::SERVICE_UNAVAILABLE,
@@ -69,6 +75,7 @@ impl Refusal<'_> {
             }
             Refusal::NeverFits { .. } => "urn:tallygate:problem:never-fits",
             Refusal::Unavailable => "urn:tallygate:problem:store-unavailable",
+            Refusal::Overloaded => "urn:tallygate:problem:overloaded",
             Refusal::TooManyWaiting => "urn:tallygate:problem:too-many-waiting",
             Refusal::Denied { .. } => "urn:tallygate:problem:denied",
             Refusal::NoKey { .. } => "urn:tallygate:problem:missing-key",
@@ -82,6 +89,7 @@ impl Refusal<'_> {
             Refusal::Quota { .. } => "Quota exceeded",
             Refusal::NeverFits { .. } => "Cost above the quota",
             Refusal::Unavailable => "Limits cannot be checked",
+            Refusal::Overloaded => "Overloaded",
             Refusal::TooManyWaiting => "Too many requests are waiting",
             Refusal::Denied { .. } => "Denied",
             Refusal::NoKey { .. } => "Missing key",
@@ -108,6 +116,7 @@ impl Refusal<'_> {
             Refusal::Unavailable => {
                 "the store did not answer, and the failure policy refuses".into()
             }
+            Refusal::Overloaded => "limits could not be checked in time; try again".into(),
             Refusal::TooManyWaiting => {
                 "too many requests are delayed already; try again later".into()
             }
@@ -136,6 +145,7 @@ impl Refusal<'_> {
             | Refusal::NoKey { .. }
             | Refusal::TooManyLimits { .. }
             | Refusal::Unavailable
+            | Refusal::Overloaded
             | Refusal::TooManyWaiting
             | Refusal::Closed => None,
         };

@@ -155,7 +155,7 @@ fn limits(quotas: &Quotas, rule: &Rule) -> Arc<Limits> {
         (_, policy) => policy,
     };
     let limits = quotas.under(&rule.name).map(|(name, quota)| {
-        let mut limit = Limit::named(name, *quota);
+        let mut limit = Limit::named(name, *quota).partition(rule.partition);
         if let Some(policy) = policy {
             limit = limit.on_failure(policy);
         }

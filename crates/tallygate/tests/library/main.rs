@@ -15,6 +15,7 @@ mod conformance;
 mod fixtures;
 mod inspect;
 mod memory;
+mod overload;
 mod partitions;
 mod per_limit_costs;
 mod public_api;

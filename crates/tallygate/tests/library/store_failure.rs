@@ -109,7 +109,7 @@ async fn a_hanging_store_is_awaited_until_the_deadline() {
 
 #[tokio::test]
 async fn open_admits_and_closed_refuses_without_figures_of_a_quota() {
-    let limiter = faulty_limiter(FAILS, "1/min");
+    let limiter = faulty_limiter(FAILS, "1/min").on_failure(OnFailure::Open);
     for _ in 0..3 {
         let open = check(&limiter, "a").await;
         assert!(open.allowed() && open.degraded() && !open.unavailable());
@@ -123,8 +123,68 @@ async fn open_admits_and_closed_refuses_without_figures_of_a_quota() {
 }
 
 #[tokio::test]
+async fn the_default_policy_counts_in_this_process() {
+    let limiter = faulty_limiter(FAILS, "fixed-window 4/366d");
+    let mut admitted = 0;
+    for _ in 0..10 {
+        let decision = check(&limiter, "a").await;
+        assert!(decision.degraded() && !decision.unavailable());
+        admitted += u32::from(decision.allowed());
+    }
+    assert_eq!(admitted, 4, "one replica, until the store has counted more");
+}
+
+/// The bounds that docs/guarantees.md states for local counters.
+mod local_bounds {
+    use super::*;
+
+    async fn admitted(limiter: &Limiter<FaultyStore>, requests: u32) -> u32 {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            admitted += u32::from(check(limiter, "a").await.allowed());
+        }
+        admitted
+    }
+
+    #[tokio::test]
+    async fn an_outage_admits_at_most_the_local_share_beyond_the_store() {
+        let limiter = faulty_limiter(HEALTHY, "fixed-window 10/366d").on_failure(local(2));
+        assert_eq!(admitted(&limiter, 30).await, 10);
+        limiter.store().fault.store(FAILS, Relaxed);
+        assert_eq!(admitted(&limiter, 30).await, 5);
+    }
+
+    #[tokio::test]
+    async fn a_limit_below_the_number_of_replicas_admits_one_in_each() {
+        let mut total = 0;
+        for _ in 0..20 {
+            let limiter = faulty_limiter(FAILS, "token-bucket 5/d burst 5").on_failure(local(20));
+            total += admitted(&limiter, 10).await;
+        }
+        assert_eq!(total, 20);
+    }
+
+    #[tokio::test]
+    async fn a_fleet_that_starts_without_its_store_admits_the_limit_once_per_process() {
+        let at_least = NonZeroU32::new(5).unwrap();
+        let policies = [
+            (OnFailure::default(), 5 * 10),
+            (OnFailure::Local(Replicas::Counted { at_least }), 10),
+        ];
+        for (policy, expected) in policies {
+            let mut total = 0;
+            for _ in 0..5 {
+                let limiter = faulty_limiter(FAILS, "fixed-window 10/366d").on_failure(policy);
+                total += admitted(&limiter, 30).await;
+            }
+            assert_eq!(total, expected, "{policy:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn verbs_that_take_nothing_grant_nothing_with_the_open_policy() {
-    let limiter = faulty_limiter(FAILS, "5/min");
+    let limiter = faulty_limiter(FAILS, "5/min").on_failure(OnFailure::Open);
     for (verb, granted) in [
         (Verb::Check, 3),
         (Verb::Take, 3),

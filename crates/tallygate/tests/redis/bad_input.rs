@@ -218,10 +218,3 @@ fn a_server_other_than_redis_is_reported() {
         connect_error(at(&proxy.url()));
     }
 }
-
-#[test]
-fn a_missing_runtime_is_reported() {
-    let error = at("redis://127.0.0.1").open().unwrap_err();
-    assert_eq!(error.kind(), Misconfigured);
-    assert!(error.to_string().contains("runtime"), "{error}");
-}

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tallygate::{Key, Limiter, RedisStore};
+use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
 use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
@@ -146,4 +147,31 @@ fn a_revoked_permission_is_logged_once() {
     };
     let lines = break_twice(&server, || right("-setrange"), || right("+setrange"));
     check_each_change_logged_once(&lines, "NOPERM");
+}
+
+#[test]
+fn a_flapping_store_is_logged_about_once_a_second() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let started = Instant::now();
+    let mut outages = 0;
+    let lines = logged(|_| async {
+        let builder = RedisStore::builder(&proxy.url()).namespace(&namespace());
+        let store = builder.connect().await.unwrap();
+        let limiter = Limiter::with_store(store, quota(LARGE_QUOTA));
+        let key = Key::from("flapping");
+        while started.elapsed() < Duration::from_secs(3) {
+            proxy.set(Mode::Refuse);
+            until(&limiter, &key, true).await;
+            proxy.set(Mode::Pass);
+            until(&limiter, &key, false).await;
+            outages += 1;
+        }
+    });
+    let allowed = 3 + started.elapsed().as_secs() as usize;
+    assert!(lines.len() <= allowed, "{outages} outages: {lines:?}");
+    assert!(
+        outages < 4 || lines.len() >= 2,
+        "{outages} outages: {lines:?}"
+    );
 }

@@ -10,6 +10,7 @@ mod faults;
 mod fixtures;
 mod processes;
 mod queue;
+mod refusal_cache;
 mod runtimes;
 mod secrets;
 mod snapshot;

@@ -8,7 +8,8 @@ use tallygate_testkit::proxy::{Mode, Proxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fixtures::{
-    HEALTHY, TIMEOUT, block_on, builder, connected, limiter, limits_are_exact, quota,
+    HEALTHY, TIMEOUT, block_on, builder, connected, limiter, limits_are_exact, patient_limiter,
+    quota, used,
 };
 use crate::traffic::LARGE_QUOTA;
 
@@ -69,5 +70,16 @@ fn a_store_that_failed_on_one_runtime_recovers_on_another() {
     proxy.set(Mode::Pass);
     poll::until(TIMEOUT, "the store is used again", || {
         !block_on(is_degraded())
+    });
+}
+
+#[test]
+fn a_store_is_opened_and_used_without_a_runtime() {
+    let store = builder(&HEALTHY.url()).open().unwrap();
+    let limit = Limit::from(quota("10/min"));
+    store.submit(&Request::new("plain", &limit));
+    let limiter = patient_limiter(&store, "10/min");
+    poll::until(TIMEOUT, "the request is counted", || {
+        used(&limiter, "plain") == 1
     });
 }

@@ -223,10 +223,8 @@ fn check_policy(decision: &Decision, policy: OnFailure) {
         return;
     }
     match policy {
-        OnFailure::Open => {
-            assert!(decision.allowed(), "{decision:?}");
-            assert!(decision.verdicts().is_empty(), "{decision:?}");
-        }
+        // Before the server counts as down, a missed deadline is overload, which is counted here.
+        OnFailure::Open => assert!(decision.allowed(), "{decision:?}"),
         OnFailure::Closed => {
             assert!(!decision.allowed(), "{decision:?}");
             assert!(decision.unavailable(), "{decision:?}");

@@ -87,10 +87,10 @@ impl EventBuilder {
             "t_ms": u64::try_from(unix_ms).unwrap_or(u64::MAX),
             "store": {
                 "kind": state.engine.store().kind(),
-                "breaker": match store_stats.is_down { true => "open", false => "closed" },
+                "breaker": match store_stats.is_down() { true => "open", false => "closed" },
                 "p50_us": self.latency.quantile(0.5),
                 "p99_us": self.latency.quantile(0.99),
-                "errors": metrics.store_errors(),
+                "errors": metrics.store_errors(&store_stats),
             },
             "keys": store_stats.keys,
             "shared": store_stats.shared_budgets,

@@ -42,6 +42,12 @@ impl<'a> ServerInfo<'a> {
         self.field(name)?.parse().ok()
     }
 
+    /// Whether counters may be evicted when the memory is full. `None` if the user may not know.
+    pub(super) fn may_evict(&self) -> Option<bool> {
+        let policy = self.field("maxmemory_policy")?;
+        Some(self.number("maxmemory")? > 0 && policy != "noeviction")
+    }
+
     async fn setting(&self, name: &str) -> Option<String> {
         let reply = self.server.command(&["CONFIG", "GET", name]).await;
         let RedisReply::List(parts) = reply.ok()? else {
@@ -166,7 +172,7 @@ fn eviction(info: &ServerInfo<'_>) -> Finding {
         return Finding::ok("eviction", text);
     }
     let memory = format!("{} of {} in use", bytes(used), bytes(max));
-    if policy != "noeviction" {
+    if info.may_evict() == Some(true) {
         let whose = if policy.starts_with("allkeys") {
             "any key"
         } else {

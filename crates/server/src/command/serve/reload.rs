@@ -90,6 +90,14 @@ impl Reload {
         if loaded.store != self.loaded.store {
             tracing::warn!("the store changed in the rules file; restart to apply");
         }
+        let keys = |config: &Config| -> Vec<_> {
+            let rules = config.rules.rules.iter();
+            let keys = rules.filter_map(|rule| Some((rule.name.clone(), rule.keys?)));
+            keys.collect()
+        };
+        if keys(&loaded) != keys(&self.loaded) {
+            tracing::warn!("the `keys` of rules changed in the rules file; restart to apply");
+        }
         if loaded.gateway != self.loaded.gateway {
             tracing::warn!("the gateway changed in the rules file; restart to apply");
         }

@@ -43,6 +43,38 @@ pub(super) fn spoofable_keys(config: &SpannedConfig, diagnostics: &mut Diagnosti
     }
 }
 
+/// A key that clients can invent, without a rule by address that bounds how many: they can fill the
+/// rule's part of the memory. Only if the file itself chooses the memory store, and not by default
+/// or by a variable, as in a test.
+pub(super) fn invented_keys(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    if !config.chose_memory {
+        return;
+    }
+    let by_ip = |rule: &Rule| {
+        let mut parts = rule.key.iter().flat_map(Part::sources);
+        !rule.shadow && rule.key.len() == 1 && parts.all(|source| *source == Source::Ip)
+    };
+    let is_bounded = |rule: &Rule| {
+        let mut rules = config.enabled_rules();
+        rules.any(|(other, _)| by_ip(other) && other.matcher.covers(&rule.matcher))
+    };
+    let invented = config.enabled_rules().find_map(|(rule, spans)| {
+        let span = span_of_source(rule, spans, |source| {
+            matches!(
+                source,
+                Source::Header(_) | Source::Cookie(_) | Source::Query(_)
+            )
+        })?;
+        (!is_bounded(rule)).then_some(span)
+    });
+    if let Some(span) = invented {
+        let message = "clients can invent keys until the rule's part of the memory is full";
+        diagnostics
+            .warning("rules::invented-keys", span, message)
+            .help("new clients share a budget then; add a rule by `ip` for the same requests");
+    }
+}
+
 /// Rules with `stop: true` that match by a header, without a proxy that could remove it: clients
 /// can evade the rules after them.
 pub(super) fn spoofable_stops(config: &SpannedConfig, diagnostics: &mut Diagnostics) {

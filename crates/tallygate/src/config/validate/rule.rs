@@ -7,7 +7,7 @@ use crate::http::Headers;
 use crate::{OnFailure, Replicas};
 
 use super::clients::KeyShape;
-use super::settings::missing;
+use super::settings::{MAX_KEYS, missing};
 use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
 use crate::config::schema::{Integer, Shorthand, Table};
 use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter};
@@ -31,6 +31,7 @@ pub(in crate::config) struct RuleSpans {
     pub(in crate::config) cost: Option<Span>,
     pub(in crate::config) on_failure: Option<Span>,
     pub(in crate::config) stop: Option<Span>,
+    pub(in crate::config) keys: Option<Span>,
 }
 
 impl Validator<'_> {
@@ -74,6 +75,7 @@ impl Validator<'_> {
         let count = field.count.as_ref();
         let count_if = count.and_then(|count| self.status_filter(count.get()?, count.span));
         let max_delay = self.duration(&field.longest_delay);
+        let keys = self.integer("keys", &field.keys, 1..=MAX_KEYS);
         let coalesce = field.single_flight.value();
         let coalesce = coalesce.and_then(|value| self.single_flight(value, &matcher));
 
@@ -94,6 +96,7 @@ impl Validator<'_> {
         rule.headers = headers;
         rule.count_if = count_if.unwrap_or_default();
         rule.max_delay = max_delay;
+        rule.keys = keys;
         rule.coalesce = coalesce;
         let spans = RuleSpans {
             name: field.name.span,
@@ -103,6 +106,7 @@ impl Validator<'_> {
             cost: field.cost.span(),
             on_failure: field.on_failure.span(),
             stop: field.stop.span(),
+            keys: field.keys.span(),
         };
         Some((rule, spans))
     }

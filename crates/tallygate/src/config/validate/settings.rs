@@ -2,21 +2,32 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::RuleDefaults;
-use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
+use super::{OptionalField, Span, Spanned, SpannedConfig, Text, Validator, code, schema};
 use crate::config::schema::{Integer, Shorthand, Url};
 use crate::rules::Missing;
 
 const VERSION: u64 = 1;
+/// The keys of a process's memory, about 39 bytes each.
+pub(super) const MAX_KEYS: usize = 100_000_000;
+/// Keys in memory unless the file says otherwise.
+pub const DEFAULT_KEYS: usize = 1_000_000;
+const MAX_CACHE_KEYS: usize = 10_000_000;
+const MAX_CACHE_AGE: Duration = Duration::from_secs(60);
 
 /// The store of the counters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// `memory`, or the URL of Redis or Valkey. May contain a password.
     pub url: String,
+    /// How many live keys have their own counters in the memory of a process, if the file says so.
+    pub keys: Option<usize>,
+    /// The cache of exhausted counters in front of Redis or Valkey. `None` if it is off.
+    pub refusal_cache: Option<RefusalCacheConfig>,
     /// The certificate authority to trust instead of the system's.
     pub ca_cert: Option<PathBuf>,
     /// The client certificate.
@@ -29,9 +40,29 @@ impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig {
             url: "memory".into(),
+            keys: None,
+            refusal_cache: Some(RefusalCacheConfig::default()),
             ca_cert: None,
             client_cert: None,
             client_key: None,
+        }
+    }
+}
+
+/// The cache of exhausted counters in front of a shared store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalCacheConfig {
+    /// How long a reset, a refund or a raised limit elsewhere may go unnoticed.
+    pub max_age: Duration,
+    /// The number of counters.
+    pub keys: usize,
+}
+
+impl Default for RefusalCacheConfig {
+    fn default() -> Self {
+        RefusalCacheConfig {
+            max_age: Duration::from_secs(1),
+            keys: 65_536,
         }
     }
 }
@@ -89,6 +120,10 @@ impl Validator<'_> {
         if let Some(url) = options.url.get() {
             self.store_url(options.url.span, url, &mut config);
         }
+        config.keys = self.integer("keys", &options.keys, 1..=MAX_KEYS);
+        if let Some(cache) = options.refusal_cache.value() {
+            config.refusal_cache = self.refusal_cache(cache);
+        }
         config.ca_cert = self.path("ca_cert", &options.ca_cert);
         config.client_cert = self.path("client_cert", &options.client_cert);
         config.client_key = self.path("client_key", &options.client_key);
@@ -109,6 +144,57 @@ impl Validator<'_> {
             self.error(code::CONTRADICTION, field.span, message);
         }
         config
+    }
+
+    /// Whether the file names the memory store, literally.
+    pub(super) fn chose_memory(&self, file: &schema::RulesFile) -> bool {
+        let span = file.store.as_ref().and_then(|field| match field.get()? {
+            Shorthand::Value(_) => Some(field.span),
+            Shorthand::Map(options) => Some(options.url.span),
+        });
+        span.is_some_and(|span| self.text_start(span, "memory").is_some())
+    }
+
+    fn refusal_cache(&mut self, field: &schema::RefusalCache) -> Option<RefusalCacheConfig> {
+        let options = match field {
+            Shorthand::Value(schema::Off::Off) => return None,
+            Shorthand::Map(options) => options,
+        };
+        let mut config = RefusalCacheConfig::default();
+        if let Some(field) = &options.max_age
+            && let Some(max_age) = self.duration(field)
+        {
+            config.max_age = max_age;
+            if max_age > MAX_CACHE_AGE {
+                let found = field.get().map(Text::quoted).unwrap_or_default();
+                let message = format!("`max_age` {found} is too long, at most 1min");
+                self.error(code::DURATION, field.span, message)
+                    .help("a reset elsewhere goes unnoticed for so long; the default is `1s`");
+            }
+        }
+        if let Some(keys) = self.integer("keys", &options.keys, 1..=MAX_CACHE_KEYS) {
+            config.keys = keys;
+        }
+        Some(config)
+    }
+
+    /// Reports rules whose own parts do not fit in the memory.
+    pub(super) fn memory_parts(&mut self, config: &SpannedConfig) {
+        let capacity = config.store.keys.unwrap_or(DEFAULT_KEYS);
+        let mut left = capacity;
+        for (rule, spans) in config.set.rules.iter().zip(&config.spans) {
+            let (Some(keys), Some(span)) = (rule.keys, spans.keys) else {
+                continue;
+            };
+            if keys > left {
+                let message = format!(
+                    "`keys: {keys}` does not fit: {left} of the store's {capacity} keys are left"
+                );
+                self.error(code::OUT_OF_RANGE, span, message)
+                    .help("raise `keys` of the store, or lower those of the rules");
+            }
+            left = left.saturating_sub(keys);
+        }
     }
 
     /// A path relative to the directory of its rules file.

@@ -31,6 +31,13 @@ pub(super) trait Bucket: Sized + Send + Sync + 'static {
         self.prefetch();
     }
 
+    /// Counts the live counters.
+    fn live(&self, now: u64) -> usize {
+        let slots = self.lock();
+        let is_live = |&at: &usize| slots.expires_at(at) > now;
+        (0..Self::Slots::<'_>::LEN).filter(is_live).count()
+    }
+
     /// The slot that a counter seems to be in, read without the lock. Prefetches the slot.
     fn guess(&self, tag: u64) -> Option<usize>;
 }

@@ -70,7 +70,7 @@ impl Part {
         }
     }
 
-    /// Counts the live counters. Locks every bucket in turn.
+    /// Counts the live counters. Reads every bucket.
     pub(super) fn live(&self, now: u64) -> usize {
         let packed = self.packed.get().map_or(0, |packed| packed.live(now));
         packed + self.logs.get().map_or(0, |logs| logs.live(now))

@@ -117,6 +117,13 @@ impl Bucket for PackedBucket {
         prefetch(&self[TAGS], |tag| tag.load(Relaxed));
     }
 
+    // Without the lock: writing would make the system provide memory for unused buckets.
+    fn live(&self, now: u64) -> usize {
+        let expiries = self[EXPIRY_B..A_B].iter();
+        let live = expiries.filter(|expiry_b| expiry_b.load(Relaxed) >> 10 > now);
+        live.count()
+    }
+
     #[inline]
     fn guess(&self, tag: u64) -> Option<usize> {
         prefetch(&self[EXPIRY_B], |expiry_b| expiry_b.load(Relaxed));

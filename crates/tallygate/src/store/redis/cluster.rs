@@ -109,6 +109,11 @@ impl Cluster {
                     self.refresh().await;
                     sleep(RETRY_INTERVAL).await;
                 }
+                // The slot may have a new owner soon, but this call need not wait for it.
+                StoreFailure::BreakerOpen => {
+                    self.spawn_refresh();
+                    return Err(StoreFailure::BreakerOpen);
+                }
                 other => {
                     if !other.did_not_run() {
                         self.spawn_refresh();
@@ -129,19 +134,32 @@ impl Cluster {
             let connection = self.node(&host).connection().await?;
             return connection.decide_asking(call).await;
         }
-        self.connection(slot).await?.decide(call).await
+        self.slot_node(slot).await?.decide(call).await
+    }
+
+    /// Whether the owner of a slot is unknown or has stopped replying.
+    pub(super) fn is_silent(&self, slot: u16) -> bool {
+        self.owner(slot).is_none_or(|node| node.is_silent())
     }
 
     pub(super) async fn connection(
         self: &Arc<Self>,
         slot: u16,
     ) -> Result<Arc<Connection>, StoreFailure> {
+        self.slot_node(slot).await?.connection().await
+    }
+
+    async fn slot_node(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, StoreFailure> {
         if self.owner(slot).is_none() {
             self.refresh().await;
         }
         let node = self.owner(slot);
-        let node = node.ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))?;
-        node.connection().await
+        node.ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))
+    }
+
+    /// All known nodes.
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map().nodes.values().cloned().collect()
     }
 
     /// Returns every node that owns slots, in the order of their slots.

@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 use tallygate_core::lua::{self, Kinds, Operation};
 use tallygate_core::{FoundState, Quota, State, Verb, evaluate_found};
 
+use super::cache::CounterCache;
 use super::keys::{self, Keyspace};
 use crate::decision::{Decision, TakenAt};
 use crate::request::Request;
+use crate::store::refusal_cache::RefusalCache;
 
 /// One atomic operation on some counters.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(super) struct ScriptCall {
     pub(super) operation: Operation,
     /// The time to decide at, instead of the server's.
     pub(super) at_us: Option<u64>,
+    /// The verb, if the refusal cache may answer the call.
+    pub(super) cached_verb: Option<Verb>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,15 +31,42 @@ pub(super) struct Counter {
     pub(super) key: Vec<u8>,
     pub(super) quota: Quota,
     pub(super) cost: u32,
+    /// Identifies it in the refusal cache; 0 without one.
+    pub(super) id: u64,
     argument: Vec<u8>,
 }
 
-#[derive(Debug)]
+impl Counter {
+    pub(super) fn new(key: Vec<u8>, quota: Quota, cost: u32, id: u64) -> Self {
+        Counter {
+            key,
+            quota,
+            cost,
+            id,
+            argument: Vec::new(),
+        }
+    }
+
+    pub(super) fn with_cost(&self, cost: u32) -> Self {
+        Counter::new(self.key.clone(), self.quota, cost, self.id)
+    }
+}
+
+/// The states before the decision, in the call's order, each with the time of the decision by the
+/// server's clock.
+#[derive(Clone, Debug)]
 pub(super) struct ScriptReply {
-    /// The time of the decision, by the server's clock.
-    now_us: u64,
-    /// The states before the decision, in the call's order.
-    states: SmallVec<[State; 1]>,
+    states: SmallVec<[(State, u64); 1]>,
+}
+
+impl ScriptReply {
+    pub(super) fn new(states: SmallVec<[(State, u64); 1]>) -> Self {
+        ScriptReply { states }
+    }
+
+    pub(super) fn states(&self) -> &[(State, u64)] {
+        &self.states
+    }
 }
 
 impl ScriptCall {
@@ -43,37 +74,41 @@ impl ScriptCall {
         keyspace: &Keyspace,
         request: &Request<'_>,
         at_us: Option<u64>,
+        cache: Option<&CounterCache>,
     ) -> Self {
-        let counters = request.entries().iter().map(|check| {
-            let key = keyspace.counter_key(&check.key, check.limit);
-            (key, *check.limit.quota(), check.cost())
+        let verb = request.requested_verb();
+        let counters = request.entries().iter().map(|entry| {
+            let key = keyspace.counter_key(&entry.key, entry.limit);
+            let id = cache.map_or(0, |cache| cache.id(entry));
+            Counter::new(key, *entry.limit.quota(), entry.cost(), id)
         });
-        Self::new(counters, Operation::Verb(request.requested_verb()), at_us)
+        let mut call = Self::new(counters, Operation::Verb(verb), at_us);
+        if cache.is_some() && at_us.is_none() && RefusalCache::applies_to(verb) {
+            call.cached_verb = Some(verb);
+        }
+        call
     }
 
     pub(super) fn new(
-        counters: impl ExactSizeIterator<Item = (Vec<u8>, Quota, u32)>,
+        counters: impl ExactSizeIterator<Item = Counter>,
         operation: Operation,
         at_us: Option<u64>,
     ) -> Self {
         let last = counters.len().saturating_sub(1);
         let mut kinds = Kinds::default();
-        let counters = counters.enumerate().map(|(i, (key, quota, cost))| {
-            let mut argument = Vec::with_capacity(48);
-            lua::write_argument(&mut argument, &quota, operation, cost, i < last);
+        let counters = counters.enumerate().map(|(i, mut counter)| {
+            let Counter { quota, cost, .. } = counter;
+            counter.argument.reserve(48);
+            lua::write_argument(&mut counter.argument, &quota, operation, cost, i < last);
             kinds = kinds.union(Kinds::from_quota(&quota));
-            Counter {
-                key,
-                quota,
-                cost,
-                argument,
-            }
+            counter
         });
         ScriptCall {
             counters: counters.collect(),
             kinds,
             operation,
             at_us,
+            cached_verb: None,
         }
     }
 
@@ -84,7 +119,7 @@ impl ScriptCall {
         operation: Operation,
         at: Option<u64>,
     ) -> Self {
-        let counter = (counter.key.clone(), counter.quota, cost);
+        let counter = counter.with_cost(cost);
         Self::new(std::iter::once(counter), operation, at)
     }
 
@@ -107,9 +142,8 @@ impl ScriptCall {
 
     /// The counters as the script found them.
     pub(super) fn found(&self, reply: ScriptReply) -> impl Iterator<Item = FoundState<'_>> {
-        let now_us = reply.now_us;
         let counters = self.counters.iter().zip(reply.states);
-        counters.map(move |(counter, state)| FoundState {
+        counters.map(|(counter, (state, now_us))| FoundState {
             quota: &counter.quota,
             state,
             cost: counter.cost,
@@ -133,9 +167,9 @@ impl ScriptCall {
     /// Parses this call's states from the front of a script's reply.
     fn parse(&self, now_us: u64, text: &mut &[u8]) -> Option<ScriptReply> {
         let counters = self.counters.iter();
-        let states = counters.map(|counter| lua::read_state(&counter.quota, text));
+        let states = counters.map(|counter| Some((lua::read_state(&counter.quota, text)?, now_us)));
         let states = states.collect::<Option<_>>()?;
-        Some(ScriptReply { now_us, states })
+        Some(ScriptReply { states })
     }
 }
 

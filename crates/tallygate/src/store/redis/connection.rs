@@ -1,13 +1,13 @@
 //! One connection to a server, and the batches of requests sent over it.
 //!
-//! A request that finds the connection idle is sent at once, with those that become ready in the
-//! same scheduler tick. While calls are in flight, further requests queue, and are sent as one
-//! batch when a reply arrives: one script call decides many requests. Up to two calls are in
-//! flight, with half of the requests each. A call that may have run is never sent again.
+//! Callers put requests in a queue; tasks on the store's runtime send them. While calls are in
+//! flight, further requests queue, and are sent as one batch when a reply arrives: one script call
+//! decides many requests. Up to two batches are in flight, with half of the requests each. A call
+//! that may have run is never sent again.
 
 use std::collections::{HashSet, VecDeque};
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
@@ -16,14 +16,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
+use super::cache::CounterCache;
 use super::command::{ScriptCall, ScriptRef, ScriptReply, Scripts, parse_replies};
 use super::connector::Connector;
 use super::error::StoreFailure;
 
-/// Script calls in flight before requests queue.
-const MAX_IN_FLIGHT_CALLS: usize = 2;
-/// Requests in one batch.
-const MAX_BATCH: usize = 128;
+/// Batches in flight before requests queue.
+const MAX_IN_FLIGHT: usize = 2;
+/// Counters in one batch, unless one request alone has more: bounds the time that one script
+/// blocks the server.
+const MAX_BATCH_COUNTERS: usize = 128;
 /// Queued requests; the next one fails as overloaded.
 const MAX_QUEUED: usize = 16_384;
 
@@ -32,20 +34,31 @@ const REPLACED: &str = "the previous connection was replaced";
 pub(super) struct Connection {
     connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
+    cache: Option<Arc<CounterCache>>,
     runtime: Handle,
     batching: bool,
     /// Whether only requests of one slot may share a script call.
     by_slot: bool,
     queue: Mutex<Queue>,
+    /// Held from the delivery of a batch's replies until the next batch is sent. If the replies of
+    /// both batches arrive together, the server works on the next batch of the first while the
+    /// second is delivered. Otherwise it would wait for both, again and again.
+    delivery: tokio::sync::Mutex<()>,
     /// Notified when the connection has ended or must be replaced.
     broken: Arc<Notify>,
-    sent: AtomicU64,
+    /// Commands whose replies are awaited.
+    in_flight: AtomicUsize,
+    /// Notified when a command is sent.
+    sent: Notify,
     received: AtomicU64,
+    silent: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
-    in_flight_calls: usize,
+    /// Batches in flight, each with a [`BatchSender`].
+    in_flight: usize,
+    /// Requests in these batches.
     in_flight_requests: usize,
     waiting: VecDeque<QueuedCall>,
     /// Whether the connection has been replaced.
@@ -54,18 +67,11 @@ struct Queue {
 
 struct QueuedCall {
     call: Arc<ScriptCall>,
-    reply: oneshot::Sender<Result<ScriptReply, StoreFailure>>,
+    reply: ReplySender,
 }
 
-type PendingReply = oneshot::Receiver<Result<ScriptReply, StoreFailure>>;
-
-impl QueuedCall {
-    fn new(call: &Arc<ScriptCall>) -> (Self, PendingReply) {
-        let (reply, receiver) = oneshot::channel();
-        let call = Arc::clone(call);
-        (QueuedCall { call, reply }, receiver)
-    }
-}
+type CallResult = Result<ScriptReply, StoreFailure>;
+type ReplySender = oneshot::Sender<CallResult>;
 
 impl Connection {
     pub(super) fn new(
@@ -77,75 +83,42 @@ impl Connection {
         Connection {
             connection,
             scripts: Arc::clone(&connector.scripts),
+            cache: connector.cache.clone(),
             runtime: connector.runtime.clone(),
             batching: connector.batching,
             by_slot,
             queue: Mutex::default(),
+            delivery: tokio::sync::Mutex::default(),
             broken,
-            sent: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            sent: Notify::new(),
             received: AtomicU64::new(0),
+            silent: AtomicBool::new(false),
         }
     }
 
-    /// Decides one call, by itself or in a batch.
+    /// Queues a call and waits for its reply.
     pub(super) async fn decide(
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
-        let unbatched = !self.batching || call.at_us.is_some();
         let pending = {
             let mut queue = self.queue();
             if queue.closed {
                 return Err(StoreFailure::NotConnected(REPLACED));
             }
-            let may_send = if unbatched {
-                queue.in_flight_calls < MAX_QUEUED
-            } else {
-                queue.in_flight_calls < MAX_IN_FLIGHT_CALLS && queue.waiting.is_empty()
-            };
-            if may_send {
-                queue.in_flight_calls += 1;
-                queue.in_flight_requests += 1;
-                None
-            } else if !unbatched && queue.waiting.len() < MAX_QUEUED {
-                let (queued, pending) = QueuedCall::new(&call);
-                queue.waiting.push_back(queued);
-                Some(pending)
-            } else {
+            if queue.waiting.len() >= MAX_QUEUED {
                 return Err(StoreFailure::Overloaded);
             }
-        };
-        let pending = match pending {
-            Some(pending) => pending,
-            None => {
-                let permit = SendPermit(self);
-                let joined = if unbatched {
-                    None
-                } else {
-                    // Requests that are ready now join this one.
-                    yield_now().await;
-                    self.join_queue(&call)
-                };
-                let Some(pending) = joined else {
-                    // Boxed: waiting futures are moved, and should be small.
-                    return Box::pin(self.decide_single(call)).await;
-                };
-                drop(permit);
-                pending
+            let (reply, pending) = oneshot::channel();
+            queue.waiting.push_back(QueuedCall { call, reply });
+            if queue.in_flight < MAX_IN_FLIGHT {
+                queue.in_flight += 1;
+                self.runtime.spawn(BatchSender::new(Arc::clone(self)).run());
             }
+            pending
         };
         pending.await.unwrap_or(Err(StoreFailure::ConnectionLost))
-    }
-
-    /// Puts a call at the front of the queue, if there is a queue.
-    fn join_queue(&self, call: &Arc<ScriptCall>) -> Option<PendingReply> {
-        let mut queue = self.queue();
-        if queue.waiting.is_empty() {
-            return None;
-        }
-        let (queued, pending) = QueuedCall::new(call);
-        queue.waiting.push_front(queued);
-        Some(pending)
     }
 
     /// Requests that this connection be replaced.
@@ -158,10 +131,25 @@ impl Connection {
         self.broken.notified().await;
     }
 
-    /// How many commands were sent and how many replies were received.
-    pub(super) fn traffic(&self) -> (u64, u64) {
-        let sent = self.sent.load(Ordering::Relaxed);
-        (sent, self.received.load(Ordering::Relaxed))
+    /// Waits until a command is in flight.
+    pub(super) async fn wait_in_flight(&self) {
+        while self.in_flight.load(Ordering::Relaxed) == 0 {
+            self.sent.notified().await;
+        }
+    }
+
+    /// The number of replies received.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Whether commands are in flight and the server has stopped replying.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_silent(&self, silent: bool) {
+        self.silent.store(silent, Ordering::Relaxed);
     }
 
     /// Sends nothing more; queued calls fail as not sent.
@@ -175,11 +163,6 @@ impl Connection {
             let failure = StoreFailure::NotConnected(REPLACED);
             let _ = queued.reply.send(Err(failure));
         }
-    }
-
-    async fn decide_single(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
-        let mut replies = self.run(ScriptRef::Hash, vec![vec![call]]).await;
-        replies.pop().unwrap_or(Err(StoreFailure::InvalidReply))
     }
 
     /// Decides calls in order, one script call each, in one pipeline.
@@ -240,7 +223,7 @@ impl Connection {
 
     /// Sends any other command.
     pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreFailure> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight::new(self);
         let reply = self.connection.clone().send_packed_command(command).await;
         check_value(self.record_reply(reply)?)
     }
@@ -327,7 +310,7 @@ impl Connection {
         pipeline: &Pipeline,
         count: usize,
     ) -> Result<Vec<Value>, StoreFailure> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight::new(self);
         let mut connection = self.connection.clone();
         let replies = connection.send_packed_commands(pipeline, 0, count).await;
         let values = self.record_reply(replies)?;
@@ -370,8 +353,11 @@ impl Connection {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides a batch and sends each caller its reply.
-    async fn send_batch(&self, mut batch: Vec<QueuedCall>) {
+    /// Decides a batch, and returns each caller with its reply.
+    async fn decide_batch(
+        &self,
+        mut batch: Vec<QueuedCall>,
+    ) -> impl Iterator<Item = (ReplySender, CallResult)> + use<> {
         if self.by_slot {
             batch.sort_by_key(|queued| queued.call.slot());
         }
@@ -379,96 +365,108 @@ impl Connection {
             .into_iter()
             .map(|queued| (queued.call, queued.reply))
             .unzip();
-        let groups = if self.by_slot {
-            let same_slot = |a: &Arc<ScriptCall>, b: &Arc<ScriptCall>| a.slot() == b.slot();
-            calls.chunk_by(same_slot).map(<[_]>::to_vec).collect()
-        } else {
-            vec![calls]
-        };
+        let groups = calls.chunk_by(|a, b| self.share_script(a, b));
+        let groups = groups.map(<[_]>::to_vec).collect();
+        let sent_us = self.cache.as_ref().map(|cache| cache.now_us());
         let replies = self.run(ScriptRef::Hash, groups).await;
-        for (sender, reply) in senders.into_iter().zip(replies) {
-            // An error means that the caller has stopped waiting.
-            let _ = sender.send(reply);
+        if let (Some(cache), Some(sent_us)) = (&self.cache, sent_us) {
+            // Before any caller is answered: what it sends next may be refused by the cache.
+            for (call, reply) in calls.iter().zip(&replies) {
+                if let Ok(reply) = reply {
+                    cache.on_reply(call, reply, sent_us);
+                }
+            }
         }
+        senders.into_iter().zip(replies)
+    }
+
+    /// Whether one script call may decide both.
+    fn share_script(&self, a: &ScriptCall, b: &ScriptCall) -> bool {
+        self.batching
+            && a.at_us.is_none()
+            && b.at_us.is_none()
+            && (!self.by_slot || a.slot() == b.slot())
     }
 }
 
 impl Queue {
-    /// Removes the next batch, without callers that have stopped waiting. While another call is
+    /// Removes the next batch, without callers that have stopped waiting. While another batch is
     /// in flight, it holds half of all requests: the server works on one half while this process
     /// handles the other.
-    fn next_batch(&mut self) -> Vec<QueuedCall> {
+    ///
+    /// Requests that the cache can refuse by now are answered and not sent.
+    fn next_batch(&mut self, cache: Option<&CounterCache>) -> Vec<QueuedCall> {
         let waiting = self.waiting.len();
-        let share = match self.in_flight_calls {
-            MAX_IN_FLIGHT_CALLS.. => {
-                (self.in_flight_requests + waiting).div_ceil(MAX_IN_FLIGHT_CALLS)
-            }
+        let share = match self.in_flight {
+            MAX_IN_FLIGHT.. => (self.in_flight_requests + waiting).div_ceil(MAX_IN_FLIGHT),
             _ => waiting,
         };
-        let size = share.min(MAX_BATCH);
-        let mut batch = Vec::with_capacity(size.min(waiting));
-        while batch.len() < size
+        let mut batch = Vec::with_capacity(share.min(waiting).min(MAX_BATCH_COUNTERS));
+        let mut counters = 0;
+        while batch.len() < share
+            && let Some(next) = self.waiting.front()
+            && (batch.is_empty() || counters + next.call.len() <= MAX_BATCH_COUNTERS)
             && let Some(queued) = self.waiting.pop_front()
         {
-            if !queued.reply.is_closed() {
-                batch.push(queued);
+            if queued.reply.is_closed() {
+                continue;
             }
+            if let Some(refusal) = cache.and_then(|cache| cache.try_reply(&queued.call)) {
+                let _ = queued.reply.send(Ok(refusal));
+                continue;
+            }
+            counters += queued.call.len();
+            batch.push(queued);
         }
         batch
     }
 }
 
-/// Permission for one call in flight; passes to the queue when it is dropped.
-struct SendPermit<'a>(&'a Arc<Connection>);
-
-impl Drop for SendPermit<'_> {
-    fn drop(&mut self) {
-        let SendPermit(connection) = self;
-        let mut queue = connection.queue();
-        queue.in_flight_requests -= 1;
-        if queue.waiting.is_empty() {
-            queue.in_flight_calls -= 1;
-            return;
-        }
-        drop(queue);
-        let sender = BatchSender {
-            connection: Arc::clone(connection),
-            in_flight_requests: 0,
-            finished: false,
-        };
-        // On the store's runtime: the caller's may end before the queue is served.
-        connection.runtime.spawn(sender.run());
-    }
-}
-
-/// Holds a permit and sends batches until the queue is empty.
+/// Sends batches until the queue is empty.
 struct BatchSender {
     connection: Arc<Connection>,
-    in_flight_requests: usize,
+    /// The requests of the batch in flight.
+    requests: usize,
     finished: bool,
 }
 
 impl BatchSender {
+    fn new(connection: Arc<Connection>) -> Self {
+        BatchSender {
+            connection,
+            requests: 0,
+            finished: false,
+        }
+    }
+
     async fn run(mut self) {
+        let connection = Arc::clone(&self.connection);
+        let mut delivery = connection.delivery.lock().await;
         while let Some(batch) = self.next() {
-            self.connection.send_batch(batch).await;
+            drop(delivery);
+            let replies = connection.decide_batch(batch).await;
+            delivery = connection.delivery.lock().await;
+            connection.queue().in_flight_requests -= std::mem::take(&mut self.requests);
+            for (caller, reply) in replies {
+                // An error means that the caller has stopped waiting.
+                let _ = caller.send(reply);
+            }
             // Callers that were just answered may send again.
             yield_now().await;
         }
     }
 
-    /// Takes the next batch, or gives up the permit under the same lock.
+    /// Takes the next batch, or finishes under the same lock.
     fn next(&mut self) -> Option<Vec<QueuedCall>> {
         let mut queue = self.connection.queue();
-        queue.in_flight_requests -= std::mem::take(&mut self.in_flight_requests);
-        let batch = queue.next_batch();
+        let batch = queue.next_batch(self.connection.cache.as_deref());
         if batch.is_empty() {
-            queue.in_flight_calls -= 1;
+            queue.in_flight -= 1;
             self.finished = true;
             return None;
         }
-        self.in_flight_requests = batch.len();
-        queue.in_flight_requests += self.in_flight_requests;
+        self.requests = batch.len();
+        queue.in_flight_requests += self.requests;
         Some(batch)
     }
 }
@@ -480,11 +478,29 @@ impl Drop for BatchSender {
         }
         // The runtime is shutting down, and the connection with it.
         let mut queue = self.connection.queue();
-        queue.in_flight_requests -= self.in_flight_requests;
-        queue.in_flight_calls -= 1;
-        if queue.in_flight_calls == 0 {
+        queue.in_flight_requests -= self.requests;
+        queue.in_flight -= 1;
+        if queue.in_flight == 0 {
             queue.waiting.clear();
         }
+    }
+}
+
+/// Counts a command as in flight until dropped.
+struct InFlight<'a>(&'a Connection);
+
+impl<'a> InFlight<'a> {
+    fn new(connection: &'a Connection) -> Self {
+        if connection.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            connection.sent.notify_one();
+        }
+        InFlight(connection)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::cache::CounterCache;
 use super::command::Scripts;
 use super::error::{self, RedisError, StoreFailure};
 use super::url::StoreUrl;
@@ -25,10 +26,11 @@ pub(super) struct Connector {
     pub(super) url: StoreUrl,
     pub(super) certificates: TlsCertificates,
     pub(super) scripts: Arc<Scripts>,
+    pub(super) cache: Option<Arc<CounterCache>>,
     pub(super) batching: bool,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
-    /// The runtime the store was created on, which runs all connections. Callers may be on others.
+    /// The store's own runtime, which runs all connections.
     pub(super) runtime: Handle,
 }
 

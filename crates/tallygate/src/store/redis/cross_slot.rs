@@ -41,7 +41,8 @@ pub(super) async fn decide(
     split_by: SplitBy,
 ) -> Result<Decision, StoreFailure> {
     let inner = Arc::clone(inner);
-    let task = tokio::spawn(async move { decide_parts(&inner, &call, verb, split_by).await });
+    let runtime = inner.runtime.handle().clone();
+    let task = runtime.spawn(async move { decide_parts(&inner, &call, verb, split_by).await });
     task.await.unwrap_or(Err(StoreFailure::ConnectionLost))
 }
 
@@ -51,6 +52,7 @@ async fn decide_parts(
     verb: Verb,
     split_by: SplitBy,
 ) -> Result<Decision, StoreFailure> {
+    let _provisional = inner.cache().map(|cache| cache.begin_provisional(call));
     let results = send_split(inner, call, split_by).await;
     let (parts, replies): (Vec<Part>, Vec<_>) = results.into_iter().unzip();
     let mut failure = None;
@@ -148,7 +150,7 @@ impl Part {
     fn new(call: &ScriptCall, indices: Vec<usize>) -> Self {
         let counters = indices.iter().map(|&i| {
             let counter = &call.counters[i];
-            (counter.key.clone(), counter.quota, counter.cost)
+            counter.with_cost(counter.cost)
         });
         let part = ScriptCall::new(counters, call.operation, call.at_us);
         Part {

@@ -46,11 +46,11 @@ impl RedisError {
         )
     }
 
-    pub(super) fn no_runtime() -> Self {
+    pub(super) fn no_thread() -> Self {
         Self::new(
-            StoreErrorKind::Misconfigured,
-            "no tokio runtime is running",
-            "create the store inside one, for example in #[tokio::main]",
+            StoreErrorKind::Other,
+            "cannot start a thread for the connections",
+            "raise the limit on threads of this process",
         )
     }
 
@@ -116,6 +116,8 @@ pub(super) enum StoreFailure {
     Rejected(&'static str),
     /// Not sent: there is no connection.
     NotConnected(&'static str),
+    /// Not sent: the circuit breaker of the server is open.
+    BreakerOpen,
     /// Not sent: the queue is full.
     Overloaded,
     /// May have run: the connection broke.
@@ -205,6 +207,7 @@ impl StoreFailure {
                 Some("TLS")
             }
             StoreFailure::NotConnected(_)
+            | StoreFailure::BreakerOpen
             | StoreFailure::Overloaded
             | StoreFailure::ConnectionLost
             | StoreFailure::TimedOut
@@ -361,6 +364,11 @@ impl StoreFailure {
                     }
                     _ => "is the server up, and are host, port and scheme correct?",
                 },
+            ),
+            StoreFailure::BreakerOpen => RedisError::new(
+                Unreachable,
+                "the server has not answered lately",
+                "is the server up? It is probed until it answers",
             ),
             StoreFailure::Overloaded => RedisError::new(
                 Overloaded,

@@ -1,17 +1,21 @@
 //! Keeps a connection to one server. Reconnects in the background with jittered backoff, never on
-//! a caller's task.
+//! a caller's task. A circuit breaker stops requests to a server that fails or has become silent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{ConnectionInfo, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::command::{ScriptCall, ScriptReply};
 use super::connection::Connection;
 use super::connector::Connector;
 use super::error::StoreFailure;
 use super::url::{Endpoints, Host};
+use crate::store::StoreError;
+use crate::store::breaker::{Breaker, Probe};
 
 /// The backoff after the first failure to connect; it doubles up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
@@ -21,8 +25,10 @@ const MAX_BACKOFF: Duration = Duration::from_millis(200);
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
-/// How often a connection is checked for unanswered commands.
-const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// A server is silent after so many ticks in a row without a reply, while commands are in flight:
+/// 250 ms. Ticks of the runtime that reads the replies, so that a stall of this process is one.
+const SILENT_TICKS: u32 = 25;
+const TICK: Duration = Duration::from_millis(10);
 /// Fails wherever a writing script would, and changes nothing. Before version 7 the first line is
 /// invalid Lua; the resulting error shows that the server is alive.
 const PROBE: &str = "#!lua\nreturn 1";
@@ -35,9 +41,12 @@ pub(super) enum Target {
     Node(Host),
 }
 
-/// A server and the current connection to it.
+/// A server, the current connection to it, and its circuit breaker.
 pub(super) struct Node {
+    name: String,
     state: watch::Receiver<State>,
+    breaker: Breaker,
+    runtime: Handle,
 }
 
 #[derive(Clone)]
@@ -51,8 +60,17 @@ impl Node {
     /// Starts connecting in the background.
     pub(super) fn connect(connector: Arc<Connector>, target: Target) -> Arc<Self> {
         let (sender, state) = watch::channel(State::Connecting);
-        let node = Arc::new(Node { state });
+        let name = match &target {
+            Target::Url => connector.url.summary().name,
+            Target::Node(host) => host.to_string(),
+        };
         let runtime = connector.runtime.clone();
+        let node = Arc::new(Node {
+            name,
+            state,
+            breaker: Breaker::default(),
+            runtime: runtime.clone(),
+        });
         let reconnector = Reconnector {
             connector,
             target,
@@ -61,6 +79,72 @@ impl Node {
         };
         runtime.spawn(reconnector.run());
         node
+    }
+
+    /// The address, for log lines and metrics.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the breaker is open.
+    pub(super) fn is_down(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// Whether there is no connection, or the server has stopped replying.
+    pub(super) fn is_silent(&self) -> bool {
+        match &*self.state.borrow() {
+            State::Up(connection) => connection.is_silent(),
+            State::Connecting | State::Down(_) => true,
+        }
+    }
+
+    /// Decides a call, unless the breaker is open.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
+        if self.breaker.is_open() {
+            return Err(StoreFailure::BreakerOpen);
+        }
+        let reply = match self.connection().await {
+            Ok(connection) => connection.decide(call).await,
+            Err(failure) => Err(failure),
+        };
+        match &reply {
+            Err(failure) if self.is_failure(failure) => {
+                if self.breaker.on_failure() {
+                    self.open_breaker(failure);
+                }
+            }
+            // A redirection is an answer too.
+            Ok(_) | Err(_) => self.breaker.on_success(),
+        }
+        reply
+    }
+
+    /// Whether the server failed, and not this process or the request.
+    fn is_failure(&self, failure: &StoreFailure) -> bool {
+        match failure {
+            StoreFailure::Moved { .. }
+            | StoreFailure::Ask(_)
+            | StoreFailure::TryAgain
+            | StoreFailure::NoScript
+            | StoreFailure::Overloaded
+            | StoreFailure::BreakerOpen => false,
+            StoreFailure::TimedOut => self.is_silent(),
+            StoreFailure::ReadOnly
+            | StoreFailure::Unavailable(_)
+            | StoreFailure::Rejected(_)
+            | StoreFailure::NotConnected(_)
+            | StoreFailure::ConnectionLost
+            | StoreFailure::InvalidReply => true,
+        }
+    }
+
+    fn open_breaker(self: &Arc<Self>, failure: &StoreFailure) {
+        let error = failure.clone().into();
+        self.breaker.open(self, &self.runtime, &error);
     }
 
     /// Returns the connection, after waiting for an attempt to connect that is under way.
@@ -119,20 +203,26 @@ pub(super) async fn check_writable(connection: &Connection) -> Result<(), StoreF
     }
 }
 
-/// Waits until the server stops replying: a command was sent, no reply was received, and a probe
-/// times out. Callers cannot detect this, because their deadlines are shorter.
-async fn wait_unresponsive(connection: &Connection, limit: Duration) {
-    let (mut sent, mut received) = connection.traffic();
-    loop {
-        sleep(WATCH_INTERVAL).await;
-        let now = connection.traffic();
-        if now.0 > sent
-            && now.1 == received
-            && probe(connection, limit).await == Err(StoreFailure::TimedOut)
-        {
-            return;
-        }
-        (sent, received) = connection.traffic();
+impl Probe for Node {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        Ok(Node::probe(self).await?)
+    }
+}
+
+/// Waits until the server is silent: commands are in flight, and no reply arrives.
+async fn wait_silent(connection: &Connection) {
+    let mut received = connection.received();
+    let mut ticks = 0;
+    while ticks < SILENT_TICKS {
+        connection.wait_in_flight().await;
+        sleep(TICK).await;
+        let now = connection.received();
+        ticks = if now == received { ticks + 1 } else { 0 };
+        received = now;
     }
 }
 
@@ -154,7 +244,7 @@ impl Reconnector {
                     self.state.send_replace(State::Up(Arc::clone(&connection)));
                     let unresponsive = tokio::select! {
                         () = connection.wait_broken() => false,
-                        () = wait_unresponsive(&connection, self.connector.response_timeout) => true,
+                        () = self.wait_unresponsive(&connection) => true,
                         () = self.state.closed() => return,
                     };
                     let stable = since.elapsed() >= STABLE_AFTER;
@@ -181,6 +271,23 @@ impl Reconnector {
                 () = self.state.closed() => return,
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    /// Opens the breaker whenever the server is silent. Returns when it does not reply to a probe
+    /// either.
+    async fn wait_unresponsive(&self, connection: &Connection) {
+        loop {
+            wait_silent(connection).await;
+            connection.set_silent(true);
+            if let Some(node) = self.node.upgrade() {
+                node.open_breaker(&StoreFailure::TimedOut);
+            }
+            let probed = probe(connection, self.connector.response_timeout).await;
+            if probed == Err(StoreFailure::TimedOut) {
+                return;
+            }
+            connection.set_silent(false);
         }
     }
 

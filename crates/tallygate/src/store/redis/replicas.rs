@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::runtime::Handle;
 
 use super::error::StoreFailure;
 use super::{Inner, keys};
@@ -31,10 +30,8 @@ impl Replicas {
 impl Inner {
     /// Starts the heartbeat, once; it ends with the store.
     pub(super) fn count_replicas(self: &Arc<Self>) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
         if !self.replicas.started.swap(true, Ordering::Relaxed) {
+            let runtime = self.runtime.handle();
             runtime.spawn(send_heartbeats(Arc::downgrade(self)));
         }
     }
@@ -53,10 +50,10 @@ impl Inner {
 }
 
 async fn send_heartbeats(store: Weak<Inner>) {
-    let process = format!("{:016x}", fastrand::u64(..));
+    let replica = format!("{:016x}", fastrand::u64(..));
     while let Some(inner) = store.upgrade() {
         // While the store fails, the last count stays.
-        if let Ok(count) = inner.heartbeat(&process).await {
+        if let Ok(count) = inner.heartbeat(&replica).await {
             inner.replicas.count.store(count, Ordering::Relaxed);
         }
         drop(inner);

@@ -59,6 +59,16 @@ impl RedisStore {
         self.inner.url.user.as_deref()
     }
 
+    /// The servers that are known now, and whether the circuit breaker of each is open: it has
+    /// failed repeatedly and is probed until it answers.
+    pub fn breakers(&self) -> Vec<(String, bool)> {
+        let state = |node: &Arc<Node>| (node.name().to_owned(), node.is_down());
+        match &self.inner.backend {
+            Backend::Single(node) => vec![state(node)],
+            Backend::Cluster(cluster) => cluster.nodes().iter().map(state).collect(),
+        }
+    }
+
     /// The servers that hold counters now: one, or every master of a cluster.
     ///
     /// # Errors

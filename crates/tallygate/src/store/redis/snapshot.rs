@@ -21,7 +21,7 @@ impl RedisStore {
     /// When the counter cannot be reached.
     pub async fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Result<Snapshot, StoreError> {
         let request = Request::new(key, limit).verb(Verb::Peek).cost(0);
-        let call = ScriptCall::from_request(&self.inner.keyspace, &request, None);
+        let call = ScriptCall::from_request(&self.inner.keyspace, &request, None, None);
         Ok(self.inner.inspect(Arc::new(call)).await?)
     }
 }

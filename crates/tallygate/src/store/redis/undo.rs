@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tallygate_core::MAX_TIME_US;
 use tallygate_core::lua::Operation;
 
-use super::command::{ScriptCall, counter_id};
+use super::command::{Counter, ScriptCall, counter_id};
 use super::error::StoreFailure;
 use super::{Backend, Inner, RedisStore, keys};
 use crate::decision::Decision;
@@ -51,7 +51,8 @@ impl Inner {
                     Backend::Cluster(_) => keys::slot(&key),
                 };
                 let group = groups.entry((slot, taken_us)).or_default();
-                group.push((key, *check.limit.quota(), units));
+                let id = self.cache().map_or(0, |cache| cache.id(check));
+                group.push(Counter::new(key, *check.limit.quota(), units, id));
             }
         }
         let call = |((_, taken_us), counters): (_, Vec<_>)| {
@@ -68,6 +69,7 @@ impl Inner {
     }
 
     async fn send_undo(&self, call: Arc<ScriptCall>) -> Result<(), StoreFailure> {
+        let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
         match self.send(Arc::clone(&call)).await {
             // Did not run: a slot migration has moved some of its counters.
             Err(StoreFailure::TryAgain) if call.len() > 1 => {
