@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tallygate::{Limiter, Quota, RedisStore};
+use tallygate::{Limiter, Quota, RedisStore, RefusalCacheSettings};
 use tallygate_bench::entry;
+use tallygate_bench::gateway::contender::Setup;
+use tallygate_bench::gateway::overload::{self, CONNECTIONS};
 use tallygate_bench::options::Options;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::Server;
@@ -24,6 +26,9 @@ const CLIENTS: usize = 16;
 const BROKEN_FOR: Duration = Duration::from_secs(3);
 /// The pause between two requests of one client.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long refusals from the cache are measured.
+const CACHE_RUN: Duration = Duration::from_secs(2);
 
 /// A way to break a store, and to repair it.
 struct Fault {
@@ -92,6 +97,80 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         eprintln!("measuring {}", fault.name);
         runtime.block_on(measure(&fault))?;
+    }
+    if options.selects_scenario("cached refusals") {
+        runtime.block_on(measure_cached_refusals())?;
+    }
+    if options.selects_scenario("overload") {
+        measure_overload()?;
+    }
+    Ok(())
+}
+
+/// Refuses an exhausted key in this process on one thread.
+async fn measure_cached_refusals() -> Result<(), Box<dyn Error>> {
+    eprintln!("measuring cached refusals");
+    let server = Server::start();
+    let builder = RedisStore::builder(&server.url());
+    let store = builder.refusal_cache(RefusalCacheSettings::default());
+    let store = store.connect().await?;
+    let quota: Quota = "token-bucket 1/d burst 1".parse()?;
+    let cached = Limiter::with_store(store.clone(), quota);
+    let memory = Limiter::new(quota);
+    let started = Instant::now();
+    let mut rates = [(); 2].map(|()| (0_u64, Duration::ZERO));
+    while started.elapsed() < CACHE_RUN {
+        // The entry expires once a second.
+        cached.decide(&cached.request("a")).await;
+        cached.decide(&cached.request("a")).await;
+        rates[0] = add(rates[0], || {
+            let decision = cached.try_decide(&cached.request("a"));
+            decision.is_some_and(|decision| !decision.allowed())
+        });
+        let _ = memory.check("a");
+        rates[1] = add(rates[1], || !memory.check("a").allowed());
+    }
+    let [cached, memory] = rates.map(|(count, time)| count as f64 / time.as_secs_f64() / 1e6);
+    let misses = store.refusal_cache_stats().misses;
+    println!("\n| refusals, one thread | million/s | relative to the memory store |");
+    println!("|---|---:|---:|");
+    println!(
+        "| from the cache ({misses} calls to Redis) | {cached:.1} | {:.2} |",
+        cached / memory
+    );
+    println!("| memory store | {memory:.1} | 1 |");
+    Ok(())
+}
+
+/// Refuses for a tenth of a second, or until a request is not refused.
+fn add((mut count, time): (u64, Duration), refuse: impl Fn() -> bool) -> (u64, Duration) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(100) {
+        for _ in 0..100 {
+            if !refuse() {
+                return (count, time + started.elapsed());
+            }
+            count += 1;
+        }
+    }
+    (count, time + started.elapsed())
+}
+
+fn measure_overload() -> Result<(), Box<dyn Error>> {
+    let setup = Setup::new()?;
+    println!("\n| connections | passed | may pass | passed / may pass | requests/s | p99 ms |");
+    println!("|---:|---:|---:|---:|---:|---:|");
+    for connections in CONNECTIONS {
+        eprintln!("measuring overload, {connections} connections");
+        let flood = overload::flood(&setup, connections)?;
+        println!(
+            "| {connections} | {} | {} | {:.2} | {:.0} | {:.0} |",
+            flood.passed,
+            flood.bound,
+            flood.passed as f64 / flood.bound as f64,
+            flood.result.rate,
+            flood.result.p99_ms,
+        );
     }
     Ok(())
 }

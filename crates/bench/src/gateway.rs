@@ -2,6 +2,7 @@
 
 pub mod bare;
 pub mod contender;
+pub mod overload;
 pub mod process;
 pub mod scenario;
 pub mod target;

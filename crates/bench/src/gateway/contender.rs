@@ -121,6 +121,21 @@ impl Setup {
         })
     }
 
+    /// The folder for configurations.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.tallygate
+    }
+
+    /// The URL of the upstream.
+    pub fn upstream_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.upstream)
+    }
+
     /// The wrk script for the check API.
     pub fn script(&self) -> PathBuf {
         self.folder.path().join("check.lua")
@@ -140,9 +155,9 @@ impl Setup {
         command.args(["--admin", &address(ports::free())]);
         match scenario.workload {
             Workload::Proxied | Workload::Refused => {
-                let upstream = format!("http://127.0.0.1:{}", self.upstream);
                 command.args(["--listen", &address(ports::free())]);
-                command.args(["--gateway", &address(port), "--upstream", &upstream]);
+                command.args(["--gateway", &address(port)]);
+                command.args(["--upstream", &self.upstream_url()]);
             }
             Workload::Checked => {
                 command.args(["--listen", &address(port)]);
@@ -228,7 +243,7 @@ fn nginx(
     };
     let config = format!(
         "worker_processes {count};\ndaemon off;\npid {name}.pid;\nerror_log /dev/null;\n\
-         events {{ worker_connections 4096; }}\n\
+         events {{ worker_connections 16384; }}\n\
          http {{\naccess_log off;\ndefault_type text/plain;\n\
          client_body_temp_path {name}.body;\nproxy_temp_path {name}.proxy;\n\
          fastcgi_temp_path {name}.fastcgi;\nuwsgi_temp_path {name}.uwsgi;\n\

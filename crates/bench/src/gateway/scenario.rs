@@ -92,6 +92,10 @@ impl Scenario {
         let before = process.cpu()?;
         let result = wrk::run(from, load, script, &url)?;
         let cpu = process.cpu()? - before;
+        if result.socket_errors > 0 {
+            let reason = format!("{contender:?}: {} socket errors", result.socket_errors);
+            return Err(io::Error::other(reason));
+        }
         let successes = result.requests - result.errors;
         let (expected, name) = match self.workload {
             Workload::Proxied | Workload::Checked => (successes, "admitted"),

@@ -21,6 +21,8 @@ pub struct LoadResult {
     pub requests: u64,
     /// Responses other than 2xx and 3xx.
     pub errors: u64,
+    /// Connections that could not be used, and requests without a response within two seconds.
+    pub socket_errors: u64,
     /// Requests per second.
     pub rate: f64,
     /// The 99th percentile of the latency in milliseconds.
@@ -56,11 +58,19 @@ fn parse(text: &str) -> Option<LoadResult> {
         let (number, _) = line.trim().split_once(" requests in ")?;
         number.parse().ok()
     })?;
-    if text.contains("Socket errors") {
-        return None;
-    }
+    let socket_errors = match after("Socket errors:") {
+        // connect 0, read 0, write 0, timeout 12
+        Some(list) => {
+            let numbers = list
+                .split(", ")
+                .map(|entry| entry.rsplit(" ").next()?.parse::<u64>().ok());
+            numbers.sum::<Option<u64>>()?
+        }
+        None => 0,
+    };
     Some(LoadResult {
         requests,
+        socket_errors,
         errors: match after("Non-2xx or 3xx responses:") {
             Some(number) => number.parse().ok()?,
             None => 0,
@@ -107,14 +117,20 @@ Transfer/sec:      5.16MB
     fn the_output_of_wrk_is_parsed() {
         let result = parse(OUTPUT).unwrap();
         assert_eq!((result.requests, result.errors), (31_310, 12));
+        assert_eq!(result.socket_errors, 0);
         assert_eq!((result.rate, result.p99_ms), (31_242.39, 0.85));
         assert_eq!(milliseconds("1.50s"), Some(1_500.0));
     }
 
     #[test]
+    fn socket_errors_are_counted() {
+        let errors = "  Socket errors: connect 1, read 2, write 0, timeout 12\nRequests/sec";
+        let result = parse(&OUTPUT.replace("Requests/sec", errors)).unwrap();
+        assert_eq!(result.socket_errors, 15);
+    }
+
+    #[test]
     fn a_failed_run_has_no_result() {
-        let broken = OUTPUT.replace("Requests/sec", "  Socket errors: read 1\nRequests/sec");
-        assert_eq!(parse(&broken), None);
         assert_eq!(parse("unable to connect"), None);
     }
 }
