@@ -1,10 +1,11 @@
 //! The server's store: in memory or in Redis, with metrics.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tallygate::{
     Decision, Guard, Key, Limit, MemoryStore, RedisStore, Request, Snapshot, Store, StoreError,
+    StoreErrorKind,
 };
 
 use crate::metrics::StoreMetrics;
@@ -64,17 +65,41 @@ impl ServerStore {
     }
 }
 
+impl ServerStore {
+    /// Counts an error. The engine counts missed deadlines.
+    fn record(&self, decided: &Result<Decision, StoreError>) {
+        if let Err(error) = decided
+            && error.kind() != StoreErrorKind::Timeout
+        {
+            self.metrics.record_error(error.kind());
+        }
+    }
+}
+
 impl Store for ServerStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
         match &self.backend {
             Backend::Memory(store) => Ok(store.decide(request)),
             Backend::Redis(store) => {
-                let timer = self.metrics.start_timer();
+                let _timer = self.metrics.start_timer();
                 let decided = Store::decide(store, request).await;
-                if let Err(error) = &decided {
-                    self.metrics.record_error(error.kind());
-                }
-                drop(timer);
+                self.record(&decided);
+                decided
+            }
+        }
+    }
+
+    async fn decide_within(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        match &self.backend {
+            Backend::Memory(store) => Ok(store.decide(request)),
+            Backend::Redis(store) => {
+                let _timer = self.metrics.start_timer();
+                let decided = store.decide_within(request, deadline).await;
+                self.record(&decided);
                 decided
             }
         }

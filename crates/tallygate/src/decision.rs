@@ -9,6 +9,7 @@ pub(crate) use taken_at::TakenAt;
 use tallygate_core::{Outcome, Retry, Verb, Verdict};
 
 use crate::request::{Request, RequestEntry};
+use crate::store::PartialDecision;
 
 /// The decision on one request over all its limits.
 #[derive(Clone, Debug)]
@@ -157,6 +158,29 @@ impl Decision {
             inner: tallygate_core::Decision::from_verdict(verdict),
             source: DecisionSource::PartlyLocal { at: narrow(at) },
         }
+    }
+
+    /// Completes a decision by the failure policy over some limits of a request with that of the
+    /// store over the others, which admit.
+    pub(crate) fn with_decided(self, partial: &PartialDecision) -> Self {
+        let at = narrow(partial.failed[self.binding()]);
+        let mut verdict = *self.inner.verdict();
+        if let Outcome::Admitted { granted, delay_us } = &mut verdict.outcome {
+            let decided = partial.decision.verdict();
+            *granted = least([*granted, decided.granted()].into_iter());
+            *delay_us = decided.delay_us().max(*delay_us);
+        }
+        let source = match self.source {
+            DecisionSource::Closed { .. } => DecisionSource::Closed { at },
+            DecisionSource::Shed { .. } => DecisionSource::Shed { at },
+            DecisionSource::Counters(_)
+            | DecisionSource::SharedBudget
+            | DecisionSource::Open
+            | DecisionSource::Local
+            | DecisionSource::PartlyLocal { .. } => DecisionSource::PartlyLocal { at },
+        };
+        let inner = tallygate_core::Decision::from_verdict(verdict);
+        Decision { inner, source }
     }
 
     /// Turns delays above `max` into refusals. `None` if there are none.

@@ -10,20 +10,13 @@ mod queue;
 mod shaping_queue;
 
 use std::fmt;
-#[cfg(feature = "tokio")]
-use std::future::{Future, poll_fn};
-#[cfg(feature = "tokio")]
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-#[cfg(feature = "tokio")]
-use std::task::Poll;
 use std::time::Duration;
 
+use tallygate_core::Verb;
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;
-#[cfg(feature = "tokio")]
-use tokio::time::timeout;
 
 #[cfg(feature = "tokio")]
 pub use acquire::{AcquireError, Wait};
@@ -38,7 +31,9 @@ use crate::limiter::Limiter;
 use crate::request::Request;
 #[cfg(feature = "tokio")]
 use crate::store::breaker::{Breaker, Probe};
-use crate::store::{MemoryStore, Store, StoreError, StoreErrorKind};
+#[cfg(feature = "tokio")]
+use crate::store::deadline;
+use crate::store::{MemoryStore, PartialDecision, Store, StoreError, StoreErrorKind};
 use fallback::{Cause, FailurePolicy};
 
 #[cfg(feature = "tokio")]
@@ -158,6 +153,43 @@ impl<S: Store> Engine<S> {
     }
 
     fn decide_without_store(&self, request: &Request<'_>, error: &StoreError) -> Decision {
+        match error.partial() {
+            Some(partial) => self.complete(request, partial, error),
+            None => self.fall_back(request, error),
+        }
+    }
+
+    /// Decides the limits on servers that failed by their policies. If these refuse, what the others
+    /// took is returned.
+    fn complete(
+        &self,
+        request: &Request<'_>,
+        partial: &PartialDecision,
+        error: &StoreError,
+    ) -> Decision {
+        let fallback = self.fall_back(&request.subset(&partial.failed), error);
+        let decided = request.subset(&partial.decided);
+        let surplus = match fallback.allowed() {
+            false => Some(decided),
+            // A take grants every limit the same.
+            true => match partial
+                .decision
+                .granted()
+                .saturating_sub(fallback.granted())
+            {
+                surplus if surplus > 0 && request.requested_verb() == Verb::Take => {
+                    Some(decided.each_cost(surplus))
+                }
+                _ => None,
+            },
+        };
+        if let Some(surplus) = surplus {
+            self.undo(&surplus, &partial.decision);
+        }
+        fallback.with_decided(partial)
+    }
+
+    fn fall_back(&self, request: &Request<'_>, error: &StoreError) -> Decision {
         let guard = &*self.shared.guard;
         let cause = match error.kind() {
             StoreErrorKind::Overloaded => Cause::Overload,
@@ -259,15 +291,15 @@ impl<S: Store> Shared<S> {
         request: &Request<'_>,
         failure: FailurePolicy,
     ) -> Result<Decision, StoreError> {
-        let decision = self.store.decide(request);
+        let deadline = failure.deadline_for(request);
         let Some(breaker) = &self.guard.breaker else {
-            return with_deadline(decision, || failure.deadline_for(request)).await;
+            return self.store.decide_within(request, deadline).await;
         };
         if breaker.is_open() {
             let text = "it has not answered lately";
             return Err(StoreError::with_kind(StoreErrorKind::Unreachable, text));
         }
-        let result = with_deadline(decision, || failure.deadline_for(request)).await;
+        let result = self.store.decide_within(request, deadline).await;
         match &result {
             Ok(_) => breaker.on_success(),
             Err(error) => match error.kind() {
@@ -294,36 +326,8 @@ impl<S: Store> Probe for Shared<S> {
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        let probe = timeout(PROBE_TIMEOUT, self.store.probe()).await;
-        probe.unwrap_or_else(|_| Err(deadline_error(PROBE_TIMEOUT)))
+        deadline::enforce(self.store.probe(), PROBE_TIMEOUT).await
     }
-}
-
-/// Polls once before it creates a timer: a store in this process needs neither timer nor runtime.
-#[cfg(feature = "tokio")]
-async fn with_deadline(
-    decision: impl Future<Output = Result<Decision, StoreError>>,
-    deadline: impl FnOnce() -> Duration,
-) -> Result<Decision, StoreError> {
-    let mut decision = pin!(decision);
-    let first = poll_fn(|context| {
-        Poll::Ready(match decision.as_mut().poll(context) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        })
-    });
-    if let Some(result) = first.await {
-        return result;
-    }
-    let deadline = deadline();
-    let result = timeout(deadline, decision).await;
-    result.unwrap_or_else(|_| Err(deadline_error(deadline)))
-}
-
-#[cfg(feature = "tokio")]
-fn deadline_error(deadline: Duration) -> StoreError {
-    let text = format!("no answer within {deadline:?}");
-    StoreError::with_kind(StoreErrorKind::Timeout, text)
 }
 
 impl<S> Clone for Engine<S> {

@@ -161,6 +161,22 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// The same request for the limits at some positions.
+    pub(crate) fn subset(&self, positions: &[usize]) -> Request<'a> {
+        let entries = positions.iter().map(|&at| self.entries[at].clone());
+        Request {
+            entries: entries.collect(),
+            ..*self
+        }
+    }
+
+    /// Replaces the cost of every limit, also of those that have their own.
+    pub(crate) fn each_cost(mut self, cost: u32) -> Self {
+        let costs = self.entries.iter_mut().filter(|entry| entry.cost > 0);
+        costs.for_each(|entry| entry.cost = cost);
+        self
+    }
+
     /// The keys and limits, in order; at least one.
     #[inline]
     pub fn entries(&self) -> &[RequestEntry<'a>] {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tokio")]
 pub(crate) mod breaker;
+#[cfg(feature = "tokio")]
+pub(crate) mod deadline;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -12,6 +14,8 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
 
 pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
@@ -38,6 +42,20 @@ pub trait Store: Send + Sync + 'static {
         &self,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Decides a request before a deadline. A store with several servers returns what it knows when
+    /// the deadline passes: a refusal by one server, or that only some servers failed.
+    ///
+    /// # Errors
+    /// As for [`decide`](Store::decide), and when the deadline is missed.
+    #[cfg(feature = "tokio")]
+    fn decide_within(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        deadline::enforce(self.decide(request), deadline)
+    }
 
     /// Decides a request without waiting, if the counters are in this process or the request is
     /// known to be refused. Otherwise returns `None` and decides nothing.
@@ -102,6 +120,15 @@ impl<S: Store> Store for Arc<S> {
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
         S::decide(self, request)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn decide_within(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        S::decide_within(self, request, deadline)
     }
 
     #[inline]
@@ -188,6 +215,23 @@ pub struct Snapshot {
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
+    partial: Option<Box<PartialDecision>>,
+}
+
+/// A decision over some limits of a request, all of which admit. The others are on servers that
+/// failed.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "no other store has servers")
+)]
+pub(crate) struct PartialDecision {
+    /// Over the limits that are decided.
+    pub(crate) decision: Decision,
+    /// The positions of these limits.
+    pub(crate) decided: Vec<usize>,
+    /// The positions of the others.
+    pub(crate) failed: Vec<usize>,
 }
 
 /// The kind of a [`StoreError`].
@@ -239,7 +283,19 @@ impl StoreError {
         StoreError {
             kind,
             source: source.into(),
+            partial: None,
         }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_partial(mut self, partial: PartialDecision) -> Self {
+        self.partial = Some(Box::new(partial));
+        self
+    }
+
+    /// What the servers that did not fail decided.
+    pub(crate) fn partial(&self) -> Option<&PartialDecision> {
+        self.partial.as_deref()
     }
 
     /// The kind of the error.

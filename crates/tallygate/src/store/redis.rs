@@ -31,7 +31,7 @@ use self::cluster::Cluster;
 use self::command::{ScriptCall, ScriptReply};
 use self::connection::Connection;
 use self::connector::{CONNECT_TIMEOUT, Connector};
-use self::cross_slot::SplitBy;
+use self::cross_slot::{SplitBy, SplitDecision};
 pub use self::error::RedisError;
 use self::error::StoreFailure;
 use self::keys::Keyspace;
@@ -42,7 +42,7 @@ use self::runtime::StoreRuntime;
 pub use self::server::{RedisReply, RedisServer, Topology};
 use self::url::{Endpoints, StoreUrl};
 use super::refusal_cache::{RefusalCacheSettings, RefusalCacheStats};
-use super::{Store, StoreError, StoreErrorKind};
+use super::{Store, StoreError, StoreErrorKind, deadline};
 use crate::decision::Decision;
 use crate::engine::{Guard, LocalSize};
 use crate::request::Request;
@@ -411,6 +411,35 @@ impl Inner {
         self.decide_call(call, request.requested_verb()).await
     }
 
+    /// Decides a request until the deadline. If parts of it fail, the error says what the others
+    /// decided.
+    async fn decide_within(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        let verb = request.requested_verb();
+        let call = self.call(request, None);
+        if !self.is_split(&call) {
+            let decision = async { Ok(self.decide_call(call, verb).await?) };
+            return deadline::enforce(decision, deadline).await;
+        }
+        let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
+        let split_by = SplitBy::Slot;
+        match cross_slot::decide(self, call, verb, split_by, Some(deadline)).await {
+            SplitDecision::Decided(decision) => Ok(decision),
+            SplitDecision::Partial(partial, failure) => {
+                Err(StoreError::from(failure).with_partial(partial))
+            }
+            SplitDecision::Failed(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Whether the counters of a call are in several slots of a cluster.
+    fn is_split(&self, call: &ScriptCall) -> bool {
+        matches!(self.backend, Backend::Cluster(_)) && call.is_cross_slot()
+    }
+
     async fn decide_many(
         self: &Arc<Self>,
         requests: &[(Request<'_>, u64)],
@@ -465,16 +494,29 @@ impl Inner {
         verb: Verb,
     ) -> Result<Decision, StoreFailure> {
         let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
-        if matches!(self.backend, Backend::Cluster(_)) && call.is_cross_slot() {
-            return cross_slot::decide(self, call, verb, SplitBy::Slot).await;
+        if self.is_split(&call) {
+            return self.decide_split(call, verb, SplitBy::Slot).await;
         }
         match self.send(Arc::clone(&call)).await {
             Ok(reply) => Ok(call.decision(verb, reply)),
             // A slot migration has moved some of its counters: each is on one of two servers.
             Err(StoreFailure::TryAgain) if call.len() > 1 => {
-                cross_slot::decide(self, call, verb, SplitBy::Limit).await
+                self.decide_split(call, verb, SplitBy::Limit).await
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Decides all parts of a call or none.
+    async fn decide_split(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+        verb: Verb,
+        split_by: SplitBy,
+    ) -> Result<Decision, StoreFailure> {
+        match cross_slot::decide(self, call, verb, split_by, None).await {
+            SplitDecision::Decided(decision) => Ok(decision),
+            SplitDecision::Partial(_, failure) | SplitDecision::Failed(failure) => Err(failure),
         }
     }
 
@@ -545,6 +587,14 @@ impl Store for RedisStore {
 
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
         Ok(self.inner.decide(request, None).await?)
+    }
+
+    async fn decide_within(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        self.inner.decide_within(request, deadline).await
     }
 
     fn submit(&self, request: &Request<'_>) {

@@ -4,6 +4,7 @@
 mod clocks;
 mod cluster;
 mod network;
+mod partial;
 mod replies;
 mod sentinel;
 mod server;

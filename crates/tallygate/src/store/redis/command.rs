@@ -140,6 +140,11 @@ impl ScriptCall {
         TakenAt::new(times_us, |i| counter_id(&self.counters[i].key))
     }
 
+    /// The same for the counters at some positions.
+    pub(super) fn taken_at_positions(&self, positions: &[usize], times_us: &[u64]) -> TakenAt {
+        TakenAt::new(times_us, |i| counter_id(&self.counters[positions[i]].key))
+    }
+
     /// The counters as the script found them.
     pub(super) fn found(&self, reply: ScriptReply) -> impl Iterator<Item = FoundState<'_>> {
         let counters = self.counters.iter().zip(reply.states);

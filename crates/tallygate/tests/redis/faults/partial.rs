@@ -1,0 +1,225 @@
+//! One master of a cluster is gone, without a fail-over: it costs only its own keys.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tallygate::{
+    Decision, Engine, Limit, OnFailure, RedisStore, Replicas, Request, RetryAfter, Verb,
+};
+use tallygate_testkit::poll;
+use tallygate_testkit::redis::Cluster;
+
+use crate::fixtures::{LONG_DEADLINE, TIMEOUT, block_on, builder, connected, quota, runtime};
+
+/// Keys in slots of each of the three masters, in order.
+const SPREAD: [&str; 3] = ["b", "c", "d"];
+const LOCAL: OnFailure = OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN));
+
+const POLICIES: [(&str, OnFailure); 3] = [
+    ("open", OnFailure::Open),
+    ("local", LOCAL),
+    ("closed", OnFailure::Closed),
+];
+
+/// How a master is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Killed,
+    Stopped,
+}
+
+/// A cluster that serves its other slots when a master is gone, and whose replicas do not take
+/// over.
+fn cluster() -> Cluster {
+    let cluster = Cluster::start();
+    for node in cluster.nodes() {
+        for (name, value) in [
+            ("cluster-require-full-coverage", "no"),
+            ("cluster-replica-no-failover", "yes"),
+        ] {
+            let reply = node.command(&["CONFIG", "SET", name, value]);
+            assert_eq!(reply.text(), "OK");
+        }
+    }
+    cluster
+}
+
+fn lose(cluster: &Cluster, key: &str, loss: Loss) {
+    let node = cluster.node(cluster.node_for_slot(cluster.key_slot(key)));
+    match loss {
+        Loss::Killed => node.kill(),
+        Loss::Stopped => node.stop(),
+    }
+}
+
+fn engine(store: &RedisStore) -> Engine<RedisStore> {
+    Engine::new(store.clone())
+}
+
+fn connect(cluster: &Cluster) -> RedisStore {
+    connected(builder(&cluster.url()).response_timeout(Duration::from_secs(1)))
+}
+
+fn limit(name: &str, policy: OnFailure) -> Limit {
+    Limit::named(name, quota("fixed-window 5/366d")).on_failure(policy)
+}
+
+fn decide(engine: &Engine<RedisStore>, request: &Request<'_>) -> Decision {
+    block_on(engine.decide(request))
+}
+
+#[test]
+fn a_known_refusal_stands_whatever_happens_to_other_servers() {
+    for loss in [Loss::Killed, Loss::Stopped] {
+        let cluster = cluster();
+        let store = connect(&cluster);
+        let engine = engine(&store);
+        for (name, policy) in POLICIES {
+            let patient = limit(name, policy).deadline(LONG_DEADLINE);
+            while decide(&engine, &Request::new(SPREAD[1], &patient)).allowed() {}
+        }
+        lose(&cluster, SPREAD[0], loss);
+        let started = Instant::now();
+        let mut wrong = Vec::new();
+        // From the first moment, and until long after the breaker has opened.
+        while started.elapsed() < Duration::from_secs(2) {
+            for (name, policy) in POLICIES {
+                let exhausted = limit(name, policy);
+                for key in [SPREAD[0], SPREAD[2]] {
+                    let both = Request::new(SPREAD[1], &exhausted)
+                        .and(key, &exhausted)
+                        .unwrap();
+                    let decision = decide(&engine, &both);
+                    let stands = !decision.allowed()
+                        && !decision.degraded()
+                        && decision.binding() == 0
+                        && matches!(decision.retry_after(), Some(RetryAfter::After(_)));
+                    if !stands {
+                        wrong.push(format!("{name} {key} {decision:?}"));
+                    }
+                }
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{loss:?}: {} wrong, {:?}",
+            wrong.len(),
+            wrong.first()
+        );
+    }
+}
+
+#[test]
+fn a_failed_part_goes_to_its_own_policy_and_a_refusal_gives_back_the_rest() {
+    let cluster = cluster();
+    let store = connect(&cluster);
+    let engine = engine(&store);
+    let healthy = limit("healthy", OnFailure::Closed);
+    let used = |key: &str| {
+        let patient = Limit::clone(&healthy).deadline(LONG_DEADLINE);
+        let peek = Request::new(key, &patient).verb(Verb::Peek);
+        let decision = decide(&engine, &peek);
+        assert!(!decision.degraded());
+        5 - decision.remaining()
+    };
+    lose(&cluster, SPREAD[0], Loss::Killed);
+    let (open, closed, local) = (
+        limit("open", OnFailure::Open),
+        limit("closed", OnFailure::Closed),
+        limit("local", LOCAL),
+    );
+    poll::until(TIMEOUT, "the breaker opens", || {
+        decide(&engine, &Request::new(SPREAD[0], &open));
+        engine.store_is_down()
+    });
+    // Admitted: counted where the server answers, degraded because one did not.
+    let request = Request::new(SPREAD[1], &healthy)
+        .and(SPREAD[0], &open)
+        .unwrap();
+    let decision = decide(&engine, &request);
+    assert!(decision.allowed() && decision.degraded());
+    assert_eq!(used(SPREAD[1]), 1);
+    // Refused by the policy of the failed part: the other part is taken back.
+    let request = Request::new(SPREAD[1], &healthy)
+        .and(SPREAD[0], &closed)
+        .unwrap();
+    let decision = decide(&engine, &request);
+    assert!(decision.unavailable() && decision.binding() == 1);
+    poll::until(TIMEOUT, "the unit is returned", || used(SPREAD[1]) == 1);
+    // Counted in this process, until the local share is used up.
+    let request = || {
+        Request::new(SPREAD[2], &healthy)
+            .and(SPREAD[0], &local)
+            .unwrap()
+    };
+    for taken in 1..=5 {
+        assert!(decide(&engine, &request()).allowed(), "{taken}");
+    }
+    let refused = decide(&engine, &request());
+    assert!(!refused.allowed() && refused.degraded() || refused.binding() == 0);
+    assert_eq!(used(SPREAD[2]), 5);
+    // A take grants what both grant.
+    let local = limit("take", LOCAL);
+    let spread = ["b2", "c2", "d2", "e2", "f2", "g2"];
+    let lost_slot = cluster.key_slot(SPREAD[0]);
+    let is_healthy = |key: &&&str| {
+        let slot = cluster.key_slot(key);
+        cluster.node_for_slot(slot) != cluster.node_for_slot(lost_slot)
+    };
+    let key = spread.iter().find(is_healthy).unwrap();
+    let used_up = Request::new(SPREAD[0], &local).cost(3).verb(Verb::Take);
+    assert_eq!(decide(&engine, &used_up).granted(), 3);
+    let both = Request::new(*key, &healthy).and(SPREAD[0], &local).unwrap();
+    let decision = decide(&engine, &both.cost(4).verb(Verb::Take));
+    assert_eq!(decision.granted(), 2);
+    poll::until(TIMEOUT, "the surplus is returned", || used(key) == 2);
+}
+
+#[test]
+fn nearly_all_decisions_on_healthy_servers_are_made_by_them() {
+    for loss in [Loss::Killed, Loss::Stopped] {
+        let cluster = cluster();
+        let store = connect(&cluster);
+        let engine = Arc::new(engine(&store));
+        let limit = Arc::new(
+            Limit::named("large", quota("token-bucket 1000000/s burst 1000000"))
+                .on_failure(OnFailure::Open)
+                // Far longer than the default: a loaded machine is no failure of the store.
+                .deadline(Duration::from_secs(2)),
+        );
+        for key in SPREAD {
+            assert!(!decide(&engine, &Request::new(key, &limit)).degraded());
+        }
+        lose(&cluster, SPREAD[0], loss);
+        let counts: Arc<[AtomicU64; 2]> = Arc::default();
+        let until = Instant::now() + Duration::from_secs(3);
+        let tasks: Vec<_> = (0..48)
+            .map(|task| {
+                let (engine, limit) = (Arc::clone(&engine), Arc::clone(&limit));
+                let counts = Arc::clone(&counts);
+                runtime().spawn(async move {
+                    let key = SPREAD[task % 3];
+                    while Instant::now() < until {
+                        let decision = engine.decide(&Request::new(key, &limit)).await;
+                        if key != SPREAD[0] {
+                            counts[usize::from(decision.degraded())].fetch_add(1, Relaxed);
+                        }
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            block_on(task).unwrap();
+        }
+        let [exact, degraded] = counts.each_ref().map(|count| count.load(Relaxed));
+        assert!(
+            degraded * 1_000 <= exact + degraded,
+            "{loss:?}: {degraded} of {} degraded",
+            exact + degraded
+        );
+        assert!(exact > 1_000, "{exact}");
+    }
+}
