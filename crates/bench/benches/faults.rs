@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tallygate::{Limiter, Quota, RedisStore, RefusalCacheSettings};
+use tallygate::{Limiter, OnFailure, Quota, RedisStore, RefusalCacheSettings};
 use tallygate_bench::entry;
 use tallygate_bench::gateway::contender::Setup;
 use tallygate_bench::gateway::overload::{self, CONNECTIONS};
 use tallygate_bench::options::Options;
 use tallygate_testkit::proxy::{Mode, Proxy};
-use tallygate_testkit::redis::Server;
+use tallygate_testkit::redis::{Cluster, Server};
 
 /// The default deadline of a limiter.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -101,8 +101,82 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     if options.selects_scenario("cached refusals") {
         runtime.block_on(measure_cached_refusals())?;
     }
+    if options.selects_scenario("dead master") {
+        runtime.block_on(measure_dead_master())?;
+    }
     if options.selects_scenario("overload") {
         measure_overload()?;
+    }
+    Ok(())
+}
+
+/// A third of the requests is for a master that is dead, without a fail-over.
+async fn measure_dead_master() -> Result<(), Box<dyn Error>> {
+    const KEYS: [&str; 3] = ["b", "c", "d"];
+    println!(
+        "\n| one of three masters dead | requests/s | healthy slots decided by the store | \
+         p50 of the dead slot, µs |"
+    );
+    println!("|---|---:|---:|---:|");
+    for (stopped, rate) in [(true, 500), (true, 5_000), (false, 500), (false, 5_000)] {
+        let name = if stopped {
+            "stopped (SIGSTOP)"
+        } else {
+            "killed"
+        };
+        eprintln!("measuring dead master, {name}, {rate} a second");
+        let cluster = Cluster::start();
+        for node in cluster.nodes() {
+            for setting in [
+                ["cluster-require-full-coverage", "no"],
+                ["cluster-replica-no-failover", "yes"],
+            ] {
+                node.command(&["CONFIG", "SET", setting[0], setting[1]]);
+            }
+        }
+        let store = RedisStore::connect(&cluster.url()).await?;
+        let quota: Quota = "token-bucket 1000000/s burst 1000000".parse()?;
+        let limiter = Limiter::with_store(store, quota).on_failure(OnFailure::Open);
+        for key in KEYS {
+            limiter.decide(&limiter.request(key)).await;
+        }
+        let dead = cluster.node(cluster.node_for_slot(cluster.key_slot(KEYS[0])));
+        if stopped {
+            dead.stop();
+        } else {
+            dead.kill();
+        }
+        let started = Instant::now();
+        let clients = (0..60).map(|client| {
+            let limiter = limiter.clone();
+            let pause = Duration::from_secs(60) / rate;
+            tokio::spawn(async move {
+                let mut results = Vec::new();
+                let mut ticks = tokio::time::interval(pause);
+                while started.elapsed() < BROKEN_FOR {
+                    ticks.tick().await;
+                    let before = Instant::now();
+                    let decision = limiter.decide(&limiter.request(KEYS[client % 3])).await;
+                    results.push((client % 3, decision.degraded(), before.elapsed()));
+                }
+                results
+            })
+        });
+        let mut all = Vec::new();
+        for client in clients.collect::<Vec<_>>() {
+            all.extend(client.await?);
+        }
+        let healthy: Vec<_> = all.iter().filter(|(key, ..)| *key != 0).collect();
+        let exact = healthy.iter().filter(|(_, degraded, _)| !degraded).count();
+        let dead_part = all.iter().filter(|(key, ..)| *key == 0);
+        let mut latencies: Vec<Duration> = dead_part.map(|(.., latency)| *latency).collect();
+        latencies.sort_unstable();
+        println!(
+            "| {name} | {:.0} | {:.2} % | {} |",
+            all.len() as f64 / started.elapsed().as_secs_f64(),
+            100.0 * exact as f64 / healthy.len() as f64,
+            latencies[latencies.len() / 2].as_micros(),
+        );
     }
     Ok(())
 }

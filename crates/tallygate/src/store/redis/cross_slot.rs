@@ -123,14 +123,14 @@ async fn decide_parts(
         }
         SplitDecision::Partial(..) | SplitDecision::Failed(_) => vec![0; call.len()],
     };
-    // The answer first, then what has to be returned. If nobody waits any more, nobody was told.
-    let told = answer.send(split).is_ok();
+    // The answer first, then what has to be returned: everything, if the caller has stopped waiting.
+    let received = answer.send(split).is_ok();
     if !matches!(verb, Verb::Check | Verb::Take) {
         return;
     }
-    if !(keeps_charges && told) {
+    if !(keeps_charges && received) {
         let surplus = charges.iter().filter_map(|charge| {
-            let granted = if told { granted[charge.index] } else { 0 };
+            let granted = if received { granted[charge.index] } else { 0 };
             let units = charge.units.checked_sub(granted)?;
             (units > 0).then_some((charge, units))
         });
