@@ -142,18 +142,22 @@ impl Log {
 
     fn recovery(&mut self) {
         if let Some(server) = self.failed.take() {
-            // A recovery uses up a line of the next failure, but is never suppressed itself.
-            self.admits();
+            // Never suppressed, but it delays the next failure's line.
+            self.evaluate(Verb::Charge);
             tracing::info!(server, "the store answers again");
         }
     }
 
     fn admits(&mut self) -> bool {
+        let admitted = self.evaluate(Verb::Check);
+        self.suppressed += u32::from(!admitted);
+        admitted
+    }
+
+    fn evaluate(&mut self, verb: Verb) -> bool {
         let quota = Quota::with_capacity(Algorithm::TokenBucket, 1, Duration::from_secs(1), 2)
             .expect("the quota of log lines is valid");
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let admitted = evaluate(&quota, &mut self.lines, Verb::Check, 1, now).allowed();
-        self.suppressed += u32::from(!admitted);
-        admitted
+        evaluate(&quota, &mut self.lines, verb, 1, now).allowed()
     }
 }

@@ -72,7 +72,8 @@ fn requests_in_the_queue_are_refused_without_the_server_too() {
     assert_eq!(decisions.filter(tallygate::Decision::allowed).count(), 5);
     let misses = store.refusal_cache_stats().misses;
     assert!(misses < 2_500, "{misses} of 5,000 were sent");
-    assert!(scripts_run(&server) - before <= misses);
+    // The script is loaded, and heartbeats count replicas.
+    assert!(scripts_run(&server) - before <= misses + 5);
 }
 
 /// Random traffic through stores with a cache; the counters must say the same as without.
