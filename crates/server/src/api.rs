@@ -84,7 +84,7 @@ impl Api {
             None => false,
             Some("200") => true,
             Some(_) => {
-                let detail = "`status` is not 200, the one status that can be asked for";
+                let detail = "`status` is not 200, the only supported value";
                 return Err(Problem::new(Code::BadQuery, detail));
             }
         };
@@ -101,12 +101,12 @@ impl Api {
         let items: Vec<&RawValue> = serde_json::from_slice(&json).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let detail =
-                format!("the body is not an array of questions (line {line} column {column})");
+                format!("the body is not an array of checks (line {line} column {column})");
             Problem::new(Code::MalformedJson, detail)
         })?;
         if items.len() > MAX_BATCH_ITEMS {
             let number = items.len();
-            let detail = format!("{number} questions are above {MAX_BATCH_ITEMS}");
+            let detail = format!("{number} checks are above the maximum of {MAX_BATCH_ITEMS}");
             return Err(Problem::new(Code::TooManyItems, detail));
         }
         let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
@@ -114,7 +114,8 @@ impl Api {
         let checks: Vec<_> = items.into_iter().map(plan).collect();
         let limits: usize = checks.iter().flatten().map(PlannedCheck::limits).sum();
         if limits > MAX_BATCH_LIMITS {
-            let detail = format!("{limits} limits in all questions are above {MAX_BATCH_LIMITS}");
+            let detail =
+                format!("{limits} limits in all are above the maximum of {MAX_BATCH_LIMITS}");
             return Err(Problem::new(Code::TooManyLimits, detail));
         }
         let decide = async |check| match check {

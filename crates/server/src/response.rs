@@ -150,6 +150,7 @@ pub(super) fn parse_query<const N: usize>(
     Ok(values)
 }
 
+// By hand: the crate percent-encoding accepts malformed escapes.
 pub(super) fn percent_decode(text: &str) -> Result<String, Problem> {
     let error = || {
         Problem::new(

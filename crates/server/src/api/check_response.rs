@@ -91,8 +91,7 @@ impl CheckResponse {
                     let detail = "limits could not be checked in time; try again";
                     return Some(Problem::new(Code::Overloaded, detail));
                 }
-                let detail = "the store of the counters did not answer, and nothing goes ahead \
-                              without it; this is not the client's fault";
+                let detail = "the store did not answer, and the failure policy refuses";
                 Some(Problem::new(Code::StoreUnavailable, detail))
             }
             CheckResponse::Unlimited { .. } => None,

@@ -51,7 +51,7 @@ impl Api {
         };
         let rules = self.state.active_rules.rules();
         if !rules.client().trusts(peer.ip()) {
-            let detail = "only a proxy may ask here; list its address in trusted_proxies";
+            let detail = "only proxies in trusted_proxies may use this";
             return Err(Problem::new(Code::UntrustedPeer, detail));
         }
         restore_original(&mut parts, target)?;
@@ -61,11 +61,11 @@ impl Api {
     }
 }
 
-fn answer(enforcement: &Enforcement, asked: &Head<'_>, deny: StatusCode) -> Response<Full<Bytes>> {
+fn answer(enforcement: &Enforcement, head: &Head<'_>, deny: StatusCode) -> Response<Full<Bytes>> {
     let mut response = match enforcement.refusal() {
         None => Response::new(Full::default()),
         Some(refusal) => {
-            let mut response = refusal.response(asked).map(Full::from);
+            let mut response = refusal.response(head).map(Full::from);
             // Only for a quota's refusal: that of a lost store keeps its status.
             if let Refusal::Quota { .. } | Refusal::NeverFits { .. } = refusal
                 && response.status() == StatusCode::TOO_MANY_REQUESTS
@@ -96,22 +96,22 @@ fn restore_original(parts: &mut Parts, appended: Option<HeaderValue>) -> Result<
         ..
     } = parts;
     let missing = |names: [&str; 2]| {
-        let detail = format!("neither {} nor {} is there", names[0], names[1]);
+        let detail = format!("neither {} nor {} is present", names[0], names[1]);
         Problem::new(Code::MissingOriginal, detail)
     };
     let wrong = |what: &str| {
         let detail = format!("the original {what} cannot be read");
         Problem::new(Code::BadAttribute, detail)
     };
-    let asked = HeaderValue::from_str(method.as_str()).ok();
-    let asked = asked.filter(|_| appended.is_some());
-    let said =
-        remove_agreed(headers, METHOD_HEADERS, asked)?.ok_or_else(|| missing(METHOD_HEADERS))?;
-    *method = Method::from_bytes(said.as_bytes()).map_err(|_| wrong("method"))?;
-    let said =
+    let known = HeaderValue::from_str(method.as_str()).ok();
+    let known = known.filter(|_| appended.is_some());
+    let original =
+        remove_agreed(headers, METHOD_HEADERS, known)?.ok_or_else(|| missing(METHOD_HEADERS))?;
+    *method = Method::from_bytes(original.as_bytes()).map_err(|_| wrong("method"))?;
+    let original =
         remove_agreed(headers, TARGET_HEADERS, appended)?.ok_or_else(|| missing(TARGET_HEADERS))?;
-    let target = PathAndQuery::try_from(said.as_bytes()).map_err(|_| wrong("target"))?;
-    if !said.as_bytes().starts_with(b"/") && said != "*" {
+    let target = PathAndQuery::try_from(original.as_bytes()).map_err(|_| wrong("target"))?;
+    if !original.as_bytes().starts_with(b"/") && original != "*" {
         return Err(wrong("target"));
     }
     *uri = Uri::from(target);
@@ -132,7 +132,7 @@ fn remove_agreed<const N: usize>(
     for name in names.map(HeaderName::from_static) {
         for value in headers.get_all(&name) {
             if found.as_ref().is_some_and(|found| found != value) {
-                let detail = format!("{} say different things", names.join(" and "));
+                let detail = format!("{} have different values", names.join(" and "));
                 return Err(Problem::new(Code::AmbiguousOriginal, detail));
             }
             found = Some(value.clone());
@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn envoy_writes_the_target_after_the_path() {
-        for (asked, wanted) in [
+        for (requested, expected) in [
             ("/v1/auth/", "/"),
             ("/v1/auth/login?deny=403", "/login?deny=403"),
             ("/v1/auth//login", "//login"),
             ("/v1/auth/%2e%2e/x", "/%2e%2e/x"),
         ] {
-            let (method, uri, _) = read_at(asked, &[]).unwrap();
-            assert_eq!((method, uri), (Method::PUT, wanted.parse().unwrap()));
+            let (method, uri, _) = read_at(requested, &[]).unwrap();
+            assert_eq!((method, uri), (Method::PUT, expected.parse().unwrap()));
         }
         for header in [
             ("x-original-uri", "/other"),

@@ -56,11 +56,11 @@ impl Api {
             (None, None, None, None, Some(rule), attributes) => {
                 let head = attributes::head(attributes.map(|given| given.0).unwrap_or_default())?;
                 let plan = self.state.active_rules.plan_rule(&rule, &(&head).into());
-                let detail = "there is no rule of that name in force";
+                let detail = "no active rule has that name";
                 plan.ok_or_else(|| Problem::new(Code::UnknownRule, detail))
             }
             _ => {
-                let detail = "a question is `key` and `quota`, or `limits`, or `rule` and \
+                let detail = "a check has `key` and `quota`, or `limits`, or `rule` and \
                               `attributes`, each with `cost` and `verb` if need be";
                 Err(Problem::new(Code::BadBody, detail))
             }
@@ -121,16 +121,13 @@ impl Api {
             return CheckResponse::Decided(enforcement);
         };
         let (code, detail) = match stop.reason {
-            StopReason::Denied => (Code::Denied, "the rule turns this client away"),
-            StopReason::NoKey => (
-                Code::MissingKey,
-                "the attributes lack what the rule tells clients apart by",
-            ),
+            StopReason::Denied => (Code::Denied, "the rule denies this client"),
+            StopReason::NoKey => (Code::MissingKey, "the attributes lack the key of the rule"),
             StopReason::TooManyLimits => (
                 Code::TooManyLimits,
                 "the rule has more limits than fit into a request",
             ),
-            StopReason::Closed => (Code::Closed, "the kill switch lets nobody through for now"),
+            StopReason::Closed => (Code::Closed, "the kill switch is closed"),
         };
         CheckResponse::Stopped(Problem::new(code, detail))
     }
