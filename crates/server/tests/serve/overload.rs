@@ -55,8 +55,19 @@ impl Statuses {
     }
 }
 
+/// A check of one key.
+const HOT_KEY: &str = r#"{"rule":"hot","attributes":{"ip":"192.0.2.1"}}"#;
+
+fn check_request(to: SocketAddr) -> String {
+    let length = HOT_KEY.len();
+    format!(
+        "POST /v1/check HTTP/1.1\r\nhost: {to}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{HOT_KEY}"
+    )
+}
+
 /// Opens connections, then sends requests over all of them at once, one in flight on each.
-fn flood(to: SocketAddr, connections: u64, rounds: u64, body: fn() -> String) -> Statuses {
+fn flood(to: SocketAddr, connections: u64, rounds: u64) -> Statuses {
     let runtime = Runtime::new().unwrap();
     let statuses = Arc::new(Statuses::default());
     // One after the other: more than the accept queue holds would be dropped.
@@ -65,12 +76,7 @@ fn flood(to: SocketAddr, connections: u64, rounds: u64, body: fn() -> String) ->
     let clients = streams.into_iter().map(|mut stream| {
         let statuses = Arc::clone(&statuses);
         runtime.spawn(async move {
-            let body = body();
-            let request = format!(
-                "POST /v1/check HTTP/1.1\r\nhost: {to}\r\ncontent-type: application/json\r\n\
-                 content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
+            let request = check_request(to);
             for _ in 0..rounds {
                 stream.write_all(request.as_bytes()).await.unwrap();
                 statuses.count(read_status(&mut stream).await);
@@ -103,10 +109,6 @@ async fn read_status(stream: &mut TcpStream) -> u16 {
             return head.split(' ').nth(1).unwrap().parse().unwrap();
         }
     }
-}
-
-fn hot_key() -> String {
-    r#"{"rule":"hot","attributes":{"ip":"192.0.2.1"}}"#.to_owned()
 }
 
 fn start(redis: &Redis, policy: &str, cache: &str) -> (TempDir, Server) {
@@ -170,7 +172,7 @@ fn a_flood_admits_at_most_the_store_bound_and_the_local_share() {
     ] {
         let redis = Redis::start();
         let (_folder, server) = start(&redis, policy, cache);
-        let statuses = flood(server.api, connections, 4, hot_key);
+        let statuses = flood(server.api, connections, 4);
         assert_eq!(statuses.total(), 4 * connections, "{policy} {cache}");
         limits_hold(&redis, &server, &statuses, local_share);
         if policy != "closed" {
@@ -184,7 +186,7 @@ fn a_server_that_is_stopped_for_a_moment_does_not_take_its_store_for_dead() {
     let redis = Redis::start();
     let (_folder, server) = start(&redis, "open", "off");
     let api = server.api;
-    let load = std::thread::spawn(move || flood(api, 100, 200, hot_key));
+    let load = std::thread::spawn(move || flood(api, 100, 200));
     for _ in 0..6 {
         server.signal("-STOP");
         // The stall itself, longer than the deadline and than the time after which a server that
@@ -207,13 +209,10 @@ fn clients_that_hang_up_are_not_store_timeouts() {
     runtime.block_on(async move {
         for _ in 0..500 {
             let mut stream = TcpStream::connect(api).await.unwrap();
-            let body = hot_key();
-            let request = format!(
-                "POST /v1/check HTTP/1.1\r\nhost: {api}\r\ncontent-type: application/json\r\n\
-                 content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+                .write_all(check_request(api).as_bytes())
+                .await
+                .unwrap();
             drop(stream);
         }
     });
@@ -222,7 +221,7 @@ fn clients_that_hang_up_are_not_store_timeouts() {
     poll::until(TIMEOUT, "some requests reach the store", || {
         server.metric(seconds) >= Some(1.0)
     });
-    assert_eq!(server.check(&hot_key()).status, 200);
+    assert_eq!(server.check(HOT_KEY).status, 200);
     // A loaded machine may really miss a few deadlines.
     assert!(server.metric(timeouts) < Some(50.0));
 }
