@@ -1,5 +1,5 @@
-//! The latency of decisions while the Redis store is broken, compared with the deadline, and the
-//! time to recovery.
+//! The latency of decisions while the Redis store is broken, compared with the deadline, the time to
+//! recovery, and the server's CPU time of undoing requests.
 //!
 //! `cargo bench -p tallygate-bench --bench faults`
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::float_arithmetic)]
@@ -15,6 +15,7 @@ use tallygate_bench::entry;
 use tallygate_bench::gateway::contender::Setup;
 use tallygate_bench::gateway::overload::{self, CONNECTIONS};
 use tallygate_bench::options::Options;
+use tallygate_bench::redis::{log_undo, server};
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{Cluster, Server};
 
@@ -106,6 +107,25 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if options.selects_scenario("overload") {
         measure_overload()?;
+    }
+    if options.selects_scenario("log undo") {
+        measure_log_undo()?;
+    }
+    Ok(())
+}
+
+fn measure_log_undo() -> Result<(), Box<dyn Error>> {
+    let mut server = server::Server::start()?;
+    println!(
+        "\n| log undo, server CPU µs | check | undo of the newest | undo of the 256th newest |"
+    );
+    println!("|---:|---:|---:|---:|");
+    for entries in log_undo::LENGTHS {
+        eprintln!("measuring log undo, {entries} entries");
+        let times = log_undo::measure(&mut server, entries);
+        let [check, newest, oldest] =
+            [times.check, times.newest, times.oldest].map(|time| time.as_secs_f64() * 1e6);
+        println!("| {entries} entries | {check:.1} | {newest:.1} | {oldest:.1} |");
     }
     Ok(())
 }

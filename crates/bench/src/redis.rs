@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod concurrency;
+pub mod log_undo;
 pub mod memory;
 pub mod scenario;
 pub mod script;

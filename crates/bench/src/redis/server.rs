@@ -52,8 +52,13 @@ impl Server {
     pub fn prepare(&mut self, script: &dyn Script) {
         self.flush();
         if let Some(text) = script.text() {
-            self.query::<String>(cmd("SCRIPT").arg("LOAD").arg(text));
+            self.load(text);
         }
+    }
+
+    /// Loads a script.
+    pub fn load(&mut self, text: &str) {
+        self.query::<String>(cmd("SCRIPT").arg("LOAD").arg(text));
     }
 
     /// Deletes all keys.
