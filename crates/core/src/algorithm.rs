@@ -215,8 +215,8 @@ pub(crate) trait Level {
     /// Takes units, whether they fit or not.
     fn take(&mut self, quota: &Quota, units: u32, now: u64);
 
-    /// Returns units, down to nothing used.
-    fn refund(&mut self, quota: &Quota, units: u32, now: u64);
+    /// Returns units, down to nothing used. Whether there were any; if not, nothing is changed.
+    fn refund(&mut self, quota: &Quota, units: u32, now: u64) -> bool;
 }
 
 /// A state of fixed size.

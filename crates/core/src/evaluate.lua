@@ -93,6 +93,8 @@ while i <= last do
       -- What to store (nil if as new), from which byte on, whether the length changes, and the new
       -- expiry in milliseconds if it changes.
       local value, from, whole, expires
+      -- A cost of 0, or nothing to return: the state stays as it is.
+      local unchanged = verb == PEEK
       if verb == RESET or verb == PEEK then
         value = nil
       elseif verb <= CHARGE then
@@ -105,13 +107,13 @@ while i <= last do
         -- An undo returns only units that still count.
         local new
         --@refund
-        if not new then
+        if not unchanged and not new then
           --@pack
         end
       end
       expires = expires and not supplied and string.format('%d', expires)
-      if verb == PEEK then
-        -- A cost of 0: unchanged.
+      if unchanged then
+        -- Also a state that is as new: it may matter again when the clock steps back.
       elseif not value then
         call('DEL', key)
       elseif not whole and raw ~= '\0' then

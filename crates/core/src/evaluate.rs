@@ -199,7 +199,8 @@ pub fn evaluate_found(found: &mut [FoundState<'_>], verb: Verb) -> Decision {
 
 /// Returns `cost` units that a check, take or charge took at `taken_us`, as far as they still count
 /// at `now_us`: never more, so that a late undo admits nothing above the limit. An immediate undo
-/// leaves the state as if the units had never been taken.
+/// leaves the state as if the units had never been taken. If nothing counts any more, the state stays
+/// as it is. An undo on a log reaches its newest 256 entries.
 ///
 /// `taken_us` is the [effective time](State::effective_time_us) of the decision, and `quota` the one
 /// it was made under. A [refund](Verb::Refund) has no such time and returns to the current window.
@@ -224,12 +225,11 @@ pub fn evaluate_found(found: &mut [FoundState<'_>], verb: Verb) -> Decision {
 pub fn undo(quota: &Quota, state: &mut State, taken_us: u64, cost: u32, now_us: u64) -> Verdict {
     let advanced = state.advance(quota, now_us.min(MAX_TIME_US));
     let mut evaluation = Evaluation::new(quota, advanced, Verb::Refund, cost);
-    let (verdict, change) = if cost == 0 {
-        (evaluation.admitted_uncharged(), Change::None)
-    } else {
-        let taken = taken_us.min(MAX_TIME_US);
-        evaluation.level.undo(quota, cost, taken, evaluation.now);
+    let (taken, now) = (taken_us.min(MAX_TIME_US), evaluation.now);
+    let (verdict, change) = if cost > 0 && evaluation.level.undo(quota, cost, taken, now) {
         evaluation.refunded()
+    } else {
+        evaluation.refunded_nothing()
     };
     let next = evaluation.level.into_state();
     change.write(state, next);
@@ -341,8 +341,11 @@ impl<'a, L: Level> Evaluation<'a, L> {
                 (self.verdict(outcome, remaining), Change::Write(()))
             }
             Verb::Refund => {
-                self.level.refund(quota, self.cost, now);
-                self.refunded()
+                if self.level.refund(quota, self.cost, now) {
+                    self.refunded()
+                } else {
+                    self.refunded_nothing()
+                }
             }
             Verb::Reset => {
                 let verdict = Verdict {
@@ -354,6 +357,14 @@ impl<'a, L: Level> Evaluation<'a, L> {
                 (verdict, Change::Delete)
             }
         }
+    }
+
+    /// The result if there were no units to return. The state stays as it is, also one that is as
+    /// new: it may matter again when the clock steps back.
+    #[inline(always)]
+    fn refunded_nothing(&self) -> (Verdict, Change<()>) {
+        let verdict = self.verdict(Outcome::UNCHARGED, self.available);
+        (verdict, Change::None)
     }
 
     /// The result after units were returned.

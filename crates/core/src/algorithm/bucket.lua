@@ -93,11 +93,10 @@ if verb == UNDO then
   -- A part has drained since; the rest is still in the level.
   back_us = now < taken and -1 or cost_us - (now - taken)
 end
-if back_us >= 0 then
-  us, part = us - back_us, part - cost_part
-  if part < 0 then
-    us, part = us - 1, part + limit
-  end
+unchanged = back_us < 0 or back_us == 0 and cost_part == 0 or us == 0 and part == 0
+us, part = us - back_us, part - cost_part
+if part < 0 then
+  us, part = us - 1, part + limit
 end
 new = us < 0 or us == 0 and part == 0
 

@@ -101,8 +101,8 @@ impl Level for Bucket {
     }
 
     #[inline]
-    fn refund(&mut self, quota: &Quota, units: u32, _: u64) {
-        self.lower(quota.drain(units), quota.limit());
+    fn refund(&mut self, quota: &Quota, units: u32, _: u64) -> bool {
+        self.lower(quota.drain(units), quota.limit())
     }
 }
 
@@ -126,14 +126,12 @@ impl Bucket {
     }
 
     /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
         // A part has drained since; the rest is still in the level.
         let then = quota.drain(units).min(Drain::MAX);
         let elapsed = now.checked_sub(taken);
         let left = elapsed.and_then(|elapsed| then.us.checked_sub(elapsed));
-        if let Some(us) = left {
-            self.lower(Drain { us, ..then }, quota.limit());
-        }
+        left.is_some_and(|us| self.lower(Drain { us, ..then }, quota.limit()))
     }
 
     pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
@@ -145,13 +143,16 @@ impl Bucket {
         }
     }
 
+    /// Lowers the level, down to 0. Whether that changed it.
     #[inline]
-    fn lower(&mut self, by: Drain, limit: u32) {
-        self.level = if by >= self.level {
+    fn lower(&mut self, by: Drain, limit: u32) -> bool {
+        let before = self.level;
+        self.level = if by >= before {
             Drain::default()
         } else {
-            minus(self.level, by, limit)
+            minus(before, by, limit)
         };
+        self.level < before
     }
 }
 

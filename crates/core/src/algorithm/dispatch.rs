@@ -46,15 +46,16 @@ impl Level for AnyLevel<'_> {
         dispatch!(self, level => level.take(quota, units, now));
     }
 
-    fn refund(&mut self, quota: &Quota, units: u32, now: u64) {
-        dispatch!(self, level => level.refund(quota, units, now));
+    fn refund(&mut self, quota: &Quota, units: u32, now: u64) -> bool {
+        dispatch!(self, level => level.refund(quota, units, now))
     }
 }
 
 impl AnyLevel<'_> {
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
-        dispatch!(self, level => level.undo(quota, units, taken, now));
+    /// Returns units taken at an earlier time, as far as they still count. Whether there were any; if
+    /// not, nothing is changed.
+    pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+        dispatch!(self, level => level.undo(quota, units, taken, now))
     }
 
     pub(crate) fn inspect(&self, quota: &Quota) -> CounterState {

@@ -47,10 +47,12 @@ if count > MAX then
 end
 
 --@refund
-if verb == REFUND or start <= taken and taken < start + period then
+if count > 0 and (verb == REFUND or start <= taken and taken < start + period) then
   count = count - cost
+  new = count <= 0
+else
+  unchanged = true
 end
-new = count <= 0
 
 --@pack
 if stays then

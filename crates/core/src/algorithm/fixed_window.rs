@@ -80,17 +80,18 @@ impl Level for Window {
     }
 
     #[inline]
-    fn refund(&mut self, _: &Quota, units: u32, _: u64) {
-        self.count = self.count.saturating_sub(units.into());
+    fn refund(&mut self, _: &Quota, units: u32, _: u64) -> bool {
+        let before = self.count;
+        self.count = before.saturating_sub(units.into());
+        self.count < before
     }
 }
 
 impl Window {
     /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
-        if self.start <= taken && taken < self.start + quota.period_us() {
-            self.refund(quota, units, now);
-        }
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+        let is_current = self.start <= taken && taken < self.start + quota.period_us();
+        is_current && self.refund(quota, units, now)
     }
 
     pub(super) fn inspect(&self, quota: &Quota) -> CounterState {

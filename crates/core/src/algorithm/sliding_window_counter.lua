@@ -60,13 +60,17 @@ end
 
 --@refund
 if verb == REFUND or start <= taken and taken < start + period then
+  unchanged = current == 0
   current = current - cost
   if current <= 0 then
     current, stays = 0, false
   end
 elseif start - period <= taken and taken < start then
+  unchanged = previous == 0
   previous = previous > cost and previous - cost or 0
   share = mul_div(previous, start + period - now, period)
+else
+  unchanged = true
 end
 new = current == 0 and share == 0
 

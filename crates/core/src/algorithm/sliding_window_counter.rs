@@ -112,19 +112,25 @@ impl Level for Counter {
     }
 
     #[inline]
-    fn refund(&mut self, _: &Quota, units: u32, _: u64) {
-        self.current = self.current.saturating_sub(units.into());
+    fn refund(&mut self, _: &Quota, units: u32, _: u64) -> bool {
+        let before = self.current;
+        self.current = before.saturating_sub(units.into());
+        self.current < before
     }
 }
 
 impl Counter {
     /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) {
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
         let period = quota.period_us();
         if self.start <= taken && taken < self.start + period {
-            self.refund(quota, units, now);
+            self.refund(quota, units, now)
         } else if self.start <= taken + period && taken < self.start {
-            self.previous = self.previous.saturating_sub(units.into());
+            let before = self.previous;
+            self.previous = before.saturating_sub(units.into());
+            self.previous < before
+        } else {
+            false
         }
     }
 

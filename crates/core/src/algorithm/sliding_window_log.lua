@@ -68,6 +68,14 @@ read = read or function(from, entries)
   return text
 end
 
+--@write
+-- Writes `rest` into the ring from `offset` on, wrapping around its end.
+local fitting = (room - offset) * width
+call('SETRANGE', key, 153 + offset * width, sub(rest, 1, fitting))
+if fitting < #rest then
+  call('SETRANGE', key, '153', sub(rest, fitting + 1))
+end
+
 --@advance
 raw = pcall('GETRANGE', key, '0', '152')
 used = 0
@@ -249,55 +257,89 @@ end
 --@refund
 moved = nil
 pushed = nil
+unchanged = true
+-- The number of oldest entries, and how many are left but the newest, which is in the header.
+local near, left = fronts > 0 and fronts - skip or 0, 0
 if used > 0 and verb == REFUND then
   -- Returns the newest units first.
+  unchanged = false
   used = used - cost
   if used > 0 then
-    local at
-    at, newest = search(0, WIDE, used)
-    local near = fronts - skip
-    if fronts == 0 then
-      size = skip + at
-    elseif at <= near then
-      fronts, count, size = skip + at, 0, 0
-    elseif at < near + count then
-      count, size = at - near, 0
-    else
-      size = at - near - count
-    end
+    left, newest = search(0, WIDE, used)
   end
 elseif used > 0 then
-  -- Only the entry of exactly that time; lowers the sums after it.
-  local at, time, lower = search(0, taken - 1, WIDE)
-  if time == taken then
-    local all = sub(text, 25 + skip * width, 24 + size * width)
-    if fronts > 0 then
-      all = sub(older, base + skip * width, base + fronts * width - 1)
-        .. read(head, count) .. sub(text, 25, 24 + size * width)
+  -- Only the entry of exactly that time, if it is among the newest 256. Usually it is the newest.
+  local gone = fronts > 0 and 0 or skip -- of the latest
+  local last = near + count + size - gone
+  local first = last - (taken == newest and 1 or 256)
+  local at, time, lower = search(first > 0 and first or 0, taken - 1, WIDE)
+  if time == taken and at > last - 256 then
+    -- Reads it, the one before it and all after it.
+    first = at > 0 and at - 1 or 0
+    local text_at = first - near - count
+    local entries = sub(text, 25 + (gone + (text_at > 0 and text_at or 0)) * width, 24 + size * width)
+      .. pack(form, newest, total)
+    if text_at < 0 and count > 0 then
+      local ring_at = first > near and first - near or 0
+      entries = read((head + ring_at) % room, count - ring_at) .. entries
     end
-    all = all .. pack(form, newest, total)
-    local left, back = { sub(all, 1, at * width) }, cost
-    for k = at, #all / width - 1 do
-      local cut, sum = unpack(form, all, k * width + 1)
+    if first < near then
+      entries = sub(older, base + (skip + first) * width, base + fronts * width - 1) .. entries
+    end
+    -- Lowers its sum and those after it, and removes it if nothing is left.
+    local kept, back = {}, cost
+    for k = first, last do
+      local cut, sum = unpack(form, entries, (k - first) * width + 1)
       sum = (sum - before) % sums
-      if k == at and sum - lower < back then
-        back = sum - lower
+      if k == at then
+        back = sum - lower < back and sum - lower or back
       end
-      if k > at or sum - back > lower then
-        left[#left + 1] = pack(form, cut, (before + sum - back) % sums)
+      if k < at then
+        kept[1] = pack(form, cut, (before + sum) % sums)
+      elseif k > at or sum - back > lower then
+        kept[#kept + 1] = pack(form, cut, (before + sum - back) % sums)
       end
     end
-    used = used - back
-    if used > 0 then
-      all = table.concat(left)
-      moved = sub(all, 1, #all - width)
-      local last = unpack(form, all, #moved + 1)
-      newest = newest - (newest - last) % times
+    unchanged = back <= 0
+    if not unchanged then
+      used = used - back
+    end
+    if not unchanged and used > 0 then
+      newest = newest - (newest - unpack(form, kept[#kept])) % times
+      kept[#kept] = nil
+      left = first + #kept
+      -- Writes them back to where they were: among the oldest, in the ring, among the latest.
+      entries = table.concat(kept)
+      if first < near then
+        older = sub(older, 1, base + (skip + first) * width - 1) .. entries
+      end
+      local ring_end = left < near + count and left or near + count
+      if first < ring_end and near < ring_end then
+        local ring_at = first > near and first or near
+        local rest = sub(entries, (ring_at - first) * width + 1, (ring_end - first) * width)
+        local offset = (head + ring_at - near) % room
+        --@write
+      end
+      if left > near + count then
+        local from = text_at > 0 and text_at or 0
+        text = sub(text, 1, 24 + (gone + from) * width) .. sub(entries, (from - text_at) * width + 1)
+      end
     end
   end
 end
-new = used <= 0
-raw = new and '\0' or pack('>BI7I7', 4, newest, used)
+if not unchanged then
+  new = used <= 0
+  if fronts == 0 then
+    size = skip + left
+  elseif left <= near then
+    fronts, count, size = skip + left, 0, 0
+  elseif left < near + count then
+    count, size = left - near, 0
+  else
+    size = left - near - count
+  end
+  raw = new and '\0' or pack('>BI7I7', 4, newest, used)
+end
 if found then
   found[j] = raw
 end
@@ -330,11 +372,7 @@ if not moved and (used >= sums or pushed and (size + 1) * width > 60) then
   else
     -- Into the ring, wrapping around its end.
     local offset = (head + count) % room
-    local fitting = (room - offset) * width
-    call('SETRANGE', key, 153 + offset * width, sub(rest, 1, fitting))
-    if fitting < #rest then
-      call('SETRANGE', key, '153', sub(rest, fitting + 1))
-    end
+    --@write
     count, size = count + coming, 0
   end
   if moved and fronts > 0 then

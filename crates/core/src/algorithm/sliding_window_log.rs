@@ -15,6 +15,10 @@ use crate::snapshot::CounterState;
 /// one: nothing fits too early, and the log stays bounded.
 const MAX_DEBT_ENTRIES: usize = 1_000;
 
+/// The newest entries that an undo reaches; older ones stay charged. Bounds the cost of an undo on a
+/// long log.
+const UNDO_ENTRIES: usize = 256;
+
 /// Single requests, oldest first.
 // It expires one period after its newest entry, so inline entries need not store that time.
 #[derive(Clone, Default)]
@@ -196,18 +200,21 @@ impl AdvancedLog<'_> {
         self.log.expires_at_us = newest.map_or(0, |newest| newest.time + quota.period_us());
     }
 
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) {
-        self.drop_expired();
-        let newest_us = self.newest_us();
-        let entries = &mut self.log.entries;
-        let at = entries.first(0, newest_us, |entry| entry.time >= taken);
-        let mut newest = self.newest;
-        // Only the entry of exactly that time.
-        if at < entries.len() && entries.get(at, newest_us).time == taken {
-            newest = entries.lower(at, units.into(), newest_us);
+    /// Returns units taken at an earlier time, as far as they still count. Whether there were any.
+    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) -> bool {
+        let (newest_us, len) = (self.newest_us(), self.log.entries.len());
+        let oldest = self.first.max(len.saturating_sub(UNDO_ENTRIES));
+        let entries = &self.log.entries;
+        let at = entries.first(oldest, newest_us, |entry| entry.time >= taken);
+        // Only the entry of exactly that time. One of a saturated log may have no units.
+        if at == len || self.get(at).time != taken || self.get(at).sum == self.sum_before(at) {
+            return false;
         }
+        let at = at - self.first;
+        self.drop_expired();
+        let newest = self.log.entries.lower(at, units.into(), newest_us);
         self.set_newest(quota, newest);
+        true
     }
 
     pub(super) fn inspect(&self, _: &Quota) -> CounterState {
@@ -266,15 +273,19 @@ impl Level for AdvancedLog<'_> {
         self.set_newest(quota, Some(taken));
     }
 
-    fn refund(&mut self, quota: &Quota, units: u32, _: u64) {
+    fn refund(&mut self, quota: &Quota, units: u32, _: u64) -> bool {
+        let used = self.used();
+        if used == 0 {
+            return false;
+        }
         self.drop_expired();
-        let left = self.used().saturating_sub(units.into());
+        let left = used.saturating_sub(units.into());
         let newest_us = self.newest_us();
         let entries = &mut self.log.entries;
         if left == 0 {
             entries.truncate(0, newest_us);
             self.set_newest(quota, None);
-            return;
+            return true;
         }
         let last = entries.first(0, newest_us, |entry| entry.sum >= left);
         let time = entries.get(last, newest_us).time;
@@ -282,6 +293,7 @@ impl Level for AdvancedLog<'_> {
         let newest = Entry { time, sum: left };
         entries.amend(newest);
         self.set_newest(quota, Some(newest));
+        true
     }
 }
 

@@ -97,7 +97,9 @@ impl Level for WholeBucket {
     }
 
     #[inline]
-    fn refund(&mut self, quota: &Quota, units: u32, _: u64) {
-        self.set_level(self.level().saturating_sub(quota.drain(units).us));
+    fn refund(&mut self, quota: &Quota, units: u32, _: u64) -> bool {
+        let before = self.level();
+        self.set_level(before.saturating_sub(quota.drain(units).us));
+        self.level() < before
     }
 }

@@ -149,7 +149,9 @@ fn a_log_with_a_debt_above_2_to_the_48_keeps_every_entry() {
         }
     }
     let mut t = begin + 20 * 60_000_000;
-    while pair.state != State::New {
+    let reset_after =
+        |state: &State, t| evaluate(&quota, &mut state.clone(), Verb::Peek, 0, t).reset_after_us;
+    while reset_after(&pair.state, t) > 0 {
         for (verb, cost) in [
             (Verb::Peek, 1),
             (Verb::Refund, u32::MAX),

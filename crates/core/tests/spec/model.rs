@@ -189,9 +189,10 @@ pub(crate) fn decide(
         match verb {
             Verb::Check | Verb::Take | Verb::Charge => view.take(granted, stored),
             Verb::Refund => {
-                let refunded = view.state.refund(&view.quota, cost, view.now);
-                view.state = refunded;
-                **stored = view.state.clone();
+                if let Some(refunded) = view.state.refund(&view.quota, cost, view.now) {
+                    view.state = refunded;
+                    **stored = view.state.clone();
+                }
             }
             Verb::Reset => {
                 view.state = ModelState::New;

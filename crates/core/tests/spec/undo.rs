@@ -256,9 +256,11 @@ fn a_late_undo_of_a_bucket_returns_what_has_not_drained() {
         // Five of the first ten units have drained.
         let undone = undo(&quota, &mut state, START, 10, half_later);
         assert_eq!(undone.remaining, 10, "{quota}");
+        // All have drained: nothing is left to return, and the state stays as it is.
+        let before = state.clone();
         let undone = undo(&quota, &mut state, START, 10, START + 2_000_000);
         assert_eq!(undone.remaining, 20, "{quota}");
-        assert_eq!(state, State::New, "{quota}");
+        assert_eq!(state, before, "{quota}");
     }
 }
 
@@ -280,6 +282,64 @@ fn undoing_nothing_changes_nothing() {
             let mut new = State::New;
             undo(&quota, &mut new, t, cost, later);
             assert_eq!(new, State::New, "{quota}");
+        }
+    });
+}
+
+/// An undo on a log reaches its newest 256 entries.
+#[test]
+fn an_entry_older_than_the_newest_256_stays_charged() {
+    let quota: Quota = "sliding-window-log 2000/h".parse().unwrap();
+    for (depth, reached) in [(1, true), (255, true), (256, true), (257, false)] {
+        for older in [0, 300] {
+            let mut state = State::New;
+            let entries = depth + older;
+            for i in 0..entries {
+                evaluate(&quota, &mut state, Verb::Check, 2, START + i);
+            }
+            let (before, now) = (state.clone(), START + entries);
+            let taken_us = START + older;
+            let left = undo(&quota, &mut state, taken_us, 1, now).remaining;
+            let used = 2 * u32::try_from(entries).unwrap() - u32::from(reached);
+            assert_eq!(2_000 - left, used, "depth {depth} of {entries}");
+            assert_eq!(state == before, !reached, "depth {depth} of {entries}");
+        }
+    }
+}
+
+/// A refund or an undo that finds nothing to return leaves also a state that could be forgotten.
+#[test]
+fn a_refund_of_nothing_does_not_forget_the_key() {
+    let quota: Quota = "fixed-window 3/7ms".parse().unwrap();
+    let t = START / 7_000 * 7_000;
+    let mut state = State::New;
+    evaluate(&quota, &mut state, Verb::Check, 1, t);
+    let before = state.clone();
+    // More than a span before the window: as new there.
+    let refund = evaluate(&quota, &mut state, Verb::Refund, 1, t - 13_999);
+    assert_eq!(refund.remaining, 3);
+    undo(&quota, &mut state, t - 13_999, 1, t - 13_999);
+    assert_eq!(state, before);
+    let charge = evaluate(&quota, &mut state, Verb::Charge, 1, t - 6_999);
+    assert_eq!(charge.remaining, 1);
+}
+
+/// Every algorithm: a state that has expired stays until it is overwritten.
+#[test]
+fn a_refund_of_expired_units_changes_nothing() {
+    with_each_seed(|rng| {
+        for quota in quotas(rng) {
+            let mut scenario = UndoScenario::new(rng, quota);
+            let (cost, t) = (scenario.cost(rng), scenario.later(rng));
+            let verdict = evaluate(&quota, &mut scenario.with, Verb::Check, cost.max(1), t);
+            let before = scenario.with.clone();
+            let new = t + verdict.reset_after_us + any(rng, &[0, 1, 3 * quota.span_us()]);
+            let old = t.saturating_sub(3 * (quota.span_us() + quota.period_us()));
+            for now in [new, old] {
+                evaluate(&quota, &mut scenario.with, Verb::Refund, cost, now);
+                undo(&quota, &mut scenario.with, now, cost, now);
+                assert_eq!(scenario.with, before, "{quota} at {now}");
+            }
         }
     });
 }

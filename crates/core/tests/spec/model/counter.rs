@@ -169,9 +169,10 @@ impl ModelState {
         state
     }
 
-    /// The state after a refund; new if nothing is used.
-    pub(crate) fn refund(&self, quota: &WideQuota, units: u128, now: u128) -> ModelState {
-        let mut state = self.at(quota, now);
+    /// The state after a refund; new if nothing is used. `None` if there is nothing to refund.
+    pub(crate) fn refund(&self, quota: &WideQuota, units: u128, now: u128) -> Option<ModelState> {
+        let before = self.at(quota, now);
+        let mut state = before.clone();
         match &mut state {
             ModelState::New => {}
             ModelState::Windows { current, .. } => *current = current.saturating_sub(units),
@@ -189,10 +190,13 @@ impl ModelState {
             }
             ModelState::Bucket { level, .. } => *level = level.saturating_sub(units * quota.period),
         }
-        if state.as_new(quota, now) {
-            return ModelState::New;
+        if state == before {
+            return None;
         }
-        state
+        if state.as_new(quota, now) {
+            return Some(ModelState::New);
+        }
+        Some(state)
     }
 }
 
