@@ -6,6 +6,7 @@
 //! | [`TlsServer`] | one server with TLS and [`User`]s only |
 //! | [`Sentinel`] | a master, two replicas, three sentinels |
 //! | [`Cluster`] | three masters, three replicas |
+//! | [`FakeNode`] | a port that forwards to a server, except for scripted replies |
 //!
 //! Each is killed on drop and has its own temporary folder. [`Server::command`] uses the Unix
 //! socket there, so that it reaches this server whatever its port serves. A timeout panics with the
@@ -13,13 +14,15 @@
 
 mod cluster;
 mod config;
+mod fake_node;
 mod flavour;
 mod sentinel;
 mod server;
 mod tls_server;
 mod user;
 
-pub use cluster::{Cluster, Migration};
+pub use cluster::{Cluster, Migration, start_single_node};
+pub use fake_node::FakeNode;
 pub use flavour::{Flavour, Version};
 pub use sentinel::Sentinel;
 pub use server::Server;

@@ -296,6 +296,26 @@ impl Cluster {
     }
 }
 
+/// Starts a cluster of one node that owns all slots and has no replica.
+///
+/// # Panics
+///
+/// Panics with the log if it does not serve its slots in time.
+#[must_use]
+pub fn start_single_node() -> Server {
+    let mut config = ServerConfig::new(Flavour::Redis, &[]);
+    config.role = Role::ClusterNode;
+    config.lines = vec!["cluster-enabled yes".to_owned()];
+    let node = Server::start_config(&config);
+    let slots: Vec<String> = (0..SLOTS).map(|slot| slot.to_string()).collect();
+    let command = ["CLUSTER", "ADDSLOTS"].into_iter();
+    let command: Vec<&str> = command.chain(slots.iter().map(String::as_str)).collect();
+    assert_ok(&node.command(&command));
+    let serves = poll::within(TIMEOUT, || is_ok(&node));
+    assert!(serves, "it does not serve its slots\n{}", node.log_tail());
+    node
+}
+
 /// Equal slot ranges for the masters.
 fn ranges() -> [RangeInclusive<u16>; MASTERS] {
     [0..=5460, 5461..=10_922, 10_923..=SLOTS - 1]
