@@ -15,5 +15,6 @@ mod runtimes;
 mod secrets;
 mod snapshot;
 mod stores;
+mod topology;
 mod traffic;
 mod undo;

@@ -1,15 +1,18 @@
 //! The slot map of a cluster, and the redirections that keep it current. A call is sent again only
 //! if it certainly did not run.
 
-use std::collections::{HashMap, HashSet};
+mod vote;
+
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::Value;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
+
+use self::vote::{SLOTS, SlotRange, elect, has_majority, join_adjacent, parse_slots};
 
 use super::command::{ScriptCall, ScriptReply};
 use super::connection::Connection;
@@ -18,7 +21,6 @@ use super::error::StoreFailure;
 use super::reconnect::{Node, Target};
 use super::url::{Endpoints, Host};
 
-const SLOTS: usize = 16_384;
 /// How long a call that did not run is retried. The caller's deadline may end sooner.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
@@ -27,6 +29,11 @@ const MAX_FAST_REDIRECTS: u32 = 4;
 /// The minimum time between two fetches of the slot map, successful or not.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 const SLOTS_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long to wait for other replies after the first, unless most nodes agree sooner.
+const VOTE_TIMEOUT: Duration = Duration::from_millis(100);
+/// A node that was the target of a redirection stays connected for so long, even without slots:
+/// it may be importing some.
+const KEEP_TARGET: Duration = Duration::from_secs(60);
 
 const NO_SERVER: StoreFailure = StoreFailure::NotConnected("no server of the cluster replies");
 
@@ -56,7 +63,7 @@ impl Cluster {
     pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
         let map = SlotMap {
             nodes: HashMap::new(),
-            slots: vec![None; SLOTS],
+            slots: vec![None; SLOTS.into()],
             refresh: Refresh::Never,
             failure: Some(NO_SERVER),
         };
@@ -130,11 +137,17 @@ impl Cluster {
         ask_target: Option<Host>,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
-        if let Some(host) = ask_target {
-            let connection = self.node(&host).connection().await?;
-            return connection.decide_asking(call).await;
-        }
-        self.slot_node(slot).await?.decide(call).await
+        let Some(host) = ask_target else {
+            let node = self.slot_node(slot).await?;
+            let reply = node.decide(call).await;
+            return reply.map_err(|failure| failure.with_default_host(node.host()));
+        };
+        let node = self.redirect_target(&host);
+        let reply = match node.connection().await {
+            Ok(connection) => connection.decide_asking(call).await,
+            Err(failure) => Err(failure),
+        };
+        reply.map_err(|failure| failure.with_default_host(node.host()))
     }
 
     /// Whether the owner of a slot is unknown or has stopped replying.
@@ -259,49 +272,71 @@ impl Cluster {
         true
     }
 
-    /// Queries all known servers in parallel and takes the first valid reply, so that a server
-    /// that hangs delays no caller.
+    /// Queries all known nodes in parallel. Takes the map that more than half of them send as soon
+    /// as they have; otherwise, after [`VOTE_TIMEOUT`], elects the owner of each slot.
     async fn fetch_slots(&self) -> Result<Vec<SlotRange>, StoreFailure> {
-        let mut hosts: HashSet<Host> = self.map().nodes.keys().cloned().collect();
-        hosts.extend(self.seed_hosts().iter().cloned());
-        let mut replies: FuturesUnordered<_> = hosts
-            .into_iter()
-            .map(|host| async move {
-                let reply = timeout(SLOTS_TIMEOUT, self.fetch_slots_from(&host)).await;
-                reply.unwrap_or(Err(StoreFailure::TimedOut))
+        for seed in self.seed_hosts() {
+            self.node(seed);
+        }
+        let nodes = self.map().nodes.clone();
+        let mut voters = nodes.len();
+        let mut replies: FuturesUnordered<_> = nodes
+            .iter()
+            .map(|(host, node)| async move {
+                let reply = timeout(SLOTS_TIMEOUT, fetch_slots_from(host, node)).await;
+                (node, reply.unwrap_or(Err(StoreFailure::TimedOut)))
             })
             .collect();
+        let (mut votes, mut other_maps) = (Vec::new(), Vec::new());
         let mut failure = NO_SERVER;
-        while let Some(reply) = replies.next().await {
+        let mut until = tokio::time::Instant::now() + SLOTS_TIMEOUT;
+        while let Ok(Some((node, reply))) = timeout_at(until, replies.next()).await {
             match reply {
-                Ok(ranges) => return Ok(ranges),
+                // It may be cut off from the others. Its map is better than none.
+                Ok(map) if node.was_cluster_down() => {
+                    voters -= 1;
+                    other_maps.push(map);
+                }
+                Ok(map) => {
+                    if votes.is_empty() {
+                        until = until.min(tokio::time::Instant::now() + VOTE_TIMEOUT);
+                    }
+                    votes.push(map);
+                }
                 // The failure of a server that replied is more specific.
                 Err(StoreFailure::NotConnected(_)) if failure != NO_SERVER => {}
                 Err(other) => failure = other,
             }
+            if has_majority(&votes, voters)
+                && let Some(map) = votes.pop()
+            {
+                return Ok(map);
+            }
         }
-        Err(failure)
-    }
-
-    async fn fetch_slots_from(&self, host: &Host) -> Result<Vec<SlotRange>, StoreFailure> {
-        let connection = self.node(host).connection().await?;
-        let command = redis::cmd("CLUSTER").arg("SLOTS").take();
-        let reply = connection.command(&command).await?;
-        // A node that has not joined yet reports no slots.
-        parse_slots(reply, host).ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))
+        if votes.is_empty() {
+            votes = other_maps;
+        }
+        if votes.is_empty() {
+            return Err(failure);
+        }
+        Ok(elect(&votes, &self.current_ranges()))
     }
 
     fn replace_map(&self, ranges: Vec<SlotRange>) {
         let mut map = self.map_mut();
         // Seed hosts stay, even without slots: they may be queried for the next map.
         let mut nodes = map.nodes.clone();
-        let owns_slots = |host: &Host| ranges.iter().any(|(_, _, owner)| owner == host);
-        nodes.retain(|host, _| owns_slots(host) || self.seed_hosts().contains(host));
-        let mut slots = vec![None; SLOTS];
-        for (first, last, host) in ranges {
-            let node = nodes.entry(host.clone());
-            let node = node.or_insert_with(|| self.connect(&host));
-            let range = usize::from(first)..=usize::from(last).min(SLOTS - 1);
+        let owns_slots = |host: &Host| ranges.iter().any(|range| range.owner == *host);
+        nodes.retain(|host, node| {
+            owns_slots(host)
+                || self.seed_hosts().contains(host)
+                || node.was_redirect_target(KEEP_TARGET)
+        });
+        let mut slots = vec![None; SLOTS.into()];
+        for SlotRange { first, last, owner } in ranges {
+            let node = nodes.entry(owner.clone());
+            let node = node.or_insert_with(|| self.connect(&owner));
+            let range = usize::from(first)..=usize::from(last);
             if let Some(owners) = slots.get_mut(range) {
                 owners.fill(Some(Arc::clone(node)));
             }
@@ -311,8 +346,21 @@ impl Cluster {
         map.failure = None;
     }
 
+    fn current_ranges(&self) -> Vec<SlotRange> {
+        let map = self.map();
+        let owners = (0..).zip(&map.slots);
+        join_adjacent(owners.filter_map(|(slot, node)| {
+            let owner = node.as_ref()?.host()?.clone();
+            Some(SlotRange {
+                first: slot,
+                last: slot,
+                owner,
+            })
+        }))
+    }
+
     fn set_owner(&self, slot: u16, host: &Host) {
-        let node = self.node(host);
+        let node = self.redirect_target(host);
         if let Some(owner) = self.map_mut().slots.get_mut(usize::from(slot)) {
             *owner = Some(node);
         }
@@ -331,6 +379,12 @@ impl Cluster {
         })
     }
 
+    fn redirect_target(&self, host: &Host) -> Arc<Node> {
+        let node = self.node(host);
+        node.mark_redirect_target();
+        node
+    }
+
     fn connect(&self, host: &Host) -> Arc<Node> {
         Node::connect(Arc::clone(&self.connector), Target::Node(host.clone()))
     }
@@ -346,35 +400,10 @@ impl Drop for RefreshGuard {
     }
 }
 
-/// The first and the last slot of a range, and the master that owns them.
-type SlotRange = (u16, u16, Host);
-
-/// Parses the reply to `CLUSTER SLOTS`. An empty host name means the server that was queried.
-fn parse_slots(reply: Value, queried: &Host) -> Option<Vec<SlotRange>> {
-    let Value::Array(rows) = reply else {
-        return None;
-    };
-    let number = |value: &Value| match value {
-        Value::Int(n) => u16::try_from(*n).ok(),
-        _ => None,
-    };
-    let mut ranges = Vec::with_capacity(rows.len());
-    for row in rows {
-        let Value::Array(row) = row else {
-            return None;
-        };
-        let [first, last, Value::Array(master), ..] = &*row else {
-            return None;
-        };
-        let [Value::BulkString(name), port, ..] = &**master else {
-            return None;
-        };
-        let name = match &**name {
-            b"" => queried.name.clone(),
-            name => String::from_utf8(name.to_vec()).ok()?,
-        };
-        let port = number(port)?;
-        ranges.push((number(first)?, number(last)?, Host { name, port }));
-    }
-    (!ranges.is_empty()).then_some(ranges)
+async fn fetch_slots_from(host: &Host, node: &Node) -> Result<Vec<SlotRange>, StoreFailure> {
+    let connection = node.connection().await?;
+    let command = redis::cmd("CLUSTER").arg("SLOTS").take();
+    let reply = connection.command(&command).await?;
+    // A node that has not joined yet reports no slots.
+    parse_slots(reply, host).ok_or(StoreFailure::Unavailable("CLUSTERDOWN"))
 }

@@ -100,7 +100,7 @@ pub(super) const TLS_TIMEOUT: &str = "no reply to the TLS handshake in time";
 /// Why a call has no result, and whether it may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoreFailure {
-    /// Did not run: another node owns the slot now.
+    /// Did not run: another node owns the slot now. An empty host name is the replying server's.
     Moved { slot: u16, to: Host },
     /// Did not run: these keys have been migrated; other keys of the slot may not have.
     Ask(Host),
@@ -154,9 +154,15 @@ impl StoreFailure {
             // No brackets, even around an IPv6 address.
             let (name, port) = to.rsplit_once(':')?;
             let (name, port) = (name.to_owned(), port.parse().ok()?);
-            Some((Host { name, port }, slot)).filter(|(to, _)| !to.name.is_empty())
+            Some((Host { name, port }, slot))
         };
         match kind {
+            // The server does not know the name of the other.
+            ServerErrorKind::Moved | ServerErrorKind::Ask
+                if target().is_some_and(|(to, _)| to.name == "?") =>
+            {
+                StoreFailure::Unavailable("CLUSTERDOWN")
+            }
             ServerErrorKind::Moved => target().map_or(StoreFailure::InvalidReply, |(to, slot)| {
                 StoreFailure::Moved { slot, to }
             }),
@@ -213,6 +219,17 @@ impl StoreFailure {
             | StoreFailure::TimedOut
             | StoreFailure::InvalidReply => None,
         }
+    }
+
+    /// Completes a redirection without a host name: it means the server that replied.
+    pub(super) fn with_default_host(mut self, replied: Option<&Host>) -> Self {
+        if let StoreFailure::Moved { to, .. } | StoreFailure::Ask(to) = &mut self
+            && to.name.is_empty()
+            && let Some(host) = replied
+        {
+            to.name.clone_from(&host.name);
+        }
+        self
     }
 
     /// Whether the call certainly did not run.

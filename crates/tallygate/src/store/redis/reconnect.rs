@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{ConnectionInfo, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -23,6 +24,9 @@ const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
 /// A connection that breaks sooner counts as a failure to connect.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a node that replied `CLUSTERDOWN` has no vote on the slot map.
+const CLUSTER_DOWN_VALID: Duration = Duration::from_secs(1);
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 /// A server is silent after so many ticks in a row without a reply, while commands are in flight:
@@ -44,8 +48,14 @@ pub(super) enum Target {
 /// A server, the current connection to it, and its circuit breaker.
 pub(super) struct Node {
     name: String,
+    /// Of a cluster node.
+    host: Option<Host>,
     state: watch::Receiver<State>,
     breaker: Breaker,
+    /// When it last replied that the cluster is down.
+    cluster_down: Mutex<Option<Instant>>,
+    /// When it was last the target of a redirection.
+    redirected: Mutex<Option<Instant>>,
     runtime: Handle,
 }
 
@@ -60,15 +70,18 @@ impl Node {
     /// Starts connecting in the background.
     pub(super) fn connect(connector: Arc<Connector>, target: Target) -> Arc<Self> {
         let (sender, state) = watch::channel(State::Connecting);
-        let name = match &target {
-            Target::Url => connector.url.summary().name,
-            Target::Node(host) => host.to_string(),
+        let (name, host) = match &target {
+            Target::Url => (connector.url.summary().name, None),
+            Target::Node(host) => (host.to_string(), Some(host.clone())),
         };
         let runtime = connector.runtime.clone();
         let node = Arc::new(Node {
             name,
+            host,
             state,
             breaker: Breaker::default(),
+            cluster_down: Mutex::default(),
+            redirected: Mutex::default(),
             runtime: runtime.clone(),
         });
         let reconnector = Reconnector {
@@ -84,6 +97,26 @@ impl Node {
     /// The address, for log lines and metrics.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The address, if it is a node of a cluster.
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
+    /// Whether it lately replied that the cluster is down: it may be cut off from the others.
+    pub(super) fn was_cluster_down(&self) -> bool {
+        let at = *self.cluster_down.lock();
+        at.is_some_and(|at| at.elapsed() < CLUSTER_DOWN_VALID)
+    }
+
+    pub(super) fn mark_redirect_target(&self) {
+        *self.redirected.lock() = Some(Instant::now());
+    }
+
+    /// Whether a redirection to this node was followed within `age`.
+    pub(super) fn was_redirect_target(&self, age: Duration) -> bool {
+        self.redirected.lock().is_some_and(|at| at.elapsed() < age)
     }
 
     /// Whether the breaker is open.
@@ -111,6 +144,9 @@ impl Node {
             Ok(connection) => connection.decide(call).await,
             Err(failure) => Err(failure),
         };
+        if let Err(StoreFailure::Unavailable("CLUSTERDOWN")) = reply {
+            *self.cluster_down.lock() = Some(Instant::now());
+        }
         match &reply {
             Err(failure) if self.is_failure(failure) => {
                 if self.breaker.on_failure() {
