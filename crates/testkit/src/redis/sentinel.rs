@@ -25,6 +25,7 @@ pub struct Sentinel {
     nodes: Vec<Server>,
     sentinels: Vec<Server>,
     login: Option<String>,
+    sentinel_password: Option<String>,
 }
 
 impl Sentinel {
@@ -46,6 +47,20 @@ impl Sentinel {
     /// Panics with the logs if they do not discover each other.
     #[must_use]
     pub fn start_as(flavour: Flavour, args: &[&str]) -> Self {
+        Self::start_protected(flavour, args, None)
+    }
+
+    /// As [`start_as`](Self::start_as), with a password that the sentinels require.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the logs if they do not discover each other.
+    #[must_use]
+    pub fn start_protected(
+        flavour: Flavour,
+        args: &[&str],
+        sentinel_password: Option<&str>,
+    ) -> Self {
         let mut config = ServerConfig::new(flavour, args);
         config.lines.push("repl-ping-replica-period 1".to_owned());
         let password = config.login.as_ref().map(|(_, password)| password.clone());
@@ -55,7 +70,7 @@ impl Sentinel {
         let master = Server::start_config(&config);
         let port = master.port();
         config.lines.push(format!("replicaof 127.0.0.1 {port}"));
-        let sentinel = sentinel_config(flavour, port, password.as_deref());
+        let sentinel = sentinel_config(flavour, port, password.as_deref(), sentinel_password);
         let mut started = start_all([&config, &config, &sentinel, &sentinel, &sentinel]);
         let sentinels = started.split_off(2);
         let mut nodes = vec![master];
@@ -69,6 +84,7 @@ impl Sentinel {
             nodes,
             sentinels,
             login: password,
+            sentinel_password: sentinel_password.map(str::to_owned),
         };
         group.wait("discover each other", |group| group.is_whole());
         group
@@ -88,7 +104,11 @@ impl Sentinel {
             Some(password) => format!(":{password}@"),
             None => String::new(),
         };
-        format!("redis-sentinel://{login}{}/{}", hosts.join(","), Self::NAME)
+        let mut url = format!("redis-sentinel://{login}{}/{}", hosts.join(","), Self::NAME);
+        if let Some(password) = &self.sentinel_password {
+            url += &format!("?sentinel_password={password}");
+        }
+        url
     }
 
     /// The master that most sentinels name; it may be down until they agree on another.
@@ -175,9 +195,15 @@ impl Sentinel {
     }
 }
 
-fn sentinel_config(flavour: Flavour, master: u16, password: Option<&str>) -> ServerConfig {
+fn sentinel_config(
+    flavour: Flavour,
+    master: u16,
+    password: Option<&str>,
+    own_password: Option<&str>,
+) -> ServerConfig {
     let name = Sentinel::NAME;
     let mut config = ServerConfig::new(flavour, &[]);
+    config.login = own_password.map(|password| ("default".to_owned(), password.to_owned()));
     config.role = Role::Sentinel;
     config.lines = vec![
         format!("sentinel monitor {name} 127.0.0.1 {master} 2"),
@@ -188,6 +214,10 @@ fn sentinel_config(flavour: Flavour, master: u16, password: Option<&str>) -> Ser
     if let Some(password) = password {
         let line = format!("sentinel auth-pass {name} {password}");
         config.lines.push(line);
+    }
+    if let Some(password) = own_password {
+        // It is also what they send to each other.
+        config.lines.push(format!("requirepass {password}"));
     }
     config
 }

@@ -1,14 +1,16 @@
 //! Keeps a connection to one server. Reconnects in the background with jittered backoff, never on
 //! a caller's task. A circuit breaker stops requests to a server that fails or has become silent.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::command::{ScriptCall, ScriptReply};
 use super::connection::Connection;
@@ -27,6 +29,10 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a node that replied `CLUSTERDOWN` has no vote on the slot map.
 const CLUSTER_DOWN_VALID: Duration = Duration::from_secs(1);
+
+const NO_SENTINEL: StoreFailure = StoreFailure::NotConnected("no sentinel replies");
+/// How long to wait for other sentinels after the first reply, unless most agree sooner.
+const VOTE_TIMEOUT: Duration = Duration::from_millis(100);
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 /// A server is silent after so many ticks in a row without a reply, while commands are in flight:
@@ -329,37 +335,83 @@ impl Reconnector {
 
     async fn connect(&self) -> Result<Connection, StoreFailure> {
         let url = &self.connector.url;
-        let info = match (&self.target, &url.endpoints) {
-            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => url.info(host)?,
-            (Target::Url, Endpoints::Socket(path)) => url.socket_info(path)?,
-            (Target::Url, Endpoints::Sentinel { sentinels, master }) => {
-                let host = self.find_master(sentinels, master).await?;
-                url.info(&host)?
+        match (&self.target, &url.endpoints) {
+            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => {
+                self.connect_to(url.info(host)?).await
             }
-            (Target::Url, Endpoints::Cluster(_)) => return Err(StoreFailure::Rejected("ERR")),
-        };
+            (Target::Url, Endpoints::Socket(path)) => self.connect_to(url.socket_info(path)?).await,
+            (Target::Url, Endpoints::Sentinel { sentinels, master }) => {
+                let mut failure = NO_SENTINEL;
+                for host in self.find_masters(sentinels, master).await? {
+                    match self.connect_to_master(&host).await {
+                        Ok(connection) => return Ok(connection),
+                        Err(other) => failure = other,
+                    }
+                }
+                Err(failure)
+            }
+            (Target::Url, Endpoints::Cluster(_)) => Err(StoreFailure::Rejected("ERR")),
+        }
+    }
+
+    async fn connect_to(&self, info: ConnectionInfo) -> Result<Connection, StoreFailure> {
         let broken = Arc::new(Notify::new());
         let client = self.connector.connect(info, Arc::clone(&broken)).await?;
         let by_slot = matches!(self.target, Target::Node(_));
         let connection = Connection::new(client, &self.connector, by_slot, broken);
-        if matches!(url.endpoints, Endpoints::Sentinel { .. }) {
-            check_is_master(&connection).await?;
-        }
         Ok(connection)
     }
 
-    /// Queries the sentinels in turn for the master's address.
-    async fn find_master(&self, sentinels: &[Host], name: &str) -> Result<Host, StoreFailure> {
-        let mut failure = StoreFailure::NotConnected("no sentinel replies");
-        for sentinel in sentinels {
+    async fn connect_to_master(&self, host: &Host) -> Result<Connection, StoreFailure> {
+        let connection = self.connect_to(self.connector.url.info(host)?).await?;
+        check_is_master(&connection).await?;
+        Ok(connection)
+    }
+
+    /// Queries all sentinels in parallel for the master's address. Returns the addresses, the one
+    /// that most name first; one address as soon as more than half name it.
+    async fn find_masters(
+        &self,
+        sentinels: &[Host],
+        name: &str,
+    ) -> Result<Vec<Host>, StoreFailure> {
+        let query = async |sentinel: &Host| {
             let info = self.connector.url.sentinel_info(sentinel)?;
-            match self.query_sentinel(info, name).await {
-                Ok(host) => return Ok(host),
+            self.query_sentinel(info, name).await
+        };
+        let mut replies: FuturesUnordered<_> = sentinels.iter().map(query).collect();
+        let mut until = Instant::now() + self.connector.connect_timeout;
+        let mut failure = NO_SENTINEL;
+        let mut named: Vec<(Host, usize)> = Vec::new();
+        while let Ok(Some(reply)) = timeout_at(until, replies.next()).await {
+            match reply {
+                Ok(host) => {
+                    if named.is_empty() {
+                        until = until.min(Instant::now() + VOTE_TIMEOUT);
+                    }
+                    let votes = match named.iter_mut().find(|(known, _)| *known == host) {
+                        Some((_, votes)) => {
+                            *votes += 1;
+                            *votes
+                        }
+                        None => {
+                            named.push((host.clone(), 1));
+                            1
+                        }
+                    };
+                    if votes * 2 > sentinels.len() {
+                        return Ok(vec![host]);
+                    }
+                }
                 Err(StoreFailure::NotConnected(_)) => {}
                 Err(other) => failure = other,
             }
         }
-        Err(failure)
+        if named.is_empty() {
+            return Err(failure);
+        }
+        named.sort_by_key(|(_, votes)| Reverse(*votes));
+        Ok(named.into_iter().map(|(host, _)| host).collect())
     }
 
     async fn query_sentinel(

@@ -20,6 +20,8 @@ pub(super) struct StoreUrl {
     pub(super) tls: bool,
     username: Option<String>,
     password: Option<String>,
+    sentinel_username: Option<String>,
+    sentinel_password: Option<String>,
     pub(super) database: i64,
 }
 
@@ -80,11 +82,16 @@ impl StoreUrl {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid("it has no `://`"))?;
-        if rest.contains(['?', '#']) {
+        let (rest, options) = match rest.split_once('?') {
+            Some((rest, options)) if scheme.ends_with("-sentinel") => (rest, options),
+            _ => (rest, ""),
+        };
+        if rest.contains(['?', '#']) || options.contains('#') {
             return Err(invalid(
                 "options after `?` or `#` are not supported; set them in code",
             ));
         }
+        let (sentinel_username, sentinel_password) = sentinel_account(options)?;
         let (before, path) = match scheme {
             "unix" | "redis+unix" | "valkey+unix" => match rest.rfind('@') {
                 Some(at) => (&rest[..=at], &rest[at + 1..]),
@@ -102,6 +109,8 @@ impl StoreUrl {
             tls: scheme.starts_with("rediss") || scheme.starts_with("valkeys"),
             username,
             password,
+            sentinel_username,
+            sentinel_password,
             database: 0,
         };
         let list = |port: u16| {
@@ -202,15 +211,15 @@ impl StoreUrl {
         self.connection_info(ConnectionAddr::Unix(path.to_owned()))
     }
 
-    /// Connection parameters for a sentinel, without credentials: those are for the servers.
+    /// Connection parameters for a sentinel, with its own credentials.
     pub(super) fn sentinel_info(&self, host: &Host) -> Result<ConnectionInfo, StoreFailure> {
-        let anonymous = StoreUrl {
-            username: None,
-            password: None,
+        let sentinel = StoreUrl {
+            username: self.sentinel_username.clone(),
+            password: self.sentinel_password.clone(),
             database: 0,
             ..self.clone()
         };
-        anonymous.info(host)
+        sentinel.info(host)
     }
 
     fn connection_info(&self, addr: ConnectionAddr) -> Result<ConnectionInfo, StoreFailure> {
@@ -229,6 +238,26 @@ impl StoreUrl {
             .map_err(|_| StoreFailure::Rejected("ERR"))?;
         Ok(info.set_redis_settings(settings.set_lib_name("tallygate", env!("CARGO_PKG_VERSION"))))
     }
+}
+
+/// Parses `sentinel_user=…&sentinel_password=…`.
+fn sentinel_account(options: &str) -> Result<(Option<String>, Option<String>), RedisError> {
+    let (mut user, mut password) = (None, None);
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("sentinel_user", text)) if user.is_none() => user = Some(decode(text)?),
+            Some(("sentinel_password", text)) if password.is_none() => {
+                password = Some(decode(text)?);
+            }
+            _ => {
+                return Err(RedisError::invalid_url(
+                    "an option after `?` is neither `sentinel_user` nor `sentinel_password`, or is \
+                     there twice",
+                ));
+            }
+        }
+    }
+    Ok((user.flatten(), password.flatten()))
 }
 
 /// Percent-decodes a user name or password; an empty one is `None`.
@@ -310,6 +339,18 @@ mod tests {
     }
 
     #[test]
+    fn sentinels_have_their_own_credentials() {
+        let url = "redis-sentinel://:master@a/main/4?sentinel_user=u%26&sentinel_password=p%3D";
+        let url = StoreUrl::parse(url).unwrap();
+        assert_eq!(url.password.as_deref(), Some("master"));
+        assert_eq!(url.sentinel_username.as_deref(), Some("u&"));
+        assert_eq!(url.sentinel_password.as_deref(), Some("p="));
+        assert_eq!(url.database, 4);
+        let url = StoreUrl::parse("redis-sentinel://:master@a/main").unwrap();
+        assert_eq!(url.sentinel_password, None);
+    }
+
+    #[test]
     fn an_invalid_url_is_rejected_without_repeating_it() {
         for url in [
             "",
@@ -325,6 +366,11 @@ mod tests {
             "redis-sentinel://secret",
             "redis-cluster://secret/1",
             "redis://a?password=secret",
+            "redis://a?sentinel_password=secret",
+            "redis-sentinel://a/main?secret",
+            "redis-sentinel://a/main?password=secret",
+            "redis-sentinel://a/main?sentinel_password=secret%",
+            "redis-sentinel://a/main?sentinel_password=a&sentinel_password=secret",
             "unix://secret",
         ] {
             let error = StoreUrl::parse(url)

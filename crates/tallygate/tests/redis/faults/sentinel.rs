@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tallygate_testkit::poll;
-use tallygate_testkit::redis::{Flavour, Sentinel};
+use tallygate_testkit::redis::{FakeNode, Flavour, Sentinel, Server};
 
-use crate::fixtures::{TIMEOUT, builder, connected, every_key_expires};
+use crate::fixtures::{TIMEOUT, block_on, builder, connected, every_key_expires, limits_are_exact};
 use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 
 #[test]
@@ -55,4 +55,66 @@ fn a_demoted_master_is_replaced() {
     });
     traffic.finish(Data::Lost);
     group.nodes().iter().for_each(every_key_expires);
+}
+
+#[test]
+fn sentinels_with_a_password_are_asked_and_followed() {
+    for flavour in Flavour::ALL {
+        let master = ["--requirepass", "master-secret"];
+        let group = Sentinel::start_protected(flavour, &master, Some("sentinel-secret"));
+        let store = connected(builder(&group.url()).response_timeout(Duration::from_secs(1)));
+        let (without, _) = group
+            .url()
+            .split_once('?')
+            .map(|(a, b)| (a.to_owned(), b.len()))
+            .unwrap();
+        for url in [without.clone(), without + "?sentinel_password=not-secret"] {
+            let error = block_on(builder(&url).connect()).unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(
+                matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
+                "{shown}"
+            );
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+        let traffic = Traffic::start(&store, DEFAULT_DEADLINE);
+        group.fail_over();
+        traffic.finish(Data::Lost);
+    }
+}
+
+/// A sentinel that names a port as the master.
+fn naming(port: u16) -> FakeNode {
+    let node = FakeNode::to(port);
+    node.reply(move |command| {
+        let digits = port.to_string();
+        let len = digits.len();
+        command
+            .starts_with("SENTINEL")
+            .then(|| format!("*2\r\n$9\r\n127.0.0.1\r\n${len}\r\n{digits}\r\n"))
+    });
+    node
+}
+
+#[test]
+fn sentinels_that_disagree_are_outvoted_or_verified() {
+    let master = Server::start();
+    let port = master.port().to_string();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port]);
+    let (right, wrong) = (master.port(), replica.port());
+    // Accepts connections and never replies.
+    let hanging = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let hanging = hanging.local_addr().unwrap().port();
+    for named in [
+        &[wrong, right, right][..],
+        &[wrong, right],
+        &[wrong, 1, right],
+    ] {
+        let sentinels: Vec<FakeNode> = named.iter().map(|&port| naming(port)).collect();
+        let ports = sentinels.iter().map(FakeNode::port).chain([hanging]);
+        let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        let url = format!("redis-sentinel://{}/main", hosts.join(","));
+        let store = connected(builder(&url));
+        limits_are_exact(&store);
+    }
 }
