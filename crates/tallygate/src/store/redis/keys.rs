@@ -22,7 +22,15 @@ impl Keyspace {
     pub(super) fn new(namespace: &str) -> Self {
         let mut text = Vec::new();
         if !namespace.is_empty() {
-            write_bounded(&mut text, namespace.as_bytes());
+            let mut name = Vec::new();
+            write_bounded(&mut name, namespace.as_bytes());
+            // `:` ends the namespace: otherwise `clear` of `a` would delete the keys of `a:b`.
+            for byte in name {
+                match byte {
+                    b':' => text.extend_from_slice(b"%3a"),
+                    byte => text.push(byte),
+                }
+            }
             text.push(b':');
         }
         Keyspace { namespace: text }
@@ -215,6 +223,35 @@ mod tests {
                 let text = String::from_utf8_lossy(&stored).into_owned();
                 assert_eq!(seen.insert(stored, (i, j)), None, "{text} twice");
             }
+        }
+    }
+
+    #[test]
+    fn no_namespace_is_the_prefix_of_another() {
+        let long = "a:".repeat(100);
+        let namespaces = [
+            "a", "a:", "a:b", ":", "a%3a", "a%", "%3a", &long, "replicas", "a*",
+        ];
+        let key =
+            |namespace: &str| Keyspace::new(namespace).counter_key(&"k".into(), &per_minute());
+        let replicas = |namespace: &str| Keyspace::new(namespace).replicas_key();
+        for one in namespaces {
+            let pattern = Keyspace::new(one).scan_pattern();
+            let prefix: Vec<u8> = pattern.into_iter().filter(|&byte| byte != b'\\').collect();
+            let prefix = prefix.strip_suffix(b"*").unwrap();
+            for other in namespaces {
+                assert_eq!(
+                    key(other).starts_with(prefix),
+                    one == other,
+                    "{one} {other}"
+                );
+                assert_eq!(
+                    replicas(other).starts_with(prefix),
+                    one == other,
+                    "{one} {other}"
+                );
+            }
+            assert!(!key("").starts_with(prefix), "{one}");
         }
     }
 
