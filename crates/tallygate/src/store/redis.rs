@@ -540,10 +540,15 @@ impl Inner {
         }
     }
 
-    async fn connection(&self, slot: u16) -> Result<Arc<Connection>, StoreFailure> {
+    /// Sends a command about one key, which may run twice.
+    async fn command(
+        &self,
+        key: &[u8],
+        command: &redis::Cmd,
+    ) -> Result<redis::Value, StoreFailure> {
         match &self.backend {
-            Backend::Single(node) => node.connection().await,
-            Backend::Cluster(cluster) => cluster.connection(slot).await,
+            Backend::Single(node) => node.connection().await?.command(command).await,
+            Backend::Cluster(cluster) => cluster.command(keys::slot(key), command).await,
         }
     }
 

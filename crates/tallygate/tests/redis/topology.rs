@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tallygate::{Limiter, OnFailure, RedisStore, Store};
+use tallygate::{CounterState, Limiter, OnFailure, RedisStore, Store};
 use tallygate_testkit::redis::{FakeNode, start_single_node};
 use tallygate_testkit::resp::Connection;
 use tallygate_testkit::{poll, ports};
@@ -214,6 +214,37 @@ fn the_connection_to_an_importing_node_is_kept() {
         thread::sleep(Duration::from_millis(60));
     }
     assert_eq!(connections.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn inspection_and_the_count_of_replicas_follow_redirections() {
+    let server = start_single_node();
+    let real = server.port();
+    for error in ["MOVED", "ASK"] {
+        let node = FakeNode::to(real);
+        let port = node.port();
+        node.reply(move |command| {
+            // The key is the second word of GETRANGE, and the last but two of the heartbeat.
+            let key = match command.split(' ').next()? {
+                "CLUSTER" => return Some(FakeNode::all_slots_on(LOOPBACK, port)),
+                "GETRANGE" => command.split(' ').nth(1)?,
+                "EVAL" if command.contains("ZADD") => command.rsplit(' ').nth(2)?,
+                _ => return None,
+            };
+            let slot = slot(&format!("- - - {key}"), real);
+            Some(format!("-{error} {slot} :{real}\r\n"))
+        });
+        let store = connected(builder(&url(&[port])));
+        let log = limiter(&store, "sliding-window-log 5/d");
+        assert!(!block_on(log.decide(&log.request("a"))).degraded());
+        let snapshot = block_on(store.inspect(&"a".into(), &log.limits()[0])).unwrap();
+        let CounterState::Log { entries } = snapshot.state else {
+            panic!("{:?}", snapshot.state);
+        };
+        assert_eq!(entries.len(), 1, "{error}");
+        store.count_replicas();
+        poll::until(TIMEOUT, "it counts itself", || store.replicas() == Some(1));
+    }
 }
 
 #[test]

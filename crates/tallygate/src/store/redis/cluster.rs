@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use self::vote::{SLOTS, SlotRange, elect, has_majority, join_adjacent, parse_slots};
 
 use super::command::{ScriptCall, ScriptReply};
-use super::connection::Connection;
 use super::connector::Connector;
 use super::error::StoreFailure;
 use super::reconnect::{Node, Target};
@@ -155,11 +155,45 @@ impl Cluster {
         self.owner(slot).is_none_or(|node| node.is_silent())
     }
 
-    pub(super) async fn connection(
+    /// Sends a command about keys of one slot, following redirections. Not for commands that must
+    /// not run twice.
+    pub(super) async fn command(
         self: &Arc<Self>,
         slot: u16,
-    ) -> Result<Arc<Connection>, StoreFailure> {
-        self.slot_node(slot).await?.connection().await
+        command: &Cmd,
+    ) -> Result<Value, StoreFailure> {
+        let mut ask_target = None;
+        let mut redirects = 0;
+        loop {
+            let (node, asking) = match ask_target.take() {
+                Some(host) => (self.redirect_target(&host), true),
+                None => (self.slot_node(slot).await?, false),
+            };
+            let connection = node.connection().await?;
+            let reply = match asking {
+                true => {
+                    let commands = [redis::cmd("ASKING"), command.clone()];
+                    let replies = connection.commands(commands.into_iter()).await;
+                    replies.and_then(|mut replies| replies.pop().ok_or(StoreFailure::InvalidReply))
+                }
+                false => connection.command(command).await,
+            };
+            let failure = match reply {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure.with_default_host(node.host()),
+            };
+            redirects += 1;
+            match failure {
+                failure if redirects > MAX_FAST_REDIRECTS => return Err(failure),
+                StoreFailure::Moved { slot, to } => {
+                    self.set_owner(slot, &to);
+                    self.spawn_refresh();
+                }
+                StoreFailure::Ask(to) => ask_target = Some(to),
+                StoreFailure::TryAgain => sleep(RETRY_INTERVAL).await,
+                other => return Err(other),
+            }
+        }
     }
 
     async fn slot_node(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, StoreFailure> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::Inner;
 use super::error::StoreFailure;
-use super::{Inner, keys};
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// A process without a heartbeat for so long is gone.
@@ -41,8 +41,7 @@ impl Inner {
         let mut command = redis::cmd("EVAL");
         command.arg(include_str!("replicas.lua")).arg(1).arg(&key);
         command.arg(process).arg(EXPIRY_MS);
-        let connection = self.connection(keys::slot(&key)).await?;
-        match connection.command(&command).await? {
+        match self.command(&key, &command).await? {
             Value::Int(count) => u32::try_from(count).map_err(|_| StoreFailure::InvalidReply),
             _ => Err(StoreFailure::InvalidReply),
         }

@@ -41,11 +41,10 @@ impl Inner {
     }
 
     async fn stored_log(&self, call: &ScriptCall, quota: &Quota) -> Result<State, StoreFailure> {
-        let connection = self.connection(call.slot()).await?;
         let key = call.keys().next().ok_or(StoreFailure::InvalidReply)?;
         // GETRANGE, as in the scripts: it needs no further permission.
         let read = redis::cmd("GETRANGE").arg(key).arg(0).arg(-1).take();
-        match connection.command(&read).await? {
+        match self.command(key, &read).await? {
             // It has expired since the first command.
             Value::BulkString(stored) if stored.is_empty() => Ok(State::New),
             Value::BulkString(stored) => {
