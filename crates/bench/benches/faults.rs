@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tallygate::{Limiter, OnFailure, Quota, RedisStore, RefusalCacheSettings};
+use tallygate::{Limiter, OnFailure, Quota, RedisStore, RefusalCacheSettings, Wait};
 use tallygate_bench::entry;
 use tallygate_bench::gateway::contender::Setup;
 use tallygate_bench::gateway::overload::{self, CONNECTIONS};
@@ -30,6 +30,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long refusals from the cache are measured.
 const CACHE_RUN: Duration = Duration::from_secs(2);
+
+/// Delays of replies under which shaping is measured, in milliseconds.
+const SHAPING_DELAYS_MS: [u64; 3] = [0, 2, 10];
+/// Requests a second that the shaping quota passes.
+const SHAPING_RATE: u32 = 2_000;
+/// Concurrent requests for the shaped key, fewer than the queue holds.
+const SHAPING_CLIENTS: usize = 400;
+const SHAPING_RUN: Duration = Duration::from_secs(4);
 
 /// A way to break a store, and to repair it.
 struct Fault {
@@ -104,6 +112,14 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if options.selects_scenario("dead master") {
         runtime.block_on(measure_dead_master())?;
+    }
+    if options.selects_scenario("shaping") {
+        println!("\n| shaping, delay of replies | passed/s | asked/s | passed / asked | delayed |");
+        println!("|---|---:|---:|---:|---:|");
+        for delay_ms in SHAPING_DELAYS_MS {
+            eprintln!("measuring shaping, {delay_ms} ms");
+            runtime.block_on(measure_shaping(Duration::from_millis(delay_ms)))?;
+        }
     }
     if options.selects_scenario("overload") {
         measure_overload()?;
@@ -248,6 +264,53 @@ fn add((mut count, time): (u64, Duration), refuse: impl Fn() -> bool) -> (u64, D
         }
     }
     (count, time + started.elapsed())
+}
+
+/// Sends requests for one shaped key over a link that delays replies.
+async fn measure_shaping(delay: Duration) -> Result<(), Box<dyn Error>> {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port());
+    let store = RedisStore::connect(&proxy.url()).await?;
+    let quota: Quota = format!("leaky-bucket {SHAPING_RATE}/s queue 500").parse()?;
+    let limiter = Limiter::with_store(store, quota).deadline(Duration::from_secs(1));
+    if !delay.is_zero() {
+        proxy.set(Mode::Delay(delay));
+    }
+    let started = Instant::now();
+    let clients: Vec<_> = (0..SHAPING_CLIENTS)
+        .map(|_| tokio::spawn(pass_shaped(limiter.clone(), started + SHAPING_RUN)))
+        .collect();
+    let (mut passed, mut delayed) = (0_u64, 0_u64);
+    for client in clients {
+        let (own_passed, own_delayed) = client.await?;
+        passed += own_passed;
+        delayed += own_delayed;
+    }
+    let rate = passed as f64 / SHAPING_RUN.as_secs_f64();
+    println!(
+        "| {delay:?} | {rate:.0} | {SHAPING_RATE} | {:.2} | {:.0} % |",
+        rate / f64::from(SHAPING_RATE),
+        100.0 * delayed as f64 / passed.max(1) as f64,
+    );
+    Ok(())
+}
+
+/// Sends one request after the other. Returns how many passed before the end, and how many of them
+/// the store delayed.
+async fn pass_shaped(limiter: Limiter<RedisStore>, end: Instant) -> (u64, u64) {
+    let (mut passed, mut delayed) = (0, 0);
+    loop {
+        let outcome = limiter.admit(&limiter.request("a"), Wait::forever()).await;
+        if Instant::now() >= end {
+            return (passed, delayed);
+        }
+        if let Ok(decision) = outcome
+            && decision.allowed()
+        {
+            passed += 1;
+            delayed += u64::from(!decision.delay().is_zero());
+        }
+    }
 }
 
 fn measure_overload() -> Result<(), Box<dyn Error>> {
