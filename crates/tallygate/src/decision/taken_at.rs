@@ -65,6 +65,22 @@ impl Decision {
         }
     }
 
+    /// The time of the decision by the store's clock, in microseconds, whatever it took. `None` if
+    /// it is unknown, differs by counter, or the decision is not based on the store's counters.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn single_time_us(&self) -> Option<u64> {
+        match &self.source {
+            DecisionSource::Counters(TakenAt::All(time)) if *time > 0 => Some(*time),
+            DecisionSource::Counters(_)
+            | DecisionSource::SharedBudget
+            | DecisionSource::Open
+            | DecisionSource::Closed { .. }
+            | DecisionSource::Shed { .. }
+            | DecisionSource::Local
+            | DecisionSource::PartlyLocal { .. } => None,
+        }
+    }
+
     /// The time at which units were taken from the counter with that hash.
     pub(crate) fn counter_taken_us(&self, hash: impl FnOnce() -> u64) -> Option<u64> {
         let earliest = self.taken_us()?;

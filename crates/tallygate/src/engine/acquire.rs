@@ -1,23 +1,27 @@
 //! Waiting: until a request fits, or until its shaping delay is over.
 //!
-//! Requests for the same counters wait in one [`Queue`]. The first one queries the store and sleeps
-//! until the request fits; the others wait for their turn. A request that is admitted with a shaping
-//! delay enters the [shaping queue](super::shaping_queue) and hands its turn over.
+//! Requests for the same counters wait in one [`Queue`]. While none waits for capacity, they are
+//! decided concurrently. Otherwise the first one queries the store and sleeps until it fits; the
+//! others wait for their turn. A request that is admitted with a shaping delay enters the
+//! [shaping queue](super::shaping_queue). No lock is held across a call to the store.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use tallygate_core::Verb;
-use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Engine;
-use super::queue::{MAX_WAITING, Queue};
-use super::shaping_queue::delaying_entries;
+use super::queue::{MAX_WAITING, Queue, TurnTicket};
+use super::shaping_queue::{delaying_entries, shapes};
 use crate::decision::{Decision, RetryAfter};
 use crate::request::{Request, RequestEntry};
 use crate::store::Store;
+
+/// How often `admit` decides a request whose slot turns out to be too late.
+const MAX_ATTEMPTS: u32 = 3;
+const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// How long to wait.
 ///
@@ -129,30 +133,52 @@ impl<S: Store> Engine<S> {
         }
         let deadline = wait.deadline();
         let ticket = self.shared.guard.queues.enter(request.entries().iter())?;
-        let turn = self.wait_for_turn(&ticket.queue, request, deadline).await?;
+        let Queue { turns, shaping } = &*ticket.queue;
+        let turn = turns.arrive();
         let check = request.clone().verb(Verb::Check);
+        // While nobody waits for capacity, requests are decided concurrently.
+        let mut waits = !turns.is_empty();
         loop {
-            self.check_deadline(request, deadline).await?;
-            let deciding = ticket.queue.deciding.lock().await;
+            if waits {
+                self.wait_for_turn(&turn, request, deadline).await?;
+            }
+            if let Some(deadline) = deadline
+                && shaping.is_full_until(deadline)
+            {
+                self.check_deadline(request, Some(deadline)).await?;
+            }
+            turn.keep_until(Instant::now());
+            let sent = Instant::now();
             let decision = self.decide_available(&check).await?;
             let pause = match decision.retry_after() {
                 None if decision.delay().is_zero() => return Ok(decision),
                 None => {
-                    let slot = ticket.queue.shaping.push(self.store(), request, &decision);
-                    drop((deciding, turn));
-                    // Other requests may have been admitted since `check_deadline`. Dropping the
-                    // slot passes it on.
-                    within(slot.max_wait(), deadline)?;
+                    let slot = shaping.push(self.store(), request, &decision, sent);
+                    drop(turn);
+                    let start = slot.start();
+                    if let Err(too_late) =
+                        within(start.saturating_duration_since(Instant::now()), deadline)
+                    {
+                        drop(slot);
+                        self.undo_unshaped(request, &decision);
+                        return Err(too_late);
+                    }
                     slot.wait().await;
                     return Ok(decision);
                 }
                 Some(RetryAfter::Never) => return Err(AcquireError::Never),
                 Some(RetryAfter::After(pause)) => pause,
             };
-            drop(deciding);
             within(pause, deadline)?;
+            if !waits {
+                // Others may be waiting by now: they are first, unless they came later.
+                waits = true;
+                continue;
+            }
             let again = Instant::now() + pause + wait.random_jitter();
-            sleep_until(deadline.map_or(again, |deadline| again.min(deadline))).await;
+            let again = deadline.map_or(again, |deadline| again.min(deadline));
+            turn.keep_until(again);
+            sleep_until(again).await;
         }
     }
 
@@ -162,8 +188,8 @@ impl<S: Store> Engine<S> {
     /// ignored.
     ///
     /// A delay longer than `wait` is refused too, and nothing is charged;
-    /// [`retry_after`](Decision::retry_after) is the time until it is short enough. (Requests that
-    /// are admitted at the same moment may still make the wait a little longer.) Jitter is ignored.
+    /// [`retry_after`](Decision::retry_after) is the time until it is short enough. Jitter is
+    /// ignored.
     ///
     /// If the future is dropped during the delay, the next request in the queue moves up.
     ///
@@ -199,30 +225,50 @@ impl<S: Store> Engine<S> {
         }
         let deadline = wait.deadline();
         let ticket = self.shared.guard.queues.enter(delaying_entries(request))?;
-        let queue = &ticket.queue;
-        let deciding = match queue.deciding.try_lock() {
-            Ok(deciding) => deciding,
-            Err(_) => {
-                // A request that is refused anyway need not wait for the lock.
-                if let Some(refusal) = self.peek_refusal(request, deadline).await {
-                    return Ok(refusal);
-                }
-                queue.deciding.lock().await
+        let shaping = &ticket.queue.shaping;
+        let mut check_first = deadline.is_some_and(|deadline| shaping.is_full_until(deadline));
+        let mut attempts = 0;
+        loop {
+            if check_first && let Some(refusal) = self.peek_refusal(request, deadline).await {
+                return Ok(refusal);
             }
+            let sent = Instant::now();
+            let decision = self.decide(request).await;
+            if decision.delay().is_zero() {
+                return Ok(decision);
+            }
+            let slot = shaping.push(self.store(), request, &decision, sent);
+            let Some(deadline) = deadline.filter(|deadline| slot.start() > *deadline) else {
+                slot.wait().await;
+                return Ok(decision);
+            };
+            // Others were scheduled first.
+            drop(slot);
+            self.undo_unshaped(request, &decision);
+            attempts += 1;
+            if attempts == MAX_ATTEMPTS {
+                let max = deadline.saturating_duration_since(Instant::now());
+                let max = max.min(decision.delay().saturating_sub(MICROSECOND));
+                return Ok(decision.refused_beyond(max).unwrap_or(decision));
+            }
+            check_first = true;
+        }
+    }
+
+    /// Undoes what limits that do not shape have counted. A slot is given up in the shaping queue:
+    /// an undo could return time in which others are scheduled.
+    pub(crate) fn undo_unshaped(&self, request: &Request<'_>, decision: &Decision) {
+        let mut others = request.entries().iter().filter(|entry| !shapes(entry));
+        let Some(first) = others.next() else {
+            return;
         };
-        if deadline.is_some()
-            && let Some(refusal) = self.peek_refusal(request, deadline).await
-        {
-            return Ok(refusal);
+        let start = Request::new(&first.key, first.limit).cost(first.cost());
+        let others = others.try_fold(start, |request, entry| {
+            request.and_cost(&entry.key, entry.limit, entry.cost())
+        });
+        if let Ok(others) = others {
+            self.undo(&others, decision);
         }
-        let decision = self.decide(request).await;
-        if decision.delay().is_zero() {
-            return Ok(decision);
-        }
-        let slot = queue.shaping.push(self.store(), request, &decision);
-        drop(deciding);
-        slot.wait().await;
-        Ok(decision)
     }
 
     /// The refusal of a request that does not fit or would be delayed for too long. Takes nothing.
@@ -248,21 +294,22 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn wait_for_turn<'q>(
+    async fn wait_for_turn(
         &self,
-        queue: &'q Queue,
+        turn: &TurnTicket<'_>,
         request: &Request<'_>,
         deadline: Option<Instant>,
-    ) -> Result<MutexGuard<'q, ()>, AcquireError> {
-        if let Ok(turn) = queue.turn.try_lock() {
-            return Ok(turn);
-        }
-        self.check_deadline(request, deadline).await?;
+    ) -> Result<(), AcquireError> {
         let Some(deadline) = deadline else {
-            return Ok(queue.turn.lock().await);
+            turn.wait().await;
+            return Ok(());
         };
+        if turn.is_held() {
+            return Ok(());
+        }
+        self.check_deadline(request, Some(deadline)).await?;
         let started = Instant::now();
-        timeout_at(deadline, queue.turn.lock())
+        timeout_at(deadline, turn.wait())
             .await
             .map_err(|_| AcquireError::TooLate {
                 wait: started.elapsed(),

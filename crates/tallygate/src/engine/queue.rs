@@ -1,5 +1,7 @@
 //! The queues of waiting requests, one for each set of counters.
 
+mod turns;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
@@ -10,6 +12,7 @@ use parking_lot::Mutex;
 use super::acquire::AcquireError;
 use super::shaping_queue::ShapingQueue;
 use crate::request::RequestEntry;
+pub(super) use turns::{TurnTicket, Turns};
 
 /// The maximum number of requests that wait in all queues of an engine.
 pub(super) const MAX_WAITING: usize = 100_000;
@@ -36,11 +39,8 @@ struct CountedQueue {
 /// The requests that wait for the same counters.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Held by the first request; handed over in order of arrival.
-    pub(super) turn: tokio::sync::Mutex<()>,
-    /// Held while a request is decided and added to the shaping queue, so that the queue is in the
-    /// order of the decisions. Not held while waiting.
-    pub(super) deciding: tokio::sync::Mutex<()>,
+    /// Requests that wait for capacity.
+    pub(super) turns: Turns,
     pub(super) shaping: ShapingQueue,
 }
 
