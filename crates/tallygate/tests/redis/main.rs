@@ -13,6 +13,7 @@ mod queue;
 mod refusal_cache;
 mod runtimes;
 mod secrets;
+mod shaping;
 mod snapshot;
 mod stores;
 mod topology;

@@ -89,13 +89,14 @@ impl State {
     }
 
     fn release(&mut self, number: u64, now: Instant) {
+        let first = self.waiting.first_key_value().map(|(&first, _)| first);
         self.waiting.remove(&number);
         if self.holder == Some(number) {
             self.holder = None;
+        } else if self.holder.is_some() || first != Some(number) {
+            return;
         }
-        if self.holder.is_none()
-            && let Some((_, next)) = self.waiting.first_key_value()
-        {
+        if let Some((_, next)) = self.waiting.first_key_value() {
             self.lease_end = Some(now + GRACE);
             next.notify_one();
         }

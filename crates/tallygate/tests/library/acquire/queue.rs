@@ -19,6 +19,10 @@ impl Clock for RuntimeClock {
     }
 }
 
+pub(crate) fn paused_store(start: Instant) -> MemoryStore<RuntimeClock> {
+    MemoryStore::builder().clock(RuntimeClock(start)).build()
+}
+
 type PausedLimiter = Limiter<MemoryStore<RuntimeClock>>;
 
 /// A limiter and the requests it admitted, with times in milliseconds.
@@ -36,9 +40,8 @@ impl TestQueue {
 
     pub(crate) fn with_limit(limit: impl Into<Limit>) -> Self {
         let start = Instant::now();
-        let store = MemoryStore::builder().clock(RuntimeClock(start)).build();
         TestQueue {
-            limiter: Limiter::with_store(store, limit),
+            limiter: Limiter::with_store(paused_store(start), limit),
             start,
             admitted: Arc::default(),
         }
