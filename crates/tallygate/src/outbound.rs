@@ -255,7 +255,7 @@ impl<S: Store> OutboundLayer<S> {
         let deadline = self.max_wait.and_then(|wait| now.checked_add(wait));
         let queue = self.queues.id(key);
         let ticket = self.queues.join(queue)?;
-        loop {
+        let decision = loop {
             ticket.wait_turn(deadline).await?;
             let wait = match deadline {
                 Some(deadline) => Wait::at_most(deadline.saturating_duration_since(Instant::now())),
@@ -268,13 +268,15 @@ impl<S: Store> OutboundLayer<S> {
             // overtake this one in the limiter's queue.
             let acquire = pin!(tokio::task::unconstrained(acquire));
             if let Some(outcome) = ticket.acquire(acquire).await {
-                outcome?;
-                break;
+                break outcome?;
             }
-        }
-        // A pause that started at the same moment does not refund the units.
+        };
+        // A pause that started at the same moment does not refund the units, unless the call fails.
         while ticket.is_paused() {
-            ticket.wait_turn(deadline).await?;
+            if let Err(error) = ticket.wait_turn(deadline).await {
+                self.limiter.engine().undo_unshaped(&request, &decision);
+                return Err(error);
+            }
         }
         Ok(queue)
     }
