@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use tallygate_core::lua::Operation;
-use tallygate_core::{Algorithm, MAX_TIME_US, Quota, undo};
+use tallygate_core::{Algorithm, MAX_TIME_US, Quota, Verb, undo};
 use tallygate_testkit::{any, with_each_seed};
 
 use super::{Call, Counter, Limit, RustAndLua, stored_state};
@@ -187,20 +187,159 @@ fn lua_and_rust_undo_alike_in_long_logs() {
             if rng.u8(..3) == 0 && !taken.is_empty() {
                 let (taken_us, granted) = taken.remove(rng.usize(..taken.len()));
                 let cost = rng.u32(1..=granted);
-                let operation = Operation::Undo { taken_us };
-                let key = both.counters[0].key.clone();
-                let mut reply = both.scripts.call(&key, &quota, operation, cost, Some(t));
-                let actual = undo(&quota, &mut reply.states[0], taken_us, cost, t);
-                let expected = undo(&quota, &mut both.counters[0].state, taken_us, cost, t);
-                assert_eq!(actual, expected);
-                let value = both.scripts.command(&[&b"GET"[..], &key]);
-                let state = &both.counters[0].state;
-                assert!(
-                    stored_state::equals(&value, &quota, state),
-                    "stored {}\nnot {state:?}",
-                    stored_state::format(&value, &quota)
-                );
+                undo_once(&mut both, Undo { taken_us, cost, t });
             }
         }
     });
+}
+
+/// Undoes units of the first counter in both and compares.
+#[track_caller]
+fn undo_once(both: &mut RustAndLua, undone: Undo) {
+    let Undo { taken_us, cost, t } = undone;
+    let (key, quota) = (both.counters[0].key.clone(), both.counters[0].quota);
+    let operation = Operation::Undo { taken_us };
+    let mut reply = both.scripts.call(&key, &quota, operation, cost, Some(t));
+    let before = both.counters[0].state.clone();
+    let actual = undo(&quota, &mut reply.states[0], taken_us, cost, t);
+    let expected = undo(&quota, &mut both.counters[0].state, taken_us, cost, t);
+    assert_eq!(actual, expected, "{quota}: {undone:?} in {before:?}");
+    let value = both.scripts.command(&[&b"GET"[..], &key]);
+    let state = &both.counters[0].state;
+    assert!(
+        stored_state::equals(&value, &quota, state),
+        "{quota}: {undone:?} in {before:?}\nstored {}\nnot {state:?}",
+        stored_state::format(&value, &quota)
+    );
+}
+
+/// Around the 256th newest entry, at the ends of the ring and beyond, with narrow and wide entries.
+#[test]
+fn lua_and_rust_undo_alike_at_any_depth() {
+    let depths = [
+        1, 1, 1, 2, 3, 9, 10, 11, 12, 100, 254, 255, 256, 257, 258, 400,
+    ];
+    with_each_seed(|rng| {
+        for (text, pace, max_cost) in [
+            ("sliding-window-log 1000/s", 3_000, 2),
+            ("sliding-window-log 300/20d", 4_000_000_000, 2),
+            ("sliding-window-log 1000/s", 3_000, 200_000),
+        ] {
+            let quota: Quota = text.parse().unwrap();
+            let mut both = RustAndLua::new([Counter::new(quota)]);
+            let (mut t, mut taken) = (1_700_000_000_000_000, Vec::new());
+            for _ in 0..rng.usize(260..500) {
+                t += rng.u64(1..pace);
+                let cost = rng.u32(1..=max_cost);
+                both.run(&[Call::single(0, t, Verb::Charge, cost)]);
+                taken.push((t, cost));
+            }
+            for _ in 0..200 {
+                for _ in 0..rng.u8(..3) {
+                    t += rng.u64(1..pace);
+                    let cost = rng.u32(1..=max_cost);
+                    both.run(&[Call::single(0, t, Verb::Charge, cost)]);
+                    taken.push((t, cost));
+                }
+                let depth = any(rng, &depths).min(taken.len());
+                let at = taken.len() - depth;
+                let (taken_us, units) = taken[at];
+                let cost = any(rng, &[1, units, units, u32::MAX]);
+                undo_once(&mut both, Undo { taken_us, cost, t });
+                // Older ones stay charged.
+                if depth <= 256 && cost >= units {
+                    taken.remove(at);
+                } else if depth <= 256 {
+                    taken[at].1 -= cost;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_undo_in_lua_reaches_the_newest_256_entries() {
+    let quota: Quota = "sliding-window-log 2000/h".parse().unwrap();
+    for (depth, reached) in [(1, true), (255, true), (256, true), (257, false)] {
+        let mut both = RustAndLua::new([Counter::new(quota)]);
+        let start = 1_700_000_000_000_000;
+        let calls: Vec<Call> = (0..600)
+            .map(|i| Call::single(0, start + i, Verb::Check, 2))
+            .collect();
+        both.run(&calls);
+        let before = both.counters[0].state.clone();
+        let taken_us = start + 600 - depth;
+        let t = start + 600;
+        undo_once(
+            &mut both,
+            Undo {
+                taken_us,
+                cost: 2,
+                t,
+            },
+        );
+        assert_eq!(both.counters[0].state != before, reached, "depth {depth}");
+    }
+}
+
+/// The clock steps between every two operations, and each is repeated.
+#[test]
+fn lua_and_rust_agree_over_every_pair_of_operations_with_a_step_back_between() {
+    let mut rng = Rng::with_seed(7);
+    for text in [
+        "fixed-window 3/7ms",
+        "sliding-window-log 3/7ms",
+        "3/7ms",
+        "token-bucket 3/7ms burst 4",
+        "leaky-bucket 3/7ms burst 2",
+        "leaky-bucket 3/7ms queue 4",
+    ] {
+        let quota: Quota = text.parse().unwrap();
+        let span = i64::try_from(quota.span_us()).unwrap();
+        let steps = [
+            0,
+            1,
+            -1,
+            -span / 2,
+            1 - span,
+            -span,
+            -span - 1,
+            1 - 2 * span,
+            span,
+        ];
+        // `None` is an undo.
+        let operations = || Verb::ALL.map(Some).into_iter().chain([None]);
+        for (first, second) in operations().flat_map(|a| operations().map(move |b| (a, b))) {
+            for step in steps {
+                let mut both = RustAndLua::new([Counter::new(quota)]);
+                let mut t: u64 = 1_700_000_000_000_000 / 7_000 * 7_000;
+                let taken_us = t;
+                both.run(&[Call::single(0, t, Verb::Charge, rng.u32(1..4))]);
+                for operation in [first, second, Some(Verb::Charge)] {
+                    t = t
+                        .checked_add_signed(any(&mut rng, &[step, step, 0]))
+                        .unwrap();
+                    for _ in 0..rng.u8(1..3) {
+                        let cost = rng.u32(1..3);
+                        match operation {
+                            Some(verb) => drop(both.run(&[Call::single(0, t, verb, cost)])),
+                            None => undo_once(&mut both, Undo { taken_us, cost, t }),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refund_of_nothing_in_lua_does_not_forget_the_key() {
+    let mut both = RustAndLua::new([Counter::parse("fixed-window 3/7ms")]);
+    let t = 1_700_000_000_000_000 / 7_000 * 7_000;
+    let decisions = both.run(&[
+        Call::single(0, t, Verb::Check, 1),
+        Call::single(0, t - 13_999, Verb::Refund, 1),
+        Call::single(0, t - 6_999, Verb::Charge, 1),
+    ]);
+    assert_eq!(decisions[2][0].verdict().remaining, 1);
 }
