@@ -148,10 +148,54 @@ pub(crate) fn random_traces_are_decided_exactly<D: TestStore>(fresh: impl Fn() -
     });
 }
 
-/// Time mostly moves forward, and sometimes back by a little, by a span, or by 20 seconds.
+/// A request on a limit at each of some times, each once or twice, after a reset.
+fn repeated<'a>(
+    rng: &mut fastrand::Rng,
+    limit: &'a Limit,
+    requests: impl IntoIterator<Item = (Verb, u64)>,
+) -> Vec<(Request<'a>, u64)> {
+    let mut steps = Vec::new();
+    for (verb, t) in requests {
+        for _ in 0..rng.u8(1..3) {
+            let request = Request::new("pairs", limit).verb(verb);
+            steps.push((request.cost(rng.u32(1..4)), t));
+        }
+    }
+    let (_, first) = &steps[0];
+    steps.insert(0, (Request::new("pairs", limit).verb(Verb::Reset), *first));
+    steps
+}
+
+/// Every pair of verbs on every limit, with a step back between.
+fn pairs_of_verbs<'a>(rng: &mut fastrand::Rng, limits: &'a [Limit]) -> Vec<(Request<'a>, u64)> {
+    let mut steps = Vec::new();
+    let mut t = T0;
+    for limit in limits {
+        let span = limit.quota().span_us();
+        for (first, second) in Verb::ALL
+            .iter()
+            .flat_map(|&first| Verb::ALL.map(|second| (first, second)))
+        {
+            t += 10 * span;
+            let back = [0, 1, span / 2, span - 1, span, span + 1, 2 * span - 1];
+            let times = [(); 3].map(|()| t - any(rng, &back));
+            let requests = [Verb::Charge, first, second, Verb::Charge];
+            let times = [t, times[0], times[1], times[2]];
+            steps.extend(repeated(rng, limit, requests.into_iter().zip(times)));
+        }
+    }
+    steps
+}
+
+/// Time steps back between every pair of verbs. Then it mostly moves forward, and sometimes back by a
+/// little, by a span, or by 20 seconds.
 pub(crate) fn clock_steps_back_are_decided_exactly<D: TestStore>(fresh: impl Fn() -> D) {
     let limits = limits();
     with_each_seed(|rng| {
+        let steps = pairs_of_verbs(rng, &limits);
+        let mut steps = steps.into_iter();
+        run(&mut fresh(), steps.len(), |_, _| steps.next().unwrap());
+
         let next = |last: Option<&Decision>, now: u64| {
             let request = any_request(rng, &limits);
             let span = request.entries()[0].limit.quota().span_us();

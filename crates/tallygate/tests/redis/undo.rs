@@ -112,3 +112,22 @@ fn an_undo_that_never_arrives_refunds_nothing() {
     limiter.undo(&request, &decision);
     poll::until(TIMEOUT, "the undo runs", || used(&limiter, "never") == 0);
 }
+
+/// An undo on a log reaches its newest 256 entries.
+#[test]
+fn an_entry_older_than_the_newest_256_stays_charged() {
+    let limit = Limit::from("sliding-window-log 2000/h".parse::<Quota>().unwrap());
+    let start = 1_700_000_000_000_000;
+    let store = store(&HEALTHY.url());
+    for (depth, reached) in [(1, true), (255, true), (256, true), (257, false)] {
+        let request = Request::new(depth.to_string(), &limit).cost(2);
+        let decide = |i: u64| block_on(store.decide_at(&request, start + i)).unwrap();
+        let decisions: Vec<Decision> = (0..300).map(decide).collect();
+        let undone = &decisions[300 - depth];
+        block_on(store.undo_at(&request, undone, start + 300)).unwrap();
+        let peek = request.clone().verb(Verb::Peek);
+        let peek = block_on(store.decide_at(&peek, start + 300)).unwrap();
+        let used = if reached { 598 } else { 600 };
+        assert_eq!(2_000 - peek.remaining(), used, "depth {depth}");
+    }
+}
