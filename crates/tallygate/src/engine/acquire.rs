@@ -189,7 +189,9 @@ impl<S: Store> Engine<S> {
     ///
     /// A delay longer than `wait` is refused too, and nothing is charged;
     /// [`retry_after`](Decision::retry_after) is the time until it is short enough. Jitter is
-    /// ignored.
+    /// ignored. Over a store outside this process, requests that are decided at the same moment may
+    /// be scheduled too late for `wait`: their slots pass to later requests of this process, and
+    /// are not refunded.
     ///
     /// If the future is dropped during the delay, the next request in the queue moves up.
     ///
