@@ -63,13 +63,11 @@ fn sentinels_with_a_password_are_asked_and_followed() {
         let master = ["--requirepass", "master-secret"];
         let group = Sentinel::start_protected(flavour, &master, Some("sentinel-secret"));
         let store = connected(builder(&group.url()).response_timeout(Duration::from_secs(1)));
-        let (without, _) = group
-            .url()
-            .split_once('?')
-            .map(|(a, b)| (a.to_owned(), b.len()))
-            .unwrap();
-        for url in [without.clone(), without + "?sentinel_password=not-secret"] {
-            let error = block_on(builder(&url).connect()).unwrap_err();
+        let url = group.url();
+        let (without, _) = url.split_once('?').unwrap();
+        let wrong = format!("{without}?sentinel_password=not-secret");
+        for url in [without, &wrong] {
+            let error = block_on(builder(url).connect()).unwrap_err();
             let shown = format!("{error} {error:?}");
             assert!(
                 matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
