@@ -123,18 +123,29 @@ async fn decide_parts(
         }
         SplitDecision::Partial(..) | SplitDecision::Failed(_) => vec![0; call.len()],
     };
-    // The answer first, then what has to be returned: everything, if the caller has stopped waiting.
-    let received = answer.send(split).is_ok();
-    if !matches!(verb, Verb::Check | Verb::Take) {
-        return;
-    }
-    if !(keeps_charges && received) {
-        let surplus = charges.iter().filter_map(|charge| {
-            let granted = if received { granted[charge.index] } else { 0 };
+    let takes = matches!(verb, Verb::Check | Verb::Take);
+    let surplus = |kept: bool| {
+        let charges = charges.iter().filter(|_| takes);
+        let granted = &granted;
+        charges.filter_map(move |charge| {
+            let granted = if kept { granted[charge.index] } else { 0 };
             let units = charge.units.checked_sub(granted)?;
             (units > 0).then_some((charge, units))
-        });
-        take_back(inner, call, surplus).await;
+        })
+    };
+    if deadline.is_none() {
+        // Without a deadline the next request may depend on it, as in a replay.
+        take_back(inner, call, surplus(true)).await;
+        let _ = answer.send(split);
+        return;
+    }
+    // The answer first, then what has to be returned: everything, if the caller has stopped waiting.
+    let received = answer.send(split).is_ok();
+    if !(keeps_charges && received) {
+        take_back(inner, call, surplus(received)).await;
+    }
+    if !takes {
+        return;
     }
     // The limits of parts that answer too late were decided without them.
     let mut late = Vec::new();
