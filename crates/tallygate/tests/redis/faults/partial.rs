@@ -36,6 +36,8 @@ fn cluster() -> Cluster {
     let cluster = Cluster::start();
     for node in cluster.nodes() {
         for (name, value) in [
+            // Servers of a loaded machine must not take each other for dead.
+            ("cluster-node-timeout", "60000"),
             ("cluster-require-full-coverage", "no"),
             ("cluster-replica-no-failover", "yes"),
         ] {
