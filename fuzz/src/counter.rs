@@ -198,7 +198,13 @@ impl Transition {
         } = self.verdict;
         assert_eq!(limit, now.quota.capacity(), "limit, {self}");
         assert!(remaining <= limit, "remaining above the limit, {self}");
-        let idle = verb == Verb::Peek || (cost == 0 && verb != Verb::Reset);
+        let is_new = self.before.preview(Verb::Peek, 0, t_us).reset_after_us == 0;
+        let idle = match verb {
+            Verb::Peek => true,
+            Verb::Refund => cost == 0 || is_new,
+            Verb::Check | Verb::Take | Verb::Charge => cost == 0,
+            Verb::Reset => false,
+        };
         if idle || !self.verdict.allowed() {
             assert_eq!(now.state, self.before.state, "the state changed, {self}");
         }
