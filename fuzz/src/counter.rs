@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tallygate_core::{
-    Change, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, evaluate,
+    Change, Entry, MAX_TIME_US, Outcome, Packed, Quota, Retry, State, Verb, Verdict, evaluate,
     evaluate_all, evaluate_packed,
 };
 
@@ -87,7 +87,7 @@ impl Counter {
     fn check_general(&self, transition: &Transition) {
         let Step { verb, cost, t_us } = transition.step;
         let mut state = transition.before.state.clone();
-        let decision = evaluate_all(&mut [(&self.quota, &mut state, cost)], verb, t_us);
+        let decision = evaluate_all(&mut [Entry::new(&self.quota, &mut state, cost)], verb, t_us);
         assert_eq!(
             *decision.verdict(),
             transition.verdict,
@@ -150,11 +150,12 @@ impl Transition {
         let capacity = self.before.quota.capacity();
         let available = self.before.preview(Verb::Peek, 0, t_us).remaining;
         let (required, granted) = match verb {
-            Verb::Check => (cost, cost),
+            // Without an id.
+            Verb::Check | Verb::Reserve => (cost, cost),
             Verb::Peek => (cost, 0),
             Verb::Take => (cost.min(1), cost.min(available)),
             Verb::Charge => (0, cost),
-            Verb::Refund | Verb::Reset => (0, 0),
+            Verb::Refund | Verb::Reset | Verb::Settle | Verb::Renew | Verb::Release => (0, 0),
         };
         match self.verdict.outcome {
             Outcome::Admitted {
@@ -178,7 +179,7 @@ impl Transition {
         }
         let remaining = self.verdict.remaining;
         match verb {
-            Verb::Check | Verb::Peek | Verb::Take | Verb::Charge => {
+            Verb::Check | Verb::Peek | Verb::Take | Verb::Charge | Verb::Reserve => {
                 let left = available.saturating_sub(self.verdict.granted());
                 assert_eq!(remaining, left, "remaining, {self}");
             }
@@ -187,6 +188,9 @@ impl Transition {
                 "a refund reduced the remaining units, {self}"
             ),
             Verb::Reset => assert_eq!(remaining, capacity, "a reset left units used, {self}"),
+            Verb::Settle | Verb::Renew | Verb::Release => {
+                assert_eq!(remaining, available, "{self}");
+            }
         }
     }
 
@@ -200,9 +204,9 @@ impl Transition {
         assert!(remaining <= limit, "remaining above the limit, {self}");
         let is_new = self.before.preview(Verb::Peek, 0, t_us).reset_after_us == 0;
         let idle = match verb {
-            Verb::Peek => true,
+            Verb::Peek | Verb::Settle | Verb::Renew | Verb::Release => true,
             Verb::Refund => cost == 0 || is_new,
-            Verb::Check | Verb::Take | Verb::Charge => cost == 0,
+            Verb::Check | Verb::Take | Verb::Charge | Verb::Reserve => cost == 0,
             Verb::Reset => false,
         };
         if idle || !self.verdict.allowed() {

@@ -1,7 +1,7 @@
 //! A second parser of replay lines, for comparison: serde into typed fields.
 
-use serde::Deserialize;
-use tallygate_core::{MAX_TIME_US, Verb};
+use serde::{Deserialize, Deserializer};
+use tallygate_core::{MAX_TIME_US, Verb, Weight};
 use tallygate_server::replay_request::ReplayRequest;
 
 // Serde refuses unknown and duplicate fields, and for a `u64` everything but digits.
@@ -14,6 +14,27 @@ struct Fields {
     cost: u32,
     #[serde(default = "check")]
     verb: String,
+    #[serde(default)]
+    member: String,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    owner: String,
+    // Not an option: a `null` is an error.
+    #[serde(default = "no_id")]
+    id: Id,
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Id(#[serde(deserialize_with = "some")] Option<String>);
+
+fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(from).map(Some)
+}
+
+fn no_id() -> Id {
+    Id(None)
 }
 
 fn one() -> u32 {
@@ -39,13 +60,24 @@ pub fn parse(line: &[u8]) -> Option<ReplayRequest<'static>> {
         "charge" => Verb::Charge,
         "refund" => Verb::Refund,
         "reset" => Verb::Reset,
+        "reserve" => Verb::Reserve,
+        "settle" => Verb::Settle,
+        "renew" => Verb::Renew,
+        "release" => Verb::Release,
         _ => return None,
     };
-    (fields.t_us <= MAX_TIME_US).then(|| ReplayRequest {
+    let weight = Weight::new(fields.weight).ok()?;
+    let has_id = matches!(verb, Verb::Reserve | Verb::Settle);
+    let is_valid = fields.t_us <= MAX_TIME_US && has_id == fields.id.0.is_some();
+    is_valid.then(|| ReplayRequest {
         t_us: fields.t_us,
         key: fields.key.into(),
         cost: fields.cost,
         verb,
+        member: fields.member.into(),
+        weight,
+        owner: fields.owner.into(),
+        id: fields.id.0.map(Into::into),
     })
 }
 

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tallygate::{Limiter, OnFailure, Quota, RedisStore, RefusalCacheSettings, Wait};
+use tallygate::store::RefusalCacheSettings;
+use tallygate::{Limiter, OnFailure, Quota, RedisStore, Wait};
 use tallygate_bench::entry;
 use tallygate_bench::gateway::contender::Setup;
 use tallygate_bench::gateway::overload::{self, CONNECTIONS};
-use tallygate_bench::options::Options;
+use tallygate_bench::gateway::recovery;
+use tallygate_bench::options::{Options, Size};
 use tallygate_bench::redis::{log_undo, server};
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{Cluster, Server};
@@ -23,13 +25,8 @@ use tallygate_testkit::redis::{Cluster, Server};
 const DEADLINE: Duration = Duration::from_millis(50);
 /// Concurrent clients.
 const CLIENTS: usize = 16;
-/// How long the store is broken.
-const BROKEN_FOR: Duration = Duration::from_secs(3);
 /// The pause between two requests of one client.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How long refusals from the cache are measured.
-const CACHE_RUN: Duration = Duration::from_secs(2);
 
 /// Delays of replies under which shaping is measured, in milliseconds.
 const SHAPING_DELAYS_MS: [u64; 3] = [0, 2, 10];
@@ -37,7 +34,42 @@ const SHAPING_DELAYS_MS: [u64; 3] = [0, 2, 10];
 const SHAPING_RATE: u32 = 2_000;
 /// Concurrent requests for the shaped key, fewer than the queue holds.
 const SHAPING_CLIENTS: usize = 400;
-const SHAPING_RUN: Duration = Duration::from_secs(4);
+
+/// How much is measured.
+struct Sizes {
+    /// How long the store is broken.
+    broken_for: Duration,
+    /// How long refusals from the cache are measured.
+    cache_run: Duration,
+    shaping_run: Duration,
+    recovery_runs: usize,
+    /// Whether a master is stopped, and requests a second.
+    dead_masters: &'static [(bool, u32)],
+    connections: &'static [usize],
+}
+
+impl Sizes {
+    fn new(size: Size) -> Self {
+        match size {
+            Size::Quick => Sizes {
+                broken_for: Duration::from_millis(500),
+                cache_run: Duration::from_millis(500),
+                shaping_run: Duration::from_secs(1),
+                recovery_runs: 1,
+                dead_masters: &[(true, 500), (false, 5_000)],
+                connections: &CONNECTIONS[..1],
+            },
+            Size::Usual | Size::Full => Sizes {
+                broken_for: Duration::from_secs(3),
+                cache_run: Duration::from_secs(2),
+                shaping_run: Duration::from_secs(4),
+                recovery_runs: 5,
+                dead_masters: &[(true, 500), (true, 5_000), (false, 500), (false, 5_000)],
+                connections: &CONNECTIONS,
+            },
+        }
+    }
+}
 
 /// A way to break a store, and to repair it.
 struct Fault {
@@ -89,8 +121,10 @@ fn main() -> ExitCode {
 }
 
 fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
+    let sizes = Sizes::new(options.size);
     println!(
-        "Deadline {DEADLINE:?}; {CLIENTS} clients send requests for {BROKEN_FOR:?} during the fault.\n"
+        "Deadline {DEADLINE:?}; {CLIENTS} clients send requests for {:?} during the fault.\n",
+        sizes.broken_for
     );
     println!(
         "| fault | decisions | degraded | p50 µs | p99 µs | max µs | max / deadline | recovery ms |"
@@ -105,24 +139,27 @@ fn measure_all(options: &Options) -> Result<(), Box<dyn Error>> {
             continue;
         }
         eprintln!("measuring {}", fault.name);
-        runtime.block_on(measure(&fault))?;
+        runtime.block_on(measure(&fault, &sizes))?;
     }
     if options.selects_scenario("cached refusals") {
-        runtime.block_on(measure_cached_refusals())?;
+        runtime.block_on(measure_cached_refusals(&sizes))?;
     }
     if options.selects_scenario("dead master") {
-        runtime.block_on(measure_dead_master())?;
+        runtime.block_on(measure_dead_master(&sizes))?;
     }
     if options.selects_scenario("shaping") {
         println!("\n| shaping, delay of replies | passed/s | asked/s | passed / asked | delayed |");
         println!("|---|---:|---:|---:|---:|");
         for delay_ms in SHAPING_DELAYS_MS {
             eprintln!("measuring shaping, {delay_ms} ms");
-            runtime.block_on(measure_shaping(Duration::from_millis(delay_ms)))?;
+            runtime.block_on(measure_shaping(Duration::from_millis(delay_ms), &sizes))?;
         }
     }
     if options.selects_scenario("overload") {
-        measure_overload()?;
+        measure_overload(&sizes)?;
+    }
+    if options.selects_scenario("recovery") {
+        measure_recovery(&sizes)?;
     }
     if options.selects_scenario("log undo") {
         measure_log_undo()?;
@@ -147,14 +184,14 @@ fn measure_log_undo() -> Result<(), Box<dyn Error>> {
 }
 
 /// A third of the requests is for a master that is dead, without a fail-over.
-async fn measure_dead_master() -> Result<(), Box<dyn Error>> {
+async fn measure_dead_master(sizes: &Sizes) -> Result<(), Box<dyn Error>> {
     const KEYS: [&str; 3] = ["b", "c", "d"];
     println!(
         "\n| one of three masters dead | requests/s | healthy slots decided by the store | \
          p50 of the dead slot, µs |"
     );
     println!("|---|---:|---:|---:|");
-    for (stopped, rate) in [(true, 500), (true, 5_000), (false, 500), (false, 5_000)] {
+    for &(stopped, rate) in sizes.dead_masters {
         let name = if stopped {
             "stopped (SIGSTOP)"
         } else {
@@ -184,12 +221,12 @@ async fn measure_dead_master() -> Result<(), Box<dyn Error>> {
         }
         let started = Instant::now();
         let clients = (0..60).map(|client| {
-            let limiter = limiter.clone();
+            let (limiter, broken_for) = (limiter.clone(), sizes.broken_for);
             let pause = Duration::from_secs(60) / rate;
             tokio::spawn(async move {
                 let mut results = Vec::new();
                 let mut ticks = tokio::time::interval(pause);
-                while started.elapsed() < BROKEN_FOR {
+                while started.elapsed() < broken_for {
                     ticks.tick().await;
                     let before = Instant::now();
                     let decision = limiter.decide(&limiter.request(KEYS[client % 3])).await;
@@ -218,7 +255,7 @@ async fn measure_dead_master() -> Result<(), Box<dyn Error>> {
 }
 
 /// Refuses an exhausted key in this process on one thread.
-async fn measure_cached_refusals() -> Result<(), Box<dyn Error>> {
+async fn measure_cached_refusals(sizes: &Sizes) -> Result<(), Box<dyn Error>> {
     eprintln!("measuring cached refusals");
     let server = Server::start();
     let builder = RedisStore::builder(&server.url());
@@ -229,7 +266,7 @@ async fn measure_cached_refusals() -> Result<(), Box<dyn Error>> {
     let memory = Limiter::new(quota);
     let started = Instant::now();
     let mut rates = [(); 2].map(|()| (0_u64, Duration::ZERO));
-    while started.elapsed() < CACHE_RUN {
+    while started.elapsed() < sizes.cache_run {
         // The entry expires once a second.
         cached.decide(&cached.request("a")).await;
         cached.decide(&cached.request("a")).await;
@@ -267,7 +304,7 @@ fn add((mut count, time): (u64, Duration), refuse: impl Fn() -> bool) -> (u64, D
 }
 
 /// Sends requests for one shaped key over a link that delays replies.
-async fn measure_shaping(delay: Duration) -> Result<(), Box<dyn Error>> {
+async fn measure_shaping(delay: Duration, sizes: &Sizes) -> Result<(), Box<dyn Error>> {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let store = RedisStore::connect(&proxy.url()).await?;
@@ -278,7 +315,7 @@ async fn measure_shaping(delay: Duration) -> Result<(), Box<dyn Error>> {
     }
     let started = Instant::now();
     let clients: Vec<_> = (0..SHAPING_CLIENTS)
-        .map(|_| tokio::spawn(pass_shaped(limiter.clone(), started + SHAPING_RUN)))
+        .map(|_| tokio::spawn(pass_shaped(limiter.clone(), started + sizes.shaping_run)))
         .collect();
     let (mut passed, mut delayed) = (0_u64, 0_u64);
     for client in clients {
@@ -286,7 +323,7 @@ async fn measure_shaping(delay: Duration) -> Result<(), Box<dyn Error>> {
         passed += own_passed;
         delayed += own_delayed;
     }
-    let rate = passed as f64 / SHAPING_RUN.as_secs_f64();
+    let rate = passed as f64 / sizes.shaping_run.as_secs_f64();
     println!(
         "| {delay:?} | {rate:.0} | {SHAPING_RATE} | {:.2} | {:.0} % |",
         rate / f64::from(SHAPING_RATE),
@@ -313,11 +350,11 @@ async fn pass_shaped(limiter: Limiter<RedisStore>, end: Instant) -> (u64, u64) {
     }
 }
 
-fn measure_overload() -> Result<(), Box<dyn Error>> {
+fn measure_overload(sizes: &Sizes) -> Result<(), Box<dyn Error>> {
     let setup = Setup::new()?;
     println!("\n| connections | passed | may pass | passed / may pass | requests/s | p99 ms |");
     println!("|---:|---:|---:|---:|---:|---:|");
-    for connections in CONNECTIONS {
+    for &connections in sizes.connections {
         eprintln!("measuring overload, {connections} connections");
         let flood = overload::flood(&setup, connections)?;
         println!(
@@ -332,7 +369,25 @@ fn measure_overload() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
+fn measure_recovery(sizes: &Sizes) -> Result<(), Box<dyn Error>> {
+    let setup = Setup::new()?;
+    let runs = sizes.recovery_runs;
+    println!("\n| recovery of serve, {runs} runs | median ms | max ms |");
+    println!("|---|---:|---:|");
+    for fault in recovery::Fault::ALL {
+        let mut times = Vec::new();
+        for run in 1..=runs {
+            eprintln!("measuring recovery, {}, run {run}", fault.name());
+            times.push(recovery::measure(&setup, fault)?.as_millis());
+        }
+        times.sort_unstable();
+        let (median, max) = (times[runs / 2], times[runs - 1]);
+        println!("| {} | {median} | {max} |", fault.name());
+    }
+    Ok(())
+}
+
+async fn measure(fault: &Fault, sizes: &Sizes) -> Result<(), Box<dyn Error>> {
     let server = Server::start();
     let proxy = Proxy::to(server.port());
     let store = RedisStore::connect(&proxy.url()).await?;
@@ -343,7 +398,7 @@ async fn measure(fault: &Fault) -> Result<(), Box<dyn Error>> {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| tokio::spawn(send_requests(limiter.clone(), client, Arc::clone(&stop))))
         .collect();
-    tokio::time::sleep(BROKEN_FOR).await;
+    tokio::time::sleep(sizes.broken_for).await;
     stop.store(true, Ordering::Relaxed);
     let mut latencies = Vec::new();
     let mut degraded = 0;

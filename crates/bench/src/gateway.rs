@@ -4,6 +4,7 @@ pub mod bare;
 pub mod contender;
 pub mod overload;
 pub mod process;
+pub mod recovery;
 pub mod scenario;
 pub mod target;
 pub mod wrk;

@@ -13,7 +13,10 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
         Algorithm::FixedWindow
         | Algorithm::SlidingWindowLog
         | Algorithm::SlidingWindowCounter
-        | Algorithm::TokenBucket => algorithm.name(),
+        | Algorithm::TokenBucket
+        | Algorithm::SharedTokenBucket
+        | Algorithm::SharedLeakyPolicing
+        | Algorithm::Concurrent => algorithm.behaviour(),
     }
 }
 
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn every_spec_is_a_valid_tallygate_quota() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::BASIC {
             for spec in [
                 QuotaSpec::unreached(algorithm, 1),
                 QuotaSpec::unreached(algorithm, 1_000_000),

@@ -4,6 +4,7 @@
 //! [`script`] has the contenders that decide inside the server, [`client`] those that run in this
 //! process, one file each. The other modules use contenders only through their traits.
 
+pub mod callers;
 pub mod client;
 pub mod concurrency;
 pub mod log_undo;

@@ -5,9 +5,14 @@
 //! taken at an earlier time.
 
 mod bucket;
+mod concurrency;
 mod dispatch;
 mod entries;
+mod fair_share;
 mod fixed_window;
+#[cfg(feature = "lua")]
+mod holds_summary;
+mod id_map;
 mod inline_entries;
 #[cfg(feature = "lua")]
 mod log_summary;
@@ -16,9 +21,20 @@ mod sliding_window_counter;
 mod sliding_window_log;
 mod whole_bucket;
 
+use alloc::boxed::Box;
+
 pub(crate) use bucket::Bucket;
+pub(crate) use concurrency::AdvancedHolds;
+pub use concurrency::FormerHold;
+pub(crate) use concurrency::Holds;
 pub(crate) use dispatch::AnyLevel;
+pub(crate) use fair_share::AdvancedShare;
+pub(crate) use fair_share::FairShare;
+#[cfg(feature = "lua")]
+pub(crate) use fair_share::{Epoch, Member, Own, ShareView, Tally, View};
 pub(crate) use fixed_window::Window;
+#[cfg(feature = "lua")]
+pub(crate) use holds_summary::HoldsSummary;
 #[cfg(feature = "lua")]
 pub(crate) use log_summary::LogSummary;
 pub(crate) use sliding_window_counter::Counter;
@@ -27,10 +43,12 @@ pub use sliding_window_log::Log;
 use whole_bucket::WholeBucket;
 
 use crate::MAX_TIME_US;
+use crate::caller::Caller;
+use crate::decision::Retry;
 #[cfg(feature = "lua")]
 use crate::lua::Twin;
 use crate::math::mul_div;
-use crate::quota::{MAX_CAPACITY, MAX_LOG_LIMIT, Quota};
+use crate::quota::{MAX_CAPACITY, MAX_IN_FLIGHT, MAX_LOG_LIMIT, Quota};
 
 /// How requests are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,11 +66,28 @@ pub enum Algorithm {
     LeakyPolicing,
     /// A queue that drains continuously; admitted requests get a delay.
     LeakyShaping,
+    /// A token bucket that members share by weight.
+    SharedTokenBucket,
+    /// A policing leaky bucket that members share by weight.
+    SharedLeakyPolicing,
+    /// Units in flight, held by owners until they are released or lapse.
+    Concurrent,
+}
+
+/// How large a state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateSize {
+    /// Fixed: it can be [packed](State::pack).
+    Packed,
+    /// It grows with the limit: a log of single requests.
+    Log,
+    /// It grows with the callers: members or owners.
+    Callers,
 }
 
 impl Algorithm {
-    /// Every algorithm.
-    pub const ALL: [Algorithm; 6] = [
+    /// Those that do not tell callers apart.
+    pub const BASIC: [Algorithm; 6] = [
         Algorithm::FixedWindow,
         Algorithm::SlidingWindowLog,
         Algorithm::SlidingWindowCounter,
@@ -61,26 +96,46 @@ impl Algorithm {
         Algorithm::LeakyShaping,
     ];
 
-    /// The first word of the quota's text form; both leaky buckets share one.
-    pub fn name(self) -> &'static str {
+    /// Every algorithm.
+    pub const ALL: [Algorithm; 9] = [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::TokenBucket,
+        Algorithm::LeakyPolicing,
+        Algorithm::LeakyShaping,
+        Algorithm::SharedTokenBucket,
+        Algorithm::SharedLeakyPolicing,
+        Algorithm::Concurrent,
+    ];
+
+    /// The first word of the quota's text form; the leaky buckets share one, and so do a bucket and
+    /// its shared kind.
+    pub const fn name(self) -> &'static str {
         match self {
             Algorithm::FixedWindow => "fixed-window",
             Algorithm::SlidingWindowLog => "sliding-window-log",
             Algorithm::SlidingWindowCounter => "sliding-window-counter",
-            Algorithm::TokenBucket => "token-bucket",
-            Algorithm::LeakyPolicing | Algorithm::LeakyShaping => "leaky-bucket",
+            Algorithm::TokenBucket | Algorithm::SharedTokenBucket => "token-bucket",
+            Algorithm::LeakyPolicing | Algorithm::LeakyShaping | Algorithm::SharedLeakyPolicing => {
+                "leaky-bucket"
+            }
+            Algorithm::Concurrent => "concurrent",
         }
     }
 
-    /// A name for each behaviour, different for the two leaky buckets.
+    /// A name for each behaviour, different for the leaky buckets and for shared ones.
     pub fn behaviour(self) -> &'static str {
         match self {
             Algorithm::FixedWindow
             | Algorithm::SlidingWindowLog
             | Algorithm::SlidingWindowCounter
-            | Algorithm::TokenBucket => self.name(),
+            | Algorithm::TokenBucket
+            | Algorithm::Concurrent => self.name(),
             Algorithm::LeakyPolicing => "leaky-bucket-policing",
             Algorithm::LeakyShaping => "leaky-bucket-shaping",
+            Algorithm::SharedTokenBucket => "shared-token-bucket",
+            Algorithm::SharedLeakyPolicing => "shared-leaky-bucket-policing",
         }
     }
 
@@ -93,17 +148,24 @@ impl Algorithm {
             Algorithm::TokenBucket => b't',
             Algorithm::LeakyPolicing => b'p',
             Algorithm::LeakyShaping => b's',
+            Algorithm::SharedTokenBucket => b'T',
+            Algorithm::SharedLeakyPolicing => b'P',
+            Algorithm::Concurrent => b'h',
         }
     }
 
     /// The keyword of a bucket's capacity; the capacity of windows and logs is their limit.
     #[inline]
-    pub fn capacity_keyword(self) -> Option<&'static str> {
+    pub const fn capacity_keyword(self) -> Option<&'static str> {
         match self {
             Algorithm::FixedWindow
             | Algorithm::SlidingWindowLog
-            | Algorithm::SlidingWindowCounter => None,
-            Algorithm::TokenBucket | Algorithm::LeakyPolicing => Some("burst"),
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::Concurrent => None,
+            Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing => Some("burst"),
             Algorithm::LeakyShaping => Some("queue"),
         }
     }
@@ -117,25 +179,113 @@ impl Algorithm {
             | Algorithm::SlidingWindowLog
             | Algorithm::SlidingWindowCounter
             | Algorithm::TokenBucket
-            | Algorithm::LeakyPolicing => false,
+            | Algorithm::LeakyPolicing
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing
+            | Algorithm::Concurrent => false,
         }
     }
 
-    /// Whether the state stores single requests, so that its size grows with the limit. Every other
-    /// state has a fixed size and can be [packed](State::pack).
+    /// Whether the limit is on units in flight at once, not on a rate.
     #[inline]
-    pub fn is_log(self) -> bool {
+    pub const fn is_concurrent(self) -> bool {
         match self {
-            Algorithm::SlidingWindowLog => true,
+            Algorithm::Concurrent => true,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing => false,
+        }
+    }
+
+    /// Whether members share the limit by weight.
+    #[inline]
+    pub const fn is_shared(self) -> bool {
+        match self {
+            Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => true,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::Concurrent => false,
+        }
+    }
+
+    /// The shared kind of a bucket that refuses; `None` for others.
+    pub(crate) const fn shared(self) -> Option<Algorithm> {
+        match self {
+            Algorithm::TokenBucket | Algorithm::SharedTokenBucket => {
+                Some(Algorithm::SharedTokenBucket)
+            }
+            Algorithm::LeakyPolicing | Algorithm::SharedLeakyPolicing => {
+                Some(Algorithm::SharedLeakyPolicing)
+            }
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::LeakyShaping
+            | Algorithm::Concurrent => None,
+        }
+    }
+
+    /// The bucket that a shared one is when it has a single member; any other is itself.
+    pub(crate) const fn unshared(self) -> Algorithm {
+        match self {
+            Algorithm::SharedTokenBucket => Algorithm::TokenBucket,
+            Algorithm::SharedLeakyPolicing => Algorithm::LeakyPolicing,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::Concurrent => self,
+        }
+    }
+
+    /// Whether units are counted in windows that start at multiples of the period.
+    pub fn has_aligned_windows(self) -> bool {
+        match self {
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => true,
+            Algorithm::SlidingWindowLog
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing
+            | Algorithm::Concurrent => false,
+        }
+    }
+
+    /// How large a state is.
+    #[inline]
+    pub const fn state_size(self) -> StateSize {
+        match self {
+            Algorithm::SlidingWindowLog => StateSize::Log,
             Algorithm::FixedWindow
             | Algorithm::SlidingWindowCounter
             | Algorithm::TokenBucket
             | Algorithm::LeakyPolicing
-            | Algorithm::LeakyShaping => false,
+            | Algorithm::LeakyShaping => StateSize::Packed,
+            Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing
+            | Algorithm::Concurrent => StateSize::Callers,
         }
     }
 
-    /// The maximum number of units within any span of time.
+    /// Whether the state stores single requests.
+    #[inline]
+    pub const fn is_log(self) -> bool {
+        matches!(self.state_size(), StateSize::Log)
+    }
+
+    /// The maximum number of units within any span of time; of a concurrency limit, at once.
     pub(crate) fn worst_case(self, quota: &Quota, span_us: u64) -> u64 {
         let limit = u64::from(quota.limit());
         let in_span = mul_div(limit, span_us, quota.period_us()).0;
@@ -148,18 +298,27 @@ impl Algorithm {
                 limit.saturating_mul(span_us.div_ceil(quota.period_us()))
             }
             Algorithm::SlidingWindowCounter => limit.saturating_add(in_span).saturating_add(1),
-            Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
-                u64::from(quota.capacity()).saturating_add(in_span)
-            }
+            Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing => u64::from(quota.capacity()).saturating_add(in_span),
+            Algorithm::Concurrent => limit,
         }
     }
 
     /// The largest limit.
-    pub fn max_limit(self) -> u32 {
-        if self.is_log() {
-            MAX_LOG_LIMIT
-        } else {
-            MAX_CAPACITY
+    pub const fn max_limit(self) -> u32 {
+        match self {
+            Algorithm::SlidingWindowLog => MAX_LOG_LIMIT,
+            Algorithm::Concurrent => MAX_IN_FLIGHT,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyPolicing
+            | Algorithm::LeakyShaping
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing => MAX_CAPACITY,
         }
     }
 }
@@ -184,10 +343,24 @@ pub enum State {
     /// Single requests.
     #[doc(hidden)]
     Log(Log),
+    /// A bucket and its members.
+    #[doc(hidden)]
+    Shared(Box<FairShare>),
+    /// What owners hold.
+    #[doc(hidden)]
+    Holds(Box<Holds>),
     /// A summary of single requests, as a script returns it.
     #[cfg(feature = "lua")]
     #[doc(hidden)]
     LogSummary(LogSummary),
+    /// A bucket as one member sees it, as a script returns it.
+    #[cfg(feature = "lua")]
+    #[doc(hidden)]
+    ShareView(Box<ShareView>),
+    /// A summary of what owners hold, as a script returns it to one of them.
+    #[cfg(feature = "lua")]
+    #[doc(hidden)]
+    HoldsSummary(HoldsSummary),
 }
 
 /// A state of fixed size in three numbers.
@@ -217,6 +390,42 @@ pub(crate) trait Level {
 
     /// Returns units, down to nothing used. Whether there were any; if not, nothing is changed.
     fn refund(&mut self, quota: &Quota, units: u32, now: u64) -> bool;
+
+    /// Returns units taken at an earlier time, as far as they still count. Whether there were any; if
+    /// not, nothing is changed.
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool;
+
+    /// The units that the caller holds until they are released.
+    #[inline]
+    fn held(&self) -> u32 {
+        0
+    }
+
+    /// Prolongs what the caller holds.
+    #[inline]
+    fn renew(&mut self, quota: &Quota, now: u64) {
+        let _ = (quota, now);
+    }
+
+    /// The units to report as remaining, of which `available` fit.
+    #[inline]
+    fn remaining(&self, quota: &Quota, available: u32) -> u32 {
+        let _ = quota;
+        available
+    }
+
+    /// The units that remain after `granted` of those available were taken.
+    #[inline]
+    fn remaining_after(&self, quota: &Quota, available: u32, granted: u32, now: u64) -> u32 {
+        let _ = (quota, now);
+        available.saturating_sub(granted)
+    }
+
+    /// The retry after that wait.
+    #[inline]
+    fn retry(&self, wait: u64) -> Retry {
+        Retry::after_us(wait)
+    }
 }
 
 /// A state of fixed size.
@@ -297,7 +506,38 @@ impl<'a> Advanced<AdvancedLog<'a>> {
     }
 }
 
+impl<'a> Advanced<AdvancedShare<'a>> {
+    pub(crate) fn from_share(
+        share: &'a mut FairShare,
+        quota: &Quota,
+        caller: &Caller,
+        now: u64,
+    ) -> Self {
+        Advanced::new(AdvancedShare::new(share, quota, caller, now), now)
+    }
+}
+
+impl<'a> Advanced<AdvancedHolds<'a>> {
+    pub(crate) fn from_holds(
+        holds: &'a mut Holds,
+        quota: &Quota,
+        caller: &Caller,
+        now: u64,
+    ) -> Self {
+        Advanced::new(AdvancedHolds::new(holds, quota, caller, now), now)
+    }
+}
+
 impl<L> Advanced<L> {
+    /// A level at its effective time.
+    fn new((level, effective): (L, u64), now: u64) -> Self {
+        Advanced {
+            level,
+            now: effective,
+            behind: effective - now,
+        }
+    }
+
     fn map<T>(self, convert: impl FnOnce(L) -> T) -> Advanced<T> {
         Advanced {
             level: convert(self.level),
@@ -309,7 +549,12 @@ impl<L> Advanced<L> {
 
 impl State {
     /// Advances the state to the effective time of a request.
-    pub(crate) fn advance<'s>(&'s mut self, quota: &Quota, now: u64) -> Advanced<AnyLevel<'s>> {
+    pub(crate) fn advance<'s>(
+        &'s mut self,
+        quota: &Quota,
+        caller: &Caller,
+        now: u64,
+    ) -> Advanced<AnyLevel<'s>> {
         match quota.algorithm() {
             Algorithm::FixedWindow => {
                 let stored = match self {
@@ -344,6 +589,22 @@ impl State {
                 }
                 Advanced::from_log(self.as_log(), quota, now).map(AnyLevel::Log)
             }
+            Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => {
+                #[cfg(feature = "lua")]
+                if let State::ShareView(view) = self {
+                    let advanced = AdvancedShare::from_view(view.0, quota, caller, now);
+                    return Advanced::new(advanced, now).map(AnyLevel::share);
+                }
+                Advanced::from_share(self.as_share(), quota, caller, now).map(AnyLevel::share)
+            }
+            Algorithm::Concurrent => {
+                #[cfg(feature = "lua")]
+                if let State::HoldsSummary(summary) = *self {
+                    let effective = summary.effective_time(quota, now);
+                    return Advanced::new((AnyLevel::HoldsSummary(summary), effective), now);
+                }
+                Advanced::from_holds(self.as_holds(), quota, caller, now).map(AnyLevel::Holds)
+            }
         }
     }
 
@@ -357,8 +618,14 @@ impl State {
             State::Counter(counter) => Some(counter.timestamp()),
             State::Bucket(bucket) => Some(bucket.timestamp()),
             State::Log(log) => log.newest(quota).map(|newest| newest.time),
+            State::Shared(share) => share.timestamp(),
+            State::Holds(holds) => holds.timestamp(quota),
             #[cfg(feature = "lua")]
             State::LogSummary(summary) => return now.max(summary.newest),
+            #[cfg(feature = "lua")]
+            State::ShareView(view) => view.0.root.map(|root| root.timestamp()),
+            #[cfg(feature = "lua")]
+            State::HoldsSummary(summary) => return summary.effective_time(quota, now),
         };
         timestamp
             .and_then(|timestamp| effective_time(timestamp, quota, now))
@@ -375,20 +642,65 @@ impl State {
         }
     }
 
-    /// Turns a log without entries into a new state.
+    fn as_share(&mut self) -> &mut FairShare {
+        if !matches!(self, State::Shared(_)) {
+            *self = State::Shared(Box::default());
+        }
+        match self {
+            State::Shared(share) => share,
+            _ => unreachable!("it was made a share above"),
+        }
+    }
+
+    pub(crate) fn as_holds(&mut self) -> &mut Holds {
+        if !matches!(self, State::Holds(_)) {
+            *self = State::Holds(Box::default());
+        }
+        match self {
+            State::Holds(holds) => holds,
+            _ => unreachable!("it was made holds above"),
+        }
+    }
+
+    /// Turns a log without entries, a share without a level and holds without owners into a new
+    /// state.
     pub(crate) fn reset_if_empty(&mut self) {
-        if matches!(self, State::Log(log) if log.is_empty()) {
+        let is_empty = match self {
+            State::Log(log) => log.is_empty(),
+            State::Shared(share) => share.is_empty(),
+            State::Holds(holds) => holds.is_empty(),
+            _ => false,
+        };
+        if is_empty {
             *self = State::New;
         }
     }
 
-    /// Packs a state of fixed size; `None` if it is new or a log.
+    /// From this time on a state that grows with its callers is as new; 0 for any other.
+    pub fn callers_expire_at_us(&self, quota: &Quota) -> u64 {
+        match self {
+            State::Shared(share) => share.expires_at_us(quota),
+            State::Holds(holds) => holds.expires_at_us(),
+            _ => 0,
+        }
+    }
+
+    /// The number of members or owners that the state has.
+    pub fn callers(&self) -> usize {
+        match self {
+            State::Shared(share) => share.members(),
+            State::Holds(holds) => holds.owners(),
+            _ => 0,
+        }
+    }
+
+    /// Packs a state of fixed size; `None` if it is new, a log, or grows with its callers.
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self {
-            State::New | State::Log(_) => None,
+            State::New | State::Log(_) | State::Shared(_) | State::Holds(_) => None,
             #[cfg(feature = "lua")]
-            State::LogSummary(_) => None,
+            State::LogSummary(_) | State::ShareView(_) | State::HoldsSummary(_) => None,
             State::Window(state) => Some(state.pack(quota)),
             State::Counter(state) => Some(state.pack(quota)),
             State::Bucket(state) => Some(state.pack(quota)),
@@ -404,7 +716,10 @@ impl State {
             Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
                 State::Bucket(Packable::unpack(quota, packed))
             }
-            Algorithm::SlidingWindowLog => State::New,
+            Algorithm::SlidingWindowLog
+            | Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing
+            | Algorithm::Concurrent => State::New,
         }
     }
 }
@@ -416,7 +731,7 @@ pub(crate) trait WithPackable {
     fn call<P: Packable>(self, advanced: Advanced<P>) -> Self::Output;
 }
 
-/// Unpacks and advances a state, then calls the function; `None` for a log, which has no packed form.
+/// Unpacks and advances a state, then calls the function; `None` for one that has no packed form.
 #[inline(always)]
 pub(crate) fn with_packed<W: WithPackable>(
     quota: &Quota,
@@ -439,7 +754,10 @@ pub(crate) fn with_packed<W: WithPackable>(
             }
             Some(function.call(advance::<Bucket>(quota, packed, now)))
         }
-        Algorithm::SlidingWindowLog => None,
+        Algorithm::SlidingWindowLog
+        | Algorithm::SharedTokenBucket
+        | Algorithm::SharedLeakyPolicing
+        | Algorithm::Concurrent => None,
     }
 }
 
@@ -454,6 +772,8 @@ impl Algorithm {
                 Twin::Bucket
             }
             Algorithm::SlidingWindowLog => Twin::Log,
+            Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => Twin::Share,
+            Algorithm::Concurrent => Twin::Holds,
         }
     }
 }

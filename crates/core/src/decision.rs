@@ -2,14 +2,18 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 use core::num::NonZeroU64;
+use core::time::Duration;
 
-/// When the same request would be admitted.
+/// When the same request would be admitted. Its text is a wait such as `2.5s`, or `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// After this many microseconds, and not earlier.
     After(NonZeroU64),
-    /// Never: the cost is above the capacity.
+    /// After this many microseconds at the latest: what others hold may be released earlier.
+    AtMost(NonZeroU64),
+    /// Never: the cost is above the capacity, or what should be renewed is gone.
     Never,
 }
 
@@ -20,11 +24,49 @@ impl Retry {
         Retry::After(NonZeroU64::new(wait).unwrap_or(NonZeroU64::MIN))
     }
 
+    /// After a wait at the latest, at least one microsecond.
+    #[inline]
+    pub fn at_most_us(wait: u64) -> Self {
+        Retry::AtMost(NonZeroU64::new(wait).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The wait; `None` if it is `Never`.
+    #[inline]
+    pub fn duration(self) -> Option<Duration> {
+        self.us().map(Duration::from_micros)
+    }
+
+    /// The wait in microseconds; `None` if it is `Never`.
+    #[inline]
+    pub fn us(self) -> Option<u64> {
+        match self {
+            Retry::After(us) | Retry::AtMost(us) => Some(us.get()),
+            Retry::Never => None,
+        }
+    }
+
+    /// Whether the request would not be admitted earlier.
+    pub fn is_exact(self) -> bool {
+        match self {
+            Retry::After(_) | Retry::Never => true,
+            Retry::AtMost(_) => false,
+        }
+    }
+
     /// Orders retries by length; `Never` is the longest.
     fn rank(self) -> (bool, u64) {
-        match self {
-            Retry::After(us) => (false, us.get()),
-            Retry::Never => (true, 0),
+        match self.us() {
+            Some(us) => (false, us),
+            None => (true, 0),
+        }
+    }
+}
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.duration() {
+            Some(wait) => write!(f, "{wait:?}"),
+            None => f.write_str("never"),
         }
     }
 }
@@ -101,18 +143,11 @@ impl Verdict {
         }
     }
 
-    /// The wait before the same request fits; `None` if admitted or if it never can.
+    /// The wait before the same request fits; `None` if admitted or if it never can. It may be less
+    /// if the retry is [not exact](Retry::is_exact).
     #[inline]
     pub fn retry_after_us(&self) -> Option<u64> {
-        match self.outcome {
-            Outcome::Refused {
-                retry: Retry::After(us),
-            } => Some(us.get()),
-            Outcome::Refused {
-                retry: Retry::Never,
-            }
-            | Outcome::Admitted { .. } => None,
-        }
+        self.retry().and_then(Retry::us)
     }
 }
 
@@ -146,14 +181,20 @@ impl Decision {
     /// refusing one with the longest retry; if admitted, the one with the smallest remaining; ties
     /// go to the first. The grant is the least of all limits that were charged. No verdicts admit.
     pub fn from_verdicts(verdicts: Vec<Verdict>) -> Self {
+        let charged = verdicts
+            .iter()
+            .map(Verdict::granted)
+            .filter(|units| *units > 0);
+        let granted = charged.min().unwrap_or(0);
+        Self::combine(verdicts, granted)
+    }
+
+    /// Combines verdicts as [`from_verdicts`](Decision::from_verdicts), with that grant if admitted.
+    pub(crate) fn combine(verdicts: Vec<Verdict>, least: u32) -> Self {
         let mut binding = 0;
         let mut delay = 0;
-        let mut least = None;
         for (i, verdict) in verdicts.iter().enumerate() {
             delay = delay.max(verdict.delay_us());
-            if let units @ 1.. = verdict.granted() {
-                least = Some(least.map_or(units, |least: u32| least.min(units)));
-            }
             if i == 0 {
                 continue;
             }
@@ -177,7 +218,7 @@ impl Decision {
             });
         };
         if let Outcome::Admitted { granted, delay_us } = &mut verdict.outcome {
-            *granted = least.unwrap_or(0);
+            *granted = least;
             *delay_us = delay;
         }
         let several = (verdicts.len() > 1).then(|| Box::new(Several { binding, verdicts }));

@@ -28,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 mod algorithm;
+mod caller;
 mod decision;
 mod evaluate;
 #[cfg(feature = "lua")]
@@ -37,13 +38,20 @@ mod quota;
 mod snapshot;
 mod verb;
 
-pub use algorithm::{Algorithm, Log, Packed, State};
+pub use algorithm::{Algorithm, FormerHold, Log, Packed, State, StateSize};
+pub use caller::{Caller, MAX_MEMBERS, RESERVATION_US, Reservation, Room, Weight, WeightError};
 pub use decision::{Decision, Outcome, Retry, Verdict};
-pub use evaluate::{Change, PackedEvaluation, evaluate, evaluate_all, evaluate_packed, undo};
+pub use evaluate::{
+    Change, Entry, PackedEvaluation, evaluate, evaluate_all, evaluate_by, evaluate_lease,
+    evaluate_packed, former_hold, refund_tail, restore_hold, undo, undo_by,
+};
 #[cfg(feature = "lua")]
-pub use evaluate::{FoundState, evaluate_found};
-pub use quota::{MAX_CAPACITY, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_PERIOD_US, Quota, QuotaError};
-pub use snapshot::CounterState;
+pub use evaluate::{FoundState, evaluate_found, next_check};
+pub use quota::{
+    MAX_CAPACITY, MAX_HOLD_US, MAX_IN_FLIGHT, MAX_LOG_LIMIT, MAX_PERIOD_US, MIN_HOLD_US,
+    MIN_PERIOD_US, Quota, QuotaBuilder, QuotaError,
+};
+pub use snapshot::{CounterState, HoldState, MemberState};
 pub use verb::{UnknownVerb, Verb};
 
 /// The latest time and the longest wait: 2^52 microseconds, 142 years.

@@ -2,34 +2,44 @@
 
 /// Divides `a * b` by `c`. Returns quotient and remainder. The quotient must fit in 64 bits.
 #[inline]
-pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> (u64, u64) {
+pub(crate) const fn mul_div(a: u64, b: u64, c: u64) -> (u64, u64) {
     // 64-bit division is several times cheaper, and nearly every real quota fits.
     if let Some(product) = a.checked_mul(b) {
         return (product / c, product % c);
     }
-    div(u128::from(a) * u128::from(b), c)
+    div(a as u128 * b as u128, c)
 }
 
 /// Divides a wide number. Returns quotient and remainder; a quotient above 64 bits saturates.
 #[inline]
-pub(crate) fn div(n: u128, d: u64) -> (u64, u64) {
-    if let Ok(n) = u64::try_from(n) {
+#[expect(clippy::cast_possible_truncation, reason = "compared first")]
+pub(crate) const fn div(n: u128, d: u64) -> (u64, u64) {
+    if n <= u64::MAX as u128 {
+        let n = n as u64;
         return (n / d, n % d);
     }
     div_wide(n, d)
 }
 
 #[cold]
-fn div_wide(n: u128, d: u64) -> (u64, u64) {
-    let d = u128::from(d);
-    let quotient = u64::try_from(n / d).unwrap_or(u64::MAX);
-    let remainder = u64::try_from(n % d).expect("a remainder is below its 64-bit divisor");
-    (quotient, remainder)
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the quotient is compared first, and a remainder is below its 64-bit divisor"
+)]
+const fn div_wide(n: u128, d: u64) -> (u64, u64) {
+    let d = d as u128;
+    let quotient = n / d;
+    let quotient = if quotient > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        quotient as u64
+    };
+    (quotient, (n % d) as u64)
 }
 
 /// The reciprocal of a divisor, for [`div_by`].
 #[inline]
-pub(crate) fn reciprocal(d: u64) -> u64 {
+pub(crate) const fn reciprocal(d: u64) -> u64 {
     u64::MAX / d
 }
 
@@ -44,8 +54,13 @@ pub(crate) fn div_by(n: u64, d: u64, reciprocal: u64) -> u64 {
 
 /// Narrows to 32 bits, saturating.
 #[inline]
-pub(crate) fn narrow(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+#[expect(clippy::cast_possible_truncation, reason = "compared first")]
+pub(crate) const fn narrow(n: u64) -> u32 {
+    if n > u32::MAX as u64 {
+        u32::MAX
+    } else {
+        n as u32
+    }
 }
 
 #[cfg(test)]

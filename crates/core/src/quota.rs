@@ -1,14 +1,16 @@
 //! A quota: an algorithm with its limit, period and capacity.
 
+mod builder;
 mod error;
+mod fault;
+mod hint;
 mod text;
 
-use alloc::format;
-use alloc::string::ToString as _;
 use core::time::Duration;
 
+pub use builder::QuotaBuilder;
 pub use error::QuotaError;
-use text::Period;
+use fault::OutOfRange;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::Algorithm;
@@ -18,6 +20,14 @@ use crate::math::{div_by, mul_div, narrow, reciprocal};
 pub const MAX_CAPACITY: u32 = 1_000_000_000;
 /// The largest limit of a sliding window log, which stores every request.
 pub const MAX_LOG_LIMIT: u32 = 100_000;
+/// The largest concurrency limit.
+pub const MAX_IN_FLIGHT: u32 = 10_000;
+/// The shortest hold time of a concurrency limit: 1 s.
+pub const MIN_HOLD_US: u64 = 1_000_000;
+/// The longest hold time of a concurrency limit: 24 h.
+pub const MAX_HOLD_US: u64 = 86_400 * 1_000_000;
+/// The units that a member of a shared bucket has at least, if the text gives none.
+pub(crate) const DEFAULT_SHARED_UNITS: u32 = 4;
 /// The shortest period: 1 ms.
 pub const MIN_PERIOD_US: u64 = 1_000;
 /// The longest period: 366 days.
@@ -39,6 +49,9 @@ pub struct Quota {
     algorithm: Algorithm,
     limit: u32,
     capacity: u32,
+    /// The units that a member has at least; 0 if the quota is not shared.
+    member_units: u32,
+    /// The hold time of a concurrency limit.
     period_us: u64,
     /// How long one unit takes to drain.
     unit: Drain,
@@ -65,13 +78,15 @@ impl Drain {
 
     /// Whole microseconds, rounded up.
     #[inline]
-    pub(crate) fn ceil(self) -> u64 {
-        self.us.saturating_add(u64::from(self.part > 0))
+    pub(crate) const fn ceil(self) -> u64 {
+        self.us.saturating_add((self.part > 0) as u64)
     }
 }
 
 impl Quota {
     /// Builds a window or log of `limit` requests per `period`, or a bucket whose burst is the limit.
+    /// For numbers that are only known at run time; for others, see
+    /// [`token_bucket`](Quota::token_bucket) and [`quota!`](crate::quota).
     ///
     /// # Errors
     /// When the limit, the period or a full drain is out of range, or the period is not a whole
@@ -99,99 +114,92 @@ impl Quota {
         period: Duration,
         capacity: u32,
     ) -> Result<Self, QuotaError> {
-        if !period.subsec_nanos().is_multiple_of(1_000_000) {
-            let problem = format!("the period {period:?} is not a whole number of milliseconds");
-            return Err(QuotaError::new(problem));
-        }
-        let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-        Self::validated(algorithm, limit.into(), period_us, capacity.into())
+        let period_us = period_us(period)?;
+        Ok(Self::validated(
+            algorithm,
+            limit.into(),
+            period_us,
+            capacity.into(),
+        )?)
     }
 
-    pub(crate) fn validated(
+    const fn validated(
         algorithm: Algorithm,
         limit: u64,
         period_us: u64,
         capacity: u64,
-    ) -> Result<Self, QuotaError> {
-        let word = algorithm.capacity_keyword();
-        let limit = bounded("limit", limit, algorithm.max_limit())?;
-        let capacity = bounded(word.unwrap_or("limit"), capacity, MAX_CAPACITY)?;
-        if word.is_none() && capacity != limit {
-            let problem = format!("{} takes no burst or queue", algorithm.name());
-            return Err(QuotaError::new(problem));
+    ) -> Result<Self, OutOfRange> {
+        let share = match algorithm.is_shared() {
+            true => DEFAULT_SHARED_UNITS as u64,
+            false => 0,
+        };
+        Self::validated_share(algorithm, limit, period_us, capacity, share)
+    }
+
+    /// With the units that a member of a shared bucket has at least; 0 for all others.
+    const fn validated_share(
+        algorithm: Algorithm,
+        limit: u64,
+        period_us: u64,
+        capacity: u64,
+        share: u64,
+    ) -> Result<Self, OutOfRange> {
+        let keyword = algorithm.capacity_keyword();
+        let max = algorithm.max_limit();
+        if limit == 0 || limit > max as u64 {
+            return Err(OutOfRange::Limit { limit, max });
         }
-        if period_us < MIN_PERIOD_US {
-            let problem = format!("the period {period_us}us is below 1ms");
-            return Err(QuotaError::new(problem));
+        if capacity == 0 || capacity > MAX_CAPACITY as u64 {
+            return Err(OutOfRange::Capacity { keyword, capacity });
         }
-        if period_us > MAX_PERIOD_US {
-            let problem = match period_us {
-                u64::MAX => "the period is above 366d".into(),
-                long => format!("the period {} is above 366d", Period(long)),
-            };
-            return Err(QuotaError::new(problem));
+        if keyword.is_none() && capacity != limit {
+            return Err(OutOfRange::NoCapacity { algorithm });
         }
-        let mut quota = Quota {
+        if algorithm.is_concurrent() {
+            if period_us < MIN_HOLD_US || period_us > MAX_HOLD_US {
+                return Err(OutOfRange::Hold { hold_us: period_us });
+            }
+        } else if period_us < MIN_PERIOD_US || period_us > MAX_PERIOD_US {
+            return Err(OutOfRange::Period { period_us });
+        }
+        if algorithm.is_shared() {
+            if share == 0 {
+                return Err(OutOfRange::Share { share });
+            }
+            if share > capacity / 4 {
+                return Err(OutOfRange::SharedBurst { share, capacity });
+            }
+        }
+        // Both are at most `MAX_CAPACITY`.
+        let (limit, capacity) = (narrow(limit), narrow(capacity));
+        let unit = drain(1, period_us, limit);
+        let full = drain(capacity, period_us, limit);
+        if full.us > MAX_TIME_US || (full.us == MAX_TIME_US && full.part > 0) {
+            return Err(OutOfRange::Drain {
+                limit,
+                period_us,
+                capacity,
+            });
+        }
+        if algorithm.is_shared() && full.ceil() > MAX_PERIOD_US {
+            return Err(OutOfRange::SharedDrain { drain_us: full.us });
+        }
+        let unit_reciprocal = if keyword.is_some() && unit.part == 0 {
+            reciprocal(unit.us)
+        } else {
+            0
+        };
+        Ok(Quota {
             algorithm,
             limit,
             capacity,
+            // At most a fourth of the capacity.
+            member_units: narrow(share),
             period_us,
-            unit: Drain::default(),
-            full: Drain::default(),
-            unit_reciprocal: 0,
-        };
-        quota.unit = quota.divide(1);
-        quota.full = quota.divide(capacity);
-        if word.is_some() && quota.unit.part == 0 {
-            quota.unit_reciprocal = reciprocal(quota.unit.us);
-        }
-        if quota.full > Drain::MAX {
-            let problem = format!(
-                "a full drain (capacity x period / limit) of {} microseconds is above {MAX_TIME_US}",
-                u128::from(capacity) * u128::from(period_us) / u128::from(limit)
-            );
-            return Err(QuotaError::new(problem));
-        }
-        Ok(quota)
-    }
-
-    /// A sliding window counter of `limit` requests per second.
-    ///
-    /// # Panics
-    /// When the limit is 0 or above [`MAX_CAPACITY`]; parse text or use [`Quota::new`] for data.
-    pub fn per_second(limit: u32) -> Self {
-        Self::literal(limit, 1)
-    }
-
-    /// A sliding window counter of `limit` requests per minute.
-    ///
-    /// # Panics
-    /// See [`Quota::per_second`].
-    pub fn per_minute(limit: u32) -> Self {
-        Self::literal(limit, 60)
-    }
-
-    /// A sliding window counter of `limit` requests per hour.
-    ///
-    /// # Panics
-    /// See [`Quota::per_second`].
-    pub fn per_hour(limit: u32) -> Self {
-        Self::literal(limit, 3_600)
-    }
-
-    /// A sliding window counter of `limit` requests per day.
-    ///
-    /// # Panics
-    /// See [`Quota::per_second`].
-    pub fn per_day(limit: u32) -> Self {
-        Self::literal(limit, 86_400)
-    }
-
-    fn literal(limit: u32, seconds: u64) -> Self {
-        match Self::new(Algorithm::default(), limit, Duration::from_secs(seconds)) {
-            Ok(quota) => quota,
-            Err(error) => panic!("{error}"),
-        }
+            unit,
+            full,
+            unit_reciprocal,
+        })
     }
 
     /// The algorithm.
@@ -200,13 +208,13 @@ impl Quota {
         self.algorithm
     }
 
-    /// Units per period.
+    /// Units per period; of a concurrency limit, units at once.
     #[inline]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The period.
+    /// The period; of a concurrency limit, the hold time.
     #[inline]
     pub fn period(&self) -> Duration {
         Duration::from_micros(self.period_us)
@@ -218,15 +226,35 @@ impl Quota {
         self.period_us
     }
 
-    /// The maximum cost of one request: the limit of a window or log, the burst or queue of a
-    /// bucket.
+    /// The maximum cost of one request: the limit of a window, a log or a concurrency limit, the burst
+    /// or queue of a bucket.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
+    /// The units that a member of a shared bucket has at least, for each of its weight; `None` if the
+    /// quota is not shared.
+    ///
+    /// ```
+    /// use tallygate_core::Quota;
+    ///
+    /// assert_eq!("token-bucket 10/s burst 50 shared".parse::<Quota>()?.shared_units(), Some(4));
+    /// assert_eq!("token-bucket 10/s burst 50".parse::<Quota>()?.shared_units(), None);
+    /// # Ok::<(), tallygate_core::QuotaError>(())
+    /// ```
+    pub fn shared_units(&self) -> Option<u32> {
+        (self.member_units > 0).then_some(self.member_units)
+    }
+
+    /// The same, 0 if the quota is not shared.
+    #[inline]
+    pub(crate) fn member_units(&self) -> u32 {
+        self.member_units
+    }
+
     /// The lifetime of this quota's state in microseconds: the period of a window or log, a full
-    /// drain of a bucket, rounded up.
+    /// drain of a bucket, rounded up, and the hold time of a concurrency limit.
     #[inline]
     pub fn span_us(&self) -> u64 {
         match self.algorithm.capacity_keyword() {
@@ -235,30 +263,45 @@ impl Quota {
         }
     }
 
+    /// The end of the window that contains `at_us`, if windows are aligned; `None` for others.
+    ///
+    /// ```
+    /// use tallygate_core::Quota;
+    ///
+    /// assert_eq!("fixed-window 5/s".parse::<Quota>()?.window_end_us(1_300_000), Some(2_000_000));
+    /// assert_eq!("token-bucket 5/s".parse::<Quota>()?.window_end_us(1_300_000), None);
+    /// # Ok::<(), tallygate_core::QuotaError>(())
+    /// ```
+    pub fn window_end_us(&self, at_us: u64) -> Option<u64> {
+        let aligned = self.algorithm.has_aligned_windows();
+        aligned.then(|| at_us - at_us % self.period_us + self.period_us)
+    }
+
     /// The maximum number of units that check and take can admit within any span of that length,
-    /// end exclusive. Rounded down.
+    /// end exclusive, rounded down; of a concurrency limit, the units in flight at once.
     pub fn worst_case(&self, span_us: u64) -> u64 {
         self.algorithm.worst_case(self, span_us)
     }
 
-    /// The share of each of `replicas` processes, so that all of them together keep the rate: the
-    /// limit and the burst divided by `replicas`, rounded down. A share below one becomes one in a
-    /// longer period. `None` if that period is above the maximum.
+    /// The part of each of `replicas` processes, so that all of them together keep the rate: the
+    /// limit and the burst divided by `replicas`, rounded down. A limit below one becomes one in a
+    /// longer period; a concurrency limit is at least one. A burst too small to be shared is not
+    /// shared. `None` if that period is above the maximum.
     ///
     /// ```
     /// use tallygate_core::Quota;
     ///
     /// let quota: Quota = "token-bucket 10/s burst 3".parse()?;
-    /// let share = quota.share(4).expect("2/s is a rate");
-    /// assert_eq!(share.to_string(), "token-bucket 2/s burst 1");
-    /// let share = quota.share(100).expect("one in 10 s is a rate");
-    /// assert_eq!(share.to_string(), "token-bucket 1/10s burst 1");
+    /// let part = quota.divide(4).expect("2/s is a rate");
+    /// assert_eq!(part.to_string(), "token-bucket 2/s burst 1");
+    /// let part = quota.divide(100).expect("one in 10 s is a rate");
+    /// assert_eq!(part.to_string(), "token-bucket 1/10s burst 1");
     /// # Ok::<(), tallygate_core::QuotaError>(())
     /// ```
-    pub fn share(&self, replicas: u32) -> Option<Quota> {
+    pub fn divide(&self, replicas: u32) -> Option<Quota> {
         let replicas = replicas.max(1);
         let limit = (self.limit / replicas).max(1);
-        let period_us = if self.limit < replicas {
+        let period_us = if self.limit < replicas && !self.algorithm.is_concurrent() {
             let longer = u128::from(self.period_us) * u128::from(replicas);
             let us = longer.div_ceil(u128::from(self.limit));
             u64::try_from(us).ok()?.next_multiple_of(1_000)
@@ -266,18 +309,40 @@ impl Quota {
             self.period_us
         };
         let capacity = match self.algorithm.capacity_keyword() {
-            // A rate that was rounded down may drain too slowly for its share of the burst.
+            // A rate that was rounded down may drain too slowly for its part of the burst.
             Some(_) => (self.capacity / replicas)
-                .min(narrow(mul_div(MAX_TIME_US, limit.into(), period_us).0))
+                .min(narrow(
+                    mul_div(self.max_drain_us(), limit.into(), period_us).0,
+                ))
                 .max(1),
             None => limit,
         };
-        Self::validated(self.algorithm, limit.into(), period_us, capacity.into()).ok()
+        let share = self.member_units.min(capacity / 4);
+        let algorithm = match share {
+            0 => self.algorithm.unshared(),
+            1.. => self.algorithm,
+        };
+        Self::validated_share(
+            algorithm,
+            limit.into(),
+            period_us,
+            capacity.into(),
+            share.into(),
+        )
+        .ok()
+    }
+
+    /// The longest full drain.
+    fn max_drain_us(&self) -> u64 {
+        match self.member_units {
+            0 => MAX_TIME_US,
+            1.. => MAX_PERIOD_US,
+        }
     }
 
     /// How long `units` take at the sustained rate in microseconds, rounded up.
     pub fn drain_us(&self, units: u32) -> u64 {
-        self.divide(units).ceil()
+        drain(units, self.period_us, self.limit).ceil()
     }
 
     /// How long `units` take to drain.
@@ -291,7 +356,7 @@ impl Quota {
         } else if units == 1 {
             self.unit
         } else {
-            self.divide(units)
+            drain(units, self.period_us, self.limit)
         }
     }
 
@@ -316,26 +381,27 @@ impl Quota {
     pub(crate) fn full(&self) -> Drain {
         self.full
     }
+}
 
-    fn divide(&self, units: u32) -> Drain {
-        let (us, part) = mul_div(units.into(), self.period_us, self.limit.into());
-        Drain {
-            us,
-            part: narrow(part),
-        }
+/// How long `units` take to drain at `limit` per period.
+const fn drain(units: u32, period_us: u64, limit: u32) -> Drain {
+    let (us, part) = mul_div(units as u64, period_us, limit as u64);
+    Drain {
+        us,
+        part: narrow(part),
     }
 }
 
-fn bounded(what: &'static str, value: u64, max: u32) -> Result<u32, QuotaError> {
-    match u32::try_from(value) {
-        Ok(0) => Err(QuotaError::new(format!("{what} 0 is below 1"))),
-        Ok(fits) if fits <= max => Ok(fits),
-        Ok(_) | Err(_) => {
-            let value = match value {
-                u64::MAX => "2^64 or more".into(),
-                value => value.to_string(),
-            };
-            Err(QuotaError::new(format!("{what} {value} is above {max}")))
-        }
+/// A period in microseconds; above the maximum it saturates.
+#[expect(clippy::cast_possible_truncation, reason = "compared first")]
+const fn period_us(period: Duration) -> Result<u64, OutOfRange> {
+    if !period.subsec_nanos().is_multiple_of(1_000_000) {
+        return Err(OutOfRange::Fraction { period });
     }
+    let us = period.as_micros();
+    Ok(if us > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        us as u64
+    })
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::State;
+use crate::caller::{Caller, Weight};
 use crate::quota::Quota;
 
 /// The readable state of a counter at a time, for display and debugging.
@@ -41,6 +42,42 @@ pub enum CounterState {
         /// bucket, waiting in a queue.
         used_milli: u64,
     },
+    /// A bucket and its members.
+    Shared {
+        /// As that of [`CounterState::Level`], of the whole bucket.
+        used_milli: u64,
+        /// The members of this epoch and of the one before, in no order.
+        members: Vec<MemberState>,
+    },
+    /// Units in flight.
+    Holds {
+        /// The live holds in the order of their ends.
+        holds: Vec<HoldState>,
+    },
+}
+
+/// A member of a shared bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberState {
+    /// The [member](crate::Caller::member).
+    pub id: u64,
+    /// Its weight.
+    pub weight: Weight,
+    /// Thousandths of units of its share that have not drained yet, rounded up.
+    pub used_milli: u64,
+    /// Thousandths of units that its share has; with all of them used, it borrows.
+    pub most_milli: u64,
+}
+
+/// What one owner holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldState {
+    /// The [owner](crate::Caller::owner).
+    pub id: u64,
+    /// The units.
+    pub units: u32,
+    /// When the hold ends.
+    pub until_us: u64,
 }
 
 impl State {
@@ -58,7 +95,7 @@ impl State {
     pub fn inspect(&self, quota: &Quota, now_us: u64) -> CounterState {
         // A copy: advancing a new log makes it an empty one.
         let mut state = self.clone();
-        let advanced = state.advance(quota, now_us.min(MAX_TIME_US));
+        let advanced = state.advance(quota, &Caller::default(), now_us.min(MAX_TIME_US));
         advanced.level.inspect(quota)
     }
 }

@@ -1,4 +1,4 @@
-//! The six verbs.
+//! The verbs.
 
 use core::fmt;
 use core::str::FromStr;
@@ -19,17 +19,39 @@ pub enum Verb {
     Refund,
     /// Deletes the counter.
     Reset,
+    /// Checks an estimate and remembers it under an id.
+    Reserve,
+    /// Corrects the estimate remembered under an id to the cost, and forgets the id.
+    Settle,
+    /// Prolongs what the owner holds of a concurrency limit.
+    Renew,
+    /// Ends what the owner holds of a concurrency limit.
+    Release,
 }
 
 impl Verb {
-    /// Every verb.
-    pub const ALL: [Verb; 6] = [
+    /// Those that need neither an id nor an owner.
+    pub const BASIC: [Verb; 6] = [
         Verb::Check,
         Verb::Peek,
         Verb::Take,
         Verb::Charge,
         Verb::Refund,
         Verb::Reset,
+    ];
+
+    /// Every verb.
+    pub const ALL: [Verb; 10] = [
+        Verb::Check,
+        Verb::Peek,
+        Verb::Take,
+        Verb::Charge,
+        Verb::Refund,
+        Verb::Reset,
+        Verb::Reserve,
+        Verb::Settle,
+        Verb::Renew,
+        Verb::Release,
     ];
 
     /// The verb's name.
@@ -41,6 +63,24 @@ impl Verb {
             Verb::Charge => "charge",
             Verb::Refund => "refund",
             Verb::Reset => "reset",
+            Verb::Reserve => "reserve",
+            Verb::Settle => "settle",
+            Verb::Renew => "renew",
+            Verb::Release => "release",
+        }
+    }
+
+    /// Whether the request needs the id of a reservation; the others have none.
+    #[inline]
+    pub fn needs_id(self) -> bool {
+        matches!(self, Verb::Reserve | Verb::Settle)
+    }
+
+    /// Whether an owner is needed where a limit [is concurrent](crate::Algorithm::is_concurrent).
+    pub fn needs_owner(self) -> bool {
+        match self {
+            Verb::Check | Verb::Take | Verb::Reserve | Verb::Renew | Verb::Release => true,
+            Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset | Verb::Settle => false,
         }
     }
 }
@@ -52,12 +92,21 @@ impl fmt::Display for Verb {
 }
 
 /// The error of parsing an unknown verb.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnknownVerb;
 
 impl fmt::Display for UnknownVerb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown verb: expected check, peek, take, charge, refund or reset")
+        f.write_str(
+            "unknown verb: expected check, peek, take, charge, refund, reset, reserve, settle, \
+             renew or release",
+        )
+    }
+}
+
+impl fmt::Debug for UnknownVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

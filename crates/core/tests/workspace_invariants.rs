@@ -1,8 +1,12 @@
 //! Invariants of the workspace that the compiler does not check, tested on the sources.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -44,6 +48,78 @@ fn every_file_starts_with_a_module_comment() {
     for (path, text) in all_sources() {
         assert!(text.starts_with("//!"), "{path} does not open with //!");
     }
+}
+
+/// A version such as `1.88` or `1.88.0`.
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split('.').map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap_or(0))
+}
+
+#[test]
+fn no_dependency_of_a_published_crate_needs_a_newer_rust() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "metadata",
+        "--format-version=1",
+        "--all-features",
+        "--locked",
+        "--offline",
+    ]);
+    // What other platforms need may not have been downloaded.
+    let host = Command::new("rustc").arg("-vV").output().unwrap().stdout;
+    let host = String::from_utf8(host).unwrap();
+    let host = host.lines().find_map(|line| line.strip_prefix("host: "));
+    cargo.args(["--filter-platform", host.unwrap()]);
+    let output = cargo.current_dir(root()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let nodes = list(&metadata["resolve"]["nodes"]);
+    let node = |id: &Value| nodes.iter().find(|node| node["id"] == *id).unwrap();
+    let packages = list(&metadata["packages"]);
+    let package = |id: &Value| {
+        packages
+            .iter()
+            .find(|package| package["id"] == *id)
+            .unwrap()
+    };
+    let published = ["tallygate-core", "tallygate", "tallygate-server"];
+    let is_published = |package: &&Value| published.iter().any(|name| package["name"] == *name);
+    let mut todo: Vec<Value> = packages
+        .iter()
+        .filter(is_published)
+        .map(|p| p["id"].clone())
+        .collect();
+    let own = version(package(&todo[0])["rust_version"].as_str().unwrap());
+    let mut seen = HashSet::new();
+    while let Some(id) = todo.pop() {
+        if !seen.insert(id.to_string()) {
+            continue;
+        }
+        let found = package(&id);
+        if let Some(needed) = found["rust_version"].as_str() {
+            assert!(
+                version(needed) <= own,
+                "{} needs Rust {needed}",
+                found["name"]
+            );
+        }
+        for dependency in list(&node(&id)["deps"]) {
+            let mut kinds = list(&dependency["dep_kinds"]).into_iter();
+            if kinds.any(|kind| kind["kind"] != "dev") {
+                todo.push(dependency["pkg"].clone());
+            }
+        }
+    }
+    assert!(seen.len() > 100, "only {} packages", seen.len());
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let stated = format!("Minimum Rust version: {}.{}.", own.0, own.1);
+    assert!(readme.contains(&stated), "README.md does not say {stated}");
 }
 
 #[test]
@@ -147,7 +223,12 @@ fn stores_and_limiters_use_no_http_types() {
         }
         for name in ["axum", "tonic"] {
             // The peer address and the body types of these frameworks.
-            let allowed = ["http/peer.rs", "lib.rs", "tower/body.rs"];
+            let allowed = [
+                "http/peer.rs",
+                "lib.rs",
+                "tower/body.rs",
+                "tower/read_ahead.rs",
+            ];
             let allowed = allowed.contains(&path.strip_prefix("crates/tallygate/src/").unwrap());
             assert!(!text.contains(name) || allowed, "{path} contains {name}");
         }

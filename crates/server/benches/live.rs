@@ -155,7 +155,8 @@ fn send_requests(api: SocketAddr, rate: u64, stop: &AtomicBool) {
         }
         let body = format!(r#"{{"key":"k{}","quota":"100/min"}}"#, sent % 100);
         let length = body.len();
-        let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n";
+        let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n\
+                    content-type: application/json\r\n";
         write!(stream, "{head}content-length: {length}\r\n\r\n{body}").unwrap();
         let read = stream.read(&mut response).unwrap();
         assert!(read > 0, "the server closed the connection");

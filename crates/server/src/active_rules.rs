@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallygate::Limit;
-use tallygate::http::{Head, Plan, Policy, RuleSettings, Stop, StopReason};
+use tallygate::http::{Head, JsonPath, Plan, Policy, RuleSettings, Stop, StopReason};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -247,6 +247,20 @@ impl ActiveRules {
         }
     }
 
+    /// How many parts of a rule's key are configured; a further one is internal. `None` if there is no
+    /// such rule.
+    pub(crate) fn key_parts(&self, rule: &str) -> Option<usize> {
+        self.with_rule(rule, |rule| rule.key.len())
+    }
+
+    /// Calls a function with a rule; `None` if there is no such rule.
+    pub(crate) fn with_rule<T>(&self, rule: &str, read: impl FnOnce(&Rule) -> T) -> Option<T> {
+        let sources = self.sources();
+        let mut rules = sources.set.rules.iter();
+        let rule = rules.find(|known| known.name.as_str() == rule)?;
+        Some(read(rule))
+    }
+
     /// Removes overrides when they expire. Never returns.
     pub(crate) async fn expire_overrides(&self) {
         loop {
@@ -341,6 +355,13 @@ impl Policy for ActiveRules {
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Rules::limits(&self.compiled.current()).for_each(each);
+    }
+
+    fn json_paths(&self, head: &Head<'_>) -> Vec<JsonPath> {
+        match self.kill_switch() {
+            KillSwitch::Off => self.compiled.json_paths(head),
+            KillSwitch::Open | KillSwitch::Closed => Vec::new(),
+        }
     }
 }
 

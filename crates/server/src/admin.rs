@@ -11,7 +11,6 @@ mod top;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
@@ -24,7 +23,8 @@ use self::live::{AdminBody, Live};
 use crate::active_rules::KillSwitch;
 use crate::api::Object;
 use crate::assets;
-use crate::auth::is_authorized;
+use crate::auth::{may_change, may_read};
+use crate::cross_site;
 use crate::listener::RequestHandler;
 use crate::problem::{Code, Problem};
 use crate::response::{self, HandlerResult};
@@ -53,16 +53,16 @@ impl Admin {
     async fn route(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
+        cross_site::check(request.method(), request.headers())?;
         if let ["live", ..] | ["admin", _, ..] = *parts {
             self.authorize(&request, peer)?;
         }
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         match *parts {
-            ["healthz" | "readyz" | "metrics"] if !is_read => {
+            ["healthz" | "readyz" | "metrics"] if !is_read(&request) => {
                 Ok(response::method_not_allowed(&[Method::GET]))
             }
             ["healthz"] => Ok(response::ok(&json!({"status": "ok"}))),
-            ["readyz"] => Ok(self.ready()),
+            ["readyz"] => self.ready(request.uri().query()),
             ["metrics"] => self.metrics().await,
             ["live"] => assets::answer("live.html", &request),
             ["live", ref file @ ..] => assets::answer(&file.join("/"), &request),
@@ -88,11 +88,14 @@ impl Admin {
     }
 
     fn authorize(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Problem> {
-        if is_authorized(self.state.token.as_ref(), peer.ip(), request.headers()) {
+        let is_read = is_read(request);
+        let may = if is_read { may_read } else { may_change };
+        if may(self.state.token.as_ref(), peer.ip(), request.headers()) {
             return Ok(());
         }
         let detail = match self.state.token {
-            Some(_) => "requests from other machines need the admin token",
+            Some(_) if is_read => "requests from other machines need the admin token",
+            Some(_) => "changes need the admin token",
             None => "no admin token is set: only requests from this machine are allowed",
         };
         Err(Problem::new(Code::TokenRequired, detail))
@@ -103,29 +106,53 @@ impl Admin {
         request: &Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<AdminBody>, Problem> {
-        self.authorize(request, peer)?;
         if request.method() != Method::GET {
             return Ok(response::method_not_allowed(&[Method::GET]).map(Full::boxed_unsync));
         }
+        self.authorize(request, peer)?;
         Ok(response::with_type("text/event-stream", self.live.join()?))
     }
 
-    fn ready(&self) -> Response<Full<Bytes>> {
-        let store = match self.state.engine.store_is_down() {
-            true => "down",
-            false => "up",
-        };
-        match self.state.not_ready() {
-            None => response::ok(&json!({"status": "ready", "store": store})),
-            Some(reason) => {
-                let body = json!({"status": "not ready", "why": reason, "store": store});
-                response::json_value(StatusCode::SERVICE_UNAVAILABLE, &body)
+    /// Whether requests should be sent here. With `?store=optional` a store that has not answered yet
+    /// is no reason not to.
+    fn ready(&self, query: Option<&str>) -> HandlerResult {
+        let [store] = response::parse_query(query, ["store"])?;
+        let is_optional = match store.as_deref() {
+            None => false,
+            Some("optional") => true,
+            Some(_) => {
+                let detail = "`store` is not optional, the only supported value";
+                return Err(Problem::new(Code::BadQuery, detail));
             }
+        };
+        let health = self.state.store_health();
+        let is_down = self.state.engine.store_is_down() || health.failure.is_some();
+        let store = match (health.reached, is_down) {
+            (false, _) => "unreached",
+            (true, true) => "down",
+            (true, false) => "up",
+        };
+        let reason = match is_optional && !self.state.is_draining() {
+            true => None,
+            false => self.state.not_ready(),
+        };
+        let (status, name) = match reason {
+            None => (StatusCode::OK, "ready"),
+            Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        };
+        let mut body = json!({"status": name, "store": store});
+        if let Some(reason) = reason {
+            body["why"] = reason.into();
         }
+        if let Some(kind) = health.failure {
+            body["error"] = kind.name().into();
+        }
+        Ok(response::json_value(status, &body))
     }
 
     async fn metrics(&self) -> HandlerResult {
         let state = Arc::clone(&self.state);
+        state.budgets.sample(&state).await;
         // Counting keys visits every slot in memory: too slow for an async thread.
         let text = tokio::task::spawn_blocking(move || state.metrics.text(&state.store_stats()));
         let text = text.await.map_err(|_| live::shutting_down())?;
@@ -166,6 +193,10 @@ impl Admin {
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
         response::parse_json(&json)
     }
+}
+
+fn is_read(request: &Request<Incoming>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
 impl RequestHandler for Admin {

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod body;
+mod budgets;
 mod check_response;
 mod forward_auth;
 mod handler;
@@ -15,18 +16,18 @@ use futures_util::{StreamExt, stream};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use serde_json::value::RawValue;
-use tallygate::http::RuleSettings;
+use tallygate::http::{NO_RULE, RuleSettings};
 
 pub(crate) use self::body::{Object, OneOrMany};
 use self::handler::PlannedCheck;
 pub(crate) use self::quota_cache::QuotaCache;
-use crate::auth::is_authorized;
+use crate::auth::may_change;
+use crate::cross_site;
 use crate::listener::RequestHandler;
-use crate::metrics::NO_RULE;
 use crate::otlp;
-use crate::playground::Playground;
+use crate::playground::{CardStore, Playground};
 use crate::problem::{Code, Problem};
 use crate::response::{self, HandlerResult};
 use crate::state::ServerState;
@@ -45,35 +46,50 @@ pub(crate) struct Api {
     quota_cache: QuotaCache,
     /// The settings of limits that a check names itself.
     no_rule: Arc<RuleSettings>,
-    playground: Playground,
+    /// `None` if it is off.
+    playground: Option<Playground>,
 }
 
 impl Api {
-    pub(crate) fn new(state: Arc<ServerState>) -> Self {
+    pub(crate) fn new(state: Arc<ServerState>, playground: Option<CardStore>) -> Self {
+        let playground = playground.map(|store| Playground::new(store, &state));
         Api {
             quota_cache: QuotaCache::default(),
             no_rule: Arc::new(RuleSettings::new(NO_RULE)),
-            playground: Playground::new(&state),
+            playground,
             state,
         }
     }
 
     async fn route(&self, request: Request<Incoming>, peer: SocketAddr) -> HandlerResult {
-        match request.uri().path() {
+        let path = request.uri().path();
+        let is_forward_auth = path == forward_auth::PATH || path.starts_with("/v1/auth/");
+        // Forward-auth requests carry the headers of the original request, from any site.
+        if !is_forward_auth {
+            cross_site::check(request.method(), request.headers())?;
+        }
+        match path {
             "/v1/check" if request.method() == Method::POST => self.check(request, peer).await,
             "/v1/check/batch" if request.method() == Method::POST => {
                 self.batch(request, peer).await
             }
             "/v1/check" | "/v1/check/batch" => Ok(response::method_not_allowed(&[Method::POST])),
+            path if path.starts_with(budgets::PREFIX) => self.budget(&request).await,
             // With any method: some proxies keep the original one.
-            path if path == forward_auth::PATH || path.starts_with("/v1/auth/") => {
-                self.forward_auth(request, peer).await
-            }
-            path if Playground::has(path) => self.playground.answer(request).await,
-            _ => {
-                let detail = "there is /v1/check, /v1/check/batch, /v1/auth, and a page at /";
-                Err(Problem::new(Code::NotFound, detail))
-            }
+            _ if is_forward_auth => self.forward_auth(request, peer).await,
+            path => match &self.playground {
+                Some(playground) if Playground::has(path) => playground.answer(request, peer).await,
+                Some(_) => {
+                    let detail = "there is /v1/check, /v1/check/batch, /v1/auth, /v1/budgets/NAME, and \
+                                  a page at /";
+                    Err(Problem::new(Code::NotFound, detail))
+                }
+                None => {
+                    let detail = "there is /v1/check, /v1/check/batch, /v1/auth and /v1/budgets/NAME; \
+                                  the playground is off: start with --playground";
+                    Err(Problem::new(Code::NotFound, detail))
+                }
+            },
         }
     }
 
@@ -89,7 +105,7 @@ impl Api {
             }
         };
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
-        let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
+        let may_change = may_change(self.state.token.as_ref(), peer.ip(), &head.headers);
         let answer = self.enforce(self.plan_check(&json, may_change)?).await;
         Ok(answer.response(always_ok))
     }
@@ -109,7 +125,7 @@ impl Api {
             let detail = format!("{number} checks are above the maximum of {MAX_BATCH_ITEMS}");
             return Err(Problem::new(Code::TooManyItems, detail));
         }
-        let may_change = is_authorized(self.state.token.as_ref(), peer.ip(), &head.headers);
+        let may_change = may_change(self.state.token.as_ref(), peer.ip(), &head.headers);
         let plan = |item: &RawValue| self.plan_check(item.get().as_bytes(), may_change);
         let checks: Vec<_> = items.into_iter().map(plan).collect();
         let limits: usize = checks.iter().flatten().map(PlannedCheck::limits).sum();
@@ -138,11 +154,34 @@ impl RequestHandler for Api {
     async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let tracer = self.state.tracer.as_ref();
         let span = tracer.and_then(|tracer| {
-            tracer.start(otlp::Listener::Api, request.method(), request.headers())
+            let rules = self.state.active_rules.rules();
+            let is_trusted = rules.client().trusts(peer.ip());
+            let trusted = is_trusted.then(|| request.headers());
+            tracer.start(otlp::Listener::Api, request.method(), trusted)
         });
+        let log = self.state.access_log.as_ref();
+        let record = log.map(|log| log.start(otlp::Listener::Api, &request));
+        if let (Some(record), Some(span)) = (&record, &span) {
+            record.record().set_trace_id(span.trace_id());
+        }
         let answer = async {
             let routed = self.route(request, peer).await;
             routed.unwrap_or_else(|problem| problem.response())
+        };
+        let answer = async {
+            match &record {
+                None => answer.await,
+                // Boxed, as below.
+                Some(record) => {
+                    let response = Box::pin(record.scope(answer)).await;
+                    record.record().set_status(response.status());
+                    let bytes = response.body().size_hint().lower();
+                    record
+                        .record()
+                        .add_sent(usize::try_from(bytes).unwrap_or(usize::MAX));
+                    response
+                }
+            }
         };
         match span {
             None => answer.await,

@@ -13,6 +13,25 @@ use crate::response::{self, HandlerResult};
 
 static UI: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/ui");
 
+/// The documents that the pages link to, as Markdown.
+macro_rules! docs {
+    ($($name:literal in $folder:literal),* $(,)?) => {
+        &[$((concat!("docs/", $name), include_str!(concat!("../../../", $folder, $name)))),*]
+    };
+}
+
+static DOCS: &[(&str, &str)] = docs![
+    "README.md" in "",
+    "algorithms.md" in "docs/",
+    "rules.md" in "docs/",
+    "http-api.md" in "docs/",
+    "integrations.md" in "docs/",
+    "operations.md" in "docs/",
+    "guarantees.md" in "docs/",
+    "scaling.md" in "docs/",
+    "playground.md" in "docs/",
+];
+
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data:; \
      object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -21,14 +40,32 @@ pub(super) fn answer<B>(name: &str, request: &Request<B>) -> HandlerResult {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(response::method_not_allowed(&[Method::GET]));
     }
-    let file = UI.get_file(name);
-    let file = file.ok_or_else(|| Problem::new(Code::NotFound, "there is no such file"))?;
-    Ok(respond(file, request.headers()))
+    let file = find(name).ok_or_else(|| Problem::new(Code::NotFound, "there is no such file"))?;
+    Ok(respond(&file, request.headers()))
+}
+
+struct Asset {
+    content_type: &'static str,
+    contents: &'static [u8],
+}
+
+fn find(name: &str) -> Option<Asset> {
+    if let Some((_, text)) = DOCS.iter().find(|(known, _)| *known == name) {
+        return Some(Asset {
+            content_type: "text/markdown; charset=utf-8",
+            contents: text.as_bytes(),
+        });
+    }
+    let file = UI.get_file(name)?;
+    Some(Asset {
+        content_type: content_type(file),
+        contents: file.contents(),
+    })
 }
 
 /// The file, or 304 if `If-None-Match` has its tag.
-fn respond(file: &'static File<'_>, request: &HeaderMap) -> Response<Full<Bytes>> {
-    let hash = Sha256::digest(file.contents());
+fn respond(file: &Asset, request: &HeaderMap) -> Response<Full<Bytes>> {
+    let hash = Sha256::digest(file.contents);
     // Half of the hash suffices.
     let etag = HeaderValue::try_from(format!("\"{hash:.32x}\""));
     let etag = etag.expect("quoted digits are a valid header value");
@@ -42,14 +79,14 @@ fn respond(file: &'static File<'_>, request: &HeaderMap) -> Response<Full<Bytes>
     let mut response = Response::new(Full::default());
     match is_cached {
         true => *response.status_mut() = StatusCode::NOT_MODIFIED,
-        false => *response.body_mut() = Full::from(file.contents()),
+        false => *response.body_mut() = Full::from(file.contents),
     }
     let headers = response.headers_mut();
     headers.insert(header::ETAG, etag);
     for (name, value) in [
         // Revalidated each time: another version may have other files.
         (header::CACHE_CONTROL, "no-cache"),
-        (header::CONTENT_TYPE, content_type(file)),
+        (header::CONTENT_TYPE, file.content_type),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -84,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_cached_file_is_not_sent_again() {
-        let file = UI.get_file("index.html").unwrap();
-        let tag = respond(file, &HeaderMap::new()).headers()[header::ETAG].clone();
+        let file = find("index.html").unwrap();
+        let tag = respond(&file, &HeaderMap::new()).headers()[header::ETAG].clone();
         let tag = tag.to_str().unwrap();
         for (cached, status) in [
             (tag.to_owned(), 304),
@@ -94,8 +131,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, cached.parse().unwrap());
-            assert_eq!(respond(file, &headers).status(), status, "{cached}");
+            assert_eq!(respond(&file, &headers).status(), status, "{cached}");
         }
-        assert!(UI.get_file("../Cargo.toml").is_none());
+        assert!(find("../Cargo.toml").is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Authorization of administrators: the admin token, and local requests, which need none.
+//! Authorization of administrators: the admin token, and what requests from this machine may do
+//! without it.
 
 use std::net::IpAddr;
 
@@ -45,9 +46,18 @@ impl Token {
     }
 }
 
-/// Whether a request may change state: it comes from this machine, or carries the token.
-pub(crate) fn is_authorized(token: Option<&Token>, peer: IpAddr, headers: &HeaderMap) -> bool {
+/// Whether a request may read state: it comes from this machine, or carries the token.
+pub(crate) fn may_read(token: Option<&Token>, peer: IpAddr, headers: &HeaderMap) -> bool {
     is_local(peer, headers) || token.is_some_and(|token| token.is_in(headers))
+}
+
+/// Whether a request may change state: it carries the token or, if there is none, comes from this
+/// machine.
+pub(crate) fn may_change(token: Option<&Token>, peer: IpAddr, headers: &HeaderMap) -> bool {
+    match token {
+        Some(token) => token.is_in(headers),
+        None => is_local(peer, headers),
+    }
 }
 
 /// Whether a request comes from this machine, and neither through a local proxy nor from a web page
@@ -84,18 +94,18 @@ mod tests {
     }
 
     #[test]
-    fn only_local_requests_need_no_token() {
+    fn without_a_token_only_local_requests_are_authorized() {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         let remote: IpAddr = "192.0.2.1".parse().unwrap();
         for host in ["localhost:8090", "127.0.0.1", "[::1]:8090", "LOCALHOST"] {
             assert!(
-                is_authorized(None, local, &headers(&[("host", host)])),
+                may_change(None, local, &headers(&[("host", host)])),
                 "{host}"
             );
         }
-        assert!(is_authorized(None, mapped, &HeaderMap::new()));
-        assert!(!is_authorized(None, remote, &HeaderMap::new()));
+        assert!(may_change(None, mapped, &HeaderMap::new()));
+        assert!(!may_change(None, remote, &HeaderMap::new()));
         for (name, value) in [
             ("x-forwarded-for", "192.0.2.1"),
             ("forwarded", "for=192.0.2.1"),
@@ -104,7 +114,7 @@ mod tests {
             ("host", ""),
         ] {
             assert!(
-                !is_authorized(None, local, &headers(&[(name, value)])),
+                !may_change(None, local, &headers(&[(name, value)])),
                 "{name}"
             );
         }
@@ -114,9 +124,8 @@ mod tests {
     fn a_token_must_match_whole_and_occur_once() {
         let token = Token::new(" 0123456789abcdef\n").unwrap();
         let remote: IpAddr = "192.0.2.1".parse().unwrap();
-        let is_authorized_by = |value: &str| {
-            is_authorized(Some(&token), remote, &headers(&[("authorization", value)]))
-        };
+        let is_authorized_by =
+            |value: &str| may_change(Some(&token), remote, &headers(&[("authorization", value)]));
         assert!(is_authorized_by("Bearer 0123456789abcdef"));
         assert!(is_authorized_by("bearer 0123456789abcdef"));
         for wrong in [
@@ -134,7 +143,17 @@ mod tests {
         for (name, value) in twice {
             both.append(name, value.parse().unwrap());
         }
-        assert!(!is_authorized(Some(&token), remote, &both));
+        assert!(!may_change(Some(&token), remote, &both));
         assert!(Token::new("short").is_err());
+    }
+
+    #[test]
+    fn with_a_token_local_requests_may_only_read_without_it() {
+        let token = Token::new("0123456789abcdef").unwrap();
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(may_read(Some(&token), local, &HeaderMap::new()));
+        assert!(!may_change(Some(&token), local, &HeaderMap::new()));
+        let given = headers(&[("authorization", "Bearer 0123456789abcdef")]);
+        assert!(may_change(Some(&token), local, &given));
     }
 }

@@ -31,7 +31,8 @@ Quotas:
 Exit codes:
   0  success
   1  an external failure, such as a full disk or a store; doctor: not healthy;
-     config check --strict: warnings; config diff: differences
+     config check --strict: warnings; config diff: differences;
+     simulate: a bound is broken
   2  bad input: arguments, a quota, FILE, a line to replay, a rules file
 
 Start here:
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     /// Run the gateway in front of a service, and the check API
     #[command(after_long_help = serve::ABOUT)]
     Serve(Box<ServeArgs>),
+    /// Watch a running server in the terminal: rules, keys and the store
+    #[command(after_long_help = ABOUT_TOP)]
+    Top(TopArgs),
     /// Decide recorded requests at their own timestamps, one JSON line each
     #[command(after_long_help = ABOUT_REPLAY)]
     Replay(ReplayArgs),
@@ -55,6 +59,9 @@ pub(crate) enum Command {
     /// Show the race condition of counting by read, check and write
     #[command(after_long_help = ABOUT_RACE)]
     Race(RaceArgs),
+    /// Simulate a fleet: what it admits, how it fails and what it costs
+    #[command(after_long_help = ABOUT_SIMULATE)]
+    Simulate(SimulateArgs),
     /// Diagnose a store: what is wrong with it and how to fix it
     #[command(after_long_help = ABOUT_DOCTOR)]
     Doctor(DoctorArgs),
@@ -79,13 +86,52 @@ pub(crate) enum Command {
     },
 }
 
+const ABOUT_TOP: &str = "\
+Shows what /live shows, once a second. Keys: q quits, Tab goes to the next list,
+s sorts the rules, / filters, p pauses, ? lists all keys. Without a terminal it
+prints plain text once a second. A stream that breaks is opened again.
+
+The token is that of the server; from the same machine it needs none. It may be
+in the variable TALLYGATE_ADMIN_TOKEN.
+
+Examples:
+  tallygate top
+  tallygate top --url http://10.0.0.7:8090 --admin-token-file token
+  tallygate top --once --json | jq .store
+
+Exit codes:
+  0  success
+  1  the server cannot be read
+  2  bad arguments";
+
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// The admin listener of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
+    pub(crate) url: String,
+    /// A file with the admin token
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// Print plain text once, and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print the events as JSON, one per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 const ABOUT_REPLAY: &str = "\
-Each line is one request; cost defaults to 1 and verb to check:
+Each line is one request; cost and weight default to 1, verb to check, member
+and owner to an empty string:
   {\"t_us\": 1500000, \"key\": \"a\", \"cost\": 1, \"verb\": \"check\"}
-  t_us  the time in microseconds, 0 to 2^52; may go back
-  key   who is limited, any string
-  cost  units to take, 0 to 4294967295
-  verb  check, peek, take, charge, refund or reset
+  t_us    the time in microseconds, 0 to 2^52; may go back
+  key     who is limited, any string
+  cost    units to take, 0 to 4294967295
+  verb    check, peek, take, charge, refund, reset, reserve, settle, renew or
+          release
+  member  who shares the key's bucket, any string; weight 1 to 1000
+  owner   who holds units of a concurrency limit, any string
+  id      of a reservation, any string: with reserve and settle, always
 
 Each response is one line:
   {\"t_us\":1500000,\"key\":\"a\",\"allowed\":true,\"granted\":1,\"limit\":10,
@@ -218,6 +264,54 @@ pub(crate) struct RaceArgs {
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
     /// Print the results as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const ABOUT_SIMULATE: &str = "\
+Runs the real core, leases, refusal cache, breakers and batches on simulated
+time: up to 1,000 processes over 100 servers, with delays, losses, drifting
+clocks and crashes. The same scenario and seed give the same results. They are
+compared with an exact limiter that is asked the same. docs/scaling.md describes
+the fields of a scenario; ops/scenarios has five.
+
+Bounds, of the scenario and of --check, are a metric, <= < >= or > and a value:
+  admitted <= 1.25x     relative to the exact limiter; also refused
+  worst <= 1x           the most of one key in any span, relative to the worst
+                        case of its limit; worst(NAME) for one limit
+  calls <= 0.1          script calls per decision; steps: counters decided
+  p99 < 5ms             also p50, p90, p999 and max
+  degraded <= 1%        also leased, cached, unanswered, healthy and busy
+  stranded <= 100       units
+
+Examples:
+  tallygate simulate ops/scenarios/hot-tenant.yaml
+  tallygate simulate fleet.yaml --seed 7 --html report.html
+  tallygate simulate fleet.yaml --check 'worst <= 1.25x' --check 'p99 < 5ms'
+
+Exit codes:
+  0  every bound holds
+  1  a bound is broken, or a file cannot be written
+  2  a bad scenario or bound";
+
+#[derive(Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario, a YAML file
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The seed of all random numbers, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// A bound on the results, such as 'admitted <= 1.25x'; may be repeated
+    #[arg(long = "check", value_name = "BOUND")]
+    pub(crate) bounds: Vec<String>,
+    /// Write a report with plots to this file, a single HTML page
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the plots to this file, an SVG picture
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print the results as JSON, times in microseconds
     #[arg(long)]
     pub(crate) json: bool,
 }

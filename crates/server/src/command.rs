@@ -1,13 +1,15 @@
 //! The commands of the binary.
 
 pub(crate) mod busiest_period;
-mod config;
+pub(crate) mod config;
 mod demo;
 mod doctor;
 mod explain;
 pub(crate) mod race;
 pub(crate) mod replay;
 mod serve;
+mod simulate;
+mod top;
 
 use std::io::{self, Write};
 
@@ -20,11 +22,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let done = match command {
         Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Top(args) => top::run(&args, &mut out),
         Command::Replay(args) => replay::run(&args, &mut out),
         Command::Explain(args) => explain::run(&args, &mut out),
         Command::Demo(args) => demo::run(&args, &mut out),
         Command::Race(args) => race::run(&args, &mut out),
         Command::Doctor(args) => doctor::run(&args, &mut out),
+        Command::Simulate(args) => simulate::run(&args, &mut out),
         Command::Config { command } => config::run(&command, &mut out),
         Command::Completions { shell } => {
             // The generator panics if a write fails, so it writes to memory.

@@ -1,5 +1,6 @@
-//! Texts about each algorithm. The only file of this crate that matches on [`Algorithm`].
+//! Texts about each algorithm, and limits as text. The only file of this crate that matches on [`Algorithm`].
 
+use tallygate::rules::{Quotas, RuleLimits};
 use tallygate_core::{Algorithm, Quota};
 
 use crate::format::{count, duration};
@@ -9,7 +10,11 @@ pub(crate) fn worst_case_formula(algorithm: Algorithm) -> &'static str {
         Algorithm::FixedWindow => "limit x (span/period, rounded up, + 1)",
         Algorithm::SlidingWindowLog => "limit x (span/period, rounded up)",
         Algorithm::SlidingWindowCounter => "limit x (1 + span/period) + 1",
-        Algorithm::TokenBucket | Algorithm::LeakyPolicing => "burst + limit x span/period",
+        Algorithm::TokenBucket
+        | Algorithm::LeakyPolicing
+        | Algorithm::SharedTokenBucket
+        | Algorithm::SharedLeakyPolicing => "burst + limit x span/period",
+        Algorithm::Concurrent => "limit at once",
         Algorithm::LeakyShaping => "queue + limit x span/period",
     }
 }
@@ -36,6 +41,26 @@ pub(crate) fn period(quota: &Quota) -> String {
     }
 }
 
+/// The limits of a rule, each after its tier if there are tiers.
+pub(crate) fn limits(limits: &RuleLimits) -> Vec<String> {
+    let texts = |quotas: &Quotas| -> Vec<String> {
+        let each = quotas.iter();
+        each.map(|(_, quota)| quota.to_string()).collect()
+    };
+    match limits {
+        RuleLimits::Same(quotas) => texts(quotas),
+        RuleLimits::Tiered(tiered) => {
+            let tiers = tiered.tiers().iter();
+            tiers
+                .flat_map(|(name, quotas)| {
+                    let texts = texts(quotas).into_iter();
+                    texts.map(move |text| format!("{name}: {text}"))
+                })
+                .collect()
+        }
+    }
+}
+
 /// How the algorithm counts, its strengths and its costs.
 pub(crate) fn summary(quota: &Quota) -> String {
     let rate = rate(quota);
@@ -47,8 +72,8 @@ pub(crate) fn summary(quota: &Quota) -> String {
     };
     match quota.algorithm() {
         Algorithm::FixedWindow => format!(
-            "Counts requests in windows of {period} aligned to the clock; each window starts at \
-             zero. Cheap and easy to explain. But a client can send the whole limit at the end of \
+            "Counts requests in windows of {period} aligned to the Unix epoch, in UTC; each window \
+             starts at zero. Cheap and easy to explain. But a client can send the whole limit at the end of \
              one window and again at the start of the next."
         ),
         Algorithm::SlidingWindowLog => format!(
@@ -75,6 +100,18 @@ pub(crate) fn summary(quota: &Quota) -> String {
             "A queue of capacity {capacity}, the request in service included, that drains evenly \
              at {rate}. A request that fits is admitted with a delay; one that does not is \
              refused at no charge. Bursts leave as a steady flow."
+        ),
+        Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => {
+            let least = count(quota.shared_units().unwrap_or_default().into());
+            format!(
+                "A bucket of {capacity} at {rate} that the members of a key share by weight. A \
+                 member has its part of the rate, at least {least} at once for each of its weight, \
+                 and borrows what others leave."
+            )
+        }
+        Algorithm::Concurrent => format!(
+            "At most {capacity} in flight at once. An owner holds its units until it releases \
+             them, or for {period} if it is not heard of again."
         ),
     }
 }
@@ -124,6 +161,16 @@ pub(crate) fn demo(algorithm: Algorithm) -> Demo {
             effect: "steady drain",
             caption: "The burst is admitted but delayed: one request leaves every 100 ms. Only \
                       what does not fit into the queue is refused.",
+        },
+        Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => Demo {
+            capacity: Some(20),
+            effect: "fair shares",
+            caption: "Alone, a member has the whole bucket. Beside others it leaves them a part.",
+        },
+        Algorithm::Concurrent => Demo {
+            capacity: None,
+            effect: "in flight",
+            caption: "Counts what has not ended yet, however fast it comes.",
         },
     }
 }

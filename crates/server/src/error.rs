@@ -71,14 +71,14 @@ impl From<StoreError> for Failure {
 impl From<QuotaError> for Failure {
     /// Underlines the offending part.
     fn from(error: QuotaError) -> Self {
-        let example = format!("a correct quota: {}", error.example_text());
+        let advice = error.advice();
         let problem = error.problem();
         Failure::Input(match error.picture() {
             Some(picture) => {
                 let indented = picture.replace('\n', "\n    ");
-                format!("bad quota: {problem}\n\n    {indented}\n\n{example}")
+                format!("bad quota: {problem}\n\n    {indented}\n\n{advice}")
             }
-            None => format!("bad quota: {problem}\n{example}"),
+            None => format!("bad quota: {problem}\n{advice}"),
         })
     }
 }

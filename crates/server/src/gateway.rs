@@ -11,11 +11,13 @@ mod connection_state;
 mod error;
 mod forward;
 mod headers;
-mod idle_timeout;
 mod pool;
 mod read_ahead;
+#[doc(hidden)]
+pub mod request_line;
 mod settings;
 mod smuggling;
+mod stream_executor;
 pub(crate) mod tls;
 mod tunnel;
 mod upstreams;
@@ -30,12 +32,18 @@ use tallygate::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tower_layer::Layer;
 
-use crate::listener::{self, Options, TlsOptions};
+#[doc(hidden)]
+pub use crate::listener::proxy_protocol;
+use crate::listener::{
+    self, ConnectionLimits, Options, PeerTest, ProxyProtocolOptions, TlsOptions,
+};
+use crate::metrics::GatewayMetrics;
 use coalesce::Coalesce;
 use connection::GatewayHandler;
 use forward::Forward;
 
 pub use coalesce::SingleFlight;
+pub(crate) use settings::RuleHeaders;
 pub use settings::{Host, Limits, Settings, SettingsError, Timeouts, TrustedPeers, Upstream};
 pub use tls::{Certificate, Tls};
 
@@ -61,11 +69,18 @@ impl<P: Policy, S: Store> Gateway<P, S> {
     pub fn new(settings: Settings, layer: RateLimitLayer<P, S>) -> Result<Self, SettingsError> {
         settings.check()?;
         let certificate = settings.tls.clone().map(Certificate::new).transpose()?;
+        let metrics = settings.metrics.clone().unwrap_or_else(|| {
+            let upstreams = settings.upstreams.iter().map(Upstream::authority);
+            Arc::new(GatewayMetrics::unregistered(
+                upstreams.map(ToString::to_string),
+            ))
+        });
         let single_flight = settings.single_flight.clone();
-        let forward = Forward::new(settings.clone())?;
+        let forward = Forward::new(settings.clone(), &metrics)?;
+        let policy = Arc::clone(layer.policy());
         let service = layer.layer(Coalesce::new(forward, single_flight));
         Ok(Gateway {
-            handler: Arc::new(GatewayHandler::new(service, settings)),
+            handler: Arc::new(GatewayHandler::new(service, policy, settings, metrics)),
             certificate,
         })
     }
@@ -87,9 +102,20 @@ impl<P: Policy, S: Store> Gateway<P, S> {
             config: certificate.config(),
             handshake_timeout: settings.timeouts.header,
         });
+        let trusted = settings.trusted.clone();
+        let is_proxy: PeerTest = Arc::new(move |peer| trusted.contains(peer));
         let options = Options {
-            max_connections: settings.limits.connections,
+            connections: ConnectionLimits {
+                max: settings.limits.connections,
+                max_per_client: settings.limits.connections_per_client,
+                is_exempt: Arc::clone(&is_proxy),
+                gauge: self.handler.metrics.connections.clone(),
+            },
             drain_timeout: settings.timeouts.drain,
+            proxy_protocol: settings.proxy_protocol.then(|| ProxyProtocolOptions {
+                is_proxy,
+                header_timeout: settings.timeouts.header,
+            }),
             tls,
         };
         let handler = Arc::clone(&self.handler);

@@ -1,23 +1,28 @@
-//! Tallygate's command line: `tallygate serve`, `replay`, `explain`, `demo`, `race`, `doctor`,
-//! `config`, `completions` and `man`.
+//! Tallygate's command line: `tallygate serve`, `replay`, `explain`, `demo`, `race`,
+//! `simulate`, `doctor`, `config`, `completions` and `man`.
 //!
 //! The library exists for the binary `tallygate` and for fuzzing the parsers of replay lines and
 //! rules files. To limit rates in a program, use the `tallygate` crate.
 
+mod access_log;
 mod active_rules;
 mod admin;
 mod api;
 mod assets;
 mod auth;
+mod budgets;
 mod cli;
 mod command;
 #[doc(hidden)]
 pub use tallygate::config;
+mod cross_site;
 mod describe;
+mod endpoints;
 mod error;
 mod format;
 #[doc(hidden)]
 pub mod gateway;
+mod idle_timeout;
 mod listener;
 mod malformed;
 mod metrics;
@@ -25,8 +30,10 @@ mod otlp;
 mod partitions;
 mod playground;
 mod problem;
+mod random;
 mod redact;
 mod response;
+mod sample_request;
 mod state;
 mod store;
 mod store_url;

@@ -14,6 +14,8 @@ pub(crate) struct MalformedIo<T> {
     inner: T,
     /// Whether what is written now can be a bare rejection.
     pub(crate) rewrites: bool,
+    /// Whether a line has ended since the last write: the client has sent the whole request line.
+    has_line: bool,
     replacement: Vec<u8>,
     written: usize,
 }
@@ -23,6 +25,7 @@ impl<T> MalformedIo<T> {
         MalformedIo {
             inner,
             rewrites: true,
+            has_line: false,
             replacement: Vec::new(),
             written: 0,
         }
@@ -33,8 +36,9 @@ impl<T: AsyncWrite + Unpin> MalformedIo<T> {
     /// Whether a bare rejection is to be replaced, or is being replaced.
     fn replaces(&mut self, bytes: &[u8]) -> bool {
         if self.rewrites && self.replacement.is_empty() {
-            self.replacement = rewrite(bytes).unwrap_or_default();
+            self.replacement = rewrite(bytes, !self.has_line).unwrap_or_default();
         }
+        self.has_line = false;
         self.rewrites && !self.replacement.is_empty()
     }
 
@@ -64,16 +68,26 @@ fn single<'b>(slices: &'b [io::IoSlice<'_>]) -> Option<&'b [u8]> {
     slices.next().is_none().then_some(&**first)
 }
 
-/// A bare rejection as problem details; `None` if the bytes are anything else.
-fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
+/// A bare rejection as problem details; `None` if the bytes are anything else. `in_target`: the request
+/// line had not ended.
+fn rewrite(bytes: &[u8], in_target: bool) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let head = text.strip_suffix("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
     let status_line = lines.next()?;
-    let (code, detail) = match status_line.strip_prefix("HTTP/1.1 ")?.get(..3)? {
-        "400" => (Code::BadRequest, "this is not an HTTP request"),
-        "414" => (Code::TargetTooLong, "the request's target is too long"),
+    let status = status_line.strip_prefix("HTTP/1.1 ")?;
+    let target_too_long = (
+        "414 URI Too Long",
+        Code::TargetTooLong,
+        "the request's target is too long",
+    );
+    let (status, code, detail) = match status.get(..3)? {
+        "400" => (status, Code::BadRequest, "this is not an HTTP request"),
+        "414" => target_too_long,
+        // hyper does not tell which part of the head is too long.
+        "431" if in_target => target_too_long,
         "431" => (
+            status,
             Code::HeadTooLarge,
             "the request's head has too many bytes or headers",
         ),
@@ -88,13 +102,19 @@ fn rewrite(bytes: &[u8]) -> Option<Vec<u8>> {
             _ => return None,
         }
     }
+    Some(response(status, code, detail, date))
+}
+
+/// A response of HTTP/1 that is the connection's last. The date is a header line, or empty.
+pub(crate) fn response(status: &str, code: Code, detail: &str, date: &str) -> Vec<u8> {
     let json = code.details(detail).to_json();
     let len = json.len() + 1;
+    let date_end = if date.is_empty() { "" } else { "\r\n" };
     let response = format!(
-        "{status_line}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
-         content-length: {len}\r\n{date}\r\n\r\n{json}\n"
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+         content-length: {len}\r\n{date}{date_end}\r\n{json}\n"
     );
-    Some(response.into_bytes())
+    response.into_bytes()
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for MalformedIo<T> {
@@ -103,7 +123,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for MalformedIo<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_read(context, buffer)
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
+        this.has_line =
+            this.has_line || memchr::memchr(b'\n', &buffer.filled()[before..]).is_some();
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -128,7 +153,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for MalformedIo<T> {
         let this = self.get_mut();
         match single(slices) {
             Some(bytes) if this.replaces(bytes) => this.poll_replacement(context, bytes.len()),
-            Some(_) | None => Pin::new(&mut this.inner).poll_write_vectored(context, slices),
+            Some(_) | None => {
+                this.has_line = false;
+                Pin::new(&mut this.inner).poll_write_vectored(context, slices)
+            }
         }
     }
 
@@ -156,33 +184,56 @@ mod tests {
 
     #[tokio::test]
     async fn a_bare_rejection_is_rewritten_whatever_the_socket_buffer() {
-        for buffer in [1, 7, 4096] {
+        for (buffer, request, status, code) in [
+            (
+                1,
+                &b"GET / HTTP/1.1\r\nx: y"[..],
+                "431 Request Header Fields Too Large",
+                "head-too-large",
+            ),
+            (
+                7,
+                b"GET / HTTP/1.1\r\n",
+                "431 Request Header Fields Too Large",
+                "head-too-large",
+            ),
+            (
+                4096,
+                b"GET /path HTTP/1.1",
+                "414 URI Too Long",
+                "target-too-long",
+            ),
+        ] {
             let (near, mut far) = tokio::io::duplex(buffer);
             let mut io = MalformedIo::new(near);
             let write = tokio::spawn(async move {
+                let mut received = vec![0; request.len()];
+                io.read_exact(&mut received).await.unwrap();
                 io.write_all(BARE).await.unwrap();
                 io.write_all(b"more").await.unwrap();
             });
+            far.write_all(request).await.unwrap();
             let mut text = String::new();
             far.read_to_string(&mut text).await.unwrap();
             write.await.unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
-            assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
+            assert!(
+                head.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{head}"
+            );
             assert!(head.contains("\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT"));
             let (json, more) = body.split_once('\n').unwrap();
             assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", json.len() + 1)));
             assert_eq!(more, "more");
             let json: serde_json::Value = serde_json::from_str(json).unwrap();
-            assert_eq!(
-                (&json["status"], &json["code"]),
-                (&431.into(), &"head-too-large".into())
-            );
+            assert_eq!(json["code"], code);
+            assert!(status.starts_with(&json["status"].to_string()), "{json}");
         }
     }
 
     #[test]
     fn other_responses_are_not_rewritten() {
-        let is_rewritten = |text: &str| rewrite(text.as_bytes()).is_some();
+        let is_rewritten = |text: &str| rewrite(text.as_bytes(), true).is_some();
         assert!(is_rewritten(
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"
         ));

@@ -1,6 +1,10 @@
 //! Counters, gauges and histograms of a server, as Prometheus reads them. Keys are never labels:
 //! the number of series is bounded by the number of rules.
 
+mod gateway;
+#[cfg(target_os = "linux")]
+mod process;
+
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,16 +12,17 @@ use std::time::Duration;
 use prometheus::core::Metric as _;
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
-    Histogram, HistogramTimer, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    Histogram, HistogramTimer, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, register_histogram_vec_with_registry, register_histogram_with_registry,
     register_int_counter_vec_with_registry, register_int_counter_with_registry,
     register_int_gauge_vec_with_registry, register_int_gauge_with_registry,
 };
-use tallygate::http::Outcome;
-use tallygate::{OverloadStats, RefusalCacheStats, StoreErrorKind};
+use tallygate::http::{NO_RULE, Outcome};
+use tallygate::store::{LeaseStats, OverloadStats, RefusalCacheStats, StoreErrorKind};
 
-/// The rule label of decisions without a rule. Not a valid rule name.
-pub(crate) const NO_RULE: &str = "(none)";
+pub(crate) use self::gateway::{GatewayMetrics, UpstreamErrorKind, UpstreamMetrics};
+use crate::budgets::LimitReport;
+
 /// The rule label of requests that the kill switch refuses. Not a valid rule name.
 pub(crate) const KILL_SWITCH: &str = "(kill-switch)";
 
@@ -40,6 +45,7 @@ const ERROR_KINDS: [StoreErrorKind; 7] = [
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: IntCounterVec,
+    near_limit: IntCounterVec,
     decision_seconds: Histogram,
     store_seconds: Histogram,
     store_errors: IntCounterVec,
@@ -47,11 +53,23 @@ pub(crate) struct Metrics {
     evicts: IntGaugeVec,
     overload: IntCounterVec,
     refusal_cache: IntCounterVec,
+    leases: IntCounter,
+    leased_units: IntCounterVec,
+    outstanding_units: IntGauge,
+    leased_decisions: IntCounter,
     queue_depth: IntGaugeVec,
     keys: IntGauge,
     keys_capacity: IntGauge,
     shared_budgets: IntCounter,
     reloads: IntCounterVec,
+    budget_limit: IntGaugeVec,
+    budget_remaining: IntGaugeVec,
+    budget_ends: IntGaugeVec,
+    connections: IntGaugeVec,
+    connections_capacity: IntGaugeVec,
+    access_log: AccessLogMetrics,
+    store_queue: IntGaugeVec,
+    store_queue_capacity: IntGauge,
     rules: Mutex<HashSet<String>>,
 }
 
@@ -59,6 +77,33 @@ pub(crate) struct Metrics {
 pub(crate) struct StoreMetrics {
     seconds: Histogram,
     errors: IntCounterVec,
+}
+
+/// The lines of the access log.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessLogMetrics {
+    pub(crate) written: IntCounter,
+    /// They could not be written.
+    pub(crate) failed: IntCounter,
+    /// The queue was full.
+    pub(crate) dropped: IntCounter,
+}
+
+impl AccessLogMetrics {
+    fn new(lines: &IntCounterVec) -> Self {
+        let counter = |result| lines.with_label_values(&[result]);
+        AccessLogMetrics {
+            written: counter("written"),
+            failed: counter("failed"),
+            dropped: counter("dropped"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unregistered() -> Self {
+        let lines = IntCounterVec::new(Opts::new("lines", "Lines."), &["result"]);
+        Self::new(&lines.unwrap())
+    }
 }
 
 /// Counts a request in the queue depth of its rules until dropped.
@@ -72,9 +117,13 @@ pub(crate) struct StoreStats {
     pub(crate) keys: usize,
     pub(crate) keys_capacity: usize,
     pub(crate) shared_budgets: u64,
+    /// The servers, and the calls that wait for the connection to each.
+    pub(crate) queues: Vec<(String, usize)>,
+    pub(crate) queue_capacity: usize,
     pub(crate) timeouts: u64,
     pub(crate) overload: OverloadStats,
     pub(crate) refusal_cache: RefusalCacheStats,
+    pub(crate) leases: LeaseStats,
 }
 
 impl StoreStats {
@@ -105,12 +154,25 @@ impl Metrics {
 
     fn register(store: &str) -> prometheus::Result<Self> {
         let registry = Registry::new();
+        let build = Opts::new("tallygate_build_info", "1; the labels describe the build.")
+            .const_label("version", env!("CARGO_PKG_VERSION"))
+            .const_label("os", std::env::consts::OS)
+            .const_label("arch", std::env::consts::ARCH);
+        register_int_gauge_with_registry!(build, registry)?.set(1);
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(process::ProcessCollector::new()?))?;
         let buckets = || BUCKETS_SECONDS.to_vec();
         Ok(Metrics {
             decisions: register_int_counter_vec_with_registry!(
                 "tallygate_decisions_total",
                 "Decisions by rule and outcome.",
                 &["rule", "outcome"],
+                registry
+            )?,
+            near_limit: register_int_counter_vec_with_registry!(
+                "tallygate_near_limit_total",
+                "Admitted requests that left less than a fifth of a limit of the rule.",
+                &["rule"],
                 registry
             )?,
             decision_seconds: register_histogram_with_registry!(
@@ -158,6 +220,27 @@ impl Metrics {
                 &["result"],
                 registry
             )?,
+            leases: register_int_counter_with_registry!(
+                "tallygate_leases_total",
+                "Leases taken from the store.",
+                registry
+            )?,
+            leased_units: register_int_counter_vec_with_registry!(
+                "tallygate_leased_units_total",
+                "Units that were taken ahead, returned unspent, or may be lost (stranded).",
+                &["result"],
+                registry
+            )?,
+            outstanding_units: register_int_gauge_with_registry!(
+                "tallygate_leased_units_outstanding",
+                "Units that are leased and not spent.",
+                registry
+            )?,
+            leased_decisions: register_int_counter_with_registry!(
+                "tallygate_leased_decisions_total",
+                "Requests decided from leases, without a call to the store.",
+                registry
+            )?,
             queue_depth: register_int_gauge_vec_with_registry!(
                 "tallygate_queue_depth",
                 "Delayed requests that are waiting, by rule.",
@@ -185,6 +268,54 @@ impl Metrics {
                 &["result"],
                 registry
             )?,
+            budget_limit: register_int_gauge_vec_with_registry!(
+                "tallygate_budget_limit",
+                "Units of a budget that all clients share, by limit.",
+                &["budget", "limit"],
+                registry
+            )?,
+            budget_remaining: register_int_gauge_vec_with_registry!(
+                "tallygate_budget_remaining",
+                "Units that are left of a budget that all clients share.",
+                &["budget", "limit"],
+                registry
+            )?,
+            budget_ends: register_int_gauge_vec_with_registry!(
+                "tallygate_budget_ends_seconds",
+                "When a budget that all clients share is used up at the present rate; no series if it \
+                 is not.",
+                &["budget", "limit"],
+                registry
+            )?,
+            connections: register_int_gauge_vec_with_registry!(
+                "tallygate_connections",
+                "Open connections of clients, by listener.",
+                &["listener"],
+                registry
+            )?,
+            connections_capacity: register_int_gauge_vec_with_registry!(
+                "tallygate_connections_capacity",
+                "Connections that a listener has room for; further ones replace idle ones, or wait.",
+                &["listener"],
+                registry
+            )?,
+            access_log: AccessLogMetrics::new(&register_int_counter_vec_with_registry!(
+                "tallygate_access_log_lines_total",
+                "Lines of the access log by result; dropped: the queue was full.",
+                &["result"],
+                registry
+            )?),
+            store_queue: register_int_gauge_vec_with_registry!(
+                "tallygate_store_queue",
+                "Calls that wait to be sent, by server.",
+                &["server"],
+                registry
+            )?,
+            store_queue_capacity: register_int_gauge_with_registry!(
+                "tallygate_store_queue_capacity",
+                "Calls that may wait for each server; further requests are shed. 0 in memory.",
+                registry
+            )?,
             registry,
             rules: Mutex::default(),
         })
@@ -206,6 +337,7 @@ impl Metrics {
                 self.decisions
                     .with_label_values(&[rule.as_str(), outcome.name()]);
             }
+            self.near_limit.with_label_values(&[rule]);
             self.queue_depth.with_label_values(&[rule]);
         }
         *current = new;
@@ -216,6 +348,7 @@ impl Metrics {
         for outcome in Outcome::ALL {
             let _ = self.decisions.remove_label_values(&[rule, outcome.name()]);
         }
+        let _ = self.near_limit.remove_label_values(&[rule]);
         let _ = self.queue_depth.remove_label_values(&[rule]);
     }
 
@@ -228,6 +361,10 @@ impl Metrics {
         self.decisions
             .with_label_values(&[rule, outcome.name()])
             .inc();
+    }
+
+    pub(crate) fn record_near_limit(&self, rule: &str) {
+        self.near_limit.with_label_values(&[rule]).inc();
     }
 
     pub(crate) fn observe_decision(&self, time: Duration) {
@@ -243,6 +380,30 @@ impl Metrics {
         QueueGuard(gauges)
     }
 
+    /// Sets the figures of all budgets that all clients share.
+    pub(crate) fn set_budgets<'b>(&self, limits: impl Iterator<Item = (&'b str, &'b LimitReport)>) {
+        for gauges in [
+            &self.budget_limit,
+            &self.budget_remaining,
+            &self.budget_ends,
+        ] {
+            gauges.reset();
+        }
+        for (budget, limit) in limits {
+            let name = limit.limit_name.split(' ').next_back();
+            let labels = [budget, name.unwrap_or_default()];
+            let figures = &limit.figures;
+            let set = |gauges: &IntGaugeVec, number: u64| {
+                gauges.with_label_values(&labels).set(gauge(number));
+            };
+            set(&self.budget_limit, figures.limit.into());
+            set(&self.budget_remaining, figures.remaining);
+            if let Some(ends) = figures.ends_in_us {
+                set(&self.budget_ends, ends / 1_000_000);
+            }
+        }
+    }
+
     pub(crate) fn record_reload(&self) {
         self.reloads.with_label_values(&["ok"]).inc();
     }
@@ -256,6 +417,28 @@ impl Metrics {
             seconds: self.store_seconds.clone(),
             errors: self.store_errors.clone(),
         }
+    }
+
+    /// The gauge of a listener's open connections, of which there may be `max`.
+    pub(crate) fn connections(&self, listener: &str, max: usize) -> IntGauge {
+        let capacity = self.connections_capacity.with_label_values(&[listener]);
+        capacity.set(gauge(max));
+        self.connections.with_label_values(&[listener])
+    }
+
+    /// Adds the metrics of the gateway, at 0. Call it once.
+    pub(crate) fn gateway(
+        &self,
+        upstreams: impl IntoIterator<Item = String>,
+        max_connections: usize,
+    ) -> GatewayMetrics {
+        let connections = self.connections("gateway", max_connections);
+        let metrics = GatewayMetrics::new(upstreams, connections, &self.registry);
+        metrics.expect("metric names are valid and unique")
+    }
+
+    pub(crate) fn access_log(&self) -> &AccessLogMetrics {
+        &self.access_log
     }
 
     pub(crate) fn text(&self, store: &StoreStats) -> String {
@@ -300,7 +483,12 @@ impl Metrics {
             let breaker = self.breakers.with_label_values(&[server]);
             breaker.set((*open).into());
         }
-        let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.store_queue.reset();
+        for (server, queued) in &store.queues {
+            let queue = self.store_queue.with_label_values(&[server]);
+            queue.set(gauge(*queued));
+        }
+        self.store_queue_capacity.set(gauge(store.queue_capacity));
         self.keys.set(gauge(store.keys));
         self.keys_capacity.set(gauge(store.keys_capacity));
         raise(&self.shared_budgets, store.shared_budgets);
@@ -327,6 +515,18 @@ impl Metrics {
         let RefusalCacheStats { hits, misses, .. } = store.refusal_cache;
         for (result, count) in [("hit", hits), ("miss", misses)] {
             raise(&self.refusal_cache.with_label_values(&[result]), count);
+        }
+        let leases = store.leases;
+        raise(&self.leases, leases.leases);
+        raise(&self.leased_decisions, leases.saved);
+        let outstanding = i64::try_from(leases.outstanding).unwrap_or(i64::MAX);
+        self.outstanding_units.set(outstanding);
+        for (result, units) in [
+            ("taken", leases.taken),
+            ("returned", leases.returned),
+            ("stranded", leases.stranded),
+        ] {
+            raise(&self.leased_units.with_label_values(&[result]), units);
         }
     }
 
@@ -392,6 +592,11 @@ impl StoreMetrics {
     }
 }
 
+/// A number as the value of a gauge.
+fn gauge(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
 /// Raises a counter to a number that was counted elsewhere.
 fn raise(counter: &IntCounter, to: u64) {
     counter.inc_by(to.saturating_sub(counter.get()));
@@ -436,6 +641,9 @@ mod tests {
         };
         stats.overload.local = 7;
         stats.refusal_cache.hits = 5;
+        stats.leases.saved = 9;
+        stats.leases.stranded = 4;
+        stats.leases.outstanding = 6;
         for _ in 0..2 {
             let text = metrics.text(&stats);
             for line in [
@@ -445,6 +653,9 @@ mod tests {
                 "tallygate_overload_total{answer=\"local\"} 7\n",
                 "tallygate_overload_total{answer=\"shed\"} 0\n",
                 "tallygate_refusal_cache_total{result=\"hit\"} 5\n",
+                "tallygate_leased_decisions_total 9\n",
+                "tallygate_leased_units_total{result=\"stranded\"} 4\n",
+                "tallygate_leased_units_outstanding 6\n",
             ] {
                 assert!(text.contains(line), "{line} {text}");
             }

@@ -16,10 +16,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::client::Client;
+pub(crate) use self::client::{Client, connector};
 use self::metrics::MetricsExporter;
 pub(crate) use self::settings::Settings;
-pub(crate) use self::spans::{Listener, Tracer, record_decision};
+pub(crate) use self::spans::{Listener, Tracer, record_decision, trace_id};
 use crate::state::ServerState;
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,17 +1,33 @@
 //! Divides the memory of this process among the rules, so that keys invented for one rule take no
 //! slots of another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tallygate::Partition;
 use tallygate::rules::{Name, Rule};
 
-/// The partitions of the rules. Rules that are added by a reload get the partitions of removed
-/// rules, or share the common one: the store is divided once.
+/// The partitions of the rules; the rules of a budget have one. Rules that are added by a reload get
+/// the partitions of removed rules, or share the common one: the store is divided once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partitions {
-    by_rule: HashMap<Name, Partition>,
+    by_owner: HashMap<Owner, Partition>,
     free: Vec<Partition>,
+}
+
+/// What a partition belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Rule(Name),
+    Budget(Name),
+}
+
+impl Owner {
+    fn of(rule: &Rule) -> Self {
+        match &rule.budget {
+            None => Owner::Rule(rule.name.clone()),
+            Some(budget) => Owner::Budget(budget.clone()),
+        }
+    }
 }
 
 impl Partitions {
@@ -21,6 +37,9 @@ impl Partitions {
     /// # Errors
     /// When the rules' own keys do not fit.
     pub(crate) fn divide(rules: &[Rule], keys: usize) -> Result<(Self, Vec<usize>), String> {
+        let mut owners = HashSet::new();
+        let first_of_owner = |rule: &&Rule| owners.insert(Owner::of(rule));
+        let rules: Vec<&Rule> = rules.iter().filter(first_of_owner).collect();
         let own: usize = rules.iter().filter_map(|rule| rule.keys).sum();
         let Some(rest) = keys.checked_sub(own) else {
             return Err(format!(
@@ -34,7 +53,7 @@ impl Partitions {
         let mut sizes = Vec::with_capacity(rules.len());
         for (rule, index) in rules.iter().zip(1..=u16::MAX) {
             let partition = Partition::new(index);
-            partitions.by_rule.insert(rule.name.clone(), partition);
+            partitions.by_owner.insert(Owner::of(rule), partition);
             sizes.push(rule.keys.unwrap_or(equal));
         }
         Ok((partitions, sizes))
@@ -42,21 +61,22 @@ impl Partitions {
 
     /// Assigns a partition to every rule. Rules that stay keep theirs, and their counters.
     pub(crate) fn assign(&mut self, rules: &mut [Rule]) {
-        let stays = |name: &Name| rules.iter().any(|rule| rule.name == *name);
+        let owners: HashSet<Owner> = rules.iter().map(Owner::of).collect();
         let free = &mut self.free;
-        self.by_rule.retain(|name, partition| {
-            let stays = stays(name);
+        self.by_owner.retain(|owner, partition| {
+            let stays = owners.contains(owner);
             if !stays {
                 free.push(*partition);
             }
             stays
         });
         for rule in rules {
-            let known = self.by_rule.get(&rule.name).copied();
+            let owner = Owner::of(rule);
+            let known = self.by_owner.get(&owner).copied();
             let partition = known.or_else(|| self.free.pop());
             rule.partition = partition.unwrap_or_default();
             if let Some(partition) = partition {
-                self.by_rule.insert(rule.name.clone(), partition);
+                self.by_owner.insert(owner, partition);
             }
         }
     }
@@ -85,6 +105,18 @@ mod tests {
         assert_eq!(sizes, [1, 400, 1]);
         let error = Partitions::divide(&rules, 399).unwrap_err();
         assert!(error.contains("400") && error.contains("399"), "{error}");
+    }
+
+    #[test]
+    fn the_rules_of_a_budget_have_one_part() {
+        let mut rules = rules(&[("a", Some(400)), ("b", Some(400)), ("api", None)]);
+        rules[0].budget = Some("api".parse().unwrap());
+        rules[1].budget = rules[0].budget.clone();
+        let (mut partitions, sizes) = Partitions::divide(&rules, 1_000).unwrap();
+        assert_eq!(sizes, [400, 300]);
+        partitions.assign(&mut rules);
+        let indices = rules.iter().map(|rule| rule.partition.index());
+        assert_eq!(indices.collect::<Vec<_>>(), [1, 1, 2]);
     }
 
     #[test]

@@ -9,21 +9,23 @@ mod snapshot_json;
 mod steps;
 mod validate;
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, header};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::card_store::CardStore;
+pub(super) use self::card_store::CardStore;
 use self::labs::Labs;
 use self::sessions::{Session, SessionId, Sessions};
 use crate::api::{Object, QuotaCache};
 use crate::assets;
+use crate::endpoints::http_origin;
 use crate::problem::{Code, Problem};
 use crate::response;
 use crate::state::ServerState;
@@ -39,11 +41,11 @@ pub(super) struct Playground {
 }
 
 impl Playground {
-    pub(super) fn new(state: &Arc<ServerState>) -> Self {
+    pub(super) fn new(store: CardStore, state: &Arc<ServerState>) -> Self {
         Playground {
             quota_cache: QuotaCache::default(),
             labs: Labs::default(),
-            store: CardStore::new(state),
+            store,
             state: Arc::clone(state),
             sessions: Sessions::default(),
         }
@@ -56,10 +58,11 @@ impl Playground {
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
+        peer: SocketAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let path = request.uri().path().to_owned();
         match path.strip_prefix("/api/") {
-            Some(rest) => self.api(rest, request).await,
+            Some(rest) => self.api(rest, request, peer.ip()).await,
             None => {
                 let name = path.strip_prefix("/ui/").unwrap_or("index.html");
                 assets::answer(name, &request)
@@ -71,6 +74,7 @@ impl Playground {
         &self,
         path: &str,
         request: Request<Incoming>,
+        peer: IpAddr,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let [] = response::parse_query(request.uri().query(), [])?;
         let parts: Vec<&str> = path.split('/').collect();
@@ -92,18 +96,19 @@ impl Playground {
         let (head, body) = request.into_parts();
         let cookie = SessionId::from_cookie(&head.headers);
         let id = cookie.unwrap_or_else(SessionId::random);
-        if head.method == Method::POST {
-            check_same_site(&head.headers)?;
-        }
         let json = response::read_body(&head.headers, body, MAX_BODY_BYTES).await?;
         let ok = |value: Value| response::ok(&value);
         let result = match &*parts {
             ["play", "quota"] => self.check_quota(&json).map(ok),
-            ["lab", name] => self.lab(id, name, &json).await,
+            ["lab", name] => {
+                let rules = self.state.active_rules.rules();
+                let client = rules.client().resolve(peer, &head.headers);
+                self.lab(client, name, &json).await
+            }
             ["rate-limit", "reset"] => self.demo_reset(id).await.map(ok),
             ["rate-limit", algorithm] => self.demo_request(id, algorithm, &json).await.map(ok),
             ["rate-limit", algorithm, _] => self.demo_burst(id, algorithm, &json).await.map(ok),
-            _ if head.method == Method::GET => Ok(ok(self.about().await)),
+            _ if head.method == Method::GET => Ok(ok(self.about(peer).await)),
             _ => self.take_steps(id, &json).await.map(ok),
         };
         let mut response = result.unwrap_or_else(|problem| problem.response());
@@ -121,35 +126,18 @@ impl Playground {
         session
     }
 
-    async fn about(&self) -> Value {
+    async fn about(&self, peer: IpAddr) -> Value {
+        // The live view is for this machine, unless it is asked with a token.
+        let live = peer.to_canonical().is_loopback();
+        let live = live.then(|| format!("{}/live", http_origin(self.state.endpoints.admin)));
         json!({
+            "live": live,
             "store": self.store.kind(),
             "reachable": self.store.is_reachable().await,
             "version": env!("CARGO_PKG_VERSION"),
             "bounds": validate::bounds(),
         })
     }
-}
-
-/// Refuses requests that a page of another site makes in the name of its visitor (CSRF).
-fn check_same_site(headers: &HeaderMap) -> Result<(), Problem> {
-    let foreign = match headers.get("sec-fetch-site") {
-        Some(site) => site != "same-origin" && site != "none",
-        // Old browsers do not send it, nor does any over plain HTTP to another host.
-        None => headers.get(header::ORIGIN).is_some_and(|origin| {
-            let origin = origin.as_bytes();
-            let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-            let authority = origin
-                .strip_prefix(b"http://")
-                .or_else(|| origin.strip_prefix(b"https://"));
-            authority.is_none() || authority != host
-        }),
-    };
-    if foreign {
-        let detail = "the request comes from a page of another site";
-        return Err(Problem::new(Code::ForeignOrigin, detail));
-    }
-    Ok(())
 }
 
 /// Parses an object whose fields all have defaults; an empty body has them all.

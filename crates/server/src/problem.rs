@@ -64,10 +64,13 @@ codes! {
     Denied FORBIDDEN "denied" "Denied";
     NotFound NOT_FOUND "not-found" "Not found";
     UnknownRule NOT_FOUND "unknown-rule" "Unknown rule";
+    UnknownBudget NOT_FOUND "unknown-budget" "Unknown budget";
     UnknownOverride NOT_FOUND "unknown-override" "Unknown override";
+    UnknownKey NOT_FOUND "unknown-key" "Unknown key";
     UnknownAlgorithm BAD_REQUEST "unknown-algorithm" "Unknown algorithm";
     MethodNotAllowed METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed";
     BodyTooSlow REQUEST_TIMEOUT "body-too-slow" "Body too slow";
+    IdConflict CONFLICT "id-conflict" "Id in use";
     TooManyOverrides CONFLICT "too-many-overrides" "Too many overrides";
     BodyTooLarge PAYLOAD_TOO_LARGE "body-too-large" "Body too large";
     TargetTooLong URI_TOO_LONG "target-too-long" "Target too long";
@@ -118,7 +121,8 @@ impl Problem {
 
 impl From<QuotaError> for Problem {
     fn from(error: QuotaError) -> Self {
-        Problem::new(Code::BadQuota, error.problem().to_string())
+        let detail = format!("{}; {}", error.problem(), error.advice());
+        Problem::new(Code::BadQuota, detail)
     }
 }
 

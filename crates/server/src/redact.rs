@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 use tallygate::Key;
 
-const HASH_DIGITS: usize = 12;
+use crate::random::random_u128;
+
+pub(crate) const HASH_DIGITS: usize = 12;
 
 pub(crate) struct Redactor {
     /// Prevents guessing likely keys from their hash.
@@ -17,9 +19,10 @@ pub(crate) struct Redactor {
 impl Redactor {
     /// Hashes keys, or with `show_keys` only secrets.
     pub(crate) fn new(show_keys: bool) -> Self {
-        let mut salt = [0; 16];
-        fastrand::Rng::new().fill(&mut salt);
-        Redactor { salt, show_keys }
+        Redactor {
+            salt: random_u128().to_le_bytes(),
+            show_keys,
+        }
     }
 
     pub(crate) fn shows_keys(&self) -> bool {
@@ -82,6 +85,15 @@ mod tests {
         assert_eq!(redactor.hash(["a"]).len(), 13);
         let key = Key::from("a");
         assert_eq!(redactor.redact(&key, 9), redactor.hash(["a"]));
+    }
+
+    #[test]
+    fn the_salt_does_not_follow_from_a_seed_of_64_bits() {
+        let hash = || {
+            fastrand::seed(7);
+            Redactor::new(false).hash(["a"])
+        };
+        assert_ne!(hash(), hash());
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::problem::{Code, Problem};
 pub(super) type HandlerResult = Result<Response<Full<Bytes>>, Problem>;
 
 const JSON: &str = "application/json";
-const FORM: &str = "application/x-www-form-urlencoded";
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -23,13 +22,10 @@ pub(super) async fn read_body(
     body: Incoming,
     max_bytes: usize,
 ) -> Result<Bytes, Problem> {
-    // `curl -d` sends any body as a form. So do pages of other sites, but with an `Origin`.
-    let is_curl = |kind: &HeaderValue| is_type(kind, FORM) && !headers.contains_key(header::ORIGIN);
-    if let Some(kind) = headers.get(header::CONTENT_TYPE)
-        && !is_type(kind, JSON)
-        && !is_curl(kind)
-    {
-        let detail = "the content type is not application/json";
+    // Pages of other sites can send other types, or none, without asking first.
+    if !body.is_end_stream() && !has_json_type(headers) {
+        let detail = "the body's content type is not application/json; with curl, add \
+                      -H 'content-type: application/json'";
         return Err(Problem::new(Code::WrongContentType, detail));
     }
     let too_large = || {
@@ -54,10 +50,14 @@ pub(super) async fn read_body(
     }
 }
 
-fn is_type(content_type: &HeaderValue, essence: &str) -> bool {
+fn has_json_type(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(content_type), None) = (types.next(), types.next()) else {
+        return false;
+    };
     let mut parts = content_type.as_bytes().split(|byte| *byte == b';');
-    let kind = parts.next().unwrap_or_default().trim_ascii();
-    kind.eq_ignore_ascii_case(essence.as_bytes())
+    let essence = parts.next().unwrap_or_default().trim_ascii();
+    essence.eq_ignore_ascii_case(JSON.as_bytes())
 }
 
 /// Parses JSON. Errors never repeat a value, which may be a key.
@@ -148,6 +148,11 @@ pub(super) fn parse_query<const N: usize>(
         }
     }
     Ok(values)
+}
+
+/// The parts of a key, separated by `,` and percent-encoded.
+pub(super) fn key_parts(text: &str) -> Result<Vec<String>, Problem> {
+    text.split(',').map(percent_decode).collect()
 }
 
 // By hand: the crate percent-encoding accepts malformed escapes.

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tallygate::{
-    Decision, Guard, Key, Limit, MemoryStore, RedisStore, Request, Snapshot, Store, StoreError,
-    StoreErrorKind,
-};
+use tallygate::store::{Guard, Snapshot, StoreErrorKind, TailRefund};
+use tallygate::{Decision, Key, Limit, MemoryStore, RedisStore, Request, Store, StoreError};
 
 use crate::metrics::StoreMetrics;
 
@@ -139,6 +137,18 @@ impl Store for ServerStore {
         }
     }
 
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        match &self.backend {
+            Backend::Memory(store) => Store::refund_tail(store, request, ends_us, done),
+            Backend::Redis(store) => store.refund_tail(request, ends_us, done),
+        }
+    }
+
     fn count_replicas(&self) {
         if let Some(store) = self.redis_store() {
             store.count_replicas();
@@ -188,7 +198,7 @@ mod tests {
         let decision = limiter.try_decide(&request).unwrap();
         assert_eq!(decision.remaining(), 1);
         assert_eq!(limiter.store().memory_store().unwrap().live_keys(), 1);
-        limiter.undo(&request, &decision);
+        limiter.undo_request(&request, &decision);
         assert_eq!(limiter.try_decide(&request).unwrap().remaining(), 1);
         assert_eq!(
             limiter.store().memory_store().unwrap().shared_decisions(),

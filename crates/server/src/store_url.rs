@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tallygate::{RedisStore, RedisStoreBuilder};
+use tallygate::RedisStore;
+use tallygate::store::RedisStoreBuilder;
 
 use crate::cli::StoreArgs;
 use crate::error::Failure;

@@ -5,7 +5,8 @@ use std::future::{Future, pending};
 use std::process;
 use std::time::Duration;
 
-use tallygate::{RedisError, RedisStore, RedisStoreBuilder};
+use tallygate::store::RedisStoreBuilder;
+use tallygate::{RedisError, RedisStore};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::timeout;

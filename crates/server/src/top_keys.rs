@@ -28,11 +28,12 @@ pub(crate) struct TopKeys {
 
 pub(crate) struct TopKey {
     pub(crate) rule: String,
-    pub(crate) key: String,
     /// A lower bound.
     pub(crate) count: u64,
+    stored: StoredKey,
 }
 
+#[derive(Clone)]
 enum StoredKey {
     Whole(Key<'static>),
     /// Longer than [`MAX_KEY_BYTES`].
@@ -71,31 +72,33 @@ impl TopKeys {
         }
     }
 
-    /// The most frequent keys. `parts` is how many parts of a rule's key are configured; the rest
-    /// is internal.
-    pub(crate) fn hottest(&self, limit: usize, parts: impl Fn(&str) -> usize) -> Vec<TopKey> {
-        self.list(&self.hottest, limit, parts)
+    /// The most frequent keys.
+    pub(crate) fn hottest(&self, limit: usize) -> Vec<TopKey> {
+        self.hottest.top(Instant::now(), limit)
     }
 
     /// The most refused keys, including refusals by shadow rules.
-    pub(crate) fn refused(&self, limit: usize, parts: impl Fn(&str) -> usize) -> Vec<TopKey> {
-        self.list(&self.refused, limit, parts)
+    pub(crate) fn refused(&self, limit: usize) -> Vec<TopKey> {
+        self.refused.top(Instant::now(), limit)
+    }
+
+    /// The recent keys of both lists that are shown as this text.
+    pub(crate) fn find(&self, shown: &str, parts: impl Fn(&str) -> usize) -> Vec<TopKey> {
+        let mut all = self.hottest(usize::MAX);
+        all.extend(self.refused(usize::MAX));
+        all.retain(|top| self.show(top, parts(&top.rule)) == shown);
+        all
+    }
+
+    /// A key as it is shown. `parts` is how many parts of the rule's key are configured; the rest is
+    /// internal.
+    pub(crate) fn show(&self, top: &TopKey, parts: usize) -> String {
+        self.redact_stored(&top.stored, parts)
     }
 
     /// Redacts a key as the lists do.
     pub(crate) fn redact(&self, key: &Key<'_>, parts: usize) -> String {
         self.redact_stored(&self.stored(key), parts)
-    }
-
-    fn list(
-        &self,
-        table: &SpaceSaving,
-        limit: usize,
-        parts: impl Fn(&str) -> usize,
-    ) -> Vec<TopKey> {
-        table.top(Instant::now(), limit, |rule, key| {
-            self.redact_stored(key, parts(rule))
-        })
     }
 
     fn redact_stored(&self, key: &StoredKey, parts: usize) -> String {
@@ -109,6 +112,16 @@ impl TopKeys {
         match key.parts().map(|part| part.bytes.len()).sum() {
             0..=MAX_KEY_BYTES => StoredKey::Whole(Key::from(key).into_owned()),
             _ => StoredKey::Hash(self.redactor.hash(key.parts().map(|part| part.bytes))),
+        }
+    }
+}
+
+impl TopKey {
+    /// The key; `None` if only its hash is stored.
+    pub(crate) fn key(&self) -> Option<&Key<'static>> {
+        match &self.stored {
+            StoredKey::Whole(key) => Some(key),
+            StoredKey::Hash(_) => None,
         }
     }
 }
@@ -136,16 +149,24 @@ mod tests {
             }
         }
         let pairs = |list: Vec<TopKey>| -> Vec<(String, u64)> {
-            list.into_iter().map(|top| (top.key, top.count)).collect()
+            let pair = |top: TopKey| (top_keys.show(&top, 9), top.count);
+            list.into_iter().map(pair).collect()
         };
         let named = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
             pairs.iter().map(|(key, n)| ((*key).into(), *n)).collect()
         };
         let hottest = [("busy", 9), ("bad", 5), ("shadow", 3), ("outage", 2)];
-        assert_eq!(pairs(top_keys.hottest(9, |_| 9)), named(&hottest));
-        assert_eq!(pairs(top_keys.hottest(2, |_| 9)), named(&hottest[..2]));
+        assert_eq!(pairs(top_keys.hottest(9)), named(&hottest));
+        assert_eq!(pairs(top_keys.hottest(2)), named(&hottest[..2]));
         let refused = [("bad", 5), ("shadow", 3)];
-        assert_eq!(pairs(top_keys.refused(9, |_| 9)), named(&refused));
+        assert_eq!(pairs(top_keys.refused(9)), named(&refused));
+        let found = top_keys.find("bad", |_| 9);
+        assert!(
+            found
+                .iter()
+                .all(|top| *top.key().unwrap() == Key::from("bad"))
+        );
+        assert_eq!(found.len(), 2);
     }
 
     #[test]
@@ -154,7 +175,7 @@ mod tests {
         let now = Instant::now();
         top_keys.count(now, "a", &Key::from("k"), Outcome::Admitted);
         top_keys.count(now, "b", &Key::from("k"), Outcome::Admitted);
-        assert_eq!(top_keys.hottest(9, |_| 9).len(), 2);
+        assert_eq!(top_keys.hottest(9).len(), 2);
     }
 
     #[test]
@@ -162,7 +183,9 @@ mod tests {
         let top_keys = top_keys();
         let key = "x".repeat(MAX_KEY_BYTES + 1);
         top_keys.count(Instant::now(), "a", &Key::from(&key), Outcome::Admitted);
-        let list = top_keys.hottest(9, |_| 9);
-        assert_eq!(list[0].key, top_keys.redactor().hash([&key]));
+        let list = top_keys.hottest(9);
+        let hash = top_keys.redactor().hash([&key]);
+        assert_eq!(top_keys.show(&list[0], 9), hash);
+        assert!(list[0].key().is_none());
     }
 }

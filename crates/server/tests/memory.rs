@@ -42,7 +42,8 @@ impl Server {
             let item = |key| format!(r#"{{"key":"k{key}","quota":"1000000000/day"}}"#);
             let items: Vec<String> = (first..first + KEYS_PER_BATCH).map(item).collect();
             let body = format!("[{}]", items.join(","));
-            let head = "POST /v1/check/batch HTTP/1.1\r\nhost: localhost\r\ncontent-length";
+            let head = "POST /v1/check/batch HTTP/1.1\r\nhost: localhost\r\n\
+                        content-type: application/json\r\ncontent-length";
             let request = format!("{head}: {}\r\n\r\n{body}", body.len());
             self.api.get_mut().write_all(request.as_bytes()).unwrap();
             let response = self.read_response();

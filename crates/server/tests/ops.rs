@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,6 +36,7 @@ fn every_flag_in_ops_exists() {
         ("tallygate.service", "ExecStart"),
         ("Dockerfile", "ENTRYPOINT"),
         ("compose.yaml", "    command: [--"),
+        ("compose.yaml", "    entrypoint: [tallygate"),
     ] {
         let text = fs::read_to_string(ops(name)).unwrap();
         for line in text.lines().filter(|line| line.starts_with(start)) {
@@ -86,4 +88,42 @@ fn the_image_runs_unprivileged_and_has_a_health_check() {
     );
     assert!(last.contains("/healthz"));
     assert!(ops("../.dockerignore").is_file());
+}
+
+/// The values of a field of a service that is written as a list in one line.
+fn list<'t>(service: &'t str, field: &str) -> Vec<&'t str> {
+    let prefix = format!("    {field}: [");
+    let line = service.lines().find_map(|line| line.strip_prefix(&*prefix));
+    let items = line.unwrap_or_default().trim_end_matches(']').split(", ");
+    items.map(|item| item.trim_matches('"')).collect()
+}
+
+#[test]
+fn in_compose_the_app_reaches_neither_the_store_nor_the_check_api() {
+    let text = fs::read_to_string(ops("compose.yaml")).unwrap();
+    let service = |name: &str| {
+        let rest = text.split(&format!("\n  {name}:\n")).nth(1).unwrap();
+        let end = rest.match_indices('\n').map(|(at, _)| at).find(|at| {
+            let line = rest[at + 1..].trim_end_matches(' ');
+            !line.starts_with("    ")
+        });
+        rest[..end.unwrap_or(rest.len())].to_owned()
+    };
+    let (app, store, limiter) = (service("app"), service("valkey"), service("tallygate"));
+    let networks = |service: &str| -> Vec<String> {
+        let networks = list(service, "networks");
+        // Without any, a service is in the default network, as all others are.
+        assert!(networks.iter().all(|name| !name.is_empty()), "{service}");
+        networks.into_iter().map(str::to_owned).collect()
+    };
+    let shared = |one: &str, other: &str| {
+        let others = networks(other);
+        networks(one).iter().any(|name| others.contains(name))
+    };
+    assert!(shared(&app, &limiter) && shared(&store, &limiter));
+    assert!(!shared(&app, &store));
+    let entrypoint = list(&limiter, "entrypoint");
+    let listen = entrypoint.iter().position(|flag| *flag == "--listen");
+    let address: SocketAddr = entrypoint[listen.unwrap() + 1].parse().unwrap();
+    assert!(address.ip().is_loopback(), "{address}");
 }

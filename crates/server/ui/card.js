@@ -1,11 +1,14 @@
-// One algorithm on the page: diagram, quota, buttons and responses.
+// One algorithm on the page: picture, quota, state in words and buttons, and below it the details on
+// demand.
 
-import { countdown, duration, h, setText } from './dom.js';
-import { ResponseLog, result } from './response-log.js';
+import { duration, h, s, setText } from './dom.js';
+import { ResponseLog } from './response-log.js';
 import { DIAGRAMS } from './diagrams.js';
 import { QuotaEditor } from './quota-editor.js';
 import { advance } from './state.js';
 import { tabs } from './tabs.js';
+import { UseThis } from './use-this.js';
+import { words } from './words.js';
 
 /** Answers kept for diagrams and charts. */
 const MAX_HISTORY = 4000;
@@ -16,14 +19,17 @@ const PAGE_ID = crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padSt
 
 export class Card {
   #app;
-  #answer = null;
-  #at = 0;
-  /** The latest state from the server, and its time. */
+  /** The latest response to a request, null before the first. */
+  #last = null;
+  /** Whether the store decided the latest step. */
+  #reachable = true;
+  /** The latest state from the server, its time, and when the next request fits by then. */
   #state = null;
   #stateAt = 0;
+  #next = null;
   #stream = 0;
 
-  /** `app` has `clock`, `queue`, `announce(text)` and `changed()`. */
+  /** `app` has `clock`, `queue`, `announce(text)`, `changed()` and `opened(card)`. */
   constructor(algorithm, text, app) {
     this.algorithm = algorithm;
     this.#app = app;
@@ -34,10 +40,13 @@ export class Card {
       // The history is that of another quota.
       this.clear();
       this.peek();
+      this.useThis.show(this.editor.canonical);
       app.changed();
     });
+    this.useThis = new UseThis(algorithm.id, algorithm.name, this.editor.canonical, app.announce);
     this.diagram = DIAGRAMS[algorithm.id]();
-    this.element = this.#build();
+    this.elements = [this.#build(), this.#buildDetails()];
+    this.open(false);
   }
 
   get quota() {
@@ -77,56 +86,52 @@ export class Card {
   clear() {
     this.history = [];
     this.counts = { admitted: 0, refused: 0 };
-    this.#answer = this.#state = null;
+    this.#last = this.#state = null;
+    this.#reachable = true;
     this.responseLog.clear();
-    this.#setStatus('', '');
   }
 
   /** Handles an answer; ignored if the quota has changed since. */
   receive(answer, t, step) {
     if (step.quota !== this.editor.text) return;
     this.#update(answer, t);
+    this.#last = answer;
     this.history.push({ t, allowed: answer.allowed, delay: answer.delay_us ?? 0 });
     if (this.history.length > MAX_HISTORY) this.history.splice(0, MAX_HISTORY / 4);
     this.counts[answer.allowed ? 'admitted' : 'refused'] += 1;
     this.responseLog.add(answer, t, this.#app.clock);
-    const [text, kind] = result(answer);
-    this.#setStatus(`${answer.status} ${text}`, kind);
   }
 
   /** Draws the current state. */
   frame(now) {
     const { quota } = this;
-    const degraded = this.#answer?.degraded;
     // Without the store, the last known state is shown.
-    const view = advance(this.#state, this.#stateAt, now, quota);
+    const view = advance(this.#state, this.#stateAt, now, quota, this.#next);
     const label = this.diagram.draw(view, quota, now, this.history, this.#state);
-    this.diagram.element.setAttribute('aria-label', degraded ? `Unknown: the store does not answer. Last known: ${label}` : label);
-    setText(this.figures.remaining, degraded ? 'unknown' : String(Math.max(0, view.left)));
-    setText(this.figures.retry, this.#retry(now));
-    setText(this.figures.delay, this.#answer?.delay_us ? duration(this.#answer.delay_us) : 'none');
+    const said = words({ view, quota, last: this.#last, reachable: this.#reachable });
+    this.diagram.element.setAttribute('aria-label', this.#reachable ? label : `Unknown: the store does not answer. Last known: ${label}`);
+    setText(this.statusBadge, said.badge);
+    setText(this.figures.remaining, said.remaining);
+    setText(this.figures.next, said.next);
+    setText(this.figures.last, said.last);
+    this.figures.last.className = said.lastKind;
+    this.card.dataset.state = said.state;
     setText(this.countsLine, `${this.counts.admitted} admitted, ${this.counts.refused} refused`);
-    this.element.classList.toggle('stale', Boolean(degraded));
     this.responseLog.draw();
   }
 
-  #retry(now) {
-    const wait = this.#answer?.retry_after_us;
-    if (wait === 'never') return 'never';
-    if (!wait) return 'none';
-    const left = this.#at + wait - now;
-    return left > 0 ? countdown(left) : 'now';
+  /** Opens or closes the details. */
+  open(open) {
+    this.isOpen = open;
+    this.details.hidden = !open;
+    this.card.classList.toggle('open', open);
+    this.detailsButton.setAttribute('aria-expanded', String(open));
+    if (open) this.responseLog.refresh();
   }
 
   #update(answer, t) {
-    this.#answer = answer;
-    this.#at = t;
-    if (answer.state) [this.#state, this.#stateAt] = [answer.state, t];
-  }
-
-  #setStatus(text, kind) {
-    setText(this.statusBadge, text);
-    this.statusBadge.className = `status-badge ${kind}`;
+    this.#reachable = !answer.degraded;
+    if (answer.state) [this.#state, this.#stateAt, this.#next] = [answer.state, t, answer.next];
   }
 
   #announce(yes, no, last) {
@@ -136,27 +141,50 @@ export class Card {
   }
 
   #build() {
-    const { id, name, tagline, strength, weakness, use, formula } = this.algorithm;
-    this.figures = { remaining: h('dd'), retry: h('dd'), delay: h('dd') };
-    this.countsLine = h('p', { class: 'counts-line' });
-    this.statusBadge = h('p', { class: 'status-badge' });
+    const { id, name, tagline } = this.algorithm;
+    this.figures = { remaining: h('dd'), next: h('dd'), last: h('dd') };
+    this.statusBadge = h('p', { class: 'status-badge', title: 'What a request would get now' });
     const figure = (label, value) => h('div', {}, h('dt', {}, label), value);
-    const hold = this.#holdButton();
-    const about = [
-      h('p', {}, h('b', {}, 'Strength: '), strength), h('p', {}, h('b', {}, 'Weakness: '), weakness), h('p', {}, h('b', {}, 'Use for: '), use),
-      h('p', { class: 'muted' }, `Worst case over any span: ${formula}`),
-    ];
     const press = (label, kind, onclick) => h('button', { type: 'button', class: kind, onclick, 'aria-label': `${label}: ${name}` }, label);
-    return h('article', { class: 'card', id: `card-${id}`, 'aria-labelledby': `name-${id}` },
-      h('header', {}, h('h3', { id: `name-${id}` }, name), this.statusBadge),
-      h('p', { class: 'tagline' }, tagline),
+    this.detailsButton = press('Details', 'plain disclosure', () => this.#app.opened(this, !this.isOpen));
+    this.detailsButton.setAttribute('aria-controls', `details-${id}`);
+    this.card = h('article', { class: 'card', id: `card-${id}`, 'aria-labelledby': `name-${id}` },
+      h('header', {}, h('h3', { id: `name-${id}`, title: tagline }, name), this.statusBadge),
+      h('div', { class: 'quota' }, this.editor.field, this.#useButton()),
+      this.editor.error,
       this.diagram.element,
-      h('dl', { class: 'figures' }, figure('Remaining', this.figures.remaining), figure('Retry after', this.figures.retry), figure('Delay', this.figures.delay)),
-      h('div', { class: 'actions' }, press('Send', 'primary', () => this.send(1)), press('Burst 10', '', () => this.send(10)), hold,
-        press('Reset', 'plain', () => { this.reset(); this.#app.announce(`${name} reset`); })),
-      this.editor.field,
-      tabs(id, name, [['Trade-off', ...about], ['Settings', this.editor.form], ['Headers', this.responseLog.headers], ['Log', this.countsLine, this.responseLog.table]],
-        () => this.responseLog.refresh()));
+      h('dl', { class: 'figures' }, figure('Remaining', this.figures.remaining), figure('Next admitted', this.figures.next), figure('Last response', this.figures.last)),
+      h('div', { class: 'actions' }, press('Send', 'primary', () => this.send(1)), press('Burst 10', '', () => this.send(10)), this.#holdButton(),
+        press('Reset', 'plain', () => { this.reset(); this.#app.announce(`${name} reset`); }), this.detailsButton));
+    return this.card;
+  }
+
+  #useButton() {
+    const { name } = this.algorithm;
+    const icon = s('svg', { viewBox: '0 0 20 20', 'aria-hidden': 'true' }, s('path', { d: 'M7 5.5 2.5 10 7 14.5M13 5.5l4.5 4.5-4.5 4.5' }));
+    return h('button', { type: 'button', class: 'small use', 'aria-label': `Use this: ${name}`, title: 'This quota as YAML, Rust and curl', onclick: () => {
+      this.#app.opened(this, true);
+      this.useThis.focus();
+    } }, icon, h('span', {}, 'Use this'));
+  }
+
+  #buildDetails() {
+    const { id, name, tagline, strength, weakness, use, formula } = this.algorithm;
+    this.countsLine = h('p', { class: 'counts-line' });
+    const close = h('button', { type: 'button', class: 'plain small', 'aria-label': `Close: ${name}`, onclick: () => {
+      this.#app.opened(this, false);
+      this.detailsButton.focus();
+    } }, 'Close');
+    const block = (title, kind, ...content) => h('div', { class: `block ${kind}` }, h('h4', {}, title), ...content);
+    this.details = h('section', { class: 'details', id: `details-${id}`, 'aria-label': `${name}: details` },
+      h('header', {}, h('h3', {}, name), h('p', { class: 'muted' }, tagline), close),
+      block('Settings', '', this.editor.form),
+      block('Trade-off', 'trade-off', h('p', {}, h('b', {}, 'Strength: '), strength), h('p', {}, h('b', {}, 'Weakness: '), weakness),
+        h('p', {}, h('b', {}, 'Use for: '), use), h('p', { class: 'muted' }, `Guaranteed maximum over any span: ${formula}`)),
+      block('Responses', '', tabs(id, `${name}: responses`, [['Log', this.countsLine, this.responseLog.table], ['Headers', this.responseLog.headers]],
+        () => this.responseLog.refresh())),
+      block('Use this', '', this.useThis.element));
+    return this.details;
   }
 
   /** A button that sends while it is held, by pointer or key. */
@@ -182,7 +210,7 @@ export class Card {
       onkeyup: (event) => { if (key(event)) { event.preventDefault(); stop(); } },
       // Activated by neither pointer nor key, as by voice control: one request.
       onclick: (event) => { if (event.detail === 0) this.send(1); },
-    }, 'Hold', h('span', { class: 'more' }, ' to stream'));
+    }, 'Hold');
     return button;
   }
 }

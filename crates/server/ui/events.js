@@ -12,6 +12,7 @@ export function subscribe({ onevent, onstate }) {
   const disconnect = () => {
     clearTimeout(timer);
     source?.close();
+    source = null;
     onstate(false);
     // `EventSource` gives up after an error response.
     setTimeout(open, wait);
@@ -27,10 +28,18 @@ export function subscribe({ onevent, onstate }) {
     restartTimer();
     source.onmessage = ({ data }) => {
       if (own !== source) return;
+      let event;
+      try {
+        event = JSON.parse(data);
+      } catch {
+        // Not our server, or a proxy that cut it.
+        disconnect();
+        return;
+      }
       wait = MIN_WAIT_MS;
       restartTimer();
       onstate(true);
-      onevent(JSON.parse(data));
+      onevent(event);
     };
     source.onerror = () => {
       if (own === source && own.readyState !== EventSource.CONNECTING) disconnect();

@@ -1,6 +1,6 @@
 // The playground page.
 
-import { StepQueue } from './api.js';
+import { StepQueue, about } from './api.js';
 import { StoreStatus } from './store-status.js';
 import { ALGORITHMS } from './algorithms.js';
 import { Card } from './card.js';
@@ -13,6 +13,8 @@ import { DEFAULTS, formatHash, parseHash } from './permalink.js';
 import { Traffic } from './traffic.js';
 
 const byId = (id) => document.getElementById(id);
+/** The first burst waits for the next window if the current one ends sooner. */
+const MIN_WINDOW_US = 5e6;
 const settings = parseHash(location.hash);
 const reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -43,10 +45,15 @@ const app = {
   burstAll(count) {
     for (const card of cards) card.send(count);
   },
+  /** Opens or closes the details of a card, of one at a time. */
+  opened(card, open) {
+    for (const other of cards) other.open(open && other === card);
+    if (open) card.details.scrollIntoView({ block: 'nearest', behavior: reducedMotion.matches ? 'auto' : 'smooth' });
+  },
 };
 
 const cards = ALGORITHMS.map((algorithm) => new Card(algorithm, algorithm.quota, app));
-byId('card-list').append(...cards.map((card) => card.element));
+byId('card-list').append(...cards.flatMap((card) => card.elements));
 for (const card of cards) {
   if (settings.quotas[card.algorithm.id] !== card.algorithm.quota) card.editor.setQuota(settings.quotas[card.algorithm.id]);
 }
@@ -57,6 +64,7 @@ const controls = new Controls(traffic, clock, app);
 const chart = new Chart(cards, byId('plots'));
 labs(byId('lab-list'), app.announce);
 
+showLiveLink();
 queue.onresponse = (response) => {
   status.update(response);
   changed = true;
@@ -120,11 +128,32 @@ function welcome() {
     received += 1;
   }).then(() => {
     for (const card of cards) card.peek();
-    if (!fresh || received < cards.length || settings.custom) return;
-    app.burstAll(12);
-    setText(byId('welcome'), 'Twelve requests were just sent to each limiter at once, and not all were admitted. Watch how each one recovers.');
-    byId('welcome').hidden = false;
+    if (fresh && received === cards.length && !settings.custom) firstBurst();
   });
+}
+
+/** Twelve requests to each, at a time at which a fixed window does not end right after. */
+function firstBurst() {
+  const { period } = cards[0].quota;
+  const left = period - (clock.now() % period);
+  const wait = left < MIN_WINDOW_US ? left + 1e5 : 0;
+  const text = byId('welcome');
+  text.hidden = false;
+  setText(text, 'A new window begins in a moment; then each limiter gets twelve requests at once.');
+  setTimeout(() => {
+    // Not if the visitor has sent something or started traffic meanwhile.
+    if (text.hidden || traffic.running || cards.some((card) => card.history.length > 0)) return;
+    app.burstAll(12);
+    setText(text, 'Each limiter was just sent twelve requests at once, and not all were admitted. Watch how each one recovers.');
+  }, wait / 1000);
+}
+
+/** The live view is for browsers on its machine. */
+async function showLiveLink() {
+  const { live } = await about().catch(() => ({}));
+  if (!live || !['localhost', '127.0.0.1', '[::1]'].includes(location.hostname)) return;
+  byId('live-link').href = live;
+  byId('live-link').hidden = false;
 }
 
 function frame() {

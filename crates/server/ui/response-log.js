@@ -1,6 +1,7 @@
 // The latest responses of a card as a table, and the headers of the last one.
 
 import { duration, h, setText } from './dom.js';
+import { result } from './words.js';
 
 const MAX_ROWS = 60;
 const REASONS = { 200: 'OK', 429: 'Too Many Requests', 503: 'Service Unavailable' };
@@ -50,13 +51,6 @@ export class ResponseLog {
   }
 }
 
-/** The result and its CSS class. */
-export function result(answer) {
-  if (answer.degraded) return answer.allowed ? ['admitted without store', 'degraded'] : ['unavailable', 'degraded'];
-  if (!answer.allowed) return ['refused', 'refused'];
-  return answer.delay_us > 0 ? ['delayed', 'delayed'] : ['admitted', 'admitted'];
-}
-
 function row({ answer, t, time }) {
   const [text, kind] = result(answer);
   const wait = answer.delay_us > 0 ? duration(answer.delay_us) : waitOf(answer);
@@ -64,7 +58,7 @@ function row({ answer, t, time }) {
   const exact = { 't-us': t, allowed: answer.allowed, remaining: answer.remaining, 'retry-after-us': answer.retry_after_us, 'delay-us': answer.delay_us };
   const data = Object.entries(exact).map(([name, value]) => [`data-${name}`, String(value)]);
   return h('tr', Object.fromEntries(data),
-    h('td', {}, time), h('td', { class: kind }, text), h('td', {}, String(answer.remaining ?? '–')), h('td', {}, wait));
+    h('td', {}, time), h('td', { class: kind }, `${answer.status} ${text}`), h('td', {}, String(answer.remaining ?? '–')), h('td', {}, wait));
 }
 
 function waitOf({ retry_after_us: wait }) {

@@ -1,9 +1,21 @@
-// Advances a counter's state from the time of the last response, for the diagrams.
+// Advances a counter's state from the time of the last response, for the diagrams and the words.
 
-/** The state at `now`, from the state of a response at `at`. */
-export function advance(state, at, now, quota) {
+/**
+ * The state at `now`, from the state of a response at `at`, which said when the `next` request fits. Whatever the algorithm, it has `left`, the
+ * units that fit; `next_us`, the time until one fits, 0 exactly if `left` is not; and `delay_us`, how long a
+ * request would wait in a queue.
+ */
+export function advance(state, at, now, quota, next) {
   if (!state) return fresh(quota, now);
   const to = Math.max(at, now);
+  const view = stateAt(state, at, to, quota);
+  // The engine's own times are exact to the microsecond; levels are rounded to thousandths.
+  const next_us = Math.max(0, (next?.fits_us ?? 0) - (to - at));
+  const delay_us = Math.max(0, (next?.delay_us ?? 0) - (to - at));
+  return { ...view, next_us, delay_us, left: next_us > 0 ? 0 : Math.max(1, view.left) };
+}
+
+function stateAt(state, at, to, quota) {
   switch (state.kind) {
     case 'fixed-window': {
       if (to < state.end_us) return { ...state, left: quota.limit - state.used };
@@ -23,12 +35,13 @@ export function advance(state, at, now, quota) {
       if (turns > 1) [previous, current] = [0, 0];
       start += turns * quota.period;
       const share = (quota.period - (to - start)) / quota.period;
-      const used = Math.floor((previous * (quota.period - (to - start))) / quota.period) + current;
-      return { kind: state.kind, start_us: start, end_us: start + quota.period, previous, current, share, used, left: quota.limit - used };
+      const weighted = Math.floor((previous * (quota.period - (to - start))) / quota.period);
+      const used = weighted + current;
+      return { kind: state.kind, start_us: start, end_us: start + quota.period, previous, current, share, weighted, used, left: quota.limit - used };
     }
     case 'token-bucket': {
       const level = Math.min(quota.capacity, state.level_milli / 1000 + drained(quota, to - at));
-      return { kind: state.kind, level, left: Math.floor(level) };
+      return { kind: state.kind, level, left: Math.floor(level + 1e-9) };
     }
     default: {
       const level = Math.max(0, state.level_milli / 1000 - drained(quota, to - at));

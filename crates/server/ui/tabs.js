@@ -2,8 +2,8 @@
 
 import { h } from './dom.js';
 
-/** Creates tabs from `[name, ...content]`; `onchange` gets the index of the selected one. */
-export function tabs(id, label, pages, onchange = () => {}) {
+/** Creates tabs from `[name, ...content]`; `onchange` gets the index of the selected one. `beside` follows the tabs. */
+export function tabs(id, label, pages, onchange = () => {}, ...beside) {
   const buttons = pages.map(([name], at) => h('button', {
     type: 'button', role: 'tab', id: `${id}-tab-${at}`, 'aria-controls': `${id}-panel-${at}`, onclick: () => choose(at),
   }, name));
@@ -28,5 +28,5 @@ export function tabs(id, label, pages, onchange = () => {}) {
     choose(next);
   } }, ...buttons);
   choose(0);
-  return h('div', { class: 'tabs' }, list, ...panels);
+  return h('div', { class: 'tabs' }, h('div', { class: 'tab-row' }, list, ...beside), ...panels);
 }

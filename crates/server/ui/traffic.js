@@ -10,16 +10,11 @@ const RETRY_US = 300000;
 const MAX_ARRIVALS = 2000;
 
 export const SOURCES = {
-  steady: { name: 'Steady', describe: (o) => `One request every ${Math.round(1000 / o.rate)} ms.` },
-  bursty: { name: 'Bursty', describe: (o) => `${o.size} requests at once, every ${o.gap} s.` },
-  retry: {
-    name: 'Retry loop',
-    describe: (o) => o.obey
-      ? `A job every ${Math.round(1000 / o.jobs)} ms; refused requests are retried after Retry-After.`
-      : `A job every ${Math.round(1000 / o.jobs)} ms; refused requests are retried every 300 ms.`,
-  },
-  boundary: { name: 'Boundary attack', describe: () => 'The whole limit just before a window ends, and again just after.' },
-  draw: { name: 'Custom', describe: () => 'A custom pattern of twenty seconds, repeated.' },
+  steady: { name: 'Steady', about: 'Requests at an even rate' },
+  bursty: { name: 'Bursty', about: 'Several requests at once, and a pause' },
+  retry: { name: 'Retries', about: 'Jobs that are retried until they are admitted: every 300 ms, or after Retry-After' },
+  boundary: { name: 'Boundary', about: 'The whole limit just before a window ends, and again just after' },
+  draw: { name: 'Custom', about: 'Twenty seconds that you draw, repeated' },
 };
 
 export const OPTIONS = {

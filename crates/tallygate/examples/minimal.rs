@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p tallygate --example minimal`
 
-use tallygate::{Limiter, Quota, RetryAfter};
+use tallygate::{Limiter, Quota};
 
 #[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), tallygate::QuotaError> {
@@ -12,8 +12,7 @@ fn main() -> Result<(), tallygate::QuotaError> {
         let decision = limiter.check("user:42");
         match decision.retry_after() {
             None => println!("request {request}: admitted, {} left", decision.remaining()),
-            Some(RetryAfter::After(wait)) => println!("request {request}: retry in {wait:?}"),
-            Some(RetryAfter::Never) => println!("request {request}: cost above the capacity"),
+            Some(retry) => println!("request {request}: refused, retry after {retry}"),
         }
     }
     Ok(())

@@ -23,13 +23,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let login = Limiter::with_store(store, "sliding-window-log 5/min".parse::<Quota>()?)
         .on_failure(OnFailure::Closed);
     for attempt in 1..=7 {
-        let decision = login.decide(&login.request("ann")).await;
+        let decision = login.check("ann").await;
         if decision.unavailable() {
             println!("{attempt}: the store did not answer: refused");
         } else if decision.allowed() {
             println!("{attempt}: admitted, {} left", decision.remaining());
-        } else {
-            println!("{attempt}: refused, retry {:?}", decision.retry_after());
+        } else if let Some(retry) = decision.retry_after() {
+            println!("{attempt}: refused, retry after {retry}");
         }
     }
     Ok(())

@@ -19,14 +19,20 @@ mod json_schema;
 mod lint;
 mod load;
 mod report;
+#[cfg(feature = "simulate")]
+mod scenario;
 mod schema;
 mod source;
 mod validate;
 mod yaml;
 
+#[cfg(feature = "simulate")]
+pub(crate) use diagnostic::{did_you_mean, either};
 pub use json_schema::json_schema;
 pub use load::{Config, load, load_bytes, load_with_env};
 pub use report::{DiagnosticJson, Report, Style};
+#[cfg(feature = "simulate")]
+pub(crate) use scenario::{load_scenario, load_scenario_bytes};
 pub use validate::{
     DEFAULT_KEYS, GatewayConfig, GatewaySizes, GatewayTimeouts, RefusalCacheConfig, StoreConfig,
 };

@@ -9,7 +9,6 @@ pub(crate) use taken_at::TakenAt;
 use tallygate_core::{Outcome, Retry, Verb, Verdict};
 
 use crate::request::{Request, RequestEntry};
-use crate::store::PartialDecision;
 
 /// The decision on one request over all its limits.
 #[derive(Clone, Debug)]
@@ -38,25 +37,6 @@ enum DecisionSource {
     PartlyLocal { at: u8 },
 }
 
-/// When a refused request would be admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryAfter {
-    /// After this time, and not earlier.
-    After(Duration),
-    /// Never: the cost is above the capacity.
-    Never,
-}
-
-impl RetryAfter {
-    /// The wait; `None` if it is `Never`.
-    pub fn duration(self) -> Option<Duration> {
-        match self {
-            RetryAfter::After(wait) => Some(wait),
-            RetryAfter::Never => None,
-        }
-    }
-}
-
 impl From<Vec<Verdict>> for Decision {
     /// Combines the verdicts of a request's limits, in their order, for implementations of `Store`.
     /// Add [the time](Decision::with_taken_us) to make the decision undoable.
@@ -64,7 +44,7 @@ impl From<Vec<Verdict>> for Decision {
         // Time 0: an undo returns nothing.
         Decision::new(
             tallygate_core::Decision::from_verdicts(verdicts),
-            TakenAt::All(0),
+            TakenAt::all(0),
         )
     }
 }
@@ -74,7 +54,7 @@ impl Decision {
     #[inline]
     pub(crate) fn from_verdict(verdict: Verdict, effective_time_us: u64) -> Self {
         let inner = tallygate_core::Decision::from_verdict(verdict);
-        Decision::new(inner, TakenAt::All(effective_time_us))
+        Decision::new(inner, TakenAt::all(effective_time_us))
     }
 
     #[inline]
@@ -91,10 +71,15 @@ impl Decision {
     /// Admits without a counter.
     pub(crate) fn open(request: &Request<'_>) -> Self {
         let granted = match request.requested_verb() {
-            Verb::Check | Verb::Take | Verb::Charge => {
+            Verb::Check | Verb::Take | Verb::Charge | Verb::Reserve => {
                 least(request.entries().iter().map(RequestEntry::cost))
             }
-            Verb::Peek | Verb::Refund | Verb::Reset => 0,
+            Verb::Peek
+            | Verb::Refund
+            | Verb::Reset
+            | Verb::Settle
+            | Verb::Renew
+            | Verb::Release => 0,
         };
         let outcome = Outcome::Admitted {
             granted,
@@ -160,13 +145,13 @@ impl Decision {
         }
     }
 
-    /// Completes a decision by the failure policy over some limits of a request with that of the
-    /// store over the others, which admit.
-    pub(crate) fn with_decided(self, partial: &PartialDecision) -> Self {
-        let at = narrow(partial.failed[self.binding()]);
+    /// Completes a decision by the failure policy over the limits at some positions of a request with
+    /// that of the store over the others, which admit.
+    pub(crate) fn with_decided(self, positions: &[usize], decided: &Decision) -> Self {
+        let at = narrow(positions[self.binding()]);
         let mut verdict = *self.inner.verdict();
         if let Outcome::Admitted { granted, delay_us } = &mut verdict.outcome {
-            let decided = partial.decision.verdict();
+            let decided = decided.verdict();
             *granted = least([*granted, decided.granted()].into_iter());
             *delay_us = decided.delay_us().max(*delay_us);
         }
@@ -181,6 +166,15 @@ impl Decision {
         };
         let inner = tallygate_core::Decision::from_verdict(verdict);
         Decision { inner, source }
+    }
+
+    /// Marks the decision as made from units that this process had taken ahead.
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_leased(mut self) -> Self {
+        if let DecisionSource::Counters(taken_at) = &mut self.source {
+            taken_at.set_leased();
+        }
+        self
     }
 
     /// Turns delays above `max` into refusals. `None` if there are none.
@@ -198,8 +192,27 @@ impl Decision {
             verdict
         });
         let inner = tallygate_core::Decision::from_verdicts(verdicts.collect());
-        let source = self.source.clone();
-        Some(Decision { inner, source })
+        Some(Decision {
+            inner,
+            ..self.clone()
+        })
+    }
+
+    /// The estimate that the id of a [reserve](Verb::Reserve) is known with, if that is another one than
+    /// the request's: nothing was charged for this one. `None` for any other decision.
+    pub fn first_estimate(&self, request: &Request<'_>) -> Option<u32> {
+        let verdicts = self.inner.verdicts();
+        let entries = request.entries();
+        let is_reserve = request.requested_verb() == Verb::Reserve && self.allowed();
+        if !is_reserve || verdicts.len() != entries.len() {
+            return None;
+        }
+        let each = entries.iter().zip(verdicts);
+        let mut others = each.filter(|(entry, verdict)| {
+            let is_remembered = !entry.limit.quota().algorithm().is_concurrent();
+            is_remembered && entry.cost() > 0 && verdict.granted() != entry.cost()
+        });
+        others.next().map(|(_, verdict)| verdict.granted())
     }
 
     /// Whether the request is admitted, after its [`delay`](Decision::delay).
@@ -225,14 +238,22 @@ impl Decision {
 
     /// When to retry. `None` if the request is admitted, or if it is
     /// [refused because the store failed](Decision::unavailable).
-    pub fn retry_after(&self) -> Option<RetryAfter> {
-        if self.unavailable() {
-            return None;
+    ///
+    /// ```
+    /// use tallygate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(1));
+    /// let _first = limiter.check("user:42");
+    /// let retry = limiter.check("user:42").retry_after();
+    /// if let Some(wait) = retry.and_then(|retry| retry.duration()) {
+    ///     println!("retry in {} s", wait.as_secs());
+    /// }
+    /// ```
+    pub fn retry_after(&self) -> Option<Retry> {
+        match self.unavailable() {
+            true => None,
+            false => self.inner.verdict().retry(),
         }
-        self.inner.verdict().retry().map(|retry| match retry {
-            Retry::After(us) => RetryAfter::After(Duration::from_micros(us.get())),
-            Retry::Never => RetryAfter::Never,
-        })
     }
 
     /// The time without requests after which the counter of the binding limit is back in its initial
@@ -306,6 +327,12 @@ impl Decision {
     /// Whether the request was refused only because of overload: a retry a moment later may succeed.
     pub fn shed(&self) -> bool {
         matches!(self.source, DecisionSource::Shed { .. })
+    }
+
+    /// Whether a limit was decided from units that this process had [taken ahead](crate::Limit::lease): its
+    /// figures are estimates.
+    pub fn leased(&self) -> bool {
+        matches!(&self.source, DecisionSource::Counters(taken_at) if taken_at.leased())
     }
 
     /// Whether a limit had no counter because the store is full, and shared a budget with other keys

@@ -5,7 +5,11 @@ mod acquire;
 mod fallback;
 mod guard;
 #[cfg(feature = "tokio")]
+mod hold;
+#[cfg(feature = "tokio")]
 mod queue;
+#[cfg(feature = "tokio")]
+mod reserve;
 #[cfg(feature = "tokio")]
 mod shaping_queue;
 
@@ -14,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tallygate_core::Verb;
+use smallvec::SmallVec;
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;
 
@@ -23,6 +27,18 @@ pub use acquire::{AcquireError, Wait};
 #[cfg(feature = "redis")]
 pub(crate) use fallback::LocalSize;
 pub use guard::{Guard, OverloadStats};
+#[cfg(feature = "tokio")]
+pub use hold::{Hold, Refused};
+#[cfg(feature = "tokio")]
+pub use reserve::{Reservation, ReserveError};
+
+/// What the simulation of a fleet shares with engines.
+#[cfg(feature = "simulate")]
+pub(crate) mod simulated {
+    pub(crate) use super::fallback::{
+        Answered, Cause, FailurePolicy, answer_without_store, decide_without_store, surplus,
+    };
+}
 
 use crate::decision::Decision;
 use crate::failure::OnFailure;
@@ -33,8 +49,11 @@ use crate::request::Request;
 use crate::store::breaker::{Breaker, Probe};
 #[cfg(feature = "tokio")]
 use crate::store::deadline;
-use crate::store::{MemoryStore, PartialDecision, Store, StoreError, StoreErrorKind};
-use fallback::{Cause, FailurePolicy};
+use crate::store::{MemoryStore, Store, StoreError, StoreErrorKind};
+use fallback::{Cause, FailurePolicy, answer_without_store};
+
+/// Why the store did not decide each limit of a request.
+type Kinds = SmallVec<[StoreErrorKind; 4]>;
 
 #[cfg(feature = "tokio")]
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -152,83 +171,54 @@ impl<S: Store> Engine<S> {
         result.unwrap_or_else(|error| self.decide_without_store(request, &error))
     }
 
-    fn decide_without_store(&self, request: &Request<'_>, error: &StoreError) -> Decision {
-        match error.partial() {
-            Some(partial) => self.complete(request, partial, error),
-            None => self.fall_back(request, error),
-        }
-    }
-
     /// Decides the limits on servers that failed by their policies. If these refuse, what the others
     /// took is returned.
-    fn complete(
-        &self,
-        request: &Request<'_>,
-        partial: &PartialDecision,
-        error: &StoreError,
-    ) -> Decision {
-        let fallback = self.fall_back(&request.subset(&partial.failed), error);
-        let decided = request.subset(&partial.decided);
-        let surplus = match fallback.allowed() {
-            false => Some(decided),
-            // A take grants every limit the same.
-            true => match partial
-                .decision
-                .granted()
-                .saturating_sub(fallback.granted())
-            {
-                surplus if surplus > 0 && request.requested_verb() == Verb::Take => {
-                    Some(decided.each_cost(surplus))
-                }
-                _ => None,
-            },
+    fn decide_without_store(&self, request: &Request<'_>, error: &StoreError) -> Decision {
+        let Some(partial) = error.partial() else {
+            let kinds = SmallVec::from_elem(error.kind(), request.entries().len());
+            return self.fall_back(request, &kinds);
         };
-        if let Some(surplus) = surplus {
-            self.undo(&surplus, &partial.decision);
+        let (positions, kinds): (Vec<usize>, Kinds) = partial
+            .failed
+            .iter()
+            .map(|failed| (failed.at, failed.kind))
+            .unzip();
+        let fallback = self.fall_back(&request.subset(&positions), &kinds);
+        let Some(decided) = &partial.decision else {
+            return fallback;
+        };
+        if let Some(surplus) = fallback::surplus(request, &partial.decided, decided, &fallback) {
+            self.undo(&surplus, decided);
         }
-        fallback.with_decided(partial)
+        fallback.with_decided(&positions, decided)
     }
 
-    fn fall_back(&self, request: &Request<'_>, error: &StoreError) -> Decision {
+    /// Decides without the store, which failed for each limit in this way.
+    fn fall_back(&self, request: &Request<'_>, kinds: &Kinds) -> Decision {
         let guard = &*self.shared.guard;
-        let cause = match error.kind() {
-            StoreErrorKind::Overloaded => Cause::Overload,
-            StoreErrorKind::Timeout => {
-                guard.timeouts.fetch_add(1, Relaxed);
-                if self.store().is_silent(request) {
-                    Cause::Failure
-                } else {
-                    Cause::Overload
-                }
-            }
-            _ => Cause::Failure,
-        };
-        let replicas = self.store().replicas();
-        let fallback = || {
-            let fallback = &guard.fallback;
-            fallback.decide(request, self.failure, cause, replicas)
-        };
-        if cause == Cause::Failure {
-            return fallback();
+        if kinds.contains(&StoreErrorKind::Timeout) {
+            guard.timeouts.fetch_add(1, Relaxed);
         }
-        let counters = &guard.overload;
-        // The store may have refused the same key since.
-        let (decision, counter) = if let Some(refusal) = self.try_decide(request) {
-            (refusal, &counters.cached)
-        } else if error.kind() == StoreErrorKind::Overloaded {
-            (Decision::from_overload(request, 0), &counters.shed)
-        } else {
-            let decision = fallback();
-            let closed = decision.unavailable();
-            let counter = if closed {
-                &counters.closed
-            } else {
-                &counters.local
-            };
-            (decision, counter)
+        let cause = |(at, kind): (usize, &StoreErrorKind)| {
+            Cause::new(*kind, || self.store().is_silent(&request.subset(&[at])))
         };
-        counter.fetch_add(1, Relaxed);
+        let causes: SmallVec<[Cause; 4]> = kinds.iter().enumerate().map(cause).collect();
+        let by_policy = || {
+            let (fallback, replicas) = (&guard.fallback, self.store().replicas());
+            fallback.decide(request, self.failure, &causes, replicas)
+        };
+        let try_decide = || self.try_decide(request);
+        let (decision, answered) =
+            answer_without_store(request, kinds, &causes, try_decide, by_policy);
+        guard.overload.count(answered);
         decision
+    }
+
+    /// Tells the counters of this process of a request that never takes units, without an answer.
+    #[cfg(feature = "tokio")]
+    fn submit_local(&self, request: &Request<'_>) {
+        let fallback = &self.shared.guard.fallback;
+        fallback.submit(request, self.failure, self.store().replicas());
     }
 
     /// How requests were answered under overload: they missed their deadline although the store was
@@ -264,7 +254,7 @@ impl<S: Store> Engine<S> {
     ///
     /// let status = 304;
     /// if decision.allowed() && status == 304 {
-    ///     limiter.undo(&request, &decision);
+    ///     limiter.engine().undo(&request, &decision);
     /// }
     /// assert_eq!(limiter.peek("user:42", 1).remaining(), 100);
     /// ```

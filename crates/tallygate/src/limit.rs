@@ -1,9 +1,12 @@
 //! Limits: named quotas.
 
+mod lease;
+
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use lease::{LeaseError, LeaseSettings};
 use tallygate_core::Quota;
 
 use crate::failure::OnFailure;
@@ -31,6 +34,7 @@ pub struct Limit {
     on_failure: Option<OnFailure>,
     deadline: Option<Duration>,
     partition: Partition,
+    lease: Option<LeaseSettings>,
     /// The end of a counter's name in Redis.
     #[cfg(feature = "redis")]
     suffix: Arc<[u8]>,
@@ -53,6 +57,7 @@ impl Limit {
             on_failure: None,
             deadline: None,
             partition: Partition::default(),
+            lease: None,
             #[cfg(feature = "redis")]
             suffix: crate::store::suffix(name, &quota),
         }
@@ -98,6 +103,37 @@ impl Limit {
     pub fn partition(mut self, partition: Partition) -> Self {
         self.partition = partition;
         self
+    }
+
+    /// Lets every process take units of the limit's counters ahead and spend them without asking the
+    /// store. Stores in this process ignore it. It is no part of a counter's name.
+    ///
+    /// Units are debited before they are spent, so that windows keep their worst case; a token
+    /// bucket, a policing leaky bucket and a log may admit a fourth of their capacity more. The
+    /// figures of such [decisions](crate::Decision::leased) are estimates.
+    ///
+    /// # Errors
+    /// If the limit [shapes](Quota::algorithm), or a setting is out of its bounds.
+    ///
+    /// ```
+    /// use tallygate::{LeaseSettings, Limit, Quota};
+    ///
+    /// let limit = Limit::named("tenant", Quota::per_minute(100_000));
+    /// assert!(limit.lease(LeaseSettings::default()).is_ok());
+    /// let shaped = Limit::from("leaky-bucket 10/s queue 20".parse::<Quota>()?);
+    /// assert!(shaped.lease(LeaseSettings::default()).is_err());
+    /// # Ok::<(), tallygate::QuotaError>(())
+    /// ```
+    pub fn lease(mut self, settings: LeaseSettings) -> Result<Self, LeaseError> {
+        settings.validate(&self.quota)?;
+        self.lease = Some(settings);
+        Ok(self)
+    }
+
+    /// The settings of leases, if units may be taken ahead.
+    #[inline]
+    pub fn own_lease(&self) -> Option<LeaseSettings> {
+        self.lease
     }
 
     /// The limit's own failure policy, if any.
@@ -150,7 +186,7 @@ pub struct Partition(u16);
 
 impl Partition {
     /// A partition by its index. 0 is the common one; the others are numbered from 1 in the order
-    /// of [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    /// of [`MemoryStoreBuilder::partitions`](crate::store::MemoryStoreBuilder::partitions).
     pub const fn new(index: u16) -> Self {
         Partition(index)
     }

@@ -1,23 +1,30 @@
-//! Limiters: limits that are decided by an engine.
+//! Limiters: limits that are decided by an engine. The verbs have the same names for every store:
+//! `local` has plain calls, `redis` asynchronous ones.
+
+mod local;
+mod member;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallygate_core::Verb;
-
 use crate::decision::Decision;
 use crate::engine::Engine;
 #[cfg(feature = "tokio")]
-use crate::engine::{AcquireError, Wait};
+use crate::engine::{AcquireError, Hold, Refused, Reservation, ReserveError, Wait};
 use crate::failure::OnFailure;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
-use crate::store::{LocalStore, MemoryStore, Store};
+use crate::store::{MemoryStore, Store};
+
+pub use member::MemberLimiter;
 
 /// Limits for keys.
 ///
-/// With counters in this process every decision is a plain call:
+/// The verbs are [`check`](Limiter#method.check), `check_cost`, `check_many`, `peek`, `take`, `charge`,
+/// `refund` and `reset`. With counters in this process each is a plain call:
 ///
 /// ```
 /// use tallygate::{Limiter, Quota};
@@ -29,8 +36,9 @@ use crate::store::{LocalStore, MemoryStore, Store};
 /// # Ok::<(), tallygate::QuotaError>(())
 /// ```
 ///
-/// With any other store, [`decide`](Limiter::decide) is the same asynchronously. A limiter is cheap
-/// to clone; clones share the [`Engine`].
+/// With a `RedisStore` each is asynchronous: `limiter.check("user:42").await`. With any other
+/// [`Store`], [`decide`](Limiter::decide) decides every verb. A limiter is cheap to clone; clones
+/// share the [`Engine`].
 #[derive(Debug)]
 pub struct Limiter<S = MemoryStore> {
     engine: Engine<S>,
@@ -110,7 +118,7 @@ impl<S: Store> Limiter<S> {
         self.engine.limiter(limit)
     }
 
-    /// Sets what is decided when the store fails, [`OnFailure::Open`] by default; see
+    /// Sets what is decided when the store fails, [`OnFailure::Local`] by default; see
     /// [`Engine::on_failure`].
     ///
     /// ```
@@ -171,8 +179,33 @@ impl<S: Store> Limiter<S> {
         self.engine.try_decide(request)
     }
 
-    /// Undoes what a decision took; see [`Engine::undo`].
-    pub fn undo(&self, request: &Request<'_>, decision: &Decision) {
+    /// Undoes what a decision on a key took, because the request does not count after all. Returns at
+    /// once; see [`Engine::undo`].
+    ///
+    /// ```
+    /// use tallygate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(100));
+    /// let decision = limiter.check_cost("user:42", 5);
+    /// assert_eq!(decision.remaining(), 95);
+    ///
+    /// let status = 304;
+    /// if decision.allowed() && status == 304 {
+    ///     limiter.undo("user:42", &decision);
+    /// }
+    /// assert_eq!(limiter.peek("user:42", 1).remaining(), 100);
+    /// ```
+    pub fn undo<'k>(&self, key: impl Into<Key<'k>>, decision: &Decision) {
+        if decision.taken_us().is_some() {
+            let key = key.into();
+            // At most what was granted is returned.
+            self.engine
+                .undo(&self.request(&key).cost(u32::MAX), decision);
+        }
+    }
+
+    /// Undoes what a decision on a request took; see [`Engine::undo`].
+    pub fn undo_request(&self, request: &Request<'_>, decision: &Decision) {
         self.engine.undo(request, decision);
     }
 }
@@ -239,107 +272,37 @@ impl<S: Store> Limiter<S> {
         self.engine.acquire(request, wait).await
     }
 
+    /// Takes 1 unit of every limit, and holds that of concurrency limits until the guard is dropped;
+    /// see [`Engine::hold`].
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn hold(&self, key: impl Into<Key<'_>>) -> Result<Hold, Refused> {
+        let key = key.into();
+        self.engine.hold(&self.request(&key)).await
+    }
+
+    /// Charges an estimate, to be [settled](Reservation::settle) when the actual cost is known; see
+    /// [`Engine::reserve`].
+    ///
+    /// # Errors
+    /// As [`Engine::reserve`].
+    pub async fn reserve(
+        &self,
+        key: impl Into<Key<'_>>,
+        estimate: u32,
+    ) -> Result<Reservation, ReserveError> {
+        let key = key.into();
+        self.engine
+            .reserve(&self.request(&key).cost(estimate))
+            .await
+    }
+
     /// Decides a request and waits until its shaping delay is over; see [`Engine::admit`].
     ///
     /// # Errors
     /// As [`Engine::admit`].
     pub async fn admit(&self, request: &Request<'_>, wait: Wait) -> Result<Decision, AcquireError> {
         self.engine.admit(request, wait).await
-    }
-}
-
-/// Plain calls, for counters in this process.
-impl<S: LocalStore> Limiter<S> {
-    /// Takes 1 unit if it fits.
-    #[must_use = "a decision limits nothing unless it is used"]
-    #[inline]
-    pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
-        self.decide_key(key.into(), Verb::Check, 1)
-    }
-
-    /// Takes all of the cost or nothing.
-    #[must_use = "a decision limits nothing unless it is used"]
-    #[inline]
-    pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
-        self.decide_key(key.into(), Verb::Check, cost)
-    }
-
-    /// Checks a cost of 1 for each key, in order. Faster than one by one if the keys do not fit
-    /// the CPU caches.
-    ///
-    /// ```
-    /// use tallygate::{Limiter, Quota};
-    ///
-    /// let limiter = Limiter::new(Quota::per_minute(2));
-    /// let decisions = limiter.check_many(["a", "b", "a", "a"]);
-    /// let allowed: Vec<bool> = decisions.iter().map(|d| d.allowed()).collect();
-    /// assert_eq!(allowed, [true, true, true, false]);
-    /// ```
-    #[must_use = "a decision limits nothing unless it is used"]
-    pub fn check_many<'k, K: Into<Key<'k>>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-    ) -> Vec<Decision> {
-        let keys = keys.into_iter().map(Into::into);
-        match &*self.limits {
-            [limit] => self.memory().check_many(keys, limit),
-            _ => {
-                let keys: Vec<Key<'k>> = keys.collect();
-                let requests: Vec<Request<'_>> = keys.iter().map(|key| self.request(key)).collect();
-                self.memory().decide_many(&requests)
-            }
-        }
-    }
-
-    /// Answers as [`check_cost`](Limiter::check_cost) would and changes nothing.
-    #[must_use = "a decision limits nothing unless it is used"]
-    pub fn peek<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
-        self.decide_key(key.into(), Verb::Peek, cost)
-    }
-
-    /// Takes as much of the cost as fits.
-    #[must_use = "a decision limits nothing unless it is used"]
-    pub fn take<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
-        self.decide_key(key.into(), Verb::Take, cost)
-    }
-
-    /// Takes the cost unconditionally; later requests wait until the debt is paid.
-    pub fn charge<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
-        self.decide_key(key.into(), Verb::Charge, cost)
-    }
-
-    /// Returns units that were taken.
-    pub fn refund<'k>(&self, key: impl Into<Key<'k>>, cost: u32) -> Decision {
-        self.decide_key(key.into(), Verb::Refund, cost)
-    }
-
-    /// Removes the counters of the key.
-    pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
-        self.decide_key(key.into(), Verb::Reset, 0)
-    }
-
-    /// Decides a request, whichever limits it carries.
-    pub fn decide_now(&self, request: &Request<'_>) -> Decision {
-        self.memory().decide(request)
-    }
-
-    /// Decides several requests in order, whichever limits they carry.
-    pub fn decide_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
-        self.memory().decide_many(requests)
-    }
-
-    #[inline(always)]
-    fn memory(&self) -> &MemoryStore<S::Clock> {
-        self.engine.store().memory_store()
-    }
-
-    #[inline(always)]
-    fn decide_key(&self, key: Key<'_>, verb: Verb, cost: u32) -> Decision {
-        match &*self.limits {
-            [limit] => self.memory().decide_key(&key, limit, verb, cost),
-            _ => self
-                .memory()
-                .decide(&self.request(&key).verb(verb).cost(cost)),
-        }
     }
 }

@@ -309,7 +309,7 @@ impl<S> fmt::Debug for OutboundLayer<S> {
 ///
 /// An inbound layer can answer with a response of its own. An outbound layer cannot: a call that is
 /// not sent must be an error, distinct from the client's.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OutboundError<E> {
     /// Not sent: the wait is too long, the cost never fits, the queue is full, or the limiter's
     /// store cannot be reached.
@@ -318,6 +318,16 @@ pub enum OutboundError<E> {
     /// The client's error.
     #[error("the call failed: {0}")]
     Inner(#[source] E),
+}
+
+/// One line, for programs that return the error from `main`.
+impl<E: fmt::Debug> fmt::Debug for OutboundError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutboundError::Limit(error) => write!(f, "the call was not sent: {error:?}"),
+            OutboundError::Inner(error) => write!(f, "the call failed: {error:?}"),
+        }
+    }
 }
 
 impl<E> OutboundError<E> {

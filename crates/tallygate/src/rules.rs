@@ -15,6 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod builder;
 mod coalesce;
 mod compile;
@@ -24,6 +25,7 @@ mod extract;
 mod function;
 mod glob;
 mod grpc;
+mod header_names;
 mod key_part;
 mod limits;
 mod matcher;
@@ -32,6 +34,7 @@ mod overrides;
 mod path;
 mod path_variants;
 mod request_view;
+mod share;
 mod status_filter;
 mod trace;
 mod validate;
@@ -39,22 +42,24 @@ mod validate;
 use std::time::Duration;
 
 use crate::failure::OnFailure;
-use crate::http::{ClientAddress, Headers};
-use crate::limit::Partition;
+use crate::http::{ActualCost, ClientAddress, Headers};
+use crate::limit::{LeaseSettings, Partition};
 
 pub use crate::http::TextError;
 pub use coalesce::{CoalesceBy, CoalesceKey};
-pub use cost::Cost;
+pub use cost::{Cost, CostSource};
 pub use evaluate::{KeyLimits, ListedBy, Rules, SwappableRules};
 pub use function::{Function, RequestFn, ResponseFn};
 pub use glob::Glob;
 pub use grpc::GrpcPattern;
+pub use header_names::HeaderNames;
 pub use key_part::{MAX_PARTS, Part, Source};
 pub use limits::{Quotas, QuotasError, RuleLimits, TierBy, Tiers, TiersError};
 pub use matcher::{HeaderCondition, HeaderMatcher, HostPattern, Matcher, Mismatch};
 pub use name::Name;
 pub use overrides::{KeyText, ListEntry, Override, OverrideAction};
 pub use path::{Path, PathPattern};
+pub use share::Share;
 pub use status_filter::{StatusFilter, StatusRange};
 pub use trace::{RuleOutcome, RuleTrace, SourceTrace, Trace, TracedValue};
 pub use validate::{KeyShapes, ListKind, RuleSetError};
@@ -87,7 +92,8 @@ pub struct RuleSet {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// The name, unique in a rule set. It is part of the names of the counters.
+    /// The name, unique in a rule set. It is part of the names of the counters, unless the rule has a
+    /// budget.
     pub name: Name,
     /// Whether the rule applies at all.
     pub enabled: bool,
@@ -95,12 +101,21 @@ pub struct Rule {
     pub matcher: Matcher,
     /// The parts of the key. Without parts, all clients share one counter.
     pub key: Vec<Part>,
+    /// The budget that the rule spends. Rules of one budget share counters: they have the same key
+    /// and limits, and the rule's name is no part of the names of the counters.
+    pub budget: Option<Name>,
     /// What happens to a request that lacks a part of the key.
     pub on_missing: Missing,
     /// How much is allowed.
     pub limits: RuleLimits,
+    /// Who shares the limits that are [shared](tallygate_core::Algorithm::is_shared). By default all
+    /// requests are of one member.
+    pub share: Option<Share>,
     /// The cost of a request.
     pub cost: Cost,
+    /// Where the response says what the request really cost. The [cost](Rule::cost) is then an estimate
+    /// that is corrected when the response has ended.
+    pub actual: Option<ActualCost>,
     /// Clients that the rule does not apply to.
     pub allow: Vec<ListEntry>,
     /// Clients that are refused. Takes precedence over `allow`.
@@ -121,9 +136,12 @@ pub struct Rule {
     pub count_if: StatusFilter,
     /// The longest shaping delay; a request that would be delayed for longer is refused.
     pub max_delay: Option<Duration>,
+    /// How processes take units of the limits ahead. By default they do not; see
+    /// [`Limit::lease`](crate::Limit::lease).
+    pub lease: Option<LeaseSettings>,
     /// How many live keys should have their own counters in memory. By default an equal part of
     /// what other rules leave. Whoever builds the store divides it; see
-    /// [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    /// [`MemoryStoreBuilder::partitions`](crate::store::MemoryStoreBuilder::partitions).
     pub keys: Option<usize>,
     /// The part of a memory store that holds the counters.
     pub partition: Partition,
@@ -161,9 +179,12 @@ impl Rule {
             enabled: true,
             matcher: Matcher::default(),
             key: Vec::new(),
+            budget: None,
             on_missing: Missing::default(),
             limits,
+            share: None,
             cost: Cost::default(),
+            actual: None,
             allow: Vec::new(),
             deny: Vec::new(),
             on_failure: None,
@@ -173,6 +194,7 @@ impl Rule {
             headers: Headers::default(),
             count_if: StatusFilter::default(),
             max_delay: None,
+            lease: None,
             keys: None,
             partition: Partition::default(),
             coalesce: None,

@@ -1,14 +1,21 @@
-//! Stores of counters.
+//! Stores of counters: [`MemoryStore`], `RedisStore`, and what is needed to write another [`Store`].
+//! [`inspect`](MemoryStore::inspect) shows the state of a counter.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod breaker;
 #[cfg(feature = "tokio")]
 pub(crate) mod deadline;
+#[cfg(feature = "redis")]
+mod hot_keys;
+#[cfg(feature = "redis")]
+mod lease;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
 mod refusal_cache;
+#[cfg(feature = "redis")]
+mod store_time;
 
 use std::error::Error;
 use std::fmt;
@@ -17,20 +24,42 @@ use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+pub use lease::LeaseStats;
 pub use memory::{MemoryStore, MemoryStoreBuilder};
+#[cfg(feature = "simulate")]
+pub(crate) use redis::simulated;
 #[cfg(feature = "redis")]
 pub(crate) use redis::suffix;
 #[cfg(feature = "redis")]
 pub use redis::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 #[cfg(feature = "redis")]
 pub use refusal_cache::{RefusalCacheSettings, RefusalCacheStats};
-use tallygate_core::CounterState;
+pub use tallygate_core::{CounterState, Outcome, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::engine::Guard;
+pub use crate::engine::{Guard, OverloadStats};
+use crate::error::debug_is_display;
 use crate::limit::Limit;
 use crate::request::Request;
+
+/// The number of hash tags of a cluster unless another is set.
+#[cfg(any(feature = "redis", feature = "config"))]
+pub(crate) const DEFAULT_HASH_TAGS: u32 = 64;
+/// One for each slot of a cluster.
+#[cfg(any(feature = "redis", feature = "config"))]
+pub(crate) const MAX_HASH_TAGS: u32 = 16_384;
+
+/// Whether the hash tags of a cluster may be so many.
+#[cfg(any(feature = "redis", feature = "config"))]
+pub(crate) fn may_be_hash_tags(count: u32) -> bool {
+    count.is_power_of_two() && count <= MAX_HASH_TAGS
+}
+
+/// Shorter HMAC secrets can be guessed.
+#[cfg(any(feature = "redis", feature = "config"))]
+pub(crate) const MIN_HMAC_SECRET_BYTES: usize = 16;
 
 /// Stores counters and decides each request in one atomic step, by its own clock.
 pub trait Store: Send + Sync + 'static {
@@ -78,6 +107,22 @@ pub trait Store: Send + Sync + 'static {
     /// [the time](Decision::taken_us) they were taken. If the store fails, the request is lost; it
     /// is never sent twice.
     fn undo(&self, request: &Request<'_>, decision: &Decision);
+
+    /// Returns the last units that were taken from shaping limits, without waiting for the answer. If
+    /// a schedule does not end at the expected time, which is rounded up to a microsecond, others are
+    /// scheduled behind them, and nothing is returned.
+    ///
+    /// `ends_us` has a time for each limit of the request, whose costs are the units. `done` is called
+    /// once, on any thread. By default, nothing is returned.
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        let _ = (request, ends_us);
+        done(TailRefund::NotLast);
+    }
 
     /// Starts to count the processes that share the counters. Does nothing by default.
     fn count_replicas(&self) {}
@@ -148,6 +193,15 @@ impl<S: Store> Store for Arc<S> {
         S::undo(self, request, decision);
     }
 
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        S::refund_tail(self, request, ends_us, done);
+    }
+
     fn count_replicas(&self) {
         S::count_replicas(self);
     }
@@ -171,6 +225,17 @@ impl<S: Store> Store for Arc<S> {
     fn is_down(&self) -> bool {
         S::is_down(self)
     }
+}
+
+/// The result of a [`Store::refund_tail`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TailRefund {
+    /// The units were returned.
+    Refunded,
+    /// Nothing was returned: others are scheduled behind them.
+    NotLast,
+    /// The store failed, and may have returned them.
+    Unknown,
 }
 
 /// A store with counters in this process: a [`MemoryStore`], by value or as an [`Arc`].
@@ -211,27 +276,45 @@ pub struct Snapshot {
 }
 
 /// The error of a store that did not decide a request.
-#[derive(Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Box<dyn Error + Send + Sync>,
     partial: Option<Box<PartialDecision>>,
 }
 
-/// A decision over some limits of a request, all of which admit. The others are on servers that
-/// failed.
+/// What is known of a request when some of its servers failed. The limits that are decided admit.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "no other store has servers")
 )]
 pub(crate) struct PartialDecision {
-    /// Over the limits that are decided.
-    pub(crate) decision: Decision,
+    /// Over the limits that are decided; `None` if there are none.
+    pub(crate) decision: Option<Decision>,
     /// The positions of these limits.
     pub(crate) decided: Vec<usize>,
-    /// The positions of the others.
-    pub(crate) failed: Vec<usize>,
+    /// The others, in order.
+    pub(crate) failed: Vec<FailedLimit>,
+}
+
+impl PartialDecision {
+    /// Nothing is decided of a request with so many limits, which all failed in this way.
+    #[cfg(feature = "redis")]
+    pub(crate) fn undecided(limits: usize, kind: StoreErrorKind) -> Self {
+        PartialDecision {
+            decision: None,
+            decided: Vec::new(),
+            failed: (0..limits).map(|at| FailedLimit { at, kind }).collect(),
+        }
+    }
+}
+
+/// A limit that was not decided. One server may be lost while another is overloaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedLimit {
+    /// The position in the request.
+    pub(crate) at: usize,
+    pub(crate) kind: StoreErrorKind,
 }
 
 /// The kind of a [`StoreError`].
@@ -293,6 +376,11 @@ impl StoreError {
         self
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn take_partial(&mut self) -> Option<PartialDecision> {
+        self.partial.take().map(|partial| *partial)
+    }
+
     /// What the servers that did not fail decided.
     pub(crate) fn partial(&self) -> Option<&PartialDecision> {
         self.partial.as_deref()
@@ -309,6 +397,8 @@ impl fmt::Display for StoreError {
         write!(f, "the store did not answer: {}", self.source)
     }
 }
+
+debug_is_display!(StoreError);
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

@@ -1,4 +1,5 @@
-//! Third-party programs, run as children: nginx, Envoy, schemathesis.
+//! Third-party programs, run as children: nginx, Envoy, Caddy, HAProxy, schemathesis, and Node and Python with
+//! packages.
 
 use std::env;
 use std::fs;
@@ -34,6 +35,59 @@ pub fn envoy() -> PathBuf {
     let packages = packages.into_iter().flatten().flatten();
     let usual = packages.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
     find("TALLYGATE_ENVOY", usual.collect())
+}
+
+/// Caddy: `TALLYGATE_CADDY`, the one on the system, or what `./test` unpacked.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn caddy() -> PathBuf {
+    let unpacked = Path::new(INSTALLED).join("caddy/usr/bin/caddy");
+    find(
+        "TALLYGATE_CADDY",
+        vec![PathBuf::from("/usr/bin/caddy"), unpacked],
+    )
+}
+
+/// HAProxy: `TALLYGATE_HAPROXY`, or the one on the system.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn haproxy() -> PathBuf {
+    let usual = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
+    find("TALLYGATE_HAPROXY", usual.map(PathBuf::from).to_vec())
+}
+
+/// A Python with the packages that `./test` installed under this name.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn python(name: &str) -> PathBuf {
+    let usual = Path::new(INSTALLED).join(name).join("bin/python");
+    find("TALLYGATE_PYTHON", vec![usual])
+}
+
+/// A Python without packages: `TALLYGATE_PYTHON3`, or the one on the system.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn python3() -> PathBuf {
+    let usual = ["/usr/bin/python3", "/usr/local/bin/python3"];
+    find("TALLYGATE_PYTHON3", usual.map(PathBuf::from).to_vec())
+}
+
+/// The folder of the Node packages that `./test` installed.
+#[must_use]
+pub fn node_modules() -> PathBuf {
+    Path::new(INSTALLED).join("node/node_modules")
 }
 
 /// Schemathesis: `TALLYGATE_SCHEMATHESIS`, or what `./test` installed.

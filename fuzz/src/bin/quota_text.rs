@@ -81,6 +81,9 @@ fn check_error(text: &str, error: &QuotaError) {
     assert!(message.starts_with(error.problem()), "{message}");
     let example = error.example_text();
     assert!(example.parse::<Quota>().is_ok(), "{example}");
+    if let Some(meant) = error.suggestion() {
+        assert!(meant != text && meant.parse::<Quota>().is_ok(), "{meant}");
+    }
 
     assert_eq!(error.span().is_some(), picture.is_some(), "{message}");
     let Some(span) = error.span() else { return };

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use tallygate::{Limit, MemoryStore, Request};
-use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate_all};
+use tallygate_core::{Decision, Entry, Quota, State, Verb, Verdict, evaluate_all};
 use tallygate_fuzz::counter::{Counter, Step};
 use tallygate_fuzz::replay_reference::{self, SECRET};
 use tallygate_server::replay_request::{self, ReplayRequest};
@@ -122,7 +122,7 @@ fn check_all_quotas(lines: &[ReplayRequest<'_>]) {
             .iter()
             .map(Limit::quota)
             .zip(states.iter_mut())
-            .map(|(quota, state)| (quota, state, line.cost))
+            .map(|(quota, state)| Entry::new(quota, state, line.cost))
             .collect();
         let decision = evaluate_all(&mut limits, line.verb, line.t_us);
         check_decision(line, &decision, *states == before);

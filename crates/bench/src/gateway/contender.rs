@@ -152,6 +152,8 @@ impl Setup {
         fs::write(&file, rules)?;
         let mut command = with_threads(cores.command(&self.tallygate), scenario.workers);
         command.arg("serve").arg("--config").arg(file);
+        // All connections are this machine's.
+        command.args(["--connections-per-client", "0"]);
         command.args(["--admin", &address(ports::free())]);
         match scenario.workload {
             Workload::Proxied | Workload::Refused => {

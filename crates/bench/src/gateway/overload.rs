@@ -45,6 +45,8 @@ pub fn flood(setup: &Setup, connections: usize) -> io::Result<Flood> {
     let address = |port: u16| format!("127.0.0.1:{port}");
     let mut command = Cores::Any.command(setup.program());
     command.arg("serve").arg("--config").arg(file);
+    // All connections are this machine's.
+    command.args(["--connections-per-client", "0"]);
     command.args(["--admin", &address(ports::free())]);
     command.args(["--listen", &address(ports::free())]);
     command.args([

@@ -253,7 +253,7 @@ fn group(keys: usize, outcome: Outcome) -> Vec<Scenario> {
 
 /// The rows that compare the algorithms of a contender.
 fn algorithms(keys: usize) -> Vec<Scenario> {
-    Algorithm::ALL
+    Algorithm::BASIC
         .map(|algorithm| Scenario {
             keys,
             spread: Spread::Uniform,
@@ -272,7 +272,7 @@ fn memory_scenarios(target_keys: usize, fewer: usize) -> Vec<MemoryScenario> {
         entries,
     };
     let mut memory_scenarios = vec![scenario(target_keys, Algorithm::TokenBucket, 1)];
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         if algorithm != Algorithm::TokenBucket {
             memory_scenarios.push(scenario(target_keys, algorithm, 1));
         }

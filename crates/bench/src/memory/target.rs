@@ -33,7 +33,7 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
         speed_target(table, batches, 8.0),
         speed_target(table, hot, 1.0),
     ];
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         let max = match algorithm {
             Algorithm::TokenBucket => continue,
             Algorithm::SlidingWindowLog => 3.0,
@@ -41,6 +41,9 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
             | Algorithm::SlidingWindowCounter
             | Algorithm::LeakyPolicing
             | Algorithm::LeakyShaping => 1.6,
+            Algorithm::SharedTokenBucket
+            | Algorithm::SharedLeakyPolicing
+            | Algorithm::Concurrent => 3.0,
         };
         targets.push(algorithm_target(table, many, algorithm, max));
     }
@@ -87,11 +90,7 @@ fn algorithm_target(table: &Table, many: Scenario, algorithm: Algorithm, max: f6
 fn memory_target(table: &Table, scenario: &MemoryScenario) -> Target {
     let entries = match scenario.algorithm {
         Algorithm::SlidingWindowLog => scenario.entries,
-        Algorithm::FixedWindow
-        | Algorithm::SlidingWindowCounter
-        | Algorithm::TokenBucket
-        | Algorithm::LeakyPolicing
-        | Algorithm::LeakyShaping => 0,
+        _ => 0,
     };
     let max = (40 + 12 * entries) as f64;
     Target {

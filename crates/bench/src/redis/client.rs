@@ -39,23 +39,63 @@ type Build = dyn Fn(&Runtime, &str, &QuotaSpec) -> Box<dyn DynClient>;
 /// The store with one call per decision.
 pub const UNBATCHED: &str = "tallygate, batching off";
 
+/// The store with hash tags, in a cluster.
+pub const HASH_TAGS: &str = "tallygate, hash tags";
+
+/// The store with leases.
+pub const LEASED: &str = "tallygate, leased";
+
+/// The store with checks of changing costs, which are not coalesced.
+pub const UNEQUAL: &str = "tallygate, unequal costs";
+
 /// A hand-written loop over Tallygate's script.
 pub const BY_HAND: &str = "its script by hand";
 
 /// The peer of the targets.
 pub const LIMITADOR: &str = "limitador";
 
-/// Every contender, in the order of the table's columns.
+/// The contenders in a cluster.
+pub fn in_cluster() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: TALLYGATE,
+            algorithms: &Algorithm::BASIC,
+            build: Box::new(tallygate::connect),
+        },
+        Entry {
+            name: HASH_TAGS,
+            algorithms: &Algorithm::BASIC,
+            build: Box::new(tallygate::connect_with_hash_tags),
+        },
+    ]
+}
+
+/// The contenders on skewed keys.
+pub fn on_skewed_keys() -> Vec<Entry> {
+    let entry = |name, build: fn(&Runtime, &str, &QuotaSpec) -> Box<dyn DynClient>| Entry {
+        name,
+        algorithms: &Algorithm::BASIC,
+        build: Box::new(build),
+    };
+    vec![
+        entry(TALLYGATE, tallygate::connect),
+        entry(UNBATCHED, tallygate::connect_unbatched),
+        entry(LEASED, tallygate::connect_leased),
+        entry(UNEQUAL, tallygate::connect_unequal),
+    ]
+}
+
+/// Every contender over one server, in the order of the table's columns.
 pub fn all() -> Vec<Entry> {
     let mut entries = vec![
         Entry {
             name: TALLYGATE,
-            algorithms: &Algorithm::ALL,
+            algorithms: &Algorithm::BASIC,
             build: Box::new(tallygate::connect),
         },
         Entry {
             name: UNBATCHED,
-            algorithms: &Algorithm::ALL,
+            algorithms: &Algorithm::BASIC,
             build: Box::new(tallygate::connect_unbatched),
         },
     ];
@@ -75,7 +115,7 @@ pub fn all() -> Vec<Entry> {
             // The floor enforces no limit and applies to every algorithm.
             algorithms: match entry.enforces_limit {
                 true => entry.algorithms,
-                false => &Algorithm::ALL,
+                false => &Algorithm::BASIC,
             },
             build: Box::new(move |runtime, url, spec| {
                 by_hand::connect(runtime, url, (entry.build)(spec))
@@ -106,8 +146,11 @@ mod tests {
             in_flight: 64,
             time: Duration::from_millis(1),
         };
-        for entry in all() {
+        for entry in all().into_iter().chain(on_skewed_keys()) {
             for &algorithm in entry.algorithms {
+                if entry.name == LEASED && algorithm == Algorithm::LeakyShaping {
+                    continue;
+                }
                 server.flush();
                 let spec = QuotaSpec::unreached(algorithm, 256);
                 let client = (entry.build)(&runtime, &server.url(), &spec);

@@ -17,13 +17,94 @@ pub struct ConcurrentScenario {
     pub algorithm: Algorithm,
     /// Tasks, each of which waits for one decision at a time.
     pub in_flight: usize,
+    /// Threads of the client.
+    pub threads: usize,
+    /// Where the counters are.
+    pub servers: Servers,
+    /// The keys that are asked for.
+    pub keys: Keys,
 }
 
+/// The keys of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Many, all equally often.
+    Uniform,
+    /// One.
+    Hot,
+    /// [`ZIPF_KEYS`], the k-th most frequent in proportion to 1/k.
+    Zipf,
+}
+
+/// The number of keys of [`Keys::Zipf`].
+pub const ZIPF_KEYS: usize = 100_000;
+
+/// The servers of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// One.
+    One,
+    /// A cluster of three masters.
+    Cluster,
+}
+
+/// Threads of the client in the rows with several.
+pub const THREADS: usize = 4;
+
 impl ConcurrentScenario {
+    /// One server, and a client with one thread.
+    pub fn new(algorithm: Algorithm, in_flight: usize) -> Self {
+        ConcurrentScenario {
+            algorithm,
+            in_flight,
+            threads: 1,
+            servers: Servers::One,
+            keys: Keys::Uniform,
+        }
+    }
+
+    /// Asks for other keys.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys) -> Self {
+        ConcurrentScenario { keys, ..self }
+    }
+
+    /// Runs the client on [`THREADS`].
+    #[must_use]
+    pub fn with_threads(self) -> Self {
+        ConcurrentScenario {
+            threads: THREADS,
+            ..self
+        }
+    }
+
+    /// Spreads the counters over a cluster.
+    #[must_use]
+    pub fn in_cluster(self) -> Self {
+        ConcurrentScenario {
+            servers: Servers::Cluster,
+            ..self
+        }
+    }
+
     /// The row of a metric.
     pub fn row(&self, metric: &str) -> String {
         let algorithm = algorithm_name(self.algorithm);
-        format!("{algorithm}, {} in flight, {metric}", self.in_flight)
+        let servers = match self.servers {
+            Servers::One => "",
+            Servers::Cluster => ", cluster of 3 masters",
+        };
+        let threads = match self.threads {
+            1 => String::new(),
+            threads => format!(", {threads} client threads"),
+        };
+        let keys = match self.keys {
+            Keys::Uniform => "",
+            Keys::Hot => ", one hot key",
+            Keys::Zipf => ", 100,000 Zipf keys",
+        };
+        let in_flight = self.in_flight;
+        format!("{algorithm}{keys}{servers}, {in_flight} in flight{threads}, {metric}")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{Cmd, pipe};
-use tallygate_core::lua::{self, Kinds, Operation};
+use tallygate_core::lua::{self, Kinds, NamedCaller, Operation};
 use tallygate_core::{Quota, Verb};
 
 use super::script::{Evalsha, now_us};
@@ -42,7 +42,7 @@ struct Log {
 /// Measures undos on a log of so many entries.
 pub fn measure(server: &mut Server, entries: usize) -> LogUndo {
     let quota: Quota = "sliding-window-log 20000/h".parse().expect("a valid quota");
-    let script = lua::script(Kinds::from_quota(&quota));
+    let script = lua::script(Kinds::new(&quota, Operation::Verb(Verb::Check)));
     server.flush();
     server.load(&script);
     let mut log = Log {
@@ -89,7 +89,8 @@ impl Log {
     /// A call at the current time.
     fn call(&self, operation: Operation, cost: u32) -> Cmd {
         let mut argument = Vec::new();
-        lua::write_argument(&mut argument, &self.quota, operation, cost, false);
+        let caller = NamedCaller::default();
+        lua::write_argument(&mut argument, &self.quota, operation, &caller, cost, false);
         let mut call = self.script.with_keys(1);
         call.arg(&self.key).arg(argument);
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);

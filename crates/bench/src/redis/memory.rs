@@ -24,15 +24,11 @@ impl MemoryScenario {
     /// All scenarios.
     pub fn all() -> Vec<MemoryScenario> {
         let mut scenarios = Vec::new();
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::BASIC {
             let sizes: &[(usize, usize)] = match algorithm {
                 Algorithm::SlidingWindowLog => &[(10_000, 1), (100, 100), (2, 10_000)],
                 // The second request updates an existing counter.
-                Algorithm::FixedWindow
-                | Algorithm::SlidingWindowCounter
-                | Algorithm::TokenBucket
-                | Algorithm::LeakyPolicing
-                | Algorithm::LeakyShaping => &[(10_000, 2)],
+                _ => &[(10_000, 2)],
             };
             scenarios.extend(sizes.iter().map(|&(keys, entries)| MemoryScenario {
                 keys,

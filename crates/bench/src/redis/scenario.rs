@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::Pipeline;
 
-use super::concurrency::ConcurrentScenario;
+use super::concurrency::{ConcurrentScenario, Keys, ZIPF_KEYS};
 use super::memory::MemoryScenario;
 use super::script::{BATCH, Entry, LIMITS_PER_REQUEST, Script, When, now_us};
 use super::server::Server;
@@ -121,6 +121,9 @@ pub struct Plan {
     pub memory: Vec<MemoryScenario>,
     /// Requests over the keys, in the order of arrival.
     pub requests: Arc<[Key]>,
+    /// For one key.
+    hot: Arc<[Key]>,
+    zipf: Arc<[Key]>,
     keys: usize,
 }
 
@@ -132,23 +135,39 @@ impl Plan {
             Size::Usual => (7, 2_000, 12_000, 200),
             Size::Full => (25, 10_000, 30_000, 300),
         };
-        let concurrent = |algorithm, in_flight| ConcurrentScenario {
-            algorithm,
-            in_flight,
-        };
+        let bucket = |in_flight| ConcurrentScenario::new(Algorithm::TokenBucket, in_flight);
         Plan {
             rounds,
             scenarios: scenarios(),
             concurrent: vec![
-                concurrent(Algorithm::TokenBucket, 1),
-                concurrent(Algorithm::TokenBucket, 64),
-                concurrent(Algorithm::TokenBucket, 256),
-                concurrent(Algorithm::FixedWindow, 64),
+                bucket(1),
+                bucket(64),
+                bucket(256),
+                ConcurrentScenario::new(Algorithm::FixedWindow, 64),
+                bucket(64).with_keys(Keys::Hot),
+                bucket(64).with_keys(Keys::Zipf),
+                // What those cost who does not need them.
+                bucket(1).with_keys(Keys::Zipf),
+                bucket(256).with_threads(),
+                bucket(64).in_cluster(),
+                bucket(256).in_cluster(),
+                bucket(256).in_cluster().with_threads(),
             ],
             load_time: Duration::from_millis(load_ms),
             memory: MemoryScenario::all(),
             requests: keys::requests(Spread::Uniform, keys, decisions, 42).into(),
+            hot: vec![keys::key(0); decisions].into(),
+            zipf: keys::requests(Spread::Zipf, ZIPF_KEYS, 16 * decisions, 42).into(),
             keys,
+        }
+    }
+
+    /// The requests with many in flight.
+    pub fn requests_of(&self, scenario: ConcurrentScenario) -> &Arc<[Key]> {
+        match scenario.keys {
+            Keys::Uniform => &self.requests,
+            Keys::Hot => &self.hot,
+            Keys::Zipf => &self.zipf,
         }
     }
 
@@ -195,7 +214,7 @@ impl Plan {
 
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         let one = Scenario::single(algorithm);
         scenarios.push(one);
         if one.is_log() {

@@ -126,13 +126,13 @@ pub fn all() -> Vec<Entry> {
     vec![
         Entry {
             name: TALLYGATE,
-            algorithms: &Algorithm::ALL,
+            algorithms: &Algorithm::BASIC,
             enforces_limit: true,
             build: |spec| Box::new(tallygate::Tallygate::new(spec)),
         },
         Entry {
             name: ARTICLES,
-            algorithms: &Algorithm::ALL,
+            algorithms: &Algorithm::BASIC,
             enforces_limit: true,
             build: |spec| Box::new(articles::Article::new(spec)),
         },

@@ -1,7 +1,8 @@
 //! The targets of the Redis store.
 
-use super::client::{BY_HAND, LIMITADOR, UNBATCHED};
-use super::concurrency::{ConcurrentScenario, RATE};
+use super::callers::TURNS;
+use super::client::{BY_HAND, HASH_TAGS, LEASED, LIMITADOR, UNBATCHED, UNEQUAL};
+use super::concurrency::{ConcurrentScenario, Keys, RATE, Servers};
 use super::memory::MemoryScenario;
 use super::scenario::{Plan, Scenario, Shape};
 use super::script::{ARTICLES, TALLYGATE};
@@ -12,7 +13,7 @@ use crate::target::Target;
 /// Evaluates every target of a plan.
 pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let mut targets = Vec::new();
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         let max = match algorithm {
             // The articles' scripts for these do not read the server's clock.
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => 1.5,
@@ -20,6 +21,7 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
             | Algorithm::TokenBucket
             | Algorithm::LeakyPolicing
             | Algorithm::LeakyShaping => 0.85,
+            other => unreachable!("no article has {other:?}"),
         };
         let one = Scenario::single(algorithm);
         targets.push(script_target(table, one, max));
@@ -38,15 +40,30 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     let (of_10k, of_100) = ((&*of_10k, TALLYGATE), (&*of_100, TALLYGATE));
     targets.push(at_most(table, of_10k, of_100, "its script at 100", 2.0));
 
-    let concurrent = |algorithm| ConcurrentScenario {
-        algorithm,
-        in_flight: 64,
-    };
-    let bucket = concurrent(Algorithm::TokenBucket).row(RATE);
-    let window = concurrent(Algorithm::FixedWindow).row(RATE);
+    let [plain, others @ ..] = TURNS;
+    for turn in others {
+        let (of_turn, of_plain) = ((turn.row, TALLYGATE), (plain.row, TALLYGATE));
+        targets.push(at_most(table, of_turn, of_plain, "a plain check", turn.max));
+    }
+
+    let bucket = ConcurrentScenario::new(Algorithm::TokenBucket, 64).row(RATE);
+    let window = ConcurrentScenario::new(Algorithm::FixedWindow, 64).row(RATE);
     targets.push(at_least(table, &bucket, TALLYGATE, UNBATCHED, 2.0));
     targets.push(at_least(table, &window, TALLYGATE, LIMITADOR, 4.0));
     targets.push(at_least(table, &bucket, UNBATCHED, BY_HAND, 0.9));
+    let cluster = |scenario: &&ConcurrentScenario| scenario.servers == Servers::Cluster;
+    for scenario in plan.concurrent.iter().filter(cluster) {
+        let row = scenario.row(RATE);
+        targets.push(at_least(table, &row, HASH_TAGS, TALLYGATE, 1.5));
+    }
+    let skewed = |keys| {
+        let scenario = ConcurrentScenario::new(Algorithm::TokenBucket, 64);
+        scenario.with_keys(keys).row(RATE)
+    };
+    let (hot, zipf) = (skewed(Keys::Hot), skewed(Keys::Zipf));
+    targets.push(at_least(table, &hot, TALLYGATE, UNEQUAL, 3.0));
+    targets.push(at_least(table, &hot, LEASED, UNEQUAL, 20.0));
+    targets.push(at_least(table, &zipf, LEASED, TALLYGATE, 4.0));
     for scenario in &plan.memory {
         match (scenario.algorithm, scenario.entries) {
             (Algorithm::SlidingWindowLog, 1) => {}

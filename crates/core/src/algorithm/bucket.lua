@@ -20,6 +20,9 @@ end
 if is ~= 3 or changed > MAX or us > MAX or part >= under then
   raw, changed, us, part, under, lives = '\0', t, 0, 0, limit, 0
 end
+  --@drain
+
+--@drain
 if t < changed then
   if changed - t <= full_us + (full_part > 0 and 1 or 0) then
     now = changed
@@ -52,6 +55,13 @@ if then_us > full_us or then_us == full_us and then_part > full_part then
   fit = false
 end
 
+--@tail
+-- Give or take a microsecond: expected ends are rounded.
+local ends = now + us + (part > 0 and 1 or 0)
+if ends < taken - 1 or ends > taken + 1 then
+  fit = false
+end
+
 --@available
 available = 0
 if us < full_us or us == full_us and part < full_part then
@@ -74,7 +84,7 @@ us, part, full_us, full_part = seen[9], seen[10], seen[11], seen[12]
 cost_us, cost_part, lives = seen[13], seen[14], seen[15]
 
 --@take
-if grant < cost then
+if grant ~= cost then
   local grant_us, grant_part = mul_div(grant, period, limit)
   us, part = us + grant_us, part + grant_part
 else
@@ -102,6 +112,10 @@ new = us < 0 or us == 0 and part == 0
 
 --@pack
 local empty = now + us + (part > 0 and 1 or 0)
+  --@lives
+value = pack('>BI7I7I4I4I6', 3, now, us, part, limit, lives)
+
+--@lives
 local latest = floor((empty + full_us + (full_part > 0 and 1 or 0)) / 1000)
 if lives * 1000 < empty or lives > latest then
   lives = floor((empty + 999) / 1000)
@@ -110,4 +124,6 @@ if lives * 1000 < empty or lives > latest then
   end
   expires = lives
 end
-value = pack('>BI7I7I4I4I6', 3, now, us, part, limit, lives)
+
+--@settled
+cost_us, cost_part = drained(cost)

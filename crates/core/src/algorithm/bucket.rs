@@ -104,6 +104,14 @@ impl Level for Bucket {
     fn refund(&mut self, quota: &Quota, units: u32, _: u64) -> bool {
         self.lower(quota.drain(units), quota.limit())
     }
+
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+        // A part has drained since; the rest is still in the level.
+        let then = quota.drain(units).min(Drain::MAX);
+        let elapsed = now.checked_sub(taken);
+        let left = elapsed.and_then(|elapsed| then.us.checked_sub(elapsed));
+        left.is_some_and(|us| self.lower(Drain { us, ..then }, quota.limit()))
+    }
 }
 
 impl Bucket {
@@ -125,15 +133,6 @@ impl Bucket {
         }
     }
 
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
-        // A part has drained since; the rest is still in the level.
-        let then = quota.drain(units).min(Drain::MAX);
-        let elapsed = now.checked_sub(taken);
-        let left = elapsed.and_then(|elapsed| then.us.checked_sub(elapsed));
-        left.is_some_and(|us| self.lower(Drain { us, ..then }, quota.limit()))
-    }
-
     pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         let parts = u128::from(self.level.us) * u128::from(quota.limit());
         let milli = (parts + u128::from(self.level.part)) * 1_000;
@@ -145,7 +144,7 @@ impl Bucket {
 
     /// Lowers the level, down to 0. Whether that changed it.
     #[inline]
-    fn lower(&mut self, by: Drain, limit: u32) -> bool {
+    pub(super) fn lower(&mut self, by: Drain, limit: u32) -> bool {
         let before = self.level;
         self.level = if by >= before {
             Drain::default()
@@ -157,7 +156,7 @@ impl Bucket {
 }
 
 #[inline]
-fn plus(a: Drain, b: Drain, limit: u32) -> Drain {
+pub(super) fn plus(a: Drain, b: Drain, limit: u32) -> Drain {
     // Two parts below 10^9 stay below 2^32. The microseconds of a huge cost may be saturated.
     let us = a.us.saturating_add(b.us);
     let part = a.part + b.part;
@@ -173,7 +172,7 @@ fn plus(a: Drain, b: Drain, limit: u32) -> Drain {
 
 /// Subtracts a smaller drain from a larger one.
 #[inline]
-fn minus(a: Drain, b: Drain, limit: u32) -> Drain {
+pub(super) fn minus(a: Drain, b: Drain, limit: u32) -> Drain {
     if a.part >= b.part {
         Drain {
             us: a.us - b.us,

@@ -1,8 +1,11 @@
 //! A level of any algorithm, dispatched by `match`.
 
 #[cfg(feature = "lua")]
-use super::LogSummary;
-use super::{AdvancedLog, Bucket, Counter, Level, State, Window};
+use super::{HoldsSummary, LogSummary};
+use alloc::boxed::Box;
+
+use super::{AdvancedHolds, AdvancedLog, AdvancedShare, Bucket, Counter, Level, State, Window};
+use crate::decision::Retry;
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
@@ -12,8 +15,13 @@ pub(crate) enum AnyLevel<'a> {
     Counter(Counter),
     Bucket(Bucket),
     Log(AdvancedLog<'a>),
+    Holds(AdvancedHolds<'a>),
+    /// Boxed: several times as large as the others.
+    Share(Box<AdvancedShare<'a>>),
     #[cfg(feature = "lua")]
     LogSummary(LogSummary),
+    #[cfg(feature = "lua")]
+    HoldsSummary(HoldsSummary),
 }
 
 macro_rules! dispatch {
@@ -23,8 +31,12 @@ macro_rules! dispatch {
             AnyLevel::Counter($level) => $call,
             AnyLevel::Bucket($level) => $call,
             AnyLevel::Log($level) => $call,
+            AnyLevel::Holds($level) => $call,
+            AnyLevel::Share($level) => $call,
             #[cfg(feature = "lua")]
             AnyLevel::LogSummary($level) => $call,
+            #[cfg(feature = "lua")]
+            AnyLevel::HoldsSummary($level) => $call,
         }
     };
 }
@@ -49,28 +61,58 @@ impl Level for AnyLevel<'_> {
     fn refund(&mut self, quota: &Quota, units: u32, now: u64) -> bool {
         dispatch!(self, level => level.refund(quota, units, now))
     }
+
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+        dispatch!(self, level => level.undo(quota, units, taken, now))
+    }
+
+    fn held(&self) -> u32 {
+        dispatch!(self, level => level.held())
+    }
+
+    fn renew(&mut self, quota: &Quota, now: u64) {
+        dispatch!(self, level => level.renew(quota, now));
+    }
+
+    fn remaining(&self, quota: &Quota, available: u32) -> u32 {
+        dispatch!(self, level => level.remaining(quota, available))
+    }
+
+    fn remaining_after(&self, quota: &Quota, available: u32, granted: u32, now: u64) -> u32 {
+        dispatch!(self, level => level.remaining_after(quota, available, granted, now))
+    }
+
+    fn retry(&self, wait: u64) -> Retry {
+        dispatch!(self, level => level.retry(wait))
+    }
 }
 
-impl AnyLevel<'_> {
-    /// Returns units taken at an earlier time, as far as they still count. Whether there were any; if
-    /// not, nothing is changed.
-    pub(crate) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
-        dispatch!(self, level => level.undo(quota, units, taken, now))
+impl<'a> AnyLevel<'a> {
+    pub(super) fn share(share: AdvancedShare<'a>) -> Self {
+        AnyLevel::Share(Box::new(share))
     }
 
     pub(crate) fn inspect(&self, quota: &Quota) -> CounterState {
         dispatch!(self, level => level.inspect(quota))
     }
 
-    /// The state to store; `None` for a log, which is changed in place.
+    /// The state to store; `None` for one that is changed in place.
     pub(crate) fn into_state(self) -> Option<State> {
         match self {
             AnyLevel::Window(state) => Some(State::Window(state)),
             AnyLevel::Counter(state) => Some(State::Counter(state)),
             AnyLevel::Bucket(state) => Some(State::Bucket(state)),
-            AnyLevel::Log(_) => None,
+            AnyLevel::Log(_) | AnyLevel::Holds(_) => None,
+            #[cfg(feature = "lua")]
+            AnyLevel::Share(share) => share
+                .into_view()
+                .map(|view| State::ShareView(Box::new(view))),
+            #[cfg(not(feature = "lua"))]
+            AnyLevel::Share(_) => None,
             #[cfg(feature = "lua")]
             AnyLevel::LogSummary(state) => Some(State::LogSummary(state)),
+            #[cfg(feature = "lua")]
+            AnyLevel::HoldsSummary(state) => Some(State::HoldsSummary(state)),
         }
     }
 }

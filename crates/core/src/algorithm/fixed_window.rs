@@ -85,15 +85,14 @@ impl Level for Window {
         self.count = before.saturating_sub(units.into());
         self.count < before
     }
-}
 
-impl Window {
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
         let is_current = self.start <= taken && taken < self.start + quota.period_us();
         is_current && self.refund(quota, units, now)
     }
+}
 
+impl Window {
     pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         CounterState::Window {
             start_us: self.start,

@@ -42,14 +42,13 @@ impl Level for LogSummary {
     fn refund(&mut self, _: &Quota, _: u32, _: u64) -> bool {
         true
     }
+
+    fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) -> bool {
+        true
+    }
 }
 
 impl LogSummary {
-    #[expect(clippy::unused_self, reason = "the signature of the other levels")]
-    pub(super) fn undo(&mut self, _: &Quota, _: u32, _: u64, _: u64) -> bool {
-        true
-    }
-
     pub(super) fn inspect(&self, _: &Quota) -> CounterState {
         let entry = (self.used > 0).then_some((self.newest, self.used));
         CounterState::Log {

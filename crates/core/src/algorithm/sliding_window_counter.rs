@@ -117,11 +117,8 @@ impl Level for Counter {
         self.current = before.saturating_sub(units.into());
         self.current < before
     }
-}
 
-impl Counter {
-    /// Returns units taken at an earlier time, as far as they still count.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
         let period = quota.period_us();
         if self.start <= taken && taken < self.start + period {
             self.refund(quota, units, now)
@@ -133,7 +130,9 @@ impl Counter {
             false
         }
     }
+}
 
+impl Counter {
     pub(super) fn inspect(&self, quota: &Quota) -> CounterState {
         CounterState::Windows {
             start_us: self.start,

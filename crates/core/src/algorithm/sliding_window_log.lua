@@ -168,7 +168,8 @@ then
   until not again
   used = (total - before) % sums
   local frees
-  if used + cost > limit or verb > CHARGE then
+  local checks = verb == REPEAT and taken or 1
+  if used + cost * checks > limit or verb > CHARGE and verb < REPEAT then
     --@ring
     -- Binary search from `low` for the first entry that is later than a time, or whose sum reaches
     -- an amount. Returns its position, its time, and the sum before it.
@@ -196,10 +197,17 @@ then
       end
       return low, first, lower
     end
-    local wanted = verb == TAKE and 1 or verb <= CHECK and cost or 0
-    if wanted > 0 and wanted <= limit and used + wanted > limit then
+    local wanted = verb == TAKE and 1 or (verb <= CHECK or verb == REPEAT) and cost or 0
+    -- What the checks that fit take before the first that does not.
+    local ahead = verb == REPEAT and used < limit and (limit - used) - (limit - used) % cost or 0
+    if wanted > 0 and wanted <= limit and used + ahead + wanted > limit then
       local _
-      _, frees = search(0, WIDE, used - (limit - wanted))
+      local reaches = used + ahead - (limit - wanted)
+      if reaches > used then
+        frees = now -- What they take themselves.
+      else
+        _, frees = search(0, WIDE, reaches)
+      end
     end
   end
   raw = frees and pack('>BI7I7I7', 5, newest, used, frees) or pack('>BI7I7', 4, newest, used)

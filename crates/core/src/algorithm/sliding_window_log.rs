@@ -200,23 +200,6 @@ impl AdvancedLog<'_> {
         self.log.expires_at_us = newest.map_or(0, |newest| newest.time + quota.period_us());
     }
 
-    /// Returns units taken at an earlier time, as far as they still count. Whether there were any.
-    pub(super) fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) -> bool {
-        let (newest_us, len) = (self.newest_us(), self.log.entries.len());
-        let oldest = self.first.max(len.saturating_sub(UNDO_ENTRIES));
-        let entries = &self.log.entries;
-        let at = entries.first(oldest, newest_us, |entry| entry.time >= taken);
-        // Only the entry of exactly that time. One of a saturated log may have no units.
-        if at == len || self.get(at).time != taken || self.get(at).sum == self.sum_before(at) {
-            return false;
-        }
-        let at = at - self.first;
-        self.drop_expired();
-        let newest = self.log.entries.lower(at, units.into(), newest_us);
-        self.set_newest(quota, newest);
-        true
-    }
-
     pub(super) fn inspect(&self, _: &Quota) -> CounterState {
         let entries = self.log.units(self.newest_us()).skip(self.first);
         CounterState::Log {
@@ -293,6 +276,22 @@ impl Level for AdvancedLog<'_> {
         let newest = Entry { time, sum: left };
         entries.amend(newest);
         self.set_newest(quota, Some(newest));
+        true
+    }
+
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, _: u64) -> bool {
+        let (newest_us, len) = (self.newest_us(), self.log.entries.len());
+        let oldest = self.first.max(len.saturating_sub(UNDO_ENTRIES));
+        let entries = &self.log.entries;
+        let at = entries.first(oldest, newest_us, |entry| entry.time >= taken);
+        // Only the entry of exactly that time. One of a saturated log may have no units.
+        if at == len || self.get(at).time != taken || self.get(at).sum == self.sum_before(at) {
+            return false;
+        }
+        let at = at - self.first;
+        self.drop_expired();
+        let newest = self.log.entries.lower(at, units.into(), newest_us);
+        self.set_newest(quota, newest);
         true
     }
 }

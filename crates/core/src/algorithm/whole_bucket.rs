@@ -31,6 +31,14 @@ impl WholeBucket {
     fn set_level(&mut self, level: u64) {
         self.drained = self.changed + level;
     }
+
+    /// Lowers the level, down to 0. Whether that changed it.
+    #[inline]
+    fn lower(&mut self, by: u64) -> bool {
+        let before = self.level();
+        self.set_level(before.saturating_sub(by));
+        self.level() < before
+    }
 }
 
 impl Packable for WholeBucket {
@@ -98,8 +106,14 @@ impl Level for WholeBucket {
 
     #[inline]
     fn refund(&mut self, quota: &Quota, units: u32, _: u64) -> bool {
-        let before = self.level();
-        self.set_level(before.saturating_sub(quota.drain(units).us));
-        self.level() < before
+        self.lower(quota.drain(units).us)
+    }
+
+    #[inline]
+    fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool {
+        let then = quota.drain(units).us.min(MAX_TIME_US);
+        let elapsed = now.checked_sub(taken);
+        let left = elapsed.and_then(|elapsed| then.checked_sub(elapsed));
+        left.is_some_and(|us| self.lower(us))
     }
 }

@@ -10,11 +10,12 @@ use core::ops::Range;
 const MAX_EXCERPT_CHARS: usize = 40;
 
 /// The error of an invalid quota: names the value and its bound, and points at its position in the
-/// text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// text. `Debug` prints the same text, for programs that return it from `main`.
+#[derive(Clone, PartialEq, Eq)]
 pub struct QuotaError {
     problem: String,
     example: &'static str,
+    suggestion: Option<String>,
     place: Option<Place>,
 }
 
@@ -29,17 +30,18 @@ struct Place {
 }
 
 impl QuotaError {
-    pub(super) fn new(problem: String) -> Self {
+    pub(super) fn new(problem: String, example: &'static str) -> Self {
         QuotaError {
             problem,
-            example: "100/min",
+            example,
+            suggestion: None,
             place: None,
         }
     }
 
-    /// Replaces the example `100/min`.
-    pub(super) fn example(mut self, example: &'static str) -> Self {
-        self.example = example;
+    /// Sets what the text probably means.
+    pub(super) fn suggest(mut self, suggestion: Option<String>) -> Self {
+        self.suggestion = suggestion;
         self
     }
 
@@ -66,9 +68,22 @@ impl QuotaError {
         &self.problem
     }
 
-    /// A valid quota of the kind that was probably meant.
+    /// A valid quota of the kind that was probably meant, with none of the text's numbers.
     pub fn example_text(&self) -> &'static str {
         self.example
+    }
+
+    /// What the text probably means, with its own numbers.
+    pub fn suggestion(&self) -> Option<&str> {
+        self.suggestion.as_deref()
+    }
+
+    /// What to write instead: "did you mean `token-bucket 10/s`?", or the example.
+    pub fn advice(&self) -> String {
+        match &self.suggestion {
+            Some(suggestion) => format!("did you mean `{suggestion}`?"),
+            None => format!("a correct quota is `{}`", self.example),
+        }
     }
 
     /// The byte range of the invalid part.
@@ -111,7 +126,13 @@ impl fmt::Display for QuotaError {
         if let Some(place) = &self.place {
             write!(f, " (column {} of `{}`)", place.span.start + 1, place.shown)?;
         }
-        write!(f, "; a correct quota is `{}`", self.example)
+        write!(f, "; {}", self.advice())
+    }
+}
+
+impl fmt::Debug for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

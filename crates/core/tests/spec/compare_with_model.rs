@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::Value;
-use tallygate_core::{Decision, Quota, State, Verb, Verdict, evaluate, evaluate_all};
+use tallygate_core::{Decision, Entry, Quota, State, Verb, Verdict, evaluate, evaluate_all};
 
 use crate::model::{ModelState, ModelVerdict, WideQuota, bind, decide};
 
@@ -76,7 +76,7 @@ pub(crate) fn step_all(
 ) -> Result<Decision, String> {
     let (mut states, mut model_states) = (Vec::new(), Vec::new());
     for ((quota, pair), &cost) in quotas.iter().zip(pairs.iter_mut()).zip(costs) {
-        states.push((quota, &mut pair.state, cost));
+        states.push(Entry::new(quota, &mut pair.state, cost));
         model_states.push((WideQuota::from(quota), &mut pair.model_state, cost));
     }
     let decision = evaluate_all(&mut states, verb, t);
@@ -94,7 +94,7 @@ pub(crate) fn step_all(
     Ok(decision)
 }
 
-fn compare(verdict: &Verdict, expected: &ModelVerdict) -> Result<(), String> {
+pub(crate) fn compare(verdict: &Verdict, expected: &ModelVerdict) -> Result<(), String> {
     let got = ModelVerdict {
         retry: verdict.retry(),
         granted: verdict.granted().into(),
@@ -147,8 +147,8 @@ fn array(list: &Value) -> &Vec<Value> {
 
 fn assert_golden(verdict: &ModelVerdict, expected: &Value, step_name: &str) {
     let retry = match verdict.retry {
-        Some(tallygate_core::Retry::After(us)) => Some(us.get()),
-        Some(tallygate_core::Retry::Never) | None => None,
+        Some(retry) => retry.us(),
+        None => None,
     };
     let fields = serde_json::json!({
         "allowed": verdict.retry.is_none(),

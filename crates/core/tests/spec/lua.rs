@@ -1,13 +1,17 @@
 //! The Lua scripts on a real server compared with Rust: after every call the same decisions and the
 //! same stored state.
 
+mod callers;
 mod corrupted;
 mod expiry;
+mod lease;
 mod logs;
 mod long_traces;
 mod multi_limit;
+mod repeated;
 mod short_histories;
 mod stored_state;
+mod tail;
 mod undo;
 mod undo_traces;
 
@@ -15,8 +19,13 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tallygate_core::lua::{Kinds, Operation, join_arguments, read_state, script, write_argument};
-use tallygate_core::{Decision, FoundState, Quota, State, Verb, evaluate_all, evaluate_found};
+use tallygate_core::lua::{
+    Kinds, NamedCaller, Operation, join_arguments, key_suffixes, read_found, script, write_argument,
+};
+use tallygate_core::{
+    Decision, Entry, FoundState, Quota, Reservation, State, Verb, evaluate_all, evaluate_found,
+    next_check,
+};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 
@@ -50,6 +59,51 @@ struct Limit<'a> {
     cost: u32,
     /// Whether more limits of the same request follow.
     more: bool,
+    caller: NamedCaller<'a>,
+    /// The key of the reservation.
+    id: &'a [u8],
+}
+
+impl<'a> Limit<'a> {
+    fn new(key: &'a [u8], quota: &'a Quota, operation: Operation, cost: u32) -> Self {
+        Limit {
+            key,
+            quota,
+            operation,
+            cost,
+            more: false,
+            caller: NamedCaller::default(),
+            id: b"",
+        }
+    }
+
+    fn kinds(&self) -> Kinds {
+        Kinds::new(self.quota, self.operation)
+    }
+
+    fn argument(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Limit { quota, cost, .. } = self;
+        write_argument(
+            &mut out,
+            quota,
+            self.operation,
+            &self.caller,
+            *cost,
+            self.more,
+        );
+        out
+    }
+
+    fn further_keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        let suffixes = key_suffixes(self.quota).iter();
+        let own = suffixes.map(|suffix| [self.key, suffix.as_bytes()].concat());
+        let id = self
+            .operation
+            .has_reservation(self.quota)
+            .then(|| self.id.to_vec());
+        own.chain(id)
+    }
 }
 
 impl Scripts {
@@ -83,24 +137,18 @@ impl Scripts {
 
     /// Sends a call with a supplied time, or for the server's clock.
     fn send(&mut self, limits: &[Limit<'_>], t: Option<u64>) {
-        let kinds = limits.iter().map(|limit| Kinds::from_quota(limit.quota));
-        let hash = self.hash(kinds.fold(Kinds::default(), Kinds::union));
-        let mut args = vec![b"EVALSHA".to_vec(), hash, limits.len().to_string().into()];
-        args.extend(limits.iter().map(|limit| limit.key.to_vec()));
-        let arguments = limits.iter().map(|limit| {
-            let mut argument = Vec::new();
-            write_argument(
-                &mut argument,
-                limit.quota,
-                limit.operation,
-                limit.cost,
-                limit.more,
-            );
-            argument
-        });
-        let arguments: Vec<Vec<u8>> = arguments.collect();
-        let each = arguments.iter().map(Vec::as_slice);
-        args.push(join_arguments(each));
+        let kinds = limits.iter().map(Limit::kinds);
+        let kinds = kinds.fold(Kinds::default(), Kinds::union);
+        let mut keys: Vec<Vec<u8>> = limits.iter().map(|limit| limit.key.to_vec()).collect();
+        keys.extend(limits.iter().flat_map(Limit::further_keys));
+        let mut args = vec![
+            b"EVALSHA".to_vec(),
+            self.hash(kinds),
+            keys.len().to_string().into(),
+        ];
+        args.extend(keys);
+        let arguments: Vec<Vec<u8>> = limits.iter().map(Limit::argument).collect();
+        args.push(join_arguments(kinds, arguments.iter().map(Vec::as_slice)));
         if let Some(t) = t {
             args.push((t / 1_000_000).to_string().into());
             args.push((t % 1_000_000).to_string().into());
@@ -109,6 +157,18 @@ impl Scripts {
     }
 
     fn receive_reply(&mut self, quotas: impl IntoIterator<Item = Quota>) -> ScriptReply {
+        let check = Operation::Verb(Verb::Check);
+        let limits = quotas.into_iter().map(|quota| (quota, check));
+        let (t, found) = self.receive_found(limits);
+        let states = found.into_iter().map(|(state, _)| state).collect();
+        ScriptReply { t, states }
+    }
+
+    /// Receives a reply with reservations.
+    fn receive_found(
+        &mut self,
+        limits: impl IntoIterator<Item = (Quota, Operation)>,
+    ) -> (u64, Vec<(State, Option<Reservation>)>) {
         let Reply::Bulk(reply) = self.receive() else {
             panic!("not a string");
         };
@@ -120,10 +180,10 @@ impl Scripts {
         };
         let t = number().unwrap() * 1_000_000 + number().unwrap();
         let mut rest = parts.next().unwrap();
-        let read = |quota| read_state(&quota, &mut rest).unwrap();
-        let states = quotas.into_iter().map(read).collect();
+        let read = |(quota, operation)| read_found(&quota, operation, &mut rest).unwrap();
+        let found = limits.into_iter().map(read).collect();
         assert_eq!(rest, b"");
-        ScriptReply { t, states }
+        (t, found)
     }
 
     /// Calls the script for one limit.
@@ -135,14 +195,7 @@ impl Scripts {
         cost: u32,
         t: Option<u64>,
     ) -> ScriptReply {
-        let limit = Limit {
-            key,
-            quota,
-            operation,
-            cost,
-            more: false,
-        };
-        self.send(&[limit], t);
+        self.send(&[Limit::new(key, quota, operation, cost)], t);
         self.receive_reply([*quota])
     }
 
@@ -150,12 +203,7 @@ impl Scripts {
     fn decide(&mut self, key: &[u8], quota: &Quota, step: (Verb, u32), t: Option<u64>) -> Decision {
         let (verb, cost) = step;
         let mut reply = self.call(key, quota, Operation::Verb(verb), cost, t);
-        let found = FoundState {
-            quota,
-            state: reply.states.remove(0),
-            cost,
-            now_us: reply.t,
-        };
+        let found = FoundState::new(quota, reply.states.remove(0), cost, reply.t);
         evaluate_found(&mut [found], verb)
     }
 }
@@ -191,6 +239,17 @@ struct Request {
     verb: Verb,
     /// One per counter.
     costs: Vec<u32>,
+    /// The number of equal requests in one step, if it is a check.
+    times: u16,
+}
+
+impl Request {
+    fn operation(&self) -> Operation {
+        match self.times {
+            1 => Operation::Verb(self.verb),
+            times => Operation::RepeatedCheck { times },
+        }
+    }
 }
 
 /// Requests that one script call decides in order.
@@ -207,6 +266,7 @@ impl Call {
             counters: vec![counter],
             verb,
             costs: vec![cost],
+            times: 1,
         };
         Call {
             t: t.min(1 << 52),
@@ -251,12 +311,10 @@ impl RustAndLua {
         let mut limits = Vec::new();
         for request in &call.requests {
             for (n, &i) in request.counters.iter().enumerate() {
+                let Counter { key, quota, .. } = &self.counters[i];
                 limits.push(Limit {
-                    key: &self.counters[i].key,
-                    quota: &self.counters[i].quota,
-                    operation: Operation::Verb(request.verb),
-                    cost: request.costs[n],
                     more: n + 1 < request.counters.len(),
+                    ..Limit::new(key, quota, request.operation(), request.costs[n])
                 });
             }
         }
@@ -287,7 +345,8 @@ impl RustAndLua {
         decisions
     }
 
-    /// Decides from the states that the script found and from those in Rust.
+    /// Decides from the states that the script found and from those in Rust. Returns the last of
+    /// equal decisions.
     #[track_caller]
     fn decide(&mut self, request: &Request, found: Vec<State>, t: u64) -> Decision {
         let verb = request.verb;
@@ -304,32 +363,35 @@ impl RustAndLua {
             .map(|&i| self.counters[i].quota)
             .collect();
         let found = found.into_iter().zip(&quotas).zip(&request.costs);
-        let found = found.map(|((state, quota), &cost)| FoundState {
-            quota,
-            state,
-            cost,
-            now_us: t,
-        });
+        let found = found.map(|((state, quota), &cost)| FoundState::new(quota, state, cost, t));
         let mut found: Vec<FoundState<'_>> = found.collect();
-        let actual = evaluate_found(&mut found, verb);
         let mut states: Vec<State> = request
             .counters
             .iter()
             .map(|&i| std::mem::take(&mut self.counters[i].state))
             .collect();
-        let each = quotas.iter().zip(&mut states).zip(&request.costs);
-        let mut limits: Vec<_> = each
-            .map(|((quota, state), &cost)| (quota, state, cost))
-            .collect();
-        let expected = evaluate_all(&mut limits, verb, t);
+        let mut last = None;
+        for time in 1..=request.times {
+            let actual = evaluate_found(&mut found.clone(), verb);
+            let each = quotas.iter().zip(&mut states).zip(&request.costs);
+            let mut limits: Vec<_> = each
+                .map(|((quota, state), &cost)| Entry::new(quota, state, cost))
+                .collect();
+            let expected = evaluate_all(&mut limits, verb, t);
+            assert!(
+                actual == expected,
+                "decided {actual:?}\nnot {expected:?}\nfrom {found:?}, {time} of {}\nafter {:#?}",
+                request.times,
+                self.counters[request.counters[0]].path
+            );
+            if request.times > 1 {
+                assert_eq!(next_check(&mut found), expected.verdict().allowed());
+            }
+            last = Some(expected);
+        }
         for (&i, state) in request.counters.iter().zip(states) {
             self.counters[i].state = state;
         }
-        assert!(
-            actual == expected,
-            "decided {actual:?}\nnot {expected:?}\nfrom {found:?}\nafter {:#?}",
-            self.counters[request.counters[0]].path
-        );
-        expected
+        last.expect("at least one")
     }
 }

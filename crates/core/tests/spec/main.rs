@@ -3,9 +3,12 @@
 // Clippy allows unwrap and print only inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod callers;
 mod changed_quota;
 mod compare_with_model;
+mod constants;
 mod debt;
+mod divide;
 mod long_traces;
 #[cfg(feature = "lua")]
 mod lua;
@@ -15,7 +18,6 @@ mod packing;
 mod refusals;
 mod retry_and_reset;
 mod rounding;
-mod share;
 mod short_histories;
 mod text;
 mod text_errors;

@@ -1,5 +1,6 @@
 //! A slow model of the specification (verbs, sections 2 and 3). Shares no arithmetic with the core.
 
+pub(crate) mod callers;
 mod counter;
 
 use tallygate_core::{Algorithm, Quota, Retry, Verb};
@@ -39,6 +40,7 @@ impl WideQuota {
             Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
                 (self.capacity * self.period).div_ceil(self.limit)
             }
+            other => unreachable!("{other:?} has a model of its own"),
         }
     }
 }
@@ -180,11 +182,11 @@ pub(crate) fn decide(
         let granted = match verb {
             Verb::Check | Verb::Charge => cost,
             Verb::Take => least,
-            Verb::Peek | Verb::Refund | Verb::Reset => 0,
+            _ => 0,
         };
         let delay = match verb {
             Verb::Check | Verb::Take | Verb::Charge => view.delay(),
-            Verb::Peek | Verb::Refund | Verb::Reset => 0,
+            _ => 0,
         };
         match verb {
             Verb::Check | Verb::Take | Verb::Charge => view.take(granted, stored),
@@ -198,7 +200,7 @@ pub(crate) fn decide(
                 view.state = ModelState::New;
                 **stored = ModelState::New;
             }
-            Verb::Peek => {}
+            _ => {}
         }
         verdicts.push(view.verdict(None, granted, delay));
     }
@@ -209,7 +211,7 @@ pub(crate) fn decide(
 pub(crate) fn bind(verdicts: &[ModelVerdict]) -> (usize, ModelVerdict) {
     let longest = |retry: Option<Retry>| match retry {
         None => -1,
-        Some(Retry::After(us)) => i128::from(us.get()),
+        Some(Retry::After(us) | Retry::AtMost(us)) => i128::from(us.get()),
         Some(Retry::Never) => i128::MAX,
     };
     let refused = verdicts.iter().any(|a| a.retry.is_some());

@@ -1,6 +1,6 @@
 //! Requests with several limits: all or nothing, and the binding limit.
 
-use tallygate_core::{Quota, State, Verb, evaluate, evaluate_all};
+use tallygate_core::{Entry, Quota, State, Verb, evaluate, evaluate_all};
 
 use crate::compare_with_model::{Pair, step_all};
 use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, any_quota, next_cost, next_time};
@@ -87,9 +87,9 @@ fn evaluate_and_evaluate_all_agree_for_one_limit() {
             let mut last = LastRequest::new(rng);
             for _ in 0..100 {
                 let t = next_time(rng, &quota, &last);
-                let (verb, cost) = (any(rng, &Verb::ALL), next_cost(rng, &quota));
+                let (verb, cost) = (any(rng, &Verb::BASIC), next_cost(rng, &quota));
                 let verdict = evaluate(&quota, &mut alone, verb, cost, t);
-                let decision = evaluate_all(&mut [(&quota, &mut listed, cost)], verb, t);
+                let decision = evaluate_all(&mut [Entry::new(&quota, &mut listed, cost)], verb, t);
                 assert_eq!(decision.verdict(), &verdict, "{quota} {verb} {cost} at {t}");
                 assert_eq!(decision.verdicts(), [verdict]);
                 assert_eq!(alone, listed);
@@ -113,7 +113,10 @@ fn a_refusal_by_the_last_limit_changes_no_state() {
     let (mut a, mut b) = (State::New, State::New);
     let mut both = |cost| {
         let decision = evaluate_all(
-            &mut [(&wide, &mut a, cost), (&narrow, &mut b, cost)],
+            &mut [
+                Entry::new(&wide, &mut a, cost),
+                Entry::new(&narrow, &mut b, cost),
+            ],
             Verb::Check,
             5_000_000,
         );
@@ -132,7 +135,10 @@ fn decide_two(verb: Verb, costs: [u32; 2]) -> (Vec<u32>, u32, [State; 2]) {
     let wide: Quota = "fixed-window 5/s".parse().unwrap();
     let narrow: Quota = "token-bucket 1/s burst 3".parse().unwrap();
     let (mut a, mut b) = (State::New, State::New);
-    let mut limits = [(&wide, &mut a, costs[0]), (&narrow, &mut b, costs[1])];
+    let mut limits = [
+        Entry::new(&wide, &mut a, costs[0]),
+        Entry::new(&narrow, &mut b, costs[1]),
+    ];
     let decision = evaluate_all(&mut limits, verb, 5_000_000);
     let remaining = decision.verdicts().iter().map(|v| v.remaining).collect();
     (remaining, decision.verdict().granted(), [a, b])

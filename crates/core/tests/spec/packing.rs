@@ -1,7 +1,7 @@
 //! Packed states: lossless, within their bits, with the right expiry, evaluated like unpacked ones.
 
 use tallygate_core::{
-    Change, MAX_TIME_US, Quota, State, Verb, evaluate, evaluate_all, evaluate_packed,
+    Change, Entry, MAX_TIME_US, Quota, State, Verb, evaluate, evaluate_all, evaluate_packed,
 };
 
 use crate::long_traces::{LastRequest, UNUSUAL_QUOTAS, VERBS, any_quota, next_cost, next_time};
@@ -160,7 +160,7 @@ fn the_fast_and_the_general_path_of_a_log_agree() {
                 };
                 let request = format!("{quota}: {verb} {cost} at {t}");
                 let verdict = evaluate(&quota, &mut state, verb, cost, t);
-                let decision = evaluate_all(&mut [(&quota, &mut general, cost)], verb, t);
+                let decision = evaluate_all(&mut [Entry::new(&quota, &mut general, cost)], verb, t);
                 assert_eq!(verdict, *decision.verdict(), "{request}");
                 assert_eq!(state, general, "{request}");
             }

@@ -43,6 +43,39 @@ fn the_examples_of_the_specification_parse_and_format() {
 }
 
 #[test]
+fn shared_and_concurrent_quotas_parse_and_format() {
+    for (text, canonical) in [
+        (
+            "token-bucket 100/s burst 100 shared 4",
+            "token-bucket 100/s burst 100 shared 4",
+        ),
+        ("gcra 100/s shared", "token-bucket 100/s burst 100 shared 4"),
+        (
+            "leaky-bucket 7/min burst 9 shared 2",
+            "leaky-bucket 7/min burst 9 shared 2",
+        ),
+        (
+            "token-bucket 1/d burst 366 shared 91",
+            "token-bucket 1/d burst 366 shared 91",
+        ),
+        ("concurrent 10 for 30s", "concurrent 10 for 30s"),
+        ("concurrent 1 for 60s", "concurrent 1 for 1min"),
+        ("concurrent 10000 for 24h", "concurrent 10000 for 1d"),
+        ("concurrent 3 for min", "concurrent 3 for 1min"),
+        ("concurrent 3 for 1h30min", "concurrent 3 for 1h30min"),
+    ] {
+        assert_canonical(text, canonical);
+    }
+    let name = |text: &str| text.parse::<Quota>().unwrap().default_name();
+    assert_eq!(name("token-bucket 100/s shared"), "shared-token-bucket/s");
+    assert_eq!(
+        name("leaky-bucket 100/s shared"),
+        "shared-leaky-bucket-policing/s"
+    );
+    assert_eq!(name("concurrent 3 for 30s"), "concurrent/30s");
+}
+
+#[test]
 fn every_unit_has_every_name_of_the_specification() {
     for (names, us) in [
         ("ms", 1_000),
@@ -209,7 +242,10 @@ fn any_text_is_parsed_or_rejected_without_a_panic() {
                     let span = error.span().unwrap();
                     assert!(text.get(span).is_some(), "{text:?}: {error}");
                     assert!(error.picture().is_some());
-                    assert!(error.to_string().contains(error.example_text()));
+                    assert!(error.to_string().ends_with(&error.advice()));
+                    let meant = error.suggestion().unwrap_or(error.example_text());
+                    assert!(error.advice().contains(meant));
+                    assert!(meant.parse::<Quota>().is_ok(), "{text:?}: {meant}");
                     assert!(error.example_text().parse::<Quota>().is_ok());
                 }
             }

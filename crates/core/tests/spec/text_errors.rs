@@ -8,6 +8,8 @@ const LONG: &str = "sliding-window-log 10/10s";
 const PARTS: &str = "fixed-window 5/1h30min";
 const BURST: &str = "token-bucket 10/s burst 50";
 const QUEUE: &str = "leaky-bucket 10/s queue 20";
+const SHARED: &str = "token-bucket 100/s burst 100 shared 4";
+const CONCURRENT: &str = "concurrent 10 for 30s";
 
 #[track_caller]
 fn parse_error(text: &str) -> QuotaError {
@@ -22,9 +24,14 @@ fn parse_error(text: &str) -> QuotaError {
 fn assert_golden(text: &str, marks: &str, problem: &str, example: &str) {
     let error = parse_error(text);
     let column = marks.find('^').unwrap() + 1;
-    let message =
-        format!("{problem} (column {column} of `{text}`); a correct quota is `{example}`");
+    let advice = match error.suggestion() {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("a correct quota is `{example}`"),
+    };
+    let message = format!("{problem} (column {column} of `{text}`); {advice}");
     assert_eq!(error.to_string(), message);
+    assert_eq!(format!("{error:?}"), message);
+    assert_eq!(error.example_text(), example);
     assert_eq!(error.picture(), Some(format!("{text}\n{marks}")));
     assert_eq!(error.problem(), problem);
     assert_eq!(error.span().map(|span| span.start), Some(column - 1));
@@ -111,7 +118,7 @@ fn a_number_of_twenty_digits_is_reported_with_its_bound() {
 fn misplaced_characters_and_spaces_are_marked() {
     let spaces = "words are separated by single spaces, with none at either end";
     let upper = |c| format!("`{c}` is upper case: a quota is all lower case");
-    let strange = |c| format!("`{c}` has no place in a quota");
+    let strange = |c| format!("`{c}` is not allowed in a quota");
     for (text, marks, problem) in [
         ("", "^", "the quota is empty".to_owned()),
         (" ", "^", spaces.to_owned()),
@@ -133,7 +140,7 @@ fn misplaced_characters_and_spaces_are_marked() {
 
 #[test]
 fn invalid_rates_are_marked() {
-    let no_rate = |word| format!("`{word}` is no rate: a limit, `/` and a period");
+    let no_rate = |word| format!("`{word}` is not a rate: expected a limit, `/` and a period");
     let no_period = "the period is missing: a count and a unit of d, h, min, s or ms";
     for (text, marks, problem) in [
         ("100", "^^^", no_rate("100")),
@@ -154,15 +161,10 @@ fn invalid_rates_are_marked() {
             "limit `1e3` is not a whole number".to_owned(),
         ),
         (
-            "gcra 1/s burst x",
-            "               ^",
-            "burst `x` is not a whole number".to_owned(),
-        ),
-        (
             "token-buckets 1/s",
             "^^^^^^^^^^^^^",
-            "`token-buckets` is no algorithm: there are fixed-window, sliding-window-log, \
-             sliding-window-counter, token-bucket (or gcra) and leaky-bucket"
+            "unknown algorithm `token-buckets`: expected fixed-window, sliding-window-log, \
+             sliding-window-counter, token-bucket (or gcra), leaky-bucket or concurrent"
                 .to_owned(),
         ),
     ] {
@@ -172,7 +174,7 @@ fn invalid_rates_are_marked() {
 
 #[test]
 fn invalid_periods_are_marked() {
-    let no_unit = |word| format!("`{word}` is no unit: d, h, min, s or ms");
+    let no_unit = |word| format!("unknown unit `{word}`: expected d, h, min, s or ms");
     let unitless = |count| format!("`{count}` in the period has no unit: d, h, min, s or ms");
     let order = |unit| format!("`{unit}` is out of order: the largest unit first, each once");
     let countless = |rest| format!("`{rest}` in the period has no count");
@@ -232,9 +234,21 @@ fn misplaced_bursts_and_queues_are_marked() {
             BURST,
         ),
         (
+            "gcra 10/s burst x",
+            "                ^",
+            "burst `x` is not a whole number",
+            BURST,
+        ),
+        (
             "gcra 10/s 50",
             "          ^^",
-            "`50` is neither burst nor queue",
+            "`50` is not `burst`, `queue` or `shared`",
+            BURST,
+        ),
+        (
+            "gcra 10/s burst 50 please",
+            "                   ^^^^^^",
+            "`please` is one word too many",
             BURST,
         ),
     ] {
@@ -245,7 +259,7 @@ fn misplaced_bursts_and_queues_are_marked() {
 #[test]
 fn characters_that_cannot_be_shown_are_replaced() {
     let error = parse_error("1/s\0");
-    assert_eq!(error.problem(), "`\\0` has no place in a quota");
+    assert_eq!(error.problem(), "`\\0` is not allowed in a quota");
     assert_eq!(error.picture().unwrap(), "1/s\u{fffd}\n   ^");
     let error = parse_error("gcra\t1/s");
     assert_eq!(error.problem(), "words are separated by single spaces");
@@ -266,6 +280,135 @@ fn a_megabyte_of_text_is_rejected_with_a_short_message() {
                 .to_string()
                 .ends_with("; a correct quota is `100/min`")
         );
+        assert_eq!(error.suggestion(), None);
+    }
+}
+
+#[test]
+fn invalid_shares_are_marked() {
+    for (text, marks, problem, example) in [
+        (
+            "100/s shared",
+            "      ^^^^^^",
+            "sliding-window-counter cannot be shared",
+            SHARED,
+        ),
+        (
+            "fixed-window 100/s shared 4",
+            "                   ^^^^^^",
+            "fixed-window cannot be shared",
+            SHARED,
+        ),
+        (
+            "leaky-bucket 10/s queue 20 shared",
+            "                           ^^^^^^",
+            "a leaky-bucket with a queue cannot be shared",
+            SHARED,
+        ),
+        (
+            "token-bucket 100/s shared 0",
+            "                          ^",
+            "shared 0 is below 1",
+            SHARED,
+        ),
+        (
+            "token-bucket 100/s burst 16 shared 5",
+            "                                   ^",
+            "burst 16 is below 20, four times the 5 of shared",
+            SHARED,
+        ),
+        (
+            "token-bucket 3/s shared",
+            "                 ^^^^^^",
+            "burst 3 is below 16, four times the 4 of shared",
+            SHARED,
+        ),
+        (
+            "token-bucket 1/d burst 367 shared",
+            "                       ^^^",
+            "a full drain (burst x period / limit) of 31708800000000 microseconds is above 366d for a \
+             shared bucket",
+            SHARED,
+        ),
+        (
+            "token-bucket 100/s shared x",
+            "                          ^",
+            "shared `x` is not a whole number",
+            SHARED,
+        ),
+        (
+            "token-bucket 100/s shared 4 5",
+            "                            ^",
+            "`5` is one word too many",
+            BURST,
+        ),
+    ] {
+        assert_golden(text, marks, problem, example);
+    }
+}
+
+#[test]
+fn invalid_concurrency_limits_are_marked() {
+    let missing = "the hold time is missing: `for` and a period";
+    for (text, marks, problem, example) in [
+        ("concurrent", "          ^", "the limit is missing", PLAIN),
+        ("concurrent 10", "             ^", missing, CONCURRENT),
+        (
+            "concurrent 10 for",
+            "                 ^",
+            missing,
+            CONCURRENT,
+        ),
+        (
+            "concurrent 10 over 30s",
+            "              ^^^^",
+            "`over` is not `for`, which the hold time follows",
+            CONCURRENT,
+        ),
+        (
+            "concurrent 0 for 30s",
+            "           ^",
+            "limit 0 is below 1",
+            PLAIN,
+        ),
+        (
+            "concurrent 10001 for 30s",
+            "           ^^^^^",
+            "limit 10001 is above 10000",
+            PLAIN,
+        ),
+        (
+            "concurrent 10 for 999ms",
+            "                  ^^^^^",
+            "the hold time 999ms is below 1s",
+            CONCURRENT,
+        ),
+        (
+            "concurrent 10 for 0s",
+            "                  ^",
+            "the period's count 0 is below 1 in `0s`",
+            PLAIN,
+        ),
+        (
+            "concurrent 10 for 1d1ms",
+            "                  ^^^^^",
+            "the hold time 1d1ms is above 24h",
+            CONCURRENT,
+        ),
+        (
+            "concurrent 10/s for 30s",
+            "             ^^",
+            "limit `10/s` is not a whole number",
+            PLAIN,
+        ),
+        (
+            "concurrent 10 for 30s burst",
+            "                      ^^^^^",
+            "`burst` is one word too many",
+            BURST,
+        ),
+    ] {
+        assert_golden(text, marks, problem, example);
     }
 }
 
@@ -282,4 +425,109 @@ fn long_words_are_truncated_in_messages() {
 fn leading_zeros_are_decimal_digits_too() {
     let quota: Quota = "leaky-bucket 010/007s queue 0005".parse().unwrap();
     assert_eq!(quota.to_string(), "leaky-bucket 10/7s queue 5");
+}
+
+#[test]
+fn other_spellings_are_answered_with_what_was_meant_in_the_same_numbers() {
+    for (text, meant) in [
+        // Algorithms.
+        ("tokenbucket 10/s", "token-bucket 10/s"),
+        ("token_bucket 10/s burst 7", "token-bucket 10/s burst 7"),
+        ("token bucket 10/s", "token-bucket 10/s"),
+        ("Token-Bucket 10/s", "token-bucket 10/s"),
+        ("tokne-bucket 10/s", "token-bucket 10/s"),
+        ("token-buckets 1/s", "token-bucket 1/s"),
+        ("GCRA 10/s", "gcra 10/s"),
+        ("leakybucket 7/s queue 9", "leaky-bucket 7/s queue 9"),
+        ("fixed window 7/d", "fixed-window 7/d"),
+        ("fixed 7/d", "fixed-window 7/d"),
+        ("sliding-window 10/s", "sliding-window-counter 10/s"),
+        ("sliding-log 10/s", "sliding-window-log 10/s"),
+        ("sliding_window_log 10/s", "sliding-window-log 10/s"),
+        // A burst or queue without its algorithm, or with another.
+        ("10/s burst 5", "token-bucket 10/s burst 5"),
+        ("10/s burst=5", "token-bucket 10/s burst 5"),
+        ("10/s, burst of 5", "token-bucket 10/s burst 5"),
+        ("10/s queue 5", "leaky-bucket 10/s queue 5"),
+        ("fixed-window 10/s burst 5", "token-bucket 10/s burst 5"),
+        ("gcra 10/s queue 5", "leaky-bucket 10/s queue 5"),
+        ("gcra 10/s 50", "gcra 10/s burst 50"),
+        ("10/s 50", "token-bucket 10/s burst 50"),
+        // Rates.
+        ("100 per minute", "100/min"),
+        ("100 per min", "100/min"),
+        ("100 requests per minute", "100/min"),
+        ("100 requests/minute", "100/min"),
+        ("5 requests every 10 seconds", "5/10s"),
+        ("5 in 1h30min", "5/1h30min"),
+        ("100rpm", "100/min"),
+        ("100 rps", "100/s"),
+        ("50qps", "50/s"),
+        ("10r/s", "10/s"),
+        ("10 / s", "10/s"),
+        ("100 /min", "100/min"),
+        ("100/ min", "100/min"),
+        ("100//min", "100/min"),
+        ("100/MIN", "100/min"),
+        ("100/hr", "100/h"),
+        ("1_000/s", "1000/s"),
+        ("10k/min", "10000/min"),
+        ("5/week", "5/7d"),
+        ("1/30min1h", "1/1h30min"),
+        (" 100/min", "100/min"),
+        ("100/min\n", "100/min"),
+        // Shares and concurrency limits.
+        (
+            "100/s burst 100 shared 4",
+            "token-bucket 100/s burst 100 shared 4",
+        ),
+        ("100/s shared", "token-bucket 100/s shared"),
+        ("concurrency 10 for 30s", "concurrent 10 for 30s"),
+        ("concurrent 10 30s", "concurrent 10 for 30s"),
+        ("10 in-flight for 1min", "concurrent 10 for 1min"),
+        // Other orders.
+        ("10/s token-bucket", "token-bucket 10/s"),
+        ("min/100", "100/min"),
+        ("burst 50 token-bucket 10/s", "token-bucket 10/s burst 50"),
+    ] {
+        let error = parse_error(text);
+        assert_eq!(error.suggestion(), Some(meant), "{text}: {error}");
+        let advice = format!("; did you mean `{meant}`?");
+        assert!(error.to_string().ends_with(&advice), "{error}");
+        assert!(meant.parse::<Quota>().is_ok());
+    }
+}
+
+#[test]
+fn nothing_is_suggested_if_a_word_has_no_meaning_or_a_number_is_wrong() {
+    for text in [
+        "100",
+        "gcra",
+        "tokenbucket",
+        "-1/s",
+        "+1/s",
+        "1.5/s",
+        "1e3/s",
+        "1/us",
+        "1/1s1s",
+        "1/s/s",
+        "1000/mins/s",
+        "1/1h30",
+        "1/1hmin",
+        "10s/5",
+        "0 per minute",
+        "100001 per minute sliding-log",
+        "1/fortnight",
+        "7 apples per minute",
+        "burst 5",
+        "10/s burst",
+        "10/s burst 5 queue 5",
+        "99999999999999999999 per second",
+        "10 per 99999999999999999999 seconds",
+        "1é/s",
+    ] {
+        let error = parse_error(text);
+        assert_eq!(error.suggestion(), None, "{text}");
+        assert!(error.to_string().contains("; a correct quota is `"));
+    }
 }

@@ -38,6 +38,7 @@ fn worst_case(quota: &Quota, x: u128) -> u128 {
         Algorithm::TokenBucket | Algorithm::LeakyPolicing | Algorithm::LeakyShaping => {
             capacity * period + limit * x
         }
+        other => unreachable!("{other:?} is not among the basic ones"),
     }
 }
 

@@ -119,6 +119,7 @@ fn to_json(rule: &Rule, switched: bool) -> Value {
         "shadow_switched": switched,
         "match": {"methods": methods, "paths": paths, "every_request": rule.matcher.is_all()},
         "key": key,
+        "budget": rule.budget.as_ref().map(Name::as_str),
         "limits": limits,
         "on_missing": match rule.on_missing {
             Missing::Refuse => "refuse",

@@ -1,11 +1,11 @@
 //! `/admin/top`: the most frequent and the most refused keys, hashed by default.
 
-use std::collections::HashMap;
-
 use http::Method;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tallygate::Key;
+use tallygate::rules::Rule;
 
 use super::Admin;
 use crate::problem::{Code, Problem};
@@ -32,7 +32,7 @@ impl Admin {
                 }
             },
         };
-        let mut body = lists(&self.state, limit);
+        let mut body = lists(&self.state, limit, |_, _| None);
         body["window_s"] = json!(WINDOW.as_secs());
         body["keys"] = match self.state.top_keys.redactor().shows_keys() {
             true => json!("clear"),
@@ -42,19 +42,39 @@ impl Admin {
     }
 }
 
-pub(super) fn lists(state: &ServerState, limit: usize) -> Value {
-    let mut parts = HashMap::new();
-    state.active_rules.for_each_rule(|rule, _| {
-        parts.insert(rule.name.as_str().to_owned(), rule.key.len());
-    });
-    // The key of a rule may end with an internal part that names the source of the others.
-    let parts = |rule: &str| parts.get(rule).copied().unwrap_or(usize::MAX);
-    let list = |keys: Vec<TopKey>| -> Vec<Value> {
-        let entry = |top: TopKey| json!({"rule": top.rule, "key": top.key, "count": top.count});
-        keys.into_iter().map(entry).collect()
-    };
+/// Both lists, with at most this many keys each. `source` describes where a rule reads a key from.
+pub(super) fn lists(
+    state: &ServerState,
+    limit: usize,
+    source: impl Fn(&Rule, &Key<'_>) -> Option<String>,
+) -> Value {
     json!({
-        "hottest": list(state.top_keys.hottest(limit, parts)),
-        "refused": list(state.top_keys.refused(limit, parts)),
+        "hottest": list(state, &state.top_keys.hottest(limit), &source),
+        "refused": list(state, &state.top_keys.refused(limit), &source),
     })
+}
+
+fn list(
+    state: &ServerState,
+    top: &[TopKey],
+    source: impl Fn(&Rule, &Key<'_>) -> Option<String>,
+) -> Vec<Value> {
+    let mut list: Vec<Value> = top
+        .iter()
+        .map(|top| {
+            let key = state.top_keys.show(top, usize::MAX);
+            json!({"rule": top.rule, "key": key, "count": top.count})
+        })
+        .collect();
+    // The key of an active rule may end with an internal part that names the source of the others.
+    state.active_rules.for_each_rule(|rule, _| {
+        let of_rule = |(top, _): &(&TopKey, &mut Value)| top.rule == rule.name.as_str();
+        for (top, entry) in top.iter().zip(&mut list).filter(of_rule) {
+            entry["key"] = json!(state.top_keys.show(top, rule.key.len()));
+            if let Some(source) = top.key().and_then(|key| source(rule, key)) {
+                entry["source"] = json!(source);
+            }
+        }
+    });
+    list
 }

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +27,14 @@ pub(super) struct Body {
     pub(super) cost: Option<u32>,
     #[serde(default, deserialize_with = "given")]
     pub(super) verb: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) member: Option<String>,
+    #[serde(default, deserialize_with = "whole")]
+    pub(super) weight: Option<u32>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) owner: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +44,9 @@ pub(super) struct OneLimit {
     pub(super) quota: String,
     #[serde(default, deserialize_with = "given")]
     pub(super) name: Option<String>,
+    /// Instead of the cost of the check.
+    #[serde(default, deserialize_with = "whole")]
+    pub(super) cost: Option<u32>,
 }
 
 /// What is known of the request that is checked.
@@ -83,37 +95,17 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Opti
     T::deserialize(from).map(Some)
 }
 
-/// A whole number in any notation: JSON has one kind of number, and `5.0` is 5.
+/// A whole number in decimal digits; `5.0` too, because some languages write all numbers so. Not `1e1`
+/// or `-0`, which readers of JSON understand differently.
 fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    struct Whole;
-
-    impl Visitor<'_> for Whole {
-        type Value = u32;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a whole number from 0 to 4294967295")
-        }
-
-        fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
-            let wrong = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
-            u32::try_from(number).map_err(wrong)
-        }
-
-        fn visit_f64<E: Error>(self, number: f64) -> Result<u32, E> {
-            let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-            match fits {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "it is whole and in range"
-                )]
-                true => Ok(number as u32),
-                false => Err(E::invalid_value(Unexpected::Float(number), &self)),
-            }
-        }
-    }
-
-    from.deserialize_u32(Whole).map(Some)
+    let number = <Box<RawValue>>::deserialize(from)?;
+    let (digits, zeros) = number.get().split_once('.').unwrap_or((number.get(), ""));
+    let is_whole =
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && zeros.bytes().all(|byte| byte == b'0');
+    let number = digits.parse().ok().filter(|_| is_whole);
+    let expected = "a whole number from 0 to 4294967295, in decimal digits";
+    let wrong = || D::Error::invalid_value(Unexpected::Other("another value"), &expected);
+    number.ok_or_else(wrong).map(Some)
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -179,15 +171,34 @@ mod tests {
             (r#"{"kye":"a"}"#, Code::BadField),
             (r#"{"cost":-1.0}"#, Code::BadField),
             (r#"{"cost":4294967296.0}"#, Code::BadField),
+            (r#"{"cost":1e1}"#, Code::BadField),
+            (r#"{"cost":1E1}"#, Code::BadField),
+            (r#"{"cost":10e-1}"#, Code::BadField),
+            (r#"{"cost":1.0e0}"#, Code::BadField),
             (r#"{"cost":1e300}"#, Code::BadField),
+            (r#"{"cost":1.5}"#, Code::BadField),
+            (r#"{"cost":-0}"#, Code::BadField),
+            (r#"{"cost":01}"#, Code::MalformedJson),
+            (r#"{"cost":1.}"#, Code::MalformedJson),
+            (r#"{"cost":4294967296}"#, Code::BadField),
+            (r#"{"cost":[]}"#, Code::BadField),
+            (r#"{"cost":true}"#, Code::BadField),
             (r#"{"cost":null}"#, Code::BadField),
             (r#"{"cost":"1"}"#, Code::BadField),
             (r#"{"limits":{}}"#, Code::BadField),
             (r#"{"limits":[{"key":"a"}]}"#, Code::BadField),
             (
-                r#"{"limits":[{"key":"a","quota":"1/s","cost":1}]}"#,
+                r#"{"limits":[{"key":"a","quota":"1/s","cost":-1}]}"#,
                 Code::BadField,
             ),
+            (
+                r#"{"limits":[{"key":"a","quota":"1/s","owner":"a"}]}"#,
+                Code::BadField,
+            ),
+            (r#"{"member":1}"#, Code::BadField),
+            (r#"{"weight":"4"}"#, Code::BadField),
+            (r#"{"owner":null}"#, Code::BadField),
+            (r#"{"id":["a"]}"#, Code::BadField),
             (r#"{"attributes":{"ip":1}}"#, Code::BadField),
             (r#"{"attributes":{"port":"1"}}"#, Code::BadField),
             (r#"{"attributes":{"headers":{"a":1}}}"#, Code::BadField),
@@ -205,8 +216,9 @@ mod tests {
         for (json, cost) in [
             (r#"{"cost":7}"#, 7),
             (r#"{"cost":7.0}"#, 7),
-            (r#"{"cost":7e0}"#, 7),
-            (r#"{"cost":-0.0}"#, 0),
+            (r#"{"cost": 7.000 }"#, 7),
+            (r#"{"cost":0}"#, 0),
+            (r#"{"cost":4294967295}"#, u32::MAX),
             (r#"{"cost":4294967295.0}"#, u32::MAX),
         ] {
             let body = parse_json::<Body>(json.as_bytes());

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use tallygate::http::Enforcement;
-use tallygate::{Decision, Limit, Outcome, Verdict};
+use tallygate::store::{Outcome, Verdict};
+use tallygate::{Decision, Limit};
 
 use crate::problem::{Code, Problem};
 use crate::response;
@@ -156,8 +157,14 @@ impl<'e> Decided<'e> {
         serde_json::to_writer(&mut *json, &binding).expect("a string is valid JSON");
         json.extend(b",\"degraded\":");
         json.extend(decision.degraded().to_string().as_bytes());
+        if combined.retry().is_some_and(|retry| !retry.is_exact()) {
+            json.extend(b",\"retry_exact\":false");
+        }
         if decision.shared() {
             json.extend(b",\"shared\":true");
+        }
+        if decision.leased() {
+            json.extend(b",\"leased\":true");
         }
         if shadow.is_some() {
             json.extend(b",\"shadow_refused\":");

@@ -2,6 +2,7 @@
 //! it describes in headers.
 
 use std::net::SocketAddr;
+use std::sync::Once;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -14,6 +15,7 @@ use tallygate::http::{Enforcement, Head, Policy, Refusal};
 
 use super::Api;
 use crate::problem::{Code, Problem};
+use crate::random::random_u128;
 use crate::response::{self, HandlerResult};
 
 /// The headers with the method and the target of the original request.
@@ -23,6 +25,9 @@ const HOST_HEADERS: [&str; 1] = ["x-forwarded-host"];
 
 /// Envoy keeps the original method, and appends the original target to this path.
 pub(super) const PATH: &str = "/v1/auth";
+
+/// Logged once: the cause is the configuration of the proxy.
+static CANNOT_RELEASE: Once = Once::new();
 
 impl Api {
     /// Responds with 200 to forward the request; otherwise with 429, or the status in `deny`.
@@ -55,7 +60,17 @@ impl Api {
             return Err(Problem::new(Code::UntrustedPeer, detail));
         }
         restore_original(&mut parts, target)?;
-        let plan = self.state.active_rules.plan(&Head::from(&parts));
+        let mut plan = self.state.active_rules.plan(&Head::from(&parts));
+        if plan.lacks_owner() {
+            CANNOT_RELEASE.call_once(|| {
+                tracing::warn!(
+                    "a request to /v1/auth has a concurrency limit: its end is not seen, so it counts \
+                     for the whole hold time"
+                );
+            });
+            // Nobody renews or releases it.
+            plan.set_owner(format!("{:032x}", random_u128()));
+        }
         let enforcement = self.state.enforce(plan).await;
         Ok(answer(&enforcement, &Head::from(&parts), deny))
     }
@@ -67,7 +82,8 @@ fn answer(enforcement: &Enforcement, head: &Head<'_>, deny: StatusCode) -> Respo
         Some(refusal) => {
             let mut response = refusal.response(head).map(Full::from);
             // Only for a quota's refusal: that of a lost store keeps its status.
-            if let Refusal::Quota { .. } | Refusal::NeverFits { .. } = refusal
+            if let Refusal::Quota { .. } | Refusal::InFlight { .. } | Refusal::NeverFits { .. } =
+                refusal
                 && response.status() == StatusCode::TOO_MANY_REQUESTS
             {
                 *response.status_mut() = deny;

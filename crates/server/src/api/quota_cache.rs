@@ -47,14 +47,7 @@ impl QuotaCache {
 }
 
 fn read(quota: &str, name: Option<&str>) -> Result<Limits, Problem> {
-    let quota: Quota = quota.parse().map_err(|error: tallygate::QuotaError| {
-        let detail = format!(
-            "{}; a correct quota: {}",
-            error.problem(),
-            error.example_text()
-        );
-        Problem::new(Code::BadQuota, detail)
-    })?;
+    let quota: Quota = quota.parse()?;
     let limit = match name {
         None => Limit::from(quota),
         Some(name) => {

@@ -6,25 +6,27 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 
 pub(super) const ABOUT: &str = "\
-Without a rules file, a small sample of rules applies and the counters are in
-memory. The first line on standard output is JSON with the bound addresses; port
+Without a rules file, --limit applies to every client address, or else a small
+sample of rules, and the counters are in memory. The first line on standard output is JSON with the bound addresses; port
 0 picks a free port. Logs go to standard error: text on a terminal, JSON
 otherwise. TALLYGATE_LOG sets the level, such as debug.
 
 SIGHUP and any change of the rules file reload it; an invalid file changes
-nothing. Changes of the gateway's certificate and key reload them too. SIGTERM
+nothing. SIGHUP also opens the access log again. Changes of the gateway's certificate and key reload them too. SIGTERM
 and SIGINT stop accepting connections and finish requests in flight, for at most
 20 seconds.
 
-Arguments override the `gateway` section of the rules file; timeouts and sizes
-are set only there.
+Arguments override the `gateway` section of the rules file; timeouts and other
+sizes are set only there.
 
-From other machines, the admin API and the verbs charge, refund and reset need
-a token: Authorization: Bearer <token>, at least 16 characters, from
-TALLYGATE_ADMIN_TOKEN or --admin-token-file. Without a token they are refused.
+Changes by the admin API and the verbs charge, refund and reset need a token:
+Authorization: Bearer <token>, at least 16 characters, from
+TALLYGATE_ADMIN_TOKEN or --admin-token-file. If none is set, only requests from
+this machine may make them.
 
 Examples:
   tallygate serve
+  tallygate serve --limit 10/s --upstream http://localhost:3000
   tallygate serve --config rules.yaml --store redis://localhost
   tallygate serve --config rules.yaml --upstream http://localhost:3000
   tallygate serve --config rules.yaml --upstream https://api.internal \\
@@ -42,6 +44,11 @@ pub(crate) struct ServeArgs {
     /// The rules file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
+    /// Instead of a rules file: a limit for every client address, on every path, such as '10/s'; may
+    /// be repeated: all of them apply
+    // An invalid quota such as -1/s is no flag.
+    #[arg(long = "limit", value_name = "QUOTA", allow_hyphen_values = true)]
+    pub(crate) limits: Vec<String>,
     /// Address of the check API and the playground
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
@@ -61,9 +68,17 @@ pub(crate) struct ServeArgs {
     /// Private key of the gateway's certificate, a PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Trusted proxies have to start their connections to the gateway with a PROXY protocol header, which
+    /// names the client; needs trusted_proxies in the rules file
+    #[arg(long)]
+    pub(crate) proxy_protocol: bool,
     /// Address of health checks, metrics and the admin API
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
     pub(crate) admin: SocketAddr,
+    /// Connections of one client to each listener, overriding the rules file: beyond them its
+    /// idlest is closed, trusted proxies are exempt, 0 is no bound; 1024 by default
+    #[arg(long, value_name = "N")]
+    pub(crate) connections_per_client: Option<usize>,
     /// The store of the counters, overriding the rules file: 'memory', or the URL of Redis or
     /// Valkey, such as redis://user:password@host:6379/0
     #[arg(
@@ -95,6 +110,10 @@ pub(crate) struct ServeArgs {
     /// Show the most frequent and most refused keys in clear instead of hashed, except secrets
     #[arg(long)]
     pub(crate) show_keys: bool,
+    /// Append a line of JSON for each request to the gateway and the API to this file; '-' is standard
+    /// output. SIGHUP opens the file again
+    #[arg(long, value_name = "FILE", env = "TALLYGATE_ACCESS_LOG", value_hint = ValueHint::FilePath)]
+    pub(crate) access_log: Option<PathBuf>,
     /// Send metrics and traces to this OpenTelemetry receiver (OTLP over HTTP), such as
     /// http://localhost:4318
     #[arg(
@@ -104,13 +123,23 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     pub(crate) otlp: Option<String>,
-    /// Share of requests without a trace context to trace, 0 to 1; by default
-    /// OTEL_TRACES_SAMPLER_ARG or 0.01
+    /// Share of requests to trace, 0 to 1, unless the trace context of a trusted proxy decides; by
+    /// default OTEL_TRACES_SAMPLER_ARG or 0.01
     #[arg(long, value_name = "RATIO")]
     pub(crate) otlp_sample: Option<f64>,
+    /// Serve the playground also with --config; without one it always is
+    #[arg(long)]
+    pub(crate) playground: bool,
     /// Check the arguments and the rules file, then exit
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+impl ServeArgs {
+    /// Whether visitors may try quotas: by default only where there are no rules of one's own.
+    pub(crate) fn serves_playground(&self) -> bool {
+        self.playground || self.config.is_none()
+    }
 }
 
 fn memory_keys(text: &str) -> Result<usize, String> {

@@ -3,7 +3,7 @@
 mod check;
 mod diff;
 mod explain;
-mod summary;
+pub(super) mod summary;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &ConfigCommand, out: &mut impl Write) -> Result<(), F
     }
 }
 
-fn style(stream: &impl IsTerminal) -> Style {
+pub(super) fn style(stream: &impl IsTerminal) -> Style {
     match stream.is_terminal() {
         true => Style::Terminal {
             colour: !no_color(),

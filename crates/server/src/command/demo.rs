@@ -17,7 +17,7 @@ use crate::format::{duration, no_color, write_wrapped};
 const MARGIN: usize = 14;
 
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let runs: Vec<Simulation> = Algorithm::ALL.into_iter().map(Simulation::run).collect();
+    let runs: Vec<Simulation> = Algorithm::BASIC.into_iter().map(Simulation::run).collect();
     let colored = match args.color {
         ColorChoice::Always => true,
         ColorChoice::Never => false,

@@ -7,7 +7,8 @@ mod server;
 
 use std::io::Write;
 
-use tallygate::{RedisError, RedisServer, RedisStore, Topology};
+use tallygate::store::{RedisServer, Topology};
+use tallygate::{RedisError, RedisStore};
 
 use self::report::{Finding, Level, Report, merge};
 use self::server::ServerInfo;
@@ -125,6 +126,10 @@ fn describe(store: &RedisStore) -> (&'static str, &'static str) {
         Topology::Socket => ("socket", "one server, over a Unix socket"),
         Topology::Sentinel => ("sentinel", "a master monitored by Sentinel"),
         Topology::Cluster => ("cluster", "a cluster"),
+        Topology::Shards => (
+            "shards",
+            "independent servers, each with a part of the keys",
+        ),
     }
 }
 
@@ -148,10 +153,12 @@ fn tls(store: &RedisStore) -> Finding {
     }
     match store.topology() {
         Topology::Socket => Finding::ok("tls", "not needed on a Unix socket"),
-        Topology::Single | Topology::Sentinel | Topology::Cluster => Finding::info(
-            "tls",
-            "not encrypted: keys and the password are visible on the network; use rediss:// to \
-             encrypt",
-        ),
+        Topology::Single | Topology::Sentinel | Topology::Cluster | Topology::Shards => {
+            Finding::info(
+                "tls",
+                "not encrypted: keys and the password are visible on the network; use rediss:// to \
+                 encrypt",
+            )
+        }
     }
 }

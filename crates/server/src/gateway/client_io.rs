@@ -1,53 +1,31 @@
-//! A client's socket: records reads, scans heads for conflicting framing and limits how long a
-//! write may block.
+//! A client's socket: records reads and scans HTTP/1 requests for ambiguous framing.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_state::ConnectionState;
-use super::idle_timeout::IdleTimeout;
-use super::smuggling::FramingScanner;
+use super::smuggling::{Ambiguity, FramingScanner};
+use crate::listener::ClientSocket;
 use crate::malformed::MalformedIo;
 
 #[derive(Debug)]
 pub(super) struct ClientIo<T> {
-    inner: MalformedIo<T>,
+    inner: MalformedIo<ClientSocket<T>>,
     state: Arc<ConnectionState>,
     scanner: FramingScanner,
-    write_timeout: IdleTimeout,
 }
 
 impl<T> ClientIo<T> {
-    pub(super) fn new(inner: T, state: Arc<ConnectionState>, write_timeout: Duration) -> Self {
+    pub(super) fn new(socket: ClientSocket<T>, state: Arc<ConnectionState>) -> Self {
         ClientIo {
-            inner: MalformedIo::new(inner),
+            inner: MalformedIo::new(socket),
             state,
             scanner: FramingScanner::default(),
-            write_timeout: IdleTimeout::new(write_timeout),
         }
-    }
-
-    /// Polls the socket for writing, for at most the write timeout.
-    fn poll_with_timeout<R>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut MalformedIo<T>>, &mut Context<'_>) -> Poll<io::Result<R>>,
-    ) -> Poll<io::Result<R>>
-    where
-        T: Unpin,
-    {
-        if let Poll::Ready(result) = poll(Pin::new(&mut self.inner), context) {
-            self.write_timeout.stop();
-            return Poll::Ready(result);
-        }
-        ready!(self.write_timeout.poll(context));
-        let error = io::Error::new(io::ErrorKind::TimedOut, "the client does not read");
-        Poll::Ready(Err(error))
     }
 }
 
@@ -63,15 +41,20 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
         let bytes = &buffer.filled()[before..];
         if !bytes.is_empty() && !this.state.is_http2() {
             this.state.record_read();
-            if this.scanner.finds_conflict(bytes) {
-                this.state.record_conflicting_framing();
+            if let Some((ambiguity, request)) = this.scanner.scan(bytes) {
+                this.state.record_ambiguous_framing(request);
+                // A request that has not begun is refused then; the body of one that has breaks off.
+                if ambiguity == Ambiguity::Trailer && this.state.is_ambiguous() {
+                    let problem = "a trailer ends with a line feed alone";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, problem)));
+                }
             }
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -80,7 +63,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
         let this = self.get_mut();
         // With a request in flight an upstream's response may look the same.
         this.inner.rewrites = this.state.is_reading_head();
-        this.poll_with_timeout(context, |io, context| io.poll_write(context, bytes))
+        Pin::new(&mut this.inner).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -90,9 +73,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.inner.rewrites = this.state.is_reading_head();
-        this.poll_with_timeout(context, |io, context| {
-            io.poll_write_vectored(context, slices)
-        })
+        Pin::new(&mut this.inner).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -100,12 +81,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut()
-            .poll_with_timeout(context, |io, context| io.poll_flush(context))
+        Pin::new(&mut self.get_mut().inner).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut()
-            .poll_with_timeout(context, |io, context| io.poll_shutdown(context))
+        let this = self.get_mut();
+        if this.state.is_http2() {
+            // A refused request resets its stream; a connection ends only if it is idle or abused.
+            this.state.activity().set_unread_input(false);
+        }
+        Pin::new(&mut this.inner).poll_shutdown(context)
     }
 }

@@ -40,9 +40,9 @@ type Identify = dyn Fn(&Head<'_>) -> Option<CoalesceKey> + Send + Sync;
 
 impl SingleFlight {
     /// Shares calls among the requests that a predicate selects: GET or HEAD without body, `Range`,
-    /// condition or upgrade, and identical in method, host, path, query and every header that may
-    /// hold a credential or select a response. No client gets a response to another client's
-    /// credentials.
+    /// condition or upgrade, and identical in peer, method, host, path, query and every header that
+    /// may hold a credential, name the client behind a proxy or select a response. No client gets a
+    /// response to another client's address or credentials.
     pub fn when(predicate: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         SingleFlight::by(move |head| predicate(head).then_some(CoalesceKey::Credentials))
     }
@@ -57,7 +57,8 @@ impl SingleFlight {
         }
     }
 
-    /// Compares only these headers: credentials that are not among them are ignored.
+    /// Compares only these headers: credentials that are not among them are ignored, and so is the
+    /// client's address.
     #[must_use]
     pub fn by_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.headers = Some(headers.into_iter().collect());
@@ -140,7 +141,8 @@ impl Service<Request<InboundBody>> for Coalesce {
         let Some((rule, by)) = rule.filter(|_| is_shareable(&request)) else {
             return self.inner.call(request);
         };
-        let key = CallKey::new(&request, by, rule.headers.as_deref());
+        let peer = request.body().connection.address;
+        let key = CallKey::new(&request, peer, by, rule.headers.as_deref());
         let (calls, max_bytes) = (Arc::clone(calls), rule.max_body_bytes);
         let role = calls.join(&key);
         let inner = self.inner.clone();
@@ -149,7 +151,7 @@ impl Service<Request<InboundBody>> for Coalesce {
 }
 
 enum Role {
-    Leader(Leader),
+    Leader(Box<Leader>),
     Follower(CallReceiver),
     Independent,
 }
@@ -184,11 +186,11 @@ impl Calls {
         }
         let (outcome, call) = watch::channel(None);
         in_flight.insert(key.clone(), call);
-        Role::Leader(Leader {
+        Role::Leader(Box::new(Leader {
             outcome,
             key: key.clone(),
             calls: Arc::clone(self),
-        })
+        }))
     }
 
     async fn run(

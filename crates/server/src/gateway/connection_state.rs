@@ -1,18 +1,18 @@
 //! One client connection: its peer, requests in flight, idle time and deadlines.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Version;
 use http::header::HeaderValue;
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use http::{StatusCode, Version};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::{Limits, Timeouts};
-use crate::listener::{Accepted, Phase};
+use crate::listener::{Accepted, Activity, OpenConnection, Phase};
+use crate::metrics::GatewayMetrics;
 
 /// The state of one client connection, which counts as open until this is dropped.
 #[derive(Debug)]
@@ -24,9 +24,6 @@ pub(super) struct ConnectionState {
     started: Instant,
     in_flight: AtomicUsize,
     requests: AtomicU64,
-    /// When unfinished HTTP/2 responses started: a client can stall a stream while the connection
-    /// makes progress.
-    responses: Mutex<BTreeMap<u64, Instant>>,
     resets: AtomicU64,
     max_resets: u64,
     /// In milliseconds since the start, as are the next two.
@@ -36,9 +33,11 @@ pub(super) struct ConnectionState {
     /// When draining started, plus one; 0: it has not.
     draining_since: AtomicU64,
     is_http2: AtomicBool,
-    conflicting_framing: AtomicBool,
+    /// The number of the first request from which on the framing is ambiguous.
+    ambiguous_from: AtomicU64,
     pub(super) too_many_resets: Notify,
-    _permit: OwnedSemaphorePermit,
+    open: OpenConnection,
+    metrics: Arc<GatewayMetrics>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +46,10 @@ pub(super) enum Deadline {
     At(Instant),
     Idle,
     HeadTimeout,
-    ResponseTimeout,
 }
 
 impl ConnectionState {
-    pub(super) fn new(accepted: Accepted, limits: &Limits) -> Self {
+    pub(super) fn new(accepted: Accepted, limits: &Limits, metrics: Arc<GatewayMetrics>) -> Self {
         let address = accepted.peer.ip().to_canonical();
         let address_header = HeaderValue::try_from(address.to_string());
         ConnectionState {
@@ -62,23 +60,28 @@ impl ConnectionState {
             started: Instant::now(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
-            responses: Mutex::default(),
             resets: AtomicU64::new(0),
             max_resets: limits.resets,
             idle_since: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             draining_since: AtomicU64::new(0),
             is_http2: AtomicBool::new(false),
-            conflicting_framing: AtomicBool::new(false),
+            ambiguous_from: AtomicU64::new(u64::MAX),
             too_many_resets: Notify::new(),
-            _permit: accepted.permit,
+            open: accepted.open,
+            metrics,
         }
     }
 
     pub(super) fn record_read(&self) {
         if self.in_flight.load(Relaxed) == 0 && self.head_since.load(Relaxed) == 0 {
             self.head_since.store(self.elapsed_millis() + 1, Relaxed);
+            self.activity().expect_request();
         }
+    }
+
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        self.open.activity()
     }
 
     /// Whether an HTTP/1 head has started and not ended.
@@ -86,15 +89,15 @@ impl ConnectionState {
         self.in_flight.load(Relaxed) == 0 && self.head_since.load(Relaxed) != 0 && !self.is_http2()
     }
 
-    /// Records a head with both `Content-Length` and `Transfer-Encoding`.
-    pub(super) fn record_conflicting_framing(&self) {
-        self.conflicting_framing.store(true, Relaxed);
+    /// Records the number of the first request whose framing is ambiguous.
+    pub(super) fn record_ambiguous_framing(&self, request: u64) {
+        self.ambiguous_from.store(request, Relaxed);
     }
 
-    /// Whether there ever was such a head. With pipelining it is unknown which request it
-    /// belongs to.
-    pub(super) fn has_conflicting_framing(&self) -> bool {
-        self.conflicting_framing.load(Relaxed)
+    /// Whether the framing of the last HTTP/1 request that began is ambiguous. With pipelining later
+    /// ones may have been read too.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.requests.load(Relaxed) >= self.ambiguous_from.load(Relaxed)
     }
 
     /// Makes every following response the connection's last.
@@ -113,34 +116,41 @@ impl ConnectionState {
         self.is_http2.load(Relaxed)
     }
 
-    pub(super) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
-        if version == Version::HTTP_2 && !self.is_http2() {
+    /// Records a request, and whether it has a body.
+    pub(super) fn begin(self: &Arc<Self>, version: Version, has_body: bool) -> InFlight {
+        let is_http2 = version == Version::HTTP_2;
+        if is_http2 && !self.is_http2() {
             self.is_http2.store(true, Relaxed);
         }
         self.in_flight.fetch_add(1, Relaxed);
-        let number = self.requests.fetch_add(1, Relaxed);
+        self.activity().set_busy();
+        // On an HTTP/2 connection other streams may have one.
+        self.activity().set_unread_input(is_http2 || has_body);
+        self.requests.fetch_add(1, Relaxed);
         self.head_since.store(0, Relaxed);
+        self.metrics.start_request();
         InFlight {
             state: Arc::clone(self),
-            number,
             has_response: false,
         }
+    }
+
+    /// Records that the connection is upgraded: it is in use to its end.
+    pub(super) fn start_tunnel(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
     }
 
     /// Checks whether anything is overdue. `idle_timeout` applies between requests.
     pub(super) fn check_deadline(&self, timeouts: &Timeouts, idle_timeout: Duration) -> Deadline {
         let now = Instant::now();
         if self.in_flight.load(Relaxed) > 0 {
-            let responses = self.responses();
-            let oldest = responses.first_key_value().map(|(_, started)| *started);
-            // A response that makes progress ends within `whole` by itself.
-            if oldest.is_some_and(|started| now > started + timeouts.whole * 2) {
-                return Deadline::ResponseTimeout;
-            }
             return Deadline::At(now + timeouts.header.min(idle_timeout));
         }
         let head_since = self.head_since.load(Relaxed);
-        let (since, timeout, overdue) = if self.requests.load(Relaxed) == 0 {
+        let (since, timeout, overdue) = if self.activity().is_closing() {
+            // Also in the middle of a head.
+            (0, idle_timeout, Deadline::Idle)
+        } else if self.requests.load(Relaxed) == 0 {
             let timeout = match head_since {
                 0 => timeouts.header.min(idle_timeout),
                 1.. => timeouts.header,
@@ -161,12 +171,6 @@ impl ConnectionState {
         }
     }
 
-    fn responses(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
-        self.responses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn elapsed_millis(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
@@ -175,7 +179,6 @@ impl ConnectionState {
 #[derive(Debug)]
 pub(super) struct InFlight {
     state: Arc<ConnectionState>,
-    number: u64,
     has_response: bool,
 }
 
@@ -184,28 +187,32 @@ impl InFlight {
         self.state.is_draining()
     }
 
-    pub(super) fn start_response(&mut self) {
+    pub(super) fn is_http2(&self) -> bool {
+        self.state.is_http2()
+    }
+
+    pub(super) fn start_response(&mut self, status: StatusCode) {
+        self.state.metrics.record_response(status);
         self.has_response = true;
-        if self.state.is_http2() {
-            let now = Instant::now();
-            self.state.responses().insert(self.number, now);
-        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let state = &self.state;
+        state.metrics.end_request();
         if !self.has_response {
+            state.metrics.record_unanswered();
             let resets = state.resets.fetch_add(1, Relaxed) + 1;
             if resets > state.max_resets && resets > state.requests.load(Relaxed) / 2 {
                 state.too_many_resets.notify_one();
             }
         }
-        if state.is_http2() {
-            state.responses().remove(&self.number);
-        }
         state.idle_since.store(state.elapsed_millis(), Relaxed);
-        state.in_flight.fetch_sub(1, Relaxed);
+        if state.in_flight.fetch_sub(1, Relaxed) == 1 {
+            // Wrong for a moment if another stream begins at the same time. A connection that is
+            // closed because of it still ends its requests.
+            state.activity().set_idle();
+        }
     }
 }

@@ -10,12 +10,14 @@ use crate::problem::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GatewayError {
     BadRequest(&'static str),
-    MethodNotSupported,
+    MethodNotSupported(&'static str),
     HeadTooLarge,
     BodyTooLarge,
     BodyTimeout,
     /// No upstream accepted a connection, or it closed before a response.
     UpstreamFailed,
+    /// Its response can be read in several ways, or switches to a protocol unasked.
+    UpstreamMalformed,
     UpstreamTimeout,
 }
 
@@ -23,10 +25,7 @@ impl GatewayError {
     pub(super) fn response(self) -> Response<Bytes> {
         let (code, detail) = match self {
             GatewayError::BadRequest(detail) => (Code::BadRequest, detail),
-            GatewayError::MethodNotSupported => (
-                Code::MethodNotSupported,
-                "the gateway does not support CONNECT",
-            ),
+            GatewayError::MethodNotSupported(detail) => (Code::MethodNotSupported, detail),
             GatewayError::HeadTooLarge => (
                 Code::HeadTooLarge,
                 "the request has more headers than the gateway forwards",
@@ -43,6 +42,10 @@ impl GatewayError {
                 Code::UpstreamFailed,
                 "no upstream accepted the request; this is not the client's fault",
             ),
+            GatewayError::UpstreamMalformed => (
+                Code::UpstreamFailed,
+                "the upstream's response is malformed; this is not the client's fault",
+            ),
             GatewayError::UpstreamTimeout => (
                 Code::UpstreamTooSlow,
                 "the upstream did not respond in time; this is not the client's fault",
@@ -54,7 +57,8 @@ impl GatewayError {
             ..code.details(detail)
         };
         let mut response = problem.response();
-        if !problem.status.is_server_error() || self == GatewayError::MethodNotSupported {
+        let is_refused = matches!(self, GatewayError::MethodNotSupported(_));
+        if !problem.status.is_server_error() || is_refused {
             // After a bad request the rest of the connection cannot be trusted.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);

@@ -10,22 +10,24 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{Extensions, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::{OnUpgrade, on};
+use tallygate::http::Holds;
 use tallygate::tower::FromBytes;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use super::body::{OutboundBody, ResponseBody, UploadProgress, UpstreamBody};
+use super::body::{OutboundBody, ResponseBody, UploadLimits, UploadProgress, UpstreamBody};
 use super::connection_state::ConnectionState;
 use super::error::GatewayError;
 use super::read_ahead::InboundBody;
 use super::settings::Protocol;
 use super::upstreams::{ServerIndex, UpstreamError, UpstreamResponse, UpstreamResult, Upstreams};
-use super::{Host, Settings, SettingsError, headers, tunnel};
+use super::{Host, Settings, SettingsError, headers, smuggling, tunnel};
+use crate::metrics::{GatewayMetrics, UpstreamErrorKind};
 
 #[derive(Clone, Debug)]
 pub(super) struct Forward(Arc<Shared>);
@@ -47,8 +49,8 @@ enum AttemptError {
 }
 
 impl Forward {
-    pub(super) fn new(settings: Settings) -> Result<Self, SettingsError> {
-        let upstreams = Upstreams::new(&settings)?;
+    pub(super) fn new(settings: Settings, metrics: &GatewayMetrics) -> Result<Self, SettingsError> {
+        let upstreams = Upstreams::new(&settings, metrics)?;
         Ok(Forward(Arc::new(Shared {
             upstreams,
             settings,
@@ -81,7 +83,15 @@ struct Pending<F> {
     /// The head for a second attempt at another upstream, if the request can be repeated.
     retry_head: Option<Box<Parts>>,
     deadline: Instant,
-    upgrade: Option<(OnUpgrade, Arc<ConnectionState>)>,
+    upgrade: Option<Upgrade>,
+}
+
+/// A request that wants to become a tunnel.
+struct Upgrade {
+    request: OnUpgrade,
+    client: Arc<ConnectionState>,
+    /// What the request holds of concurrency limits, until the tunnel is closed.
+    holds: Option<Holds>,
 }
 
 struct Attempt<F> {
@@ -97,10 +107,12 @@ impl Shared {
         mut request: Request<InboundBody>,
     ) -> Pending<impl Future<Output = UpstreamResult> + use<>> {
         let now = Instant::now();
-        let protocol = headers::upgrade(&request);
-        let upgrade = protocol.as_ref().map(|_| on(&mut request));
+        let is_empty = request.body().body.is_end_stream();
+        let is_websocket = is_empty && headers::is_websocket(&request);
+        let upgrade = is_websocket.then(|| on(&mut request));
         let (mut parts, InboundBody { connection, body }) = request.into_parts();
         body.start_forwarding();
+        let holds = parts.extensions.remove::<Holds>();
         parts.extensions = Extensions::new();
         if let Some(authority) = parts.uri.authority()
             && !parts.headers.contains_key(HOST)
@@ -108,25 +120,24 @@ impl Shared {
         {
             parts.headers.insert(HOST, host);
         }
-        let is_trusted = self.settings.trusted.contains(connection.address);
         headers::prepare_request(
             &mut parts.headers,
-            protocol.as_ref(),
+            is_websocket,
             &connection,
-            is_trusted,
+            &self.settings,
         );
+        if !is_empty && parts.method.is_safe() {
+            headers::frame_unexpected_body(&mut parts.headers);
+        }
 
-        let is_empty = body.is_end_stream();
         let can_retry = is_empty && parts.method.is_idempotent() && self.upstreams.are_several();
         let retry_head = can_retry.then(|| Box::new(parts.clone()));
         let (body, progress) = match is_empty {
             true => (OutboundBody::empty(), None),
             false => {
-                let Settings {
-                    limits, timeouts, ..
-                } = &self.settings;
-                let (body, progress) =
-                    OutboundBody::new(body, limits.body_bytes, timeouts.body_idle, now);
+                let limits = UploadLimits::new(&self.settings, &parts.headers);
+                let rules = self.settings.rule_headers.clone();
+                let (body, progress) = OutboundBody::new(body, limits, rules, now);
                 (body, Some(progress))
             }
         };
@@ -134,7 +145,11 @@ impl Shared {
             attempt: self.attempt(self.upstreams.pick(), parts, body, progress, now),
             retry_head,
             deadline: now + self.settings.timeouts.whole,
-            upgrade: upgrade.map(|upgrade| (upgrade, connection)),
+            upgrade: upgrade.map(|request| Upgrade {
+                request,
+                client: connection,
+                holds,
+            }),
         }
     }
 
@@ -148,18 +163,19 @@ impl Shared {
             deadline,
             upgrade,
         } = pending;
-        let first = attempt.server;
+        let mut server = attempt.server;
         let mut result = self.wait(attempt, deadline).await;
         if let (Err(AttemptError::Connect(_)), Some(parts)) = (&result, retry_head)
-            && let Some(other) = self.upstreams.other(first)
+            && let Some(other) = self.upstreams.other(server)
         {
+            server = other;
             let body = OutboundBody::empty();
             let attempt = self.attempt(other, *parts, body, None, Instant::now());
             // Boxed: seldom needed, and the other futures stay small.
             result = Box::pin(self.wait(attempt, deadline)).await;
         }
         match result {
-            Ok(response) => self.finish(response, deadline, upgrade),
+            Ok(response) => self.finish(server, response, deadline, upgrade),
             Err(AttemptError::Connect(error) | AttemptError::Sent(error)) => Err(error),
         }
     }
@@ -183,7 +199,7 @@ impl Shared {
             // `:authority` names the upstream.
             (Protocol::Http2, _) => {
                 parts.version = Version::HTTP_2;
-                for name in [HOST, CONNECTION, UPGRADE] {
+                for name in [HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE] {
                     parts.headers.remove(name);
                 }
             }
@@ -207,6 +223,7 @@ impl Shared {
             started,
             progress,
         } = attempt;
+        let record_error = |kind| self.upstreams.record_error(server, kind, started.elapsed());
         let mut response = pin!(response);
         let first_byte = self.settings.timeouts.first_byte;
         let mut first_byte_deadline = started + first_byte;
@@ -221,24 +238,37 @@ impl Shared {
                 Some(later) if later > first_byte_deadline && first_byte_deadline < deadline => {
                     first_byte_deadline = later;
                 }
-                Some(_) | None => return Err(AttemptError::Sent(GatewayError::UpstreamTimeout)),
+                Some(_) | None => {
+                    record_error(UpstreamErrorKind::Timeout);
+                    return Err(AttemptError::Sent(GatewayError::UpstreamTimeout));
+                }
             }
         };
         match result {
             Ok(response) => {
-                self.upstreams.record_success(server);
+                let status = response.0.status();
+                self.upstreams
+                    .record_success(server, status, started.elapsed());
                 Ok(response)
             }
             Err(UpstreamError::Connect(error)) => {
                 self.upstreams.record_failure(server, &*error);
-                Err(AttemptError::Connect(match is_timeout(&*error) {
-                    true => GatewayError::UpstreamTimeout,
-                    false => GatewayError::UpstreamFailed,
-                }))
+                let (kind, error) = match is_timeout(&*error) {
+                    true => (
+                        UpstreamErrorKind::ConnectTimeout,
+                        GatewayError::UpstreamTimeout,
+                    ),
+                    false => (UpstreamErrorKind::Connect, GatewayError::UpstreamFailed),
+                };
+                record_error(kind);
+                Err(AttemptError::Connect(error))
             }
             Err(UpstreamError::Broken) => {
-                let error = progress.and_then(|upload| upload.error.get().copied());
-                let error = error.unwrap_or(GatewayError::UpstreamFailed);
+                let clients = progress.and_then(|upload| upload.error.get().copied());
+                if clients.is_none() {
+                    record_error(UpstreamErrorKind::Broken);
+                }
+                let error = clients.unwrap_or(GatewayError::UpstreamFailed);
                 Err(AttemptError::Sent(error))
             }
         }
@@ -246,22 +276,33 @@ impl Shared {
 
     fn finish(
         &self,
+        server: ServerIndex,
         (mut response, mut connection): UpstreamResponse,
         deadline: Instant,
-        upgrade: Option<(OnUpgrade, Arc<ConnectionState>)>,
+        upgrade: Option<Upgrade>,
     ) -> Result<Response<ResponseBody>, GatewayError> {
         let timeouts = &self.settings.timeouts;
+        // On an error the connection is not used again.
+        smuggling::validate_response(response.headers())?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // A switch without an upgrade in the request is an error.
-            let (upgrade, client) = upgrade.ok_or(GatewayError::UpstreamFailed)?;
+            // A switch that the request did not ask for is an error.
+            let upgrade = upgrade.filter(|_| headers::names_websocket(response.headers()));
+            let upgrade = upgrade.ok_or(GatewayError::UpstreamMalformed)?;
             connection = None;
-            tunnel::spawn(upgrade, on(&mut response), timeouts.tunnel_idle, client);
+            let Upgrade {
+                request,
+                client,
+                holds,
+            } = upgrade;
+            let upstream = on(&mut response);
+            tunnel::spawn(request, upstream, timeouts.tunnel_idle, client, holds);
         }
         let (mut parts, body) = response.into_parts();
         parts.version = Version::HTTP_11;
         parts.extensions = Extensions::new();
         headers::prepare_response(parts.status, &mut parts.headers);
-        let body = UpstreamBody::new(body, connection, timeouts.answer_idle, deadline);
+        let metrics = Arc::clone(&self.upstreams.server(server).metrics);
+        let body = UpstreamBody::new(body, connection, timeouts.answer_idle, deadline, metrics);
         let body = ResponseBody {
             rest: Some(body),
             ..ResponseBody::default()

@@ -3,12 +3,13 @@
 //! No `Via` is added: some servers do not compress responses to requests that have one.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Method, Request, StatusCode, Version};
 
 use super::connection_state::ConnectionState;
+use super::settings::{RuleHeaders, Settings};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -29,26 +30,72 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
-/// Whether a header names the original client or request: only a trusted peer's are passed on.
+/// Whether a header says who the client is or what it asked for at first, in any spelling: only a
+/// trusted peer's are passed on.
 fn is_forwarding_header(name: &HeaderName) -> bool {
     let name = name.as_str();
+    // All start with one of these letters, and most headers with another one.
+    matches!(
+        name.as_bytes().first(),
+        Some(b'c' | b'd' | b'f' | b'p' | b't' | b'w' | b'x')
+    ) && (is_forwarding_name(name) || is_respelled(name))
+}
+
+/// Whether a header is spelled differently and the same as one of them to CGI and WSGI, which make
+/// one variable of `X-Real-IP` and `X_Real_IP`. No proxy writes such a header.
+fn is_respelled(name: &str) -> bool {
+    !is_plain(name) && is_forwarding_name(&name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+}
+
+/// Whether CGI and WSGI tell a header from all others.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    name.bytes().all(is_plain)
+}
+
+fn is_forwarding_name(name: &str) -> bool {
     // Some proxies pass the authenticated user or the original request line in these.
-    name.starts_with("x-forwarded-")
-        || name.starts_with("x-original-")
+    let prefixes = [
+        "forwarded-",
+        "x-envoy-original-",
+        "x-forwarded-",
+        "x-original-",
+        "x-rewrite-",
+    ];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
         || matches!(
             name,
             "cf-connecting-ip"
+                | "cf-connecting-ipv6"
+                | "cf-pseudo-ipv4"
+                | "client-cert"
+                | "client-cert-chain"
+                | "client-ip"
+                | "do-connecting-ip"
+                | "fastly-client-ip"
+                | "fly-client-ip"
                 | "forwarded"
+                | "proxy-client-ip"
                 | "true-client-ip"
+                | "wl-proxy-client-ip"
+                | "x-appengine-user-ip"
+                | "x-azure-clientip"
+                | "x-azure-socketip"
                 | "x-client-ip"
                 | "x-cluster-client-ip"
+                | "x-envoy-external-address"
+                | "x-envoy-internal"
+                | "x-forwarded"
+                | "x-originating-ip"
                 | "x-real-ip"
+                | "x-remote-addr"
+                | "x-remote-ip"
         )
 }
 
 /// Removes the matching headers. A request has few: testing each is faster than looking up every
 /// name.
-fn remove_if(headers: &mut HeaderMap, predicate: fn(&HeaderName) -> bool) {
+fn remove_if(headers: &mut HeaderMap, predicate: impl Fn(&HeaderName) -> bool) {
     while let Some(name) = headers.keys().find(|name| predicate(name)).cloned() {
         headers.remove(name);
     }
@@ -84,31 +131,46 @@ fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// The protocol that a request wants to upgrade to. HTTP/2 is not upgraded to: requests inside
-/// would bypass the limits.
-pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
+/// The protocol of upgrades that are forwarded.
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// Whether a request wants to become a WebSocket. Other protocols are not upgraded to: requests
+/// inside HTTP/2 or TLS would bypass the limits.
+pub(super) fn is_websocket<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    if request.version() != Version::HTTP_11 || request.method() != Method::GET {
-        return None;
-    }
+    headers.contains_key(UPGRADE)
+        && request.version() == Version::HTTP_11
+        && request.method() == Method::GET
+        && listed(headers).contains(&UPGRADE)
+        && names_websocket(headers)
+}
+
+/// Whether `Upgrade` names this protocol and no other.
+pub(super) fn names_websocket(headers: &HeaderMap) -> bool {
     let mut protocols = headers.get_all(UPGRADE).iter();
-    let protocol = protocols.next()?;
-    let is_listed = listed(headers).contains(&UPGRADE);
-    let is_single = protocols.next().is_none();
-    let text = protocol.to_str().ok()?;
-    let is_http = text
-        .split(',')
-        .any(|one| one.trim_ascii().to_ascii_lowercase().starts_with("h2"));
-    (is_listed && is_single && !is_http).then(|| protocol.clone())
+    let first = protocols.next();
+    first.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+        && protocols.next().is_none()
+}
+
+/// Removes from trailers, which some servers merge with the headers, what frames or routes a request,
+/// names its client or is read by rules. Proxies write none of these as a trailer.
+pub(super) fn prepare_trailers(trailers: &mut HeaderMap, rules: &RuleHeaders) {
+    strip(trailers);
+    remove_if(trailers, |name| {
+        [HOST, CONTENT_LENGTH].contains(name)
+            || is_forwarding_header(name)
+            || rules.contains_in_any_spelling(name)
+    });
 }
 
 /// Turns a client's headers into those that the upstream gets. Forwarding headers of a trusted peer
 /// are kept and extended.
 pub(super) fn prepare_request(
     headers: &mut HeaderMap,
-    upgrade: Option<&HeaderValue>,
+    is_websocket: bool,
     client: &ConnectionState,
-    is_trusted: bool,
+    settings: &Settings,
 ) {
     let trailers = headers.get_all(TE).iter().any(|te| {
         let mut codings = te.as_bytes().split(|&byte| byte == b',');
@@ -118,9 +180,8 @@ pub(super) fn prepare_request(
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if let Some(protocol) = upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol.clone());
+    if is_websocket {
+        insert_upgrade(headers);
     }
     // The gateway sends `100 Continue` itself.
     if headers
@@ -129,9 +190,15 @@ pub(super) fn prepare_request(
     {
         headers.remove(EXPECT);
     }
-    if !is_trusted {
-        remove_if(headers, is_forwarding_header);
-    }
+    let is_trusted = settings.trusted.contains(client.address);
+    remove_if(headers, |name| {
+        let is_forwarding = match is_trusted {
+            true => is_respelled(name.as_str()),
+            false => is_forwarding_header(name),
+        };
+        is_forwarding || (!is_plain(name.as_str()) && settings.rule_headers.is_respelled(name))
+    });
+    join_cookies(headers);
     append(headers, &X_FORWARDED_FOR, &client.address_header);
     if headers.contains_key(FORWARDED)
         && let Ok(element) = HeaderValue::try_from(forwarded(client))
@@ -145,16 +212,41 @@ pub(super) fn prepare_request(
     }
 }
 
-pub(super) fn prepare_response(status: StatusCode, headers: &mut HeaderMap) {
-    let upgrade = match status {
-        StatusCode::SWITCHING_PROTOCOLS => headers.get(UPGRADE).cloned(),
-        _ => None,
-    };
-    strip(headers);
-    if let Some(protocol) = upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol);
+/// Joins cookies to one line. HTTP/2 clients send a line for each, which servers of HTTP/1 would join by
+/// commas, or of which they would use one.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
     }
+    let lines: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let joined = HeaderValue::try_from(lines.join(&b"; "[..]));
+    headers.insert(COOKIE, joined.expect("valid values stay valid when joined"));
+}
+
+pub(super) fn prepare_response(status: StatusCode, headers: &mut HeaderMap) {
+    strip(headers);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        insert_upgrade(headers);
+    }
+}
+
+fn insert_upgrade(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
+}
+
+/// Gives a body its framing where hyper would send none, because methods like this one have none
+/// mostly. Some servers ignore such a body and would take it for the next request: nothing follows it
+/// on its connection.
+pub(super) fn frame_unexpected_body(headers: &mut HeaderMap) {
+    if !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// Appends an element to a list header and joins its lines.

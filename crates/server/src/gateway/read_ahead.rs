@@ -1,5 +1,5 @@
-//! Reads ahead in a request's body while the request is delayed, so that a client that disconnects
-//! in the middle of its body is noticed.
+//! Reads ahead in a request's body: for a cost that is in it, and while the request is delayed, so that
+//! a client that disconnects in the middle of its body is noticed.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,12 +12,17 @@ use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tallygate::http::{JsonPath, MAX_JSON_BYTES, RequestJsonReader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::body::prepend;
+use super::body::{UploadLimits, UploadWait, prepend};
 use super::connection_state::ConnectionState;
+use super::error::GatewayError;
 
 /// How much is read ahead. With more than that a disconnect is noticed only on forwarding.
 const MAX_BYTES: usize = 64 << 10;
+/// How many requests are read for their cost at a time: 256 MiB in all.
+const MAX_JSON_BODIES: usize = (256 << 20) / MAX_JSON_BYTES;
 /// What a buffered frame takes besides its bytes: a body may come in very small frames.
 const FRAME_OVERHEAD_BYTES: usize = 256;
 
@@ -42,6 +47,8 @@ pub(super) struct Buffer {
     ended: bool,
     /// Whether the body is being forwarded, which ends reading ahead.
     forwarding: bool,
+    /// The memory for what was read for a cost.
+    memory: Option<OwnedSemaphorePermit>,
 }
 
 /// Reads ahead until the body is forwarded; ready if the client disconnects.
@@ -68,6 +75,7 @@ pub(super) fn wrap(
                     bytes: 0,
                     ended: false,
                     forwarding: false,
+                    memory: None,
                 }));
                 disconnect = Some(Disconnect(Arc::clone(&buffer)));
                 ClientBody::ReadAhead(buffer)
@@ -76,6 +84,73 @@ pub(super) fn wrap(
         InboundBody { connection, body }
     });
     (request, disconnect)
+}
+
+/// Bounds the memory for the bodies of all requests that are read for their cost.
+#[derive(Debug)]
+pub(super) struct JsonMemory(Arc<Semaphore>);
+
+impl Default for JsonMemory {
+    fn default() -> Self {
+        JsonMemory(Arc::new(Semaphore::new(MAX_JSON_BODIES)))
+    }
+}
+
+/// Reads a request's body as far as its cost may be in it, and inserts what is found. If too many other
+/// requests are being read it is not read, and costs the default.
+///
+/// # Errors
+/// When the client is too slow or disconnects.
+pub(super) async fn read_json(
+    request: Request<Incoming>,
+    connection: Arc<ConnectionState>,
+    paths: Vec<JsonPath>,
+    limits: UploadLimits,
+    memory: &JsonMemory,
+) -> Result<(Request<InboundBody>, Option<Disconnect>), GatewayError> {
+    let reader = RequestJsonReader::new(request.headers(), paths);
+    let permit = Arc::clone(&memory.0).try_acquire_owned();
+    let (Some(mut reader), Ok(permit)) = (reader, permit) else {
+        return Ok(wrap(request, connection));
+    };
+    let (mut parts, mut incoming) = request.into_parts();
+    let mut start = Vec::new();
+    let mut frames = VecDeque::new();
+    let mut wait = UploadWait::new(limits);
+    let mut ended = false;
+    loop {
+        let frame = wait.next(&mut incoming).await?;
+        match frame.map(Frame::into_data) {
+            None => ended = true,
+            Some(Ok(data)) => {
+                if reader.read(&data) {
+                    start.extend_from_slice(&data);
+                    continue;
+                }
+                frames.push_back(Frame::data(data));
+            }
+            Some(Err(other)) => frames.push_back(other),
+        }
+        break;
+    }
+    if !start.is_empty() {
+        frames.push_front(Frame::data(Bytes::from(start)));
+    }
+    parts.extensions.insert(reader.finish());
+    let buffer = Arc::new(Mutex::new(Buffer {
+        incoming,
+        bytes: frames.iter().map(buffered_bytes).sum(),
+        frames,
+        ended,
+        forwarding: false,
+        memory: Some(permit),
+    }));
+    // HTTP/2 reports a disconnect by itself.
+    let is_http2 = parts.version == Version::HTTP_2;
+    let disconnect = (!is_http2).then(|| Disconnect(Arc::clone(&buffer)));
+    let body = ClientBody::ReadAhead(buffer);
+    let body = InboundBody { connection, body };
+    Ok((Request::from_parts(parts, body), disconnect))
 }
 
 impl ClientBody {
@@ -134,7 +209,10 @@ impl Body for ClientBody {
                         Poll::Ready(Some(Ok(frame)))
                     }
                     None if buffer.ended => Poll::Ready(None),
-                    None => Pin::new(&mut buffer.incoming).poll_frame(context),
+                    None => {
+                        buffer.memory = None;
+                        Pin::new(&mut buffer.incoming).poll_frame(context)
+                    }
                 }
             }
         }

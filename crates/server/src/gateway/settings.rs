@@ -8,11 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use http::header::HeaderName;
 use http::uri::Authority;
 use tallygate::config::{GatewaySizes, GatewayTimeouts};
+use tallygate::rules::Rules;
 use thiserror::Error;
 
 use super::{SingleFlight, Tls, tls};
+use crate::access_log::AccessLog;
+use crate::metrics::GatewayMetrics;
 use crate::otlp::Tracer;
 
 /// The settings of a gateway.
@@ -32,9 +36,16 @@ pub struct Settings {
     pub trusted: TrustedPeers,
     /// Which requests share one call to an upstream: the first match counts. None by default.
     pub single_flight: Vec<SingleFlight>,
+    /// Whether trusted peers have to start their connections with a PROXY protocol header, version 1 or
+    /// 2, before TLS. The client that it names takes the place of the socket's peer. Off by default.
+    pub proxy_protocol: bool,
     /// TLS towards clients. None by default.
     pub tls: Option<Tls>,
+    pub(crate) rule_headers: RuleHeaders,
     pub(crate) tracer: Option<Arc<Tracer>>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
+    /// Metrics that are read elsewhere; their upstreams are those of these settings.
+    pub(crate) metrics: Option<Arc<GatewayMetrics>>,
 }
 
 impl Settings {
@@ -48,8 +59,12 @@ impl Settings {
             upstream_ca_cert: None,
             trusted: TrustedPeers::default(),
             single_flight: Vec::new(),
+            proxy_protocol: false,
             tls: None,
+            rule_headers: RuleHeaders::default(),
             tracer: None,
+            access_log: None,
+            metrics: None,
         }
     }
 
@@ -94,6 +109,11 @@ impl Upstream {
     /// Whether connections to it use TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Its host and port.
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
     }
 }
 
@@ -149,9 +169,13 @@ pub struct Timeouts {
     pub header: Duration,
     /// Between two frames of a request's body. 30 s by default.
     pub body_idle: Duration,
+    /// How long a body may take whatever its rate, before [`Limits::body_rate`] applies to it. 10 s
+    /// by default.
+    pub body_grace: Duration,
     /// Between two requests on a connection. 75 s by default; enforced within twice that.
     pub keep_alive: Duration,
-    /// How long a write to a client may block. 30 s by default.
+    /// How long a client may take none of a response. Then an HTTP/1 connection is closed; an HTTP/2
+    /// stream is reset, within twice that. 30 s by default.
     pub write: Duration,
     /// For connecting to an upstream. 5 s by default.
     pub connect: Duration,
@@ -165,8 +189,9 @@ pub struct Timeouts {
     pub tunnel_idle: Duration,
     /// How long requests in flight may take after shutdown. 30 s by default.
     pub drain: Duration,
-    /// How long an idle connection is kept after shutdown, for a request on its way. 1 s by
-    /// default.
+    /// How long an idle connection is kept after shutdown, for a request on its way; and how long a
+    /// client that was answered before the end of its request may be silent before the connection
+    /// is closed. 1 s by default.
     pub linger: Duration,
     /// How long a connection to an upstream is kept idle. 4 s by default: common servers close
     /// theirs after 5 s, and a request sent at that moment is lost.
@@ -182,6 +207,7 @@ impl Default for Timeouts {
         Timeouts {
             header: seconds(10),
             body_idle: seconds(30),
+            body_grace: seconds(10),
             keep_alive: seconds(75),
             write: seconds(30),
             connect: seconds(5),
@@ -203,6 +229,7 @@ impl From<&GatewayTimeouts> for Timeouts {
         Timeouts {
             header: config.header.unwrap_or(defaults.header),
             body_idle: config.body_idle.unwrap_or(defaults.body_idle),
+            body_grace: config.body_grace.unwrap_or(defaults.body_grace),
             keep_alive: config.keep_alive.unwrap_or(defaults.keep_alive),
             write: config.write.unwrap_or(defaults.write),
             connect: config.connect.unwrap_or(defaults.connect),
@@ -220,15 +247,22 @@ impl From<&GatewayTimeouts> for Timeouts {
 /// Size limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Client connections, upgraded ones included. Others wait in the accept queue. 16,384 by
-    /// default.
+    /// Client connections, upgraded ones included. Beyond them idle ones are closed, the idlest
+    /// first; if none is idle, others wait in the accept queue. 16,384 by default.
     pub connections: usize,
+    /// Connections of one client, by the address of the socket's peer: an IPv4 address or an IPv6
+    /// /64. Beyond them its idlest one is closed; if none is idle, the new one is. Trusted peers are
+    /// exempt. 1,024 by default; 0: no bound.
+    pub connections_per_client: usize,
     /// Bytes of a request's head: 431 beyond. 32 KiB by default, at least 8 KiB.
     pub head_bytes: usize,
     /// Headers of a request: 431 beyond. 100 by default.
     pub headers: usize,
     /// Bytes of a request's body: 413 beyond. 1 GiB by default.
     pub body_bytes: u64,
+    /// Bytes a second that a request's body must have on average: 408 below. Waits for the upstream
+    /// or a shaping delay do not count; gRPC and upgrades are exempt. 500 by default; 0: no bound.
+    pub body_rate: u32,
     /// Concurrent requests on one HTTP/2 connection. 100 by default.
     pub streams: u32,
     /// Requests that a client may reset on one HTTP/2 connection; once these are also more than
@@ -242,9 +276,11 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 16_384,
+            connections_per_client: 1_024,
             head_bytes: 32 << 10,
             headers: 100,
             body_bytes: 1 << 30,
+            body_rate: 500,
             streams: 100,
             resets: 100,
             pool: 256,
@@ -257,9 +293,13 @@ impl From<&GatewaySizes> for Limits {
         let defaults = Limits::default();
         Limits {
             connections: config.connections.unwrap_or(defaults.connections),
+            connections_per_client: config
+                .connections_per_client
+                .unwrap_or(defaults.connections_per_client),
             head_bytes: config.head_bytes.unwrap_or(defaults.head_bytes),
             headers: config.headers.unwrap_or(defaults.headers),
             body_bytes: config.body_bytes.unwrap_or(defaults.body_bytes),
+            body_rate: config.body_rate.unwrap_or(defaults.body_rate),
             streams: config.streams.unwrap_or(defaults.streams),
             pool: config.pool.unwrap_or(defaults.pool),
             ..defaults
@@ -304,6 +344,36 @@ impl fmt::Debug for TrustedPeers {
             Some(_) => "TrustedPeers(some)",
             None => "TrustedPeers(none)",
         })
+    }
+}
+
+/// The rules whose headers reach upstreams in no other spelling.
+#[derive(Clone, Default)]
+pub(crate) struct RuleHeaders(Option<Arc<CurrentRules>>);
+
+type CurrentRules = dyn Fn() -> Arc<Rules> + Send + Sync;
+
+impl RuleHeaders {
+    pub(crate) fn of(rules: impl Fn() -> Arc<Rules> + Send + Sync + 'static) -> Self {
+        RuleHeaders(Some(Arc::new(rules)))
+    }
+
+    /// Whether applications may take a header for one that rules read, and that it is not.
+    pub(super) fn is_respelled(&self, name: &HeaderName) -> bool {
+        let rules = self.0.as_ref();
+        rules.is_some_and(|rules| rules().header_names().is_respelled(name))
+    }
+
+    /// Whether rules read a header, or one that applications may take it for.
+    pub(super) fn contains_in_any_spelling(&self, name: &HeaderName) -> bool {
+        let rules = self.0.as_ref();
+        rules.is_some_and(|rules| rules().header_names().contains_in_any_spelling(name))
+    }
+}
+
+impl fmt::Debug for RuleHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuleHeaders")
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tallygate::http::Holds;
 use tokio::io::copy_bidirectional;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -14,14 +15,18 @@ use super::connection_state::ConnectionState;
 use crate::listener::Phase;
 
 /// Spawns a task that copies bytes until one side ends, the tunnel is idle for too long, or the
-/// listener aborts. Until then the connection of `client` counts as open.
+/// listener aborts. Until then the connection of `client` counts as open, and the request holds what it
+/// held of concurrency limits.
 pub(super) fn spawn(
     downstream: OnUpgrade,
     upstream: OnUpgrade,
     idle_timeout: Duration,
     client: Arc<ConnectionState>,
+    holds: Option<Holds>,
 ) {
+    client.start_tunnel();
     tokio::spawn(async move {
+        let _holds = holds;
         let upgrades = async { tokio::try_join!(downstream, upstream) };
         let Ok(Ok((downstream, upstream))) = timeout(idle_timeout, upgrades).await else {
             return;

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use futures_util::future::Either;
 use http::header::HeaderValue;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,7 +23,9 @@ use super::body::OutboundBody;
 use super::pool::{Pool, PooledConnection};
 use super::settings::Protocol;
 use super::{Settings, SettingsError, Upstream, tls};
+use crate::access_log;
 use crate::error::root_cause;
+use crate::metrics::{GatewayMetrics, UpstreamErrorKind, UpstreamMetrics};
 
 /// The maximum ejection time, as a multiple of the first one.
 const MAX_EJECTION_FACTOR: u32 = 30;
@@ -48,6 +51,7 @@ pub(super) struct Server {
     /// In milliseconds since the start; 0: not ejected.
     ejected_until: AtomicU64,
     failures: AtomicU32,
+    pub(super) metrics: Arc<UpstreamMetrics>,
 }
 
 pub(super) type Connector = HttpsConnector<HttpConnector>;
@@ -73,15 +77,21 @@ pub(super) enum UpstreamError {
 }
 
 impl Upstreams {
-    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+    pub(super) fn new(
+        settings: &Settings,
+        metrics: &GatewayMetrics,
+    ) -> Result<Self, SettingsError> {
         // Without TLS upstreams the system's authorities are not read: a small container has none.
         let tls = match settings.upstreams.iter().any(Upstream::is_tls) {
             true => tls::client_config(settings.upstream_ca_cert.as_deref())?,
             false => tls::client_config_with_roots(RootCertStore::empty()),
         };
-        let server = |upstream: &Upstream| Server::new(upstream, settings, tls.clone());
+        let server = |(index, upstream): (usize, &Upstream)| {
+            let metrics = Arc::clone(metrics.upstream(index));
+            Server::new(upstream, settings, tls.clone(), metrics)
+        };
         Ok(Upstreams {
-            servers: settings.upstreams.iter().map(server).collect(),
+            servers: settings.upstreams.iter().enumerate().map(server).collect(),
             next: AtomicUsize::new(0),
             started: Instant::now(),
             ejection: settings.timeouts.down,
@@ -144,8 +154,27 @@ impl Upstreams {
         }
     }
 
-    pub(super) fn record_success(&self, index: ServerIndex) {
+    /// Records that a request got no response.
+    pub(super) fn record_error(
+        &self,
+        index: ServerIndex,
+        kind: UpstreamErrorKind,
+        elapsed: Duration,
+    ) {
         let server = self.server(index);
+        server.metrics.record_error(kind);
+        if let Some(record) = access_log::current() {
+            record.set_upstream(server.authority.as_str(), elapsed, Some(kind.name()));
+        }
+    }
+
+    /// Records the head of a response.
+    pub(super) fn record_success(&self, index: ServerIndex, status: StatusCode, elapsed: Duration) {
+        let server = self.server(index);
+        server.metrics.record_response(status, elapsed);
+        if let Some(record) = access_log::current() {
+            record.set_upstream(server.authority.as_str(), elapsed, None);
+        }
         if server.ejected_until.load(Relaxed) != 0 && server.ejected_until.swap(0, Relaxed) != 0 {
             server.failures.store(0, Relaxed);
             tracing::info!(upstream = %server.authority, "upstream responds again");
@@ -167,7 +196,12 @@ impl Upstreams {
 }
 
 impl Server {
-    fn new(upstream: &Upstream, settings: &Settings, tls: ClientConfig) -> Self {
+    fn new(
+        upstream: &Upstream,
+        settings: &Settings,
+        tls: ClientConfig,
+        metrics: Arc<UpstreamMetrics>,
+    ) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(settings.timeouts.connect));
         tcp.set_nodelay(true);
@@ -205,6 +239,7 @@ impl Server {
             transport,
             ejected_until: AtomicU64::new(0),
             failures: AtomicU32::new(0),
+            metrics,
         }
     }
 

@@ -90,7 +90,8 @@ impl fmt::Debug for Client {
     }
 }
 
-fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
+/// A connector for HTTP, and with the system's root certificates for HTTPS.
+pub(crate) fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, String> {
     let tls = match https {
         true => tls::client_config_with_native_roots()
             .map_err(|error| format!("cannot load the system's root certificates: {error}"))?,

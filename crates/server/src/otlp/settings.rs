@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     /// Of one export.
     pub(super) timeout: Duration,
     pub(super) service: String,
-    /// Share of requests without a `traceparent` that are sampled.
+    /// Share of requests without a trusted `traceparent` that are sampled.
     pub(super) sample_millionths: u32,
 }
 

@@ -42,7 +42,7 @@ const MAX_DECISIONS: usize = 16;
 pub(crate) struct Tracer {
     tracer: SdkTracer,
     propagator: TraceContextPropagator,
-    /// Share of requests without a `traceparent` that are sampled.
+    /// Share of requests without a trusted `traceparent` that are sampled.
     sample_millionths: u32,
 }
 
@@ -50,6 +50,16 @@ pub(crate) struct Tracer {
 pub(crate) enum Listener {
     Api,
     Gateway,
+}
+
+impl Listener {
+    /// For spans and log lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Listener::Api => "api",
+            Listener::Gateway => "gateway",
+        }
+    }
 }
 
 /// The span of a sampled request. It ends when dropped.
@@ -103,15 +113,16 @@ impl Tracer {
         }
     }
 
-    /// Starts a span if the request is sampled: by its `traceparent`, otherwise by the configured
-    /// share. Decided before the SDK builds a span, which costs more than the decision.
+    /// Starts a span if the request is sampled: by the `traceparent` in the headers of a trusted
+    /// peer, otherwise by the configured share. Decided before the SDK builds a span, which costs more
+    /// than the decision.
     pub(crate) fn start(
         &self,
         listener: Listener,
         method: &Method,
-        headers: &HeaderMap,
+        trusted: Option<&HeaderMap>,
     ) -> Option<RequestSpan> {
-        let parent = self.parent(headers);
+        let parent = trusted.and_then(|headers| self.parent(headers));
         let is_sampled = match &parent {
             Some(parent) => parent.span().span_context().is_sampled(),
             None => fastrand::u32(..1_000_000) < self.sample_millionths,
@@ -121,10 +132,6 @@ impl Tracer {
         }
         let has_parent = parent.is_some();
         let parent = parent.unwrap_or_default();
-        let listener = match listener {
-            Listener::Api => "api",
-            Listener::Gateway => "gateway",
-        };
         // Clients may send any method.
         let method = match method.as_str().len() {
             ..=16 => method.as_str().to_owned(),
@@ -136,7 +143,7 @@ impl Tracer {
             .with_kind(SpanKind::Server)
             .with_attributes([
                 KeyValue::new("http.request.method", method),
-                KeyValue::new("tallygate.listener", listener),
+                KeyValue::new("tallygate.listener", listener.name()),
             ]);
         let span = self.tracer.build_with_context(builder, &parent);
         let recorder = DecisionRecorder {
@@ -162,7 +169,16 @@ impl Tracer {
     }
 }
 
+/// The trace id in the `traceparent` of a request, whoever sent it.
+pub(crate) fn trace_id(headers: &HeaderMap) -> Option<&str> {
+    TraceHeaders(headers).value(TRACEPARENT)?.get(3..35)
+}
+
 impl RequestSpan {
+    pub(crate) fn trace_id(&self) -> String {
+        self.context.span().span_context().trace_id().to_string()
+    }
+
     /// Makes this span the parent of the forwarded request.
     pub(crate) fn propagate(&self, headers: &mut HeaderMap) {
         let span = self.context.span();
@@ -207,8 +223,8 @@ impl Drop for RequestSpan {
 /// Trace Context demands: it takes ids and flags of any length.
 struct TraceHeaders<'h>(&'h HeaderMap);
 
-impl Extractor for TraceHeaders<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
+impl<'h> TraceHeaders<'h> {
+    fn value(&self, key: &str) -> Option<&'h str> {
         let mut values = self.0.get_all(key).iter();
         let value = values.next()?.to_str().ok()?;
         let is_valid = match key {
@@ -216,6 +232,12 @@ impl Extractor for TraceHeaders<'_> {
             _ => value.len() <= MAX_TRACESTATE_BYTES,
         };
         is_valid.then_some(value)
+    }
+}
+
+impl Extractor for TraceHeaders<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.value(key)
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -321,7 +343,7 @@ mod tests {
 
     /// The trace and parent of the span that a request starts.
     fn started(tracer: &Tracer, headers: &HeaderMap) -> Option<(TraceId, bool)> {
-        let span = tracer.start(Listener::Api, &Method::GET, headers)?;
+        let span = tracer.start(Listener::Api, &Method::GET, Some(headers))?;
         let trace_id = span.context.span().span_context().trace_id();
         Some((trace_id, span.has_parent))
     }
@@ -377,7 +399,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_dropped_ends_its_span_with_an_error() {
         let (tracer, mut spans) = tracer(1_000_000);
-        let span = tracer.start(Listener::Gateway, &Method::GET, &HeaderMap::new());
+        let span = tracer.start(Listener::Gateway, &Method::GET, None);
         let mut request = Box::pin(span.unwrap().run(async {
             for _ in 0..MAX_DECISIONS + 1 {
                 record_decision("login", Outcome::Admitted, Duration::from_millis(1));

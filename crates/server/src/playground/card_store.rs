@@ -1,38 +1,47 @@
-//! The counters of cards on the real clock: in a memory store of their own, or in the server's
-//! Redis.
+//! The counters of cards on the real clock: in a store of their own, so that visitors neither take
+//! room of the server's keys, count in its metrics, nor open its breakers.
 
 use std::time::Duration;
 
 use tallygate::http::Limits;
-use tallygate::{Decision, Engine, Key, MemoryStore, Request, Snapshot, Store, Verb};
+use tallygate::store::Snapshot;
+use tallygate::{Decision, Engine, Key, MemoryStore, OnFailure, RedisError, Request, Store, Verb};
 use tokio::time::timeout;
 
 use super::sessions::Eviction;
 use crate::metrics::Metrics;
-use crate::state::ServerState;
 use crate::store::{Backend, ServerStore};
+use crate::store_url::StoreUrl;
 
 /// Room for every card of every session.
 const CAPACITY: usize = 40_000;
+/// Of the counters in Redis.
+const NAMESPACE: &str = "playground";
 /// For a decision, an inspection or a probe. Longer than the default: a visitor prefers an answer.
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 
-pub(super) struct CardStore(Engine<ServerStore>);
+pub(crate) struct CardStore(Engine<ServerStore>);
 
 impl CardStore {
-    pub(super) fn new(state: &ServerState) -> Self {
-        CardStore(match state.engine.store().kind() {
-            // A store of their own: visitors take no capacity of the server's keys and do not count
-            // in its metrics.
-            "memory" => {
-                let store = MemoryStore::builder().capacity(CAPACITY).build();
-                Engine::new(ServerStore {
-                    backend: Backend::Memory(store),
-                    metrics: Metrics::new("memory").store(),
-                })
+    /// Opens a store like the server's: in Redis, with connections and a namespace of its own.
+    ///
+    /// # Errors
+    /// As for [`RedisStoreBuilder::open`](tallygate::store::RedisStoreBuilder::open).
+    pub(crate) fn open(like: &StoreUrl, on_failure: OnFailure) -> Result<Self, RedisError> {
+        let backend = match like {
+            StoreUrl::Memory => Backend::Memory(MemoryStore::builder().capacity(CAPACITY).build()),
+            StoreUrl::Redis(builder) => {
+                let builder = builder.clone().namespace(NAMESPACE).local_keys(CAPACITY);
+                Backend::Redis(builder.open()?)
             }
-            _ => state.engine.clone(),
-        })
+        };
+        let metrics = Metrics::new(backend.kind()).store();
+        let engine = Engine::new(ServerStore { backend, metrics });
+        Ok(CardStore(engine.on_failure(on_failure)))
+    }
+
+    pub(super) fn engine(&self) -> Engine<ServerStore> {
+        self.0.clone()
     }
 
     pub(super) fn kind(&self) -> &'static str {

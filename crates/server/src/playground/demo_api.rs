@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use tallygate::http::Limits;
-use tallygate::{Algorithm, Decision, Limit, Quota, RetryAfter, Verb};
+use tallygate::{Algorithm, Decision, Limit, Quota, Retry, Verb};
 
 use super::sessions::SessionId;
 use super::{Playground, parse_or_default, validate};
@@ -217,10 +217,7 @@ fn unavailable() -> Problem {
 }
 
 fn to_json(decision: &Decision) -> Value {
-    let retry = match decision.retry_after() {
-        Some(RetryAfter::After(wait)) => Some(wait),
-        Some(RetryAfter::Never) | None => None,
-    };
+    let retry = decision.retry_after().and_then(Retry::duration);
     let delay = decision.delay();
     json!({
         "allowed": decision.allowed(),

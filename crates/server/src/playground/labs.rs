@@ -33,6 +33,7 @@ mod skew;
 mod stampede;
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,16 +48,15 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::sessions::SessionId;
 use super::{Playground, parse_or_default};
 use crate::problem::{Code, Problem};
 use crate::response;
-use crate::state::ServerState;
+use crate::store::ServerStore;
 
 const MAX_CONCURRENT_LABS: usize = 2;
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const LAB_TIMEOUT: Duration = Duration::from_secs(20);
-const SESSION_QUOTA: &str = "token-bucket 1/s burst 12";
+const CLIENT_QUOTA: &str = "token-bucket 1/s burst 12";
 const LIMITER_CAPACITY: usize = 2_000;
 
 pub(super) struct Labs {
@@ -66,7 +66,7 @@ pub(super) struct Labs {
 
 impl Default for Labs {
     fn default() -> Self {
-        let quota: Quota = SESSION_QUOTA.parse().expect("the quota is valid");
+        let quota: Quota = CLIENT_QUOTA.parse().expect("the quota is valid");
         let store = MemoryStore::builder().capacity(LIMITER_CAPACITY).build();
         Labs {
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_LABS)),
@@ -78,11 +78,11 @@ impl Default for Labs {
 impl Playground {
     pub(super) async fn lab(
         &self,
-        id: SessionId,
+        client: IpAddr,
         name: &str,
         json: &[u8],
     ) -> Result<Response<Full<Bytes>>, Problem> {
-        let decision = self.labs.limiter.check(id.key("\0labs"));
+        let decision = self.labs.limiter.check(client.to_string());
         if !decision.allowed() {
             return Ok(self.labs.refusal(&decision));
         }
@@ -92,21 +92,21 @@ impl Playground {
             return Err(Problem::new(Code::Busy, detail));
         };
         let (name, json) = (name.to_owned(), json.to_owned());
-        let state = Arc::clone(&self.state);
+        let store = self.store.engine();
         // Spawned: if the client disconnects, the lab continues and keeps its permit.
         let running = tokio::spawn(async move {
             let _permit = permit;
-            run(&name, &json, &state).await
+            run(&name, &json, store.store()).await
         });
         let measurements = running.await.map_err(failed)??;
         Ok(response::ok(&measurements))
     }
 }
 
-async fn run(name: &str, json: &[u8], state: &ServerState) -> LabResult {
+async fn run(name: &str, json: &[u8], store: &ServerStore) -> LabResult {
     match name {
         "boundary" => boundary::run(json),
-        "race" => race::run(json, state.engine.store()).await,
+        "race" => race::run(json, store).await,
         "skew" => skew::run(json),
         "outage" => outage::run(json).await,
         "greedy" => greedy::run(json),
@@ -120,7 +120,7 @@ async fn run(name: &str, json: &[u8], state: &ServerState) -> LabResult {
 
 impl Labs {
     fn refusal(&self, decision: &Decision) -> Response<Full<Bytes>> {
-        let detail = format!("labs are limited to {SESSION_QUOTA} per visitor");
+        let detail = format!("labs are limited to {CLIENT_QUOTA} per client");
         let mut response = Problem::new(Code::TooManyLabs, detail).response();
         let limits = Limits::new(self.limiter.limits().iter().cloned());
         let limits = limits.expect("a single limit has a distinct name");

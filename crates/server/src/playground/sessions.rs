@@ -1,7 +1,6 @@
 //! The sessions of visitors and their cards, both bounded in number.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,8 @@ use http::{HeaderMap, HeaderValue, header};
 use tallygate::Key;
 use tallygate::http::Limits;
 use tallygate_core::State;
+
+use crate::random::random_u128;
 
 /// Beyond it, the session idle longest is evicted.
 const MAX_SESSIONS: usize = 1_000;
@@ -26,9 +27,7 @@ pub(super) struct SessionId(u128);
 
 impl SessionId {
     pub(super) fn random() -> Self {
-        // `RandomState` is keyed by the operating system's randomness.
-        let half = || u128::from(RandomState::new().hash_one(0));
-        SessionId(half() << 64 | half())
+        SessionId(random_u128())
     }
 
     pub(super) fn from_cookie(headers: &HeaderMap) -> Option<Self> {

@@ -1,10 +1,13 @@
 //! The state of a counter as JSON, for the page to draw.
 
 use serde_json::{Value, json};
-use tallygate::{Algorithm, CounterState, Quota};
+use tallygate::store::CounterState;
+use tallygate::{Algorithm, Quota};
 
-/// The newest entries of a log that are sent.
-const MAX_LOG_ENTRIES: usize = 200;
+use super::validate;
+
+/// The newest entries of a log that are sent: all, unless one of them is a charge beyond the limit.
+const MAX_LOG_ENTRIES: usize = validate::MAX_LIMIT as usize;
 
 pub(super) fn to_json(quota: &Quota, state: &CounterState) -> Value {
     let algorithm = quota.algorithm();
@@ -59,10 +62,10 @@ mod tests {
     #[test]
     fn a_long_log_shows_the_newest_entries_and_counts_all() {
         let quota: Quota = "sliding-window-log 1000/min".parse().unwrap();
-        let entries: Vec<(u64, u64)> = (0..1_000).map(|at| (at, 2)).collect();
+        let entries: Vec<(u64, u64)> = (0..1_200).map(|at| (at, 2)).collect();
         let json = to_json(&quota, &CounterState::Log { entries });
-        assert_eq!(json["used"], 2_000);
+        assert_eq!(json["used"], 2_400);
         assert_eq!(json["entries"].as_array().unwrap().len(), MAX_LOG_ENTRIES);
-        assert_eq!(json["entries"][0]["t_us"], 800);
+        assert_eq!(json["entries"][0]["t_us"], 200);
     }
 }

@@ -8,8 +8,8 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tallygate::http::{Headers, Limits};
-use tallygate::{Decision, RetryAfter, Verb};
-use tallygate_core::{MAX_TIME_US, evaluate};
+use tallygate::{Decision, Quota, Retry, Verb};
+use tallygate_core::{MAX_TIME_US, Verdict, evaluate};
 
 use super::sessions::{Clock, Session, SessionId};
 use super::snapshot_json;
@@ -80,13 +80,21 @@ impl Playground {
     /// Checks a quota while it is being typed. An invalid one is a 200 with the problem.
     pub(super) fn check_quota(&self, json: &[u8]) -> Result<Value, Problem> {
         let Object(QuotaBody { quota }) = response::parse_json::<Object<QuotaBody>>(json)?;
-        let checked = self.quota_cache.limit(&quota, None).and_then(|limits| {
-            let quota = limits[0].quota();
-            validate::check_quota(quota).map(|()| quota.to_string())
-        });
-        Ok(match checked {
-            Ok(quota) => json!({"quota": quota, "problem": null}),
-            Err(problem) => json!({"quota": null, "problem": problem.detail}),
+        let parsed = match quota.parse::<Quota>() {
+            Ok(quota) => quota,
+            Err(error) => {
+                let (reason, suggestion) = (error.problem(), error.suggestion());
+                let mut json = json!({"quota": null, "reason": reason, "suggestion": suggestion});
+                json["problem"] = json!(Problem::from(error.clone()).detail);
+                return Ok(json);
+            }
+        };
+        Ok(match validate::check_quota(&parsed) {
+            Ok(()) => json!({"quota": parsed.to_string(), "problem": null}),
+            Err(problem) => {
+                let detail = problem.detail;
+                json!({"quota": null, "problem": detail, "reason": detail, "suggestion": null})
+            }
         })
     }
 
@@ -148,14 +156,19 @@ impl Playground {
                 true => self.store.inspect(&key, limits).await,
                 false => None,
             };
-            if let Some(snapshot) = &snapshot {
+            let (mut state, mut next) = (None, None);
+            if let Some(snapshot) = snapshot {
                 results.now_us = snapshot.now_us;
                 clock_read_at = Instant::now();
+                let quota = limits[0].quota();
+                state = Some(snapshot_json::to_json(quota, &snapshot.state));
+                let peek = self.store.decide(&key, limits, Verb::Peek, 1).await;
+                next = (!peek.degraded()).then(|| next_request(quota, peek.verdict()));
             }
             results.reachable &= !decision.degraded();
-            let quota = limits[0].quota();
-            let state = snapshot.map(|snapshot| snapshot_json::to_json(quota, &snapshot.state));
-            results.answers.push(answer(&decision, limits, state));
+            let mut answer = answer(&decision, limits, state);
+            answer["next"] = json!(next);
+            results.answers.push(answer);
         }
         // The time of each decision on the store's clock, from its last reading.
         for (answer, at) in results.answers.iter_mut().zip(decided_at) {
@@ -177,11 +190,14 @@ impl Playground {
             let (state, eviction) = cards.state(session.id, &step.card, &step.limits);
             evictions.extend(eviction);
             let verdict = evaluate(quota, state, step.verb, step.cost, step.t_us);
+            let peek = || evaluate(quota, &mut state.clone(), Verb::Peek, 1, step.t_us);
+            let next = step.last.then(|| next_request(quota, &peek()));
             let state = step.last.then(|| state.inspect(quota, step.t_us));
             let state = state.map(|state| snapshot_json::to_json(quota, &state));
             let decision = Decision::from(vec![verdict]);
             let mut answer = answer(&decision, &step.limits, state);
             answer["now_us"] = json!(step.t_us);
+            answer["next"] = json!(next);
             results.answers.push(answer);
             results.now_us = step.t_us;
         }
@@ -222,12 +238,22 @@ fn supplied_time(clock: Clock, t_us: Option<u64>) -> Result<u64, Problem> {
     Err(Problem::new(Code::BadField, detail))
 }
 
+/// When the next request fits, by a peek, and how long it will be delayed.
+fn next_request(quota: &Quota, peek: &Verdict) -> Value {
+    // Not the delay of the peek: a full queue refuses it. What is queued leaves first.
+    let delay_us = match quota.algorithm().is_shaping() {
+        true => peek.reset_after_us,
+        false => 0,
+    };
+    json!({"fits_us": peek.retry_after_us().unwrap_or(0), "delay_us": delay_us})
+}
+
 fn answer(decision: &Decision, limits: &Limits, state: Option<Value>) -> Value {
     let verdict = decision.verdict();
     let retry_after = match decision.retry_after() {
         None => Value::Null,
-        Some(RetryAfter::After(_)) => json!(verdict.retry_after_us()),
-        Some(RetryAfter::Never) => json!("never"),
+        Some(Retry::After(_) | Retry::AtMost(_)) => json!(verdict.retry_after_us()),
+        Some(Retry::Never) => json!("never"),
     };
     json!({
         "allowed": decision.allowed(),

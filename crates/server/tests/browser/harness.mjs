@@ -23,8 +23,8 @@ const FLAGS = [
 export const TIMEOUT_MS = 60000;
 
 /** Starts the server and returns its addresses. */
-export async function serve({ store = 'memory', admin: adminAddress = '127.0.0.1:0' } = {}) {
-  const child = spawn(BIN, ['serve', '--listen', '127.0.0.1:0', '--admin', adminAddress, '--store', store], { stdio: ['ignore', 'pipe', 'ignore'] });
+export async function serve({ store = 'memory', admin: adminAddress = '127.0.0.1:0', args = [] } = {}) {
+  const child = spawn(BIN, ['serve', '--listen', '127.0.0.1:0', '--admin', adminAddress, '--store', store, ...args], { stdio: ['ignore', 'pipe', 'ignore'] });
   const line = await firstLine(child);
   const { api, admin } = JSON.parse(line);
   return { child, page: `http://${api}`, live: `http://${admin}/live`, admin, end: () => stop(child, 'SIGTERM') };
@@ -82,6 +82,34 @@ function repliesToPing(port) {
     socket.once('data', (data) => { resolve(String(data).startsWith('+PONG')); socket.destroy(); });
     socket.once('error', () => resolve(false));
   });
+}
+
+/** A TCP proxy in front of an address (`host:port`), which can break what passes. */
+export async function proxy(target) {
+  const [host, port] = target.split(':');
+  const sockets = new Set();
+  let garbage = null;
+  const server = net.createServer((client) => {
+    const upstream = net.connect(Number(port), host);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      socket.on('close', () => { sockets.delete(socket); client.destroy(); upstream.destroy(); });
+    }
+    client.pipe(upstream);
+    upstream.on('data', (data) => {
+      client.write(garbage ? Buffer.from(data.toString('latin1').replace('data: {', garbage), 'latin1') : data);
+    });
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  return {
+    address: `127.0.0.1:${server.address().port}`,
+    /** Breaks every connection, in the middle of what it says. */
+    cut: () => sockets.forEach((socket) => socket.destroy()),
+    /** Replaces the start of events, or with null no longer. */
+    garble(text) { garbage = text; },
+    end: () => new Promise((resolve) => { sockets.forEach((socket) => socket.destroy()); server.close(resolve); }),
+  };
 }
 
 export function freePort() {

@@ -1,4 +1,4 @@
-// Both pages: accessibility, size, width, and no requests to other hosts.
+// All pages: accessibility, size, width, and no requests to other hosts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -9,33 +9,49 @@ const MAX_BYTES = 150 * 1024;
 
 const { server, chrome } = await setUp();
 
-const ready = (page, name) => (name === 'live'
-  ? page.waitForSelector('#rule-rows tr')
-  : page.waitForFunction(() => document.querySelectorAll('.card').length === 6 && document.querySelector('#badge').textContent.startsWith('counters in')));
+const WIDTHS = { 1440: 900, 1024: 768, 1920: 1080, 390: 844 };
+const PAGES = { page: server.page, live: server.live, docs: `${server.page}/ui/docs.html#rules.md` };
+const READY = {
+  page: (page) => page.waitForFunction(() => document.querySelectorAll('.card').length === 6 && document.querySelector('#badge').textContent.startsWith('counters in')),
+  live: (page) => page.waitForSelector('#rule-rows tr'),
+  docs: (page) => page.waitForSelector('#document table td'),
+};
+/** Opens everything that is closed, so that it is checked too. */
+const PREPARE = {
+  async page(page) {
+    await page.click('#burst-all');
+    await page.waitForFunction(() => [...document.querySelectorAll('.figures dd:last-child')].every((last) => last.textContent));
+    await page.click('#lab-boundary button');
+    await page.waitForSelector('#lab-boundary-result[data-done]');
+    await page.click('#card-leaky button:text-is("Details")');
+    await page.click('#leaky-tab-1');
+    await page.fill('#quota-leaky', 'leaky-bucket 10/10s burst 10x');
+    await page.waitForFunction(() => document.querySelector('#quota-leaky-error').textContent);
+    if (await page.isVisible('#more')) await page.click('#more');
+  },
+  async live(page) {
+    for (let time = 0; time < 8; time += 1) {
+      const body = JSON.stringify({ rule: 'login', attributes: { ip: '192.0.2.1', method: 'POST', path: '/login' } });
+      await fetch(`${server.page}/v1/check?status=200`, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
+    }
+    await page.waitForSelector('#top-refused button');
+    await page.click('#rule-rows .disclosure');
+    await page.waitForSelector('.rule-details dd');
+    await page.fill('#key', '192.0.2.1');
+    await page.click('#search button');
+    await page.waitForSelector('#found td.mono');
+    await page.click('#terms summary');
+  },
+  async docs() {},
+};
 
-for (const name of ['page', 'live']) {
+for (const [name, url] of Object.entries(PAGES)) {
   for (const colorScheme of ['light', 'dark']) {
-    for (const width of [360, 1280]) {
+    for (const [width, height] of Object.entries(WIDTHS).map(([width, height]) => [Number(width), height])) {
       test(`${name}, ${colorScheme}, ${width} px: labels, contrast, no scrolling sideways`, async () => {
-        const { page, errors, end } = await visit(chrome, server[name], { colorScheme, viewport: { width, height: 800 } });
-        await ready(page, name);
-        if (name === 'page') {
-          await page.click('#burst-all');
-          await page.waitForFunction(() => [...document.querySelectorAll('.status-badge')].every((badge) => badge.textContent));
-          await page.click('#lab-boundary button');
-          await page.waitForSelector('#lab-boundary-result[data-done]');
-          await page.click('#fixed-tab-1');
-          await page.click('#log-tab-2');
-          await page.click('#counter-tab-3');
-          await page.fill('#quota-leaky', 'leaky-bucket 10/10s burst 10x');
-          await page.waitForFunction(() => document.querySelector('#quota-leaky-error').textContent);
-        } else {
-          await page.click('summary');
-          await page.waitForSelector('.rules dd');
-          await page.fill('#key', '192.0.2.1');
-          await page.click('#search button');
-          await page.waitForSelector('#found td');
-        }
+        const { page, errors, end } = await visit(chrome, url, { colorScheme, viewport: { width, height } });
+        await READY[name](page);
+        await PREPARE[name](page);
         await page.evaluate(axeSource);
         const found = await page.evaluate(async () => {
           const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
@@ -57,8 +73,8 @@ for (const name of ['page', 'live']) {
     page.on('response', (response) => {
       if (!/^\/(api\/|live\/events|admin\/)/.test(new URL(response.url()).pathname)) files.push(response);
     });
-    await page.goto(server[name]);
-    await ready(page, name);
+    await page.goto(url);
+    await READY[name](page);
     // Read before the page is closed.
     const bodies = await Promise.all(files.map((response) => response.body()));
     const bytes = bodies.reduce((sum, body) => sum + body.length, 0);
@@ -70,7 +86,7 @@ for (const name of ['page', 'live']) {
 
 test('every control can be reached by keyboard and shows its focus', async () => {
   const { page, end } = await visit(chrome, `${server.page}/#clock=step`);
-  await ready(page, 'page');
+  await READY.page(page);
   const reached = new Set();
   for (let press = 0; press < 200; press += 1) {
     await page.keyboard.press('Tab');
@@ -84,7 +100,7 @@ test('every control can be reached by keyboard and shows its focus', async () =>
     assert.ok(outlined, `no ring around ${label}`);
     reached.add(label);
   }
-  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Run: Boundary burst', 'span']) {
+  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Use this: Token bucket', 'Details: Sliding log', 'Run: Boundary burst', 'span']) {
     assert.ok(reached.has(label), `${label} is not reached: ${[...reached].join(' | ')}`);
   }
   await page.locator('#card-token button:text-is("Send")').focus();

@@ -1,6 +1,7 @@
 //! `tallygate config`.
 
 use std::fs;
+use std::path::Path;
 
 use crate::golden::golden;
 use crate::{CommandOutput, run, tallygate};
@@ -107,7 +108,26 @@ fn explain_matches_its_golden_files() {
                 "x-cost: 7",
                 "--ip",
                 "198.51.100.7",
+                "--peer",
+                "10.1.2.3",
             ],
+        ),
+        (
+            "ignored",
+            &[
+                "--request",
+                "GET /api/x",
+                "--header",
+                "x-plan: pro",
+                "--header",
+                "x-cost: 7",
+                "--ip",
+                "198.51.100.7",
+            ],
+        ),
+        (
+            "method",
+            &["--request", "post //evil/login", "--ip", "198.51.100.7"],
         ),
         (
             "proxied",
@@ -128,6 +148,8 @@ fn explain_matches_its_golden_files() {
                 "GET /api/x",
                 "--ip",
                 "198.51.100.7",
+                "--peer",
+                "10.1.2.3",
                 "--header",
                 "x-cost: 1000",
             ],
@@ -183,6 +205,31 @@ fn diff_shows_changes_and_which_counters_are_kept() {
     assert_eq!(output.code, 1);
     golden("config-diff.json", &output.stdout);
     serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap();
+}
+
+#[test]
+fn leases_are_explained_and_compared() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leases");
+    fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, lease: &str| {
+        let path = folder.join(name);
+        let rule = format!("name: api, key: ip, limits: 1000/min, lease: {lease}");
+        let text = format!("version: 1\nstore: redis://db\nrules: [{{ {rule} }}]\n");
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (on, auto) = (
+        file("on", "true"),
+        file("auto", "{ max: 200, hot_only: true }"),
+    );
+    let output = config(&["explain", &auto, "--request", "GET /"]);
+    let line = "    lease: at most 200 units for 1s, hot keys only\n";
+    assert!(output.stdout.contains(line), "{}", output.stdout);
+    let output = config(&["diff", &on, &auto]);
+    assert_eq!(output.code, 1);
+    for text in ["lease", "at most 1000 units for 1s", "hot keys only"] {
+        assert!(output.stdout.contains(text), "{}", output.stdout);
+    }
 }
 
 #[test]

@@ -176,8 +176,8 @@ fn tls_and_a_user_with_minimal_permissions_are_healthy() {
         "{}",
         output.stdout
     );
-    let user = "ACL SETUSER narrow on >narrow-secret ~tallygate:* +@connection +eval +evalsha +time \
-                +set +get +mget +getrange +setrange +pexpireat +del";
+    let user = "ACL SETUSER narrow on >narrow-secret ~tallygate:* +@connection +eval +evalsha \
+                +script|load +time +set +get +mget +getrange +setrange +pexpireat +del";
     let words: Vec<&str> = user.split_whitespace().collect();
     assert_eq!(tls.server().command(&words).error(), None);
     let url = tls.url(User::Admin);

@@ -3,23 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+pub(crate) use crate::golden_file::golden;
 use crate::run;
-
-/// Compares with `tests/golden/<name>`, or updates it if `UPDATE_GOLDEN=1`.
-pub(crate) fn golden(name: &str, page: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(&path, page).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        page == expected,
-        "{name} has changed; if intended, update it with UPDATE_GOLDEN=1. Now:\n{page}"
-    );
-}
 
 fn page(args: &[&str]) -> String {
     let output = run(args, "");
@@ -80,6 +65,29 @@ fn an_invalid_quota_is_marked_in_the_error() {
 }
 
 #[test]
+fn a_misspelt_quota_is_answered_with_what_was_meant() {
+    let mut page = String::new();
+    for text in [
+        "tokenbucket 10/s",
+        "10/s burst 5",
+        "100 per minute",
+        "100 requests/minute",
+        "100rpm",
+        "sliding-window 10/s",
+        "10/s token-bucket",
+        "fixed-window 10/s queue 5",
+        "100/week",
+        "7 apples per minute",
+    ] {
+        let output = run(&["explain", text], "");
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{text}");
+        page += &output.stderr;
+        page.push('\n');
+    }
+    golden("quota-hints.txt", &page);
+}
+
+#[test]
 fn the_demo_matches_its_golden_files() {
     let plain = page(&["demo"]);
     golden("demo.txt", &plain);
@@ -100,10 +108,12 @@ fn every_help_text_has_examples() {
     golden("help.txt", &page(&["--help"]));
     for command in [
         "serve",
+        "top",
         "replay",
         "explain",
         "demo",
         "race",
+        "simulate",
         "doctor",
         "config",
         "config check",
@@ -162,10 +172,12 @@ fn the_manual_has_a_page_for_every_command() {
     assert_eq!(page(&["man", "--dir", dir.to_str().unwrap()]), "");
     for command in [
         "",
+        "-top",
         "-replay",
         "-explain",
         "-demo",
         "-race",
+        "-simulate",
         "-doctor",
         "-config",
         "-config-check",

@@ -6,6 +6,9 @@
 // Test helpers may panic.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../support/golden.rs"]
+mod golden_file;
+
 mod bad_stores;
 mod config;
 mod doctor;
@@ -14,6 +17,7 @@ mod malformed;
 mod race;
 mod replay;
 mod replay_stores;
+mod simulate;
 mod streams;
 mod vectors;
 

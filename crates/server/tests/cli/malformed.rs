@@ -109,7 +109,8 @@ fn missing_unknown_and_duplicate_fields_are_reported() {
     );
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"csot\":1}",
-        "unknown field `csot`, expected one of `t_us`, `key`, `cost`, `verb` (column 31)",
+        "unknown field `csot`, expected one of `t_us`, `key`, `cost`, `verb`, `member`, \
+         `weight`, `owner`, `id` (column 31)",
     );
 }
 
@@ -169,7 +170,8 @@ fn values_of_a_wrong_type_or_out_of_range_are_reported() {
     );
     assert_error(
         b"{\"t_us\":0,\"key\":\"SECRET\",\"verb\":\"chekc\"}",
-        "unknown verb `chekc`: expected check, peek, take, charge, refund or reset (column 33)",
+        "unknown verb `chekc`: expected check, peek, take, charge, refund, reset, reserve, settle, \
+         renew or release (column 33)",
     );
 }
 
@@ -177,4 +179,43 @@ fn values_of_a_wrong_type_or_out_of_range_are_reported() {
 fn a_line_that_is_too_long_is_reported() {
     let endless = format!("{{\"t_us\":0,\"key\":\"{}\"}}", "k".repeat(9 << 20));
     assert_error(endless.as_bytes(), "longer than 8388608 bytes");
+}
+
+#[test]
+fn callers_and_ids_are_checked() {
+    for (fields, message) in [
+        (
+            "\"weight\":0",
+            "weight 0 is out of range: 1 to 1000 (column 35)",
+        ),
+        ("\"weight\":1001", "weight 1001 is above 1000 (column 35)"),
+        (
+            "\"weight\":null",
+            "weight is null, expected a whole number (column 35)",
+        ),
+        (
+            "\"member\":null",
+            "member is null, expected a string (column 35)",
+        ),
+        (
+            "\"owner\":7",
+            "owner is a number, expected a string (column 34)",
+        ),
+        (
+            "\"verb\":\"reserve\"",
+            "a reserve without an id (column 33)",
+        ),
+        ("\"verb\":\"settle\"", "a settle without an id (column 33)"),
+        (
+            "\"id\":\"SECRET\"",
+            "a check with an id: only reserve and settle have one (column 31)",
+        ),
+        (
+            "\"verb\":\"renew\",\"id\":\"\"",
+            "a renew with an id: only reserve and settle have one (column 46)",
+        ),
+    ] {
+        let line = format!("{{\"t_us\":0,\"key\":\"SECRET\",{fields}}}");
+        assert_error(line.as_bytes(), message);
+    }
 }

@@ -30,10 +30,11 @@ fn assert_same_output(quotas: &[&str], input: &str, url: &str) {
 /// The test vectors, batched by quotas under separate keys.
 fn golden_traces(url: &str) {
     let mut by_quotas: Vec<(Vec<String>, String)> = Vec::new();
-    for (i, line) in include_str!("../../../core/tests/vectors.jsonl")
-        .lines()
-        .enumerate()
-    {
+    let traces = [
+        include_str!("../../../core/tests/vectors.jsonl"),
+        include_str!("../../../core/tests/vectors_next.jsonl"),
+    ];
+    for (i, line) in traces.iter().flat_map(|traces| traces.lines()).enumerate() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let quotas: Vec<String> = match trace.get("quota") {
             Some(quota) => vec![quota.as_str().unwrap().to_owned()],
@@ -58,7 +59,7 @@ fn golden_traces(url: &str) {
     }
 }
 
-const QUOTAS: [&[&str]; 8] = [
+const QUOTAS: [&[&str]; 12] = [
     &["5/s"],
     &["fixed-window 5/s"],
     &["sliding-window-log 5/s"],
@@ -71,14 +72,25 @@ const QUOTAS: [&[&str]; 8] = [
         "sliding-window-log 9/2s",
         "fixed-window 20/min",
     ],
+    &["token-bucket 7/s burst 16 shared 4"],
+    &["concurrent 3 for 2s"],
+    &["leaky-bucket 7/s burst 9 shared 2", "concurrent 5 for 1s"],
+    &[
+        "concurrent 5 for 1s",
+        "token-bucket 7/s burst 16 shared 4",
+        "sliding-window-log 9/2s",
+        "leaky-bucket 7/s queue 9",
+    ],
 ];
 
 /// Random lines around boundaries; time sometimes steps back.
 fn random_trace(rng: &mut fastrand::Rng, lines: usize) -> String {
     let keys = ["", "a", "b{c}", "\\u0000", "d|e:f%", "😀"];
     let verbs = [
-        "check", "check", "peek", "take", "charge", "refund", "reset",
+        "check", "check", "check", "peek", "take", "charge", "refund", "reset", "reserve",
+        "settle", "renew", "release",
     ];
+    let names = ["", "a", "b", "c|d", "😀"];
     let mut t_us: u64 = 1_700_000_000_000_000;
     let mut trace = String::new();
     for _ in 0..lines {
@@ -90,11 +102,22 @@ fn random_trace(rng: &mut fastrand::Rng, lines: usize) -> String {
         ));
         let (key, verb) = (any(rng, &keys), any(rng, &verbs));
         let cost = any(rng, &[0, 1, 1, 1, 2, 3, 4, 9]);
-        writeln!(
+        write!(
             trace,
-            "{{\"t_us\":{t_us},\"key\":\"{key}\",\"cost\":{cost},\"verb\":\"{verb}\"}}"
+            "{{\"t_us\":{t_us},\"key\":\"{key}\",\"cost\":{cost},\"verb\":\"{verb}\""
         )
         .unwrap();
+        let (member, owner, id) = (any(rng, &names), any(rng, &names), any(rng, &names));
+        let weight = any(rng, &[1, 1, 4, 1_000]);
+        write!(
+            trace,
+            ",\"member\":\"{member}\",\"weight\":{weight},\"owner\":\"{owner}\""
+        )
+        .unwrap();
+        if verb == "reserve" || verb == "settle" {
+            write!(trace, ",\"id\":\"{id}\"").unwrap();
+        }
+        trace.push_str("}\n");
     }
     trace
 }
@@ -130,6 +153,20 @@ fn a_cluster_decides_as_memory_does_and_is_left_empty() {
     for node in cluster.masters() {
         assert!(is_empty(cluster.node(node)));
     }
+}
+
+/// The key is as new when the refund is decided, but not for the charge.
+#[test]
+fn a_refund_that_finds_nothing_does_not_forget_the_key() {
+    let input = "{\"t_us\":1699999999999000,\"key\":\"a\"}\n\
+                 {\"t_us\":1699999999985001,\"key\":\"a\",\"verb\":\"refund\"}\n\
+                 {\"t_us\":1699999999992001,\"key\":\"a\",\"verb\":\"charge\"}\n";
+    let quota = "fixed-window 3/7ms";
+    let output = run(&["replay", "--quota", quota], input);
+    let last = output.stdout.lines().last().unwrap();
+    assert!(last.contains("\"remaining\":1,"), "{last}");
+    let server = Server::start();
+    assert_same_output(&[quota], input, &server.url());
 }
 
 #[test]

@@ -6,8 +6,18 @@ use crate::run;
 
 #[test]
 fn every_test_vector_has_the_expected_output() {
+    assert!(replay_all(include_str!("../../../core/tests/vectors.jsonl")) > 400);
+}
+
+#[test]
+fn every_test_vector_with_callers_and_reservations_has_the_expected_output() {
+    assert!(replay_all(include_str!("../../../core/tests/vectors_next.jsonl")) > 280);
+}
+
+/// Returns the number of steps.
+fn replay_all(traces: &str) -> usize {
     let mut step_count = 0;
-    for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
+    for line in traces.lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let quotas: Vec<&str> = match trace.get("quota") {
             Some(quota) => vec![quota.as_str().unwrap()],
@@ -38,12 +48,12 @@ fn every_test_vector_has_the_expected_output() {
             step_count += 1;
         }
     }
-    assert!(step_count > 400, "only {step_count} steps were read");
+    step_count
 }
 
 pub(crate) fn request(step: &Value) -> String {
     let mut line = serde_json::json!({ "t_us": step["t_us"], "key": "k" });
-    for field in ["cost", "verb"] {
+    for field in ["cost", "verb", "member", "weight", "owner", "id"] {
         if let Some(value) = step.get(field) {
             line[field] = value.clone();
         }

@@ -135,12 +135,11 @@ async fn a_client_that_does_not_read_is_disconnected() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_an_http2_response_is_disconnected() {
+async fn an_http2_response_that_nobody_reads_is_reset_and_then_the_connection_is_idle() {
     let address = upstream(|_| async { Response::new(text(vec![0; 10 << 20])) }).await;
     let mut settings = proxy_to(address);
-    settings.timeouts.whole = SHORT;
+    settings.timeouts.write = SHORT;
     settings.timeouts.header = SHORT;
-    // If only the response is dropped in time, the connection is idle after it.
     settings.timeouts.keep_alive = SHORT;
     let gateway = Running::start(settings, admit_all()).await;
     let (mut sender, ended) = gateway.connect_http2().await;
@@ -227,21 +226,33 @@ async fn a_head_above_the_limit_is_rejected() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_in_the_accept_queue() {
-    let mut settings = proxy_to(hello().await);
+async fn connections_beyond_the_limit_wait_for_those_in_use_and_replace_idle_ones() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let waits = Arc::clone(&release);
+    let address = upstream(move |request| {
+        let waits = Arc::clone(&waits);
+        async move {
+            if request.uri().path() == "/slow" {
+                waits.notified().await;
+            }
+            Response::new(text("hello"))
+        }
+    })
+    .await;
+    let mut settings = proxy_to(address);
     settings.limits.connections = 1;
     let gateway = Running::start(settings, admit_all()).await;
-    let mut first = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    let mut status = [0; 12];
-    first.read_exact(&mut status).await.unwrap();
-    let mut second = gateway.connect().await;
-    let close = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    second.write_all(close).await.unwrap();
+    let mut first = gateway.send(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut second = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut byte = [0];
     let early = tokio::time::timeout(SHORT, second.read(&mut byte)).await;
     assert!(early.is_err(), "the second waits");
-    drop(first);
-    assert!(read_to_close(&mut second).await.ends_with("hello"));
+    release.notify_one();
+    // The first is idle after its response, and makes room.
+    assert!(read_to_close(&mut first).await.ends_with("hello"));
+    let mut status = [0; 12];
+    second.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
 }
 
 #[tokio::test]

@@ -67,6 +67,7 @@ async fn ten_thousand_idle() {
     let many = 10_000.min(max_files() as usize / 2 - 100);
     let mut settings = proxy_to(hello().await);
     settings.timeouts.header = TIMEOUT;
+    settings.limits.connections_per_client = 0;
     let gateway = Running::start(settings, admit_all()).await;
     let mut idle = Vec::with_capacity(many);
     for i in 0..many {

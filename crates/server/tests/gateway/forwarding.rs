@@ -173,29 +173,6 @@ async fn an_upgraded_connection_carries_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn an_upgrade_to_http2_is_not_forwarded() {
-    let address = upstream(|request| async move {
-        let headers = request.headers();
-        let passed = ["upgrade", "connection", "http2-settings"];
-        let seen: Vec<_> = passed
-            .iter()
-            .filter(|name| headers.contains_key(**name))
-            .collect();
-        Response::new(text(format!("{seen:?}")))
-    })
-    .await;
-    let gateway = Running::start(proxy_to(address), admit_all()).await;
-    let response = gateway
-        .raw(
-            "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\n\
-             Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n",
-        )
-        .await;
-    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    assert!(response.ends_with("[]"), "{response}");
-}
-
-#[tokio::test]
 async fn an_admitted_client_gets_100_continue_and_a_refused_one_does_not() {
     let address = upstream(|request| async move {
         assert!(!request.headers().contains_key("expect"));
@@ -241,4 +218,21 @@ async fn an_http_1_0_client_is_served() {
     let response = gateway.raw("GET / HTTP/1.0\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.0 200"), "{response}");
     assert!(response.ends_with("hello"), "{response}");
+}
+
+#[tokio::test]
+async fn options_for_the_whole_server_keep_their_target_and_host() {
+    let address = upstream(|request| async move {
+        let host = request.headers().get("x-forwarded-host").cloned();
+        Response::new(text(format!("{} {host:?}", request.uri().path())))
+    })
+    .await;
+    for scheme in ["http", "h2c"] {
+        let settings = Settings::new([format!("{scheme}://{address}").parse().unwrap()]);
+        let gateway = Running::start(settings, admit_all()).await;
+        let response = gateway
+            .raw("OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .await;
+        assert!(response.ends_with("* Some(\"a\")"), "{scheme}: {response}");
+    }
 }

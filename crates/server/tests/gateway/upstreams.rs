@@ -71,8 +71,7 @@ async fn an_invalid_response_is_a_502_and_not_retried() {
     for bytes in [
         &b""[..],
         b"nonsense\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nxx",
     ] {
         let (broken, taken) = raw_server(bytes).await;
         let (other, others) = raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;

@@ -17,6 +17,9 @@ trusted_proxies: [127.0.0.1]
 rules:
   - { name: login, match: { path: /login }, key: [ip], limits: 5/min }
   - { name: api, key: [{ header: x-api-key }], on_missing: pass, limits: 5/min }
+  - { name: chat, match: { path: /chat }, budget: openai-daily }
+budgets:
+  openai-daily: { limits: [fixed-window 1000000/d, token-bucket 1000/s burst 5000] }
 ";
 
 #[test]
@@ -76,5 +79,5 @@ fn responses_match_the_openapi_file() {
         String::from_utf8_lossy(&ran.stderr)
     );
     // A file without operations would pass as well.
-    assert!(stdout.contains("Tested: 10"), "{stdout}");
+    assert!(stdout.contains("Tested: 11"), "{stdout}");
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tallygate::http::{ClientAddress, Draft, ForwardedBy, Headers};
+use tallygate::http::{ActualCost, ActualSource, ClientAddress, Draft, ForwardedBy, Headers};
 use tallygate::rules::{
-    CoalesceBy, Cost, HeaderCondition, ListEntry, Missing, OverrideAction, Rule, RuleLimits,
-    StatusFilter, TierBy,
+    CoalesceBy, Cost, CostSource, HeaderCondition, ListEntry, Missing, OverrideAction, Rule,
+    RuleLimits, StatusFilter, TierBy,
 };
-use tallygate::{OnFailure, Replicas};
+use tallygate::{LeaseSettings, OnFailure, Replicas};
 use tallygate_server::config::{GatewaySizes, GatewayTimeouts, load_bytes};
 
 use crate::{load, load_valid};
@@ -74,6 +74,29 @@ fn the_store_url_is_expanded_and_never_printed() {
     let config = load_bytes("rules.yaml", EXAMPLE.as_bytes(), &environment).unwrap();
     assert_eq!(config.store.url, "redis://u:hunter2@db");
     assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn the_hmac_secret_is_expanded_and_never_printed() {
+    let file = "version: 1\nstore: { url: \"redis://db\", hmac_secret: \"${SECRET}\" }\n";
+    let load = |secret: &str| {
+        let environment = |name: &str| (name == "SECRET").then(|| secret.to_owned());
+        load_bytes("rules.yaml", file.as_bytes(), &environment)
+    };
+    let config = load("sixteen bytes..!").unwrap();
+    let secret = config.store.hmac_secret.as_deref();
+    assert_eq!(secret, Some("sixteen bytes..!"));
+    assert!(!format!("{config:?}").contains("sixteen"));
+    for short in ["", "fifteen bytes.."] {
+        let report = load(short).unwrap_err().to_string();
+        let expected = format!("`hmac_secret` has {} bytes, which is below 16", short.len());
+        assert!(report.contains(&expected), "{report}");
+        assert!(!report.contains("fifteen"), "{report}");
+    }
+    assert_eq!(
+        load_valid("version: 1\nstore: memory").store.hmac_secret,
+        None
+    );
 }
 
 #[test]
@@ -147,7 +170,7 @@ rules:
         (Some(three), Some(Duration::from_secs(1)))
     );
     assert_eq!(own.on_missing, Missing::Pass);
-    assert_eq!(silent.headers, Headers::none());
+    assert_eq!(silent.headers, inherited.reported(false));
     assert_eq!(silent.on_failure, Some(OnFailure::Open));
     assert_eq!(silent.deadline, Some(Duration::from_millis(20)));
 }
@@ -186,6 +209,138 @@ single_flight: { by: [{ header: x-tenant }] }",
 }
 
 #[test]
+fn costs_in_json_and_actual_costs_are_read() {
+    let rule = |cost: &str| only(&format!("name: a\nlimits: 1000/s\ncost: {cost}"));
+    let header = |name: &str| name.parse().unwrap();
+    let json = |path: &str| path.parse().unwrap();
+    let texts = CostSource::JsonText {
+        path: json("model"),
+        costs: vec![
+            ("gpt-large".parse().unwrap(), 20),
+            ("gpt-*".parse().unwrap(), 5),
+        ],
+    };
+    for (text, sources, default, min, max) in [
+        (
+            "{ json: model, map: { gpt-large: 20, gpt-*: 5 } }",
+            vec![texts.clone()],
+            1,
+            0,
+            u32::MAX,
+        ),
+        (
+            "{ json: n, default: 7, at_most: 9 }",
+            vec![CostSource::Json(json("n"))],
+            7,
+            1,
+            9,
+        ),
+        (
+            "{ header: x-n, default: 7, or: [{ json: n }, { json: model, map: { gpt-large: 20, gpt-*: 5 } }] }",
+            vec![
+                CostSource::Header(header("x-n")),
+                CostSource::Json(json("n")),
+                texts,
+            ],
+            7,
+            1,
+            u32::MAX,
+        ),
+    ] {
+        let expected = Cost::FirstOf {
+            sources,
+            default,
+            min,
+            max,
+        };
+        assert_eq!(rule(text).cost, expected, "{text}");
+        assert_eq!(rule(text).actual, None);
+    }
+    let sources = [
+        ActualSource::Header("x-tokens".parse().unwrap()),
+        ActualSource::Json(json("usage.total_tokens")),
+    ];
+    let actual = Some(ActualCost::new(sources));
+    let header = Cost::Header {
+        name: header("x-max-tokens"),
+        default: 1_000,
+        min: 1,
+        max: u32::MAX,
+    };
+    for (text, cost) in [
+        (
+            "{ header: x-max-tokens, default: 1000, actual: { header: x-tokens, or: { json: usage.total_tokens } } }",
+            header,
+        ),
+        (
+            "{ default: 1000, actual: { header: x-tokens, json: usage.total_tokens } }",
+            Cost::Constant(1_000),
+        ),
+        (
+            "{ actual: { header: x-tokens, or: [{ json: usage.total_tokens }] } }",
+            Cost::Constant(1),
+        ),
+    ] {
+        let rule = rule(text);
+        assert_eq!((rule.cost, &rule.actual), (cost, &actual), "{text}");
+    }
+}
+
+#[test]
+fn shares_are_read() {
+    let rule = only(
+        "name: tenants
+limits: [token-bucket 100/s burst 100 shared, concurrent 5 for 30s]
+share: { by: [{ header: x-tenant, or: ip }], weights: { acme: 4, zeta: 1000 }, default: 2 }",
+    );
+    let RuleLimits::Same(quotas) = &rule.limits else {
+        panic!("no tiers");
+    };
+    let quotas: Vec<String> = quotas.iter().map(|(_, quota)| quota.to_string()).collect();
+    let expected = [
+        "token-bucket 100/s burst 100 shared 4",
+        "concurrent 5 for 30s",
+    ];
+    assert_eq!(quotas, expected);
+    let share = rule.share.unwrap();
+    let sources: Vec<String> = share.by[0].sources().map(ToString::to_string).collect();
+    assert_eq!(sources, ["header x-tenant", "ip"]);
+    let weights = share.weights.iter().map(|(member, weight)| {
+        let member: Vec<_> = member.texts().collect();
+        (member.concat(), weight.get())
+    });
+    let expected = [("acme".to_owned(), 4), ("zeta".to_owned(), 1_000)];
+    assert_eq!(weights.collect::<Vec<_>>(), expected);
+    assert_eq!(share.default.get(), 2);
+    let config = load_valid(
+        "version: 1
+budgets:
+  spend: { key: [{ header: x-team }], limits: token-bucket 1000/d burst 1000 shared, share: { by: [{ header: x-user }] } }
+rules:
+  - { name: chat, budget: spend, stop: true }
+  - { name: images, budget: spend, cost: 20 }",
+    );
+    let [chat, images] = &config.rules.rules[..] else {
+        panic!("two rules");
+    };
+    assert!(chat.share.is_some() && chat.share == images.share);
+}
+
+#[test]
+fn leases_are_read() {
+    let lease = |text: &str| only(&format!("name: a\nlimits: 1000/s\n{text}")).lease;
+    let default = LeaseSettings::default();
+    assert_eq!(lease(""), None);
+    assert_eq!(lease("lease: false"), None);
+    assert_eq!(lease("lease: true"), Some(default));
+    assert_eq!(lease("lease: auto"), Some(default.hot_only()));
+    assert_eq!(lease("lease: {}"), Some(default));
+    let own = default.max(200).hold(Duration::from_millis(1_500));
+    assert_eq!(lease("lease: { max: 200, hold: 1s500ms }"), Some(own));
+    assert_eq!(lease("lease: { hot_only: true }"), Some(default.hot_only()));
+}
+
+#[test]
 fn single_flight_compares_credentials_by_default() {
     let shared = |text: &str| only(&format!("name: a\nlimits: 5/s\n{text}")).coalesce;
     assert_eq!(shared(""), None);
@@ -198,16 +353,18 @@ fn every_field_of_the_gateway_is_read() {
     let config = load_valid(
         "
 version: 1
+trusted_proxies: 10.0.0.0/8
 gateway:
   listen: '[::1]:8443'
   upstreams: [http://10.0.0.1:3000, https://api.internal, h2c://a:1, h2://b]
   host: upstream
   upstream_ca_cert: certs/ca.pem
+  proxy_protocol: on
   tls: { cert: certs/gateway.pem, key: /run/secrets/gateway.key }
-  timeouts: { header: 5s, body_idle: 10s, keep_alive: 1min, write: 11s, connect: 500ms,
+  timeouts: { header: 5s, body_idle: 10s, body_grace: 8s, keep_alive: 1min, write: 11s, connect: 500ms,
               first_byte: 12s, answer_idle: 13s, whole: 2h, tunnel_idle: 1h, pool_idle: 3s,
               down: 250ms }
-  sizes: { connections: 100, head_bytes: 16384, headers: 50, body_bytes: 1000, streams: 10,
+  sizes: { connections: 100, connections_per_client: 0, head_bytes: 16384, headers: 50, body_bytes: 1000, body_rate: 2000, streams: 10,
            pool: 7 }
 ",
     );
@@ -222,6 +379,7 @@ gateway:
     ];
     assert_eq!(upstreams, wanted);
     assert!(gateway.upstream_host);
+    assert!(gateway.proxy_protocol);
     assert_eq!(gateway.upstream_ca_cert, Some("certs/ca.pem".into()));
     let tls = (
         "certs/gateway.pem".into(),
@@ -233,6 +391,7 @@ gateway:
     let timeouts = GatewayTimeouts {
         header: s(5),
         body_idle: s(10),
+        body_grace: s(8),
         keep_alive: s(60),
         write: s(11),
         connect: ms(500),
@@ -246,13 +405,33 @@ gateway:
     assert_eq!(gateway.timeouts, timeouts);
     let sizes = GatewaySizes {
         connections: Some(100),
+        connections_per_client: Some(0),
         head_bytes: Some(16384),
         headers: Some(50),
         body_bytes: Some(1000),
+        body_rate: Some(2000),
         streams: Some(10),
         pool: Some(7),
     };
     assert_eq!(gateway.sizes, sizes);
+}
+
+#[test]
+fn proxy_protocol_is_a_switch() {
+    for (value, is_on) in [
+        ("true", true),
+        ("on", true),
+        ("false", false),
+        ("off", false),
+    ] {
+        let text = format!(
+            "version: 1\ntrusted_proxies: 10.0.0.0/8\ngateway: {{ proxy_protocol: {value} }}\nrules: []"
+        );
+        let gateway = load_valid(&text).gateway.unwrap();
+        assert_eq!(gateway.proxy_protocol, is_on, "{value}");
+    }
+    // Without proxies it may be off.
+    load_valid("version: 1\ngateway: { proxy_protocol: false }\nrules: []");
 }
 
 #[test]

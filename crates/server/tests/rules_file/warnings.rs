@@ -69,10 +69,46 @@ fn a_cost_above_the_capacity_is_reported() {
         ("cost: { header: x-cost, default: 4 }", true),
         ("cost: { header: x-cost, default: 1 }", false),
         ("cost: { method: { POST: 10 } }", true),
+        ("cost: { path: { /a: 3 } }", false),
+        ("cost: { path: { /a: 4 } }", true),
+        ("cost: { path: { /a: 1 }, default: 4 }", true),
+        ("cost: { json: n, at_most: 4 }", false),
+        ("cost: { json: m, map: { large: 3 } }", false),
+        ("cost: { json: m, map: { large: 4, small: 1 } }", true),
+        ("cost: { json: m, map: { small: 1 }, default: 4 }", true),
     ] {
-        let found = codes(&format!("rules: [{{ name: a, limits: 3/s, {cost} }}]"));
+        let rules = format!("rules: [{{ name: a, limits: 3/s, {cost} }}]");
+        let found = codes(&format!("trusted_proxies: {{ hops: 1 }}\n{rules}"));
         assert_eq!(found == ["never-fits"], expected, "{cost}");
         assert_eq!(found.is_empty(), !expected, "{cost}: {found:?}");
+    }
+}
+
+#[test]
+fn limits_that_tell_callers_apart_are_checked() {
+    let shared = "limits: token-bucket 100/s burst 100 shared";
+    for (rule, gateway, expected) in [
+        (shared.to_owned(), false, &["no-members"][..]),
+        (format!("{shared}, share: {{ by: ip }}"), false, &[]),
+        (
+            "limits: concurrent 5 for 30s".to_owned(),
+            false,
+            &["cannot-release"],
+        ),
+        ("limits: concurrent 5 for 30s".to_owned(), true, &[]),
+        // What is in flight has no cost.
+        (
+            "limits: concurrent 5 for 30s, cost: 9".to_owned(),
+            true,
+            &[],
+        ),
+    ] {
+        let gateway = match gateway {
+            true => "gateway: { upstreams: ['http://127.0.0.1:1'] }\n",
+            false => "",
+        };
+        let text = format!("{gateway}rules: [{{ name: a, key: ip, {rule} }}]");
+        assert_eq!(codes(&text), expected, "{rule}");
     }
 }
 
@@ -89,6 +125,27 @@ fn a_redundant_limit_is_reported() {
     assert_eq!(rule(buckets), Vec::<String>::new());
     assert_eq!(rule("10/s, 100/min, 1000/h"), Vec::<String>::new());
     assert_eq!(rule("token-bucket 1/s burst 10, 100000/h"), ["never-binds"]);
+}
+
+#[test]
+fn a_budget_that_no_rule_spends_is_reported() {
+    let with = |budget: &str| {
+        codes(&format!(
+            "budgets: {{ api: {{ key: ip, limits: 5/s }} }}\nrules: [{{ name: a, {budget} }}]"
+        ))
+    };
+    assert_eq!(with("key: ip, limits: 5/s"), ["unused-budget"]);
+    assert_eq!(with("budget: api"), [""; 0]);
+    assert_eq!(with("budget: api, enabled: false"), [""; 0]);
+}
+
+#[test]
+fn a_warning_about_a_budget_is_reported_once() {
+    let rules = "rules: [{ name: a, budget: api }, { name: b, budget: api }]";
+    let budget = "key: { header: x-forwarded-for }, limits: [sliding-window-log 1/s, \
+                  sliding-window-log 1000/min]";
+    let found = codes(&format!("budgets: {{ api: {{ {budget} }} }}\n{rules}"));
+    assert_eq!(found, ["spoofable-key", "never-binds"]);
 }
 
 #[test]
@@ -219,13 +276,86 @@ fn spoofable_stops_are_reported() {
 fn a_limit_by_address_behind_an_untrusted_proxy_is_reported() {
     let tiered =
         "rules: [{ name: a, key: ip, tier: { header: x-plan, default: f }, tiers: { f: 5/s } }]";
-    assert_eq!(codes(tiered), ["untrusted-proxy"]);
+    assert_eq!(codes(tiered), ["spoofable-header", "untrusted-proxy"]);
     assert_eq!(
         codes(&format!("trusted_proxies: {{ hops: 1 }}\n{tiered}")),
         Vec::<String>::new()
     );
     let claim = "rules:\n  - { name: a, key: ip, limits: 5/s }\n  - { name: b, key: [{ claim: sub, header: x-jwt }], limits: 9/s }";
-    assert_eq!(codes(claim), ["untrusted-proxy"]);
+    assert_eq!(codes(claim), ["untrusted-proxy", "spoofable-header"]);
+}
+
+#[test]
+fn headers_of_a_proxy_are_reported_without_a_proxy() {
+    let rule = |rest: &str| format!("rules: [{{ name: a, {rest} }}]");
+    let report = |rules: &str| load_valid(&format!("version: 1\n{rules}")).warnings;
+    for (rest, what) in [
+        (
+            "tier: { header: x-plan, default: f }, tiers: { f: 5/s }",
+            "tier",
+        ),
+        ("limits: 5/s, cost: { header: x-cost, default: 1 }", "cost"),
+        (
+            "limits: 5/s, key: [{ claim: sub, header: x-jwt }]",
+            "claims",
+        ),
+        (
+            "limits: 5/s, key: [{ claim: a, header: x-b }, { claim: c, header: x-d }], \
+             cost: { header: x-cost, default: 1 }",
+            "cost and claims",
+        ),
+    ] {
+        let report = report(&rule(rest)).render(Style::Plain);
+        assert!(report.contains("rules::spoofable-header"), "{report}");
+        let message = format!("clients can choose their own {what}\n");
+        assert!(report.contains(&message), "{report}");
+        for proxies in [
+            "trusted_proxies: [10.0.0.0/8]",
+            "trusted_proxies: { hops: 1 }",
+        ] {
+            let found = codes(&format!("{proxies}\n{}", rule(rest)));
+            assert_eq!(found, [""; 0], "{rest}");
+        }
+    }
+    let by_keys = "tier: { keys: { f: [k] }, default: f }, tiers: { f: 5/s }, \
+                   key: [{ header: x-user }]";
+    assert_eq!(codes(&rule(by_keys)), [""; 0]);
+}
+
+#[test]
+fn methods_that_an_override_header_evades_are_reported() {
+    let file = |rules: &[&str]| {
+        let rules = rules.iter().enumerate();
+        let rules =
+            rules.map(|(i, rest)| format!("  - {{ name: r{i}, limits: 5/{}s, {rest} }}", i + 1));
+        codes(&format!("rules:\n{}", rules.collect::<Vec<_>>().join("\n")))
+    };
+    let delete = "match: { method: DELETE, path: /items/** }";
+    let found = ["method-override"];
+    assert_eq!(file(&[delete]), found);
+    assert_eq!(file(&["match: { method: [PUT, PATCH] }"]), found);
+    assert_eq!(
+        file(&[delete, "match: { method: POST, path: /other }"]),
+        found
+    );
+    assert_eq!(
+        file(&[delete, "match: { method: POST }, shadow: true"]),
+        found
+    );
+    for good in [
+        &["match: { method: POST, path: /login }"][..],
+        &["match: { method: [GET, HEAD] }"],
+        &["match: { method: [POST, DELETE], path: /items/** }"],
+        &[delete, "match: { path: /items/** }"],
+        &[delete, "match: { method: [GET, POST] }, key: ip"],
+        &[
+            delete,
+            "match: { header: { x-http-method-override: DELETE } }",
+        ],
+        &["match: { method: DELETE }, shadow: true"],
+    ] {
+        assert_eq!(file(good), [""; 0], "{good:?}");
+    }
 }
 
 #[test]
@@ -280,6 +410,24 @@ fn the_other_lints_are_reported() {
         codes("rules: [{ name: a, match: { method: PURGE }, limits: 1/s }]"),
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn leases_that_never_happen_are_reported() {
+    let leased = |store: &str, rule: &str| {
+        codes(&format!(
+            "store: {store}\nrules: [{{ name: a, key: ip, lease: auto, {rule} }}]"
+        ))
+    };
+    let redis = "redis://db";
+    assert_eq!(leased("memory", "limits: 100/s"), ["lease-in-memory"]);
+    assert_eq!(leased(redis, "limits: 7/s"), ["lease-too-small"]);
+    assert_eq!(leased(redis, "limits: 8/s"), Vec::<String>::new());
+    let fleet = "on_failure: { policy: local, replicas: 20 }";
+    let limits = format!("limits: [159/s, 9999/h], {fleet}");
+    assert_eq!(leased(redis, &limits), ["lease-too-small"]);
+    let limits = format!("limits: 160/s, {fleet}");
+    assert_eq!(leased(redis, &limits), Vec::<String>::new());
 }
 
 #[test]

@@ -103,6 +103,11 @@ fn a_key_is_inspected_and_reset_across_rules() {
     assert_eq!(remaining("login", "sliding-window-log 2/h"), [0]);
     // Once as an API key, once as the fallback address.
     assert_eq!(remaining("api", "sliding-window-log 3/h"), [3, 2]);
+    let sources = counters.iter().map(|counter| &counter["source"]);
+    let (header, ip) = (json!("header x-api-key"), json!("ip"));
+    for source in [&header, &ip, &Value::Null] {
+        assert!(sources.clone().any(|one| one == source), "{key}");
+    }
     let refused = &server.admin("GET", "/admin/top", "").json()["refused"][0];
     let login_counter = counters.iter().find(|counter| counter["rule"] == "login");
     assert_eq!(login_counter.unwrap()["key"], refused["key"]);
@@ -299,7 +304,7 @@ fn requests_from_other_machines_need_a_token() {
         let body = json!({"key": "a", "quota": "5/h", "verb": verb}).to_string();
         let status =
             |headers: &[(&str, &str)]| send(server.api, "POST", "/v1/check", headers, &body).status;
-        assert_eq!(status(&[JSON]), 200);
+        assert_eq!(status(&[JSON]), 401);
         assert_eq!(status(&[JSON, PROXIED]), 401);
         assert_eq!(status(&[JSON, PROXIED, authorization]), 200);
         let batch = format!("[{body}]");

@@ -46,6 +46,10 @@ fn a_partially_received_request_is_answered_during_shutdown() {
         (503, Some("draining"))
     );
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
+    // The listener closes once its connections are told.
+    poll::until(TIMEOUT, "it stops listening", || {
+        TcpStream::connect(server.api).is_err()
+    });
     connection.stream.write_all(&body.as_bytes()[5..]).unwrap();
     let answer = connection.read().unwrap();
     assert_eq!(answer.status, 200);

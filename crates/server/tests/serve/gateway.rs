@@ -288,6 +288,11 @@ fn a_gateway_without_an_upstream_or_with_a_bad_certificate_does_not_start() {
         (tls.to_vec(), "which needs an --upstream"),
         ([&upstream[..], &tls].concat(), "cannot be used for TLS"),
         (vec!["--upstream", "ftp://a"], "--upstream: "),
+        (vec!["--proxy-protocol"], "which needs an --upstream"),
+        (
+            [&upstream[..], &["--proxy-protocol"]].concat(),
+            "trusted_proxies: [10.0.0.0/8]",
+        ),
     ] {
         for check in [&["--check"][..], &[]] {
             let output = tallygate(&[&["serve"], &args[..], check].concat())

@@ -81,6 +81,16 @@ fn events_contain_rules_store_and_top_keys() {
     assert_eq!(viewer.status, 200);
     let first = viewer.next().unwrap();
     assert!(first["t_ms"].as_u64().unwrap() > 1_600_000_000_000);
+    assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
+    assert!(first["uptime_s"].as_u64().unwrap() < 3_600);
+    // A playground is off with a file.
+    assert_eq!(first["playground"], Value::Null);
+    let api = server.api;
+    let check = format!("curl -i http://{api}/v1/check ");
+    assert!(
+        first["try"].as_str().unwrap().starts_with(&check),
+        "{first}"
+    );
     assert_eq!(first["store"]["kind"], "memory");
     assert_eq!(first["store"]["breaker"], "closed");
     assert_eq!(first["store"]["p50_us"], Value::Null);
@@ -134,6 +144,63 @@ fn events_contain_rules_store_and_top_keys() {
 }
 
 #[test]
+fn keys_of_a_rule_with_several_sources_say_which() {
+    let server = Server::start(&[]);
+    let mut viewer = Viewer::connect(server.admin);
+    for headers in [json!({}), json!({"x-api-key": "192.0.2.1"})] {
+        let attributes = json!({"ip": "192.0.2.1", "path": "/api/x", "headers": headers});
+        server.check(&json!({"rule": "api", "attributes": attributes}).to_string());
+    }
+    server.check(r#"{"rule":"login","attributes":{"ip":"192.0.2.1"}}"#);
+    let event = viewer.until(|event| event["top"]["hottest"].as_array().unwrap().len() == 3);
+    let list = event["top"]["hottest"].as_array().unwrap();
+    let source = |rule: &str| -> Vec<&Value> {
+        let of_rule = list.iter().filter(|one| one["rule"] == rule);
+        of_rule.map(|one| &one["source"]).collect()
+    };
+    let mut api = source("api");
+    api.sort_by_key(|source| source.to_string());
+    assert_eq!(api, ["header x-api-key", "ip"]);
+    assert_eq!(source("login"), [&Value::Null]);
+    // The same text, and yet three counters.
+    assert!(
+        list.iter().all(|one| one["key"] == list[0]["key"]),
+        "{event}"
+    );
+}
+
+#[test]
+fn an_event_has_a_request_to_try() {
+    let folder = TempDir::new();
+    let path = folder.write("rules.yaml", RULES);
+    let upstream = super::upstream::Upstream::text("hello");
+    let url = format!("http://{}", upstream.address);
+    let args = [
+        "--config",
+        &path,
+        "--upstream",
+        &url,
+        "--gateway",
+        "127.0.0.1:0",
+    ];
+    let server = Server::start(&[&args[..], &["--playground"]].concat());
+    let mut viewer = Viewer::connect(server.admin);
+    let first = viewer.next().unwrap();
+    let (api, gateway) = (server.api, server.gateway());
+    assert_eq!(first["try"], format!("curl -i http://{gateway}/"));
+    assert_eq!(first["playground"], format!("http://{api}"));
+    // By the rules of the time.
+    folder.write(
+        "rules.yaml",
+        &RULES.replace(
+            "  - name: login\n",
+            "  - name: login\n    match: { path: /login }\n",
+        ),
+    );
+    viewer.until(|event| event["try"] == format!("curl -i http://{gateway}/login"));
+}
+
+#[test]
 fn the_page_and_its_files_are_served() {
     let server = Server::start(&[]);
     let page = server.admin("GET", "/live", "");
@@ -151,6 +218,12 @@ fn the_page_and_its_files_are_served() {
         assert_eq!(server.admin("GET", file, "").status, 200, "{file}");
     }
     assert_eq!(server.admin("GET", "/live/style.css", "").status, 200);
+    let document = server.admin("GET", "/live/docs/rules.md", "");
+    assert_eq!(
+        document.header("content-type"),
+        Some("text/markdown; charset=utf-8")
+    );
+    assert!(document.body.starts_with("# "), "{document:?}");
     for wrong in [
         "/live/",
         "/live/nothing.js",

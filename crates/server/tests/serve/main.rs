@@ -2,18 +2,39 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../support/client.rs"]
+mod client;
+#[path = "../support/golden.rs"]
+mod golden_file;
+#[path = "../../../tallygate/tests/http/header_cases.rs"]
+mod header_cases;
+#[path = "../support/server.rs"]
+mod server;
+#[path = "../support/terminal.rs"]
+mod terminal;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../support/upstream.rs"]
+mod upstream;
+
+mod access_log;
 mod admin;
 mod auth;
 mod bad_input;
+mod banner;
+mod budget_report;
+mod budgets;
+mod callers;
 mod check;
-mod client;
 mod drain;
 mod gateway;
+mod header_choice;
+mod leases;
+mod limit_flag;
 mod live;
+mod llm_limits;
 mod many_connections;
 mod metrics;
 mod otlp;
-mod overload;
 mod playground;
 mod prometheus;
 mod reload;
@@ -21,173 +42,7 @@ mod startup;
 mod stores;
 mod tls;
 mod top;
+mod top_command;
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
-
-use client::{Response, send};
-use serde_json::Value;
-use tallygate_testkit::poll;
-
-/// For everything that a test waits for.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The binary under test, without inherited settings.
-fn tallygate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
-    command.args(args).stdin(Stdio::null());
-    for name in [
-        "TALLYGATE_STORE",
-        "TALLYGATE_ADMIN_TOKEN",
-        "TALLYGATE_LOG",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_PROTOCOL",
-        "OTEL_TRACES_SAMPLER_ARG",
-    ] {
-        command.env_remove(name);
-    }
-    command
-}
-
-/// A server process, killed on drop.
-struct Server {
-    child: Child,
-    api: SocketAddr,
-    admin: SocketAddr,
-    first_line: String,
-    stderr: Arc<Mutex<String>>,
-}
-
-impl Server {
-    /// Starts on free ports.
-    fn start(args: &[&str]) -> Self {
-        Self::start_with_env(args, &[])
-    }
-
-    /// Starts on free ports, with environment variables.
-    fn start_with_env(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let mut child = tallygate(&[&ports, args].concat())
-            .envs(variables.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stderr = Arc::new(Mutex::new(String::new()));
-        let mut pipe = child.stderr.take().unwrap();
-        let buffer = Arc::clone(&stderr);
-        thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            while let Ok(length @ 1..) = pipe.read(&mut chunk) {
-                let text = String::from_utf8_lossy(&chunk[..length]).into_owned();
-                buffer.lock().unwrap().push_str(&text);
-            }
-        });
-        let mut first_line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut first_line).unwrap();
-        let addresses: Value = serde_json::from_str(&first_line)
-            .unwrap_or_else(|_| panic!("no first line: {}", stderr.lock().unwrap()));
-        let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
-        Server {
-            child,
-            api: address("api"),
-            admin: address("admin"),
-            first_line,
-            stderr,
-        }
-    }
-
-    /// The address of the gateway.
-    fn gateway(&self) -> SocketAddr {
-        let line: Value = serde_json::from_str(&self.first_line).unwrap();
-        line["gateway"].as_str().unwrap().parse().unwrap()
-    }
-
-    /// Posts JSON to the check API.
-    fn post(&self, path: &str, body: &str) -> Response {
-        send(self.api, "POST", path, &[JSON], body)
-    }
-
-    fn check(&self, body: &str) -> Response {
-        self.post("/v1/check", body)
-    }
-
-    /// Sends JSON to the admin listener.
-    fn admin(&self, method: &str, path: &str, body: &str) -> Response {
-        send(self.admin, method, path, &[JSON], body)
-    }
-
-    /// The value of one series.
-    fn metric(&self, series: &str) -> Option<f64> {
-        let text = self.admin("GET", "/metrics", "").body;
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(&format!("{series} ")))?;
-        line.rsplit(' ').next()?.parse().ok()
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([name, &id]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    /// Waits for the process to exit.
-    fn wait(&mut self) -> ExitStatus {
-        let exited = poll::first(TIMEOUT, || self.child.try_wait().unwrap());
-        exited.unwrap_or_else(|| panic!("still running: {}", self.stderr()))
-    }
-
-    /// Standard error so far.
-    fn stderr(&self) -> String {
-        self.stderr.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const JSON: (&str, &str) = ("content-type", "application/json");
-
-/// A directory that is deleted on drop.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tallygate-serve-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        TempDir(path)
-    }
-
-    /// Writes a file and returns its path.
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use client::send;
+use server::{JSON, Server, TIMEOUT, TempDir, tallygate};

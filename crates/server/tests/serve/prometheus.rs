@@ -12,6 +12,7 @@ use serde_json::Value;
 use tallygate_testkit::{poll, ports};
 
 use super::client::send;
+use super::upstream::Upstream;
 use super::{Server, TIMEOUT, TempDir};
 
 const OPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ops");
@@ -141,6 +142,9 @@ rules:
     key: [ip]
     limits: [1/h]
     shadow: true
+  - { name: spender, budget: daily, match: { path: /spend } }
+budgets:
+  daily: { limits: token-bucket 1/h burst 1000 }
 ";
 
 /// Every expression of the dashboard, with its variables replaced.
@@ -200,7 +204,11 @@ fn rules(prometheus: &Prometheus) -> Vec<(String, String)> {
 fn selectors(expression: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = expression;
-    while let Some(at) = rest.find("tallygate_") {
+    let find = |text: &str| {
+        let prefixes = ["tallygate_", "process_"].into_iter();
+        prefixes.filter_map(|prefix| text.find(prefix)).min()
+    };
+    while let Some(at) = find(rest) {
         let is_within_a_name = rest[..at].ends_with(':');
         rest = &rest[at..];
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -222,7 +230,10 @@ fn selectors(expression: &str) -> Vec<String> {
 fn dashboard_and_alerts_use_exported_metrics() {
     let folder = TempDir::new();
     let path = folder.write("rules.yaml", RULES);
-    let server = Server::start(&["--config", &path]);
+    let upstream = Upstream::text("hello");
+    let url = format!("http://{}", upstream.address);
+    let gateway = ["--gateway", "127.0.0.1:0", "--upstream", &url];
+    let server = Server::start(&[&["--config", &path], &gateway[..]].concat());
     let prometheus = Prometheus::start(&server);
     let scrapes = || {
         let scraped = prometheus.query("count_over_time(tallygate_breaker_state[1m])");
@@ -234,12 +245,13 @@ fn dashboard_and_alerts_use_exported_metrics() {
         poll::until(TIMEOUT * 2, "scrapes", || scrapes() >= Some(before + times));
     };
     wait_for_scrapes(2);
-    for rule in ["login", "mail", "new"] {
+    for rule in ["login", "mail", "new", "spender"] {
         for _ in 0..5 {
             let body = format!(r#"{{"rule":"{rule}","attributes":{{"ip":"192.0.2.1"}}}}"#);
             server.check(&body);
         }
     }
+    send(server.gateway(), "GET", "/", &[], "");
     // Prometheus has scraped every decision.
     wait_for_scrapes(3);
     let counted = |outcome: &str, rule: &str| {
@@ -248,7 +260,8 @@ fn dashboard_and_alerts_use_exported_metrics() {
         prometheus.query(&query)[0]["value"][1].clone()
     };
     assert_eq!(counted("refused", "login"), "3");
-    assert_eq!(counted("admitted", "login"), "2");
+    // Two checks, and the request to the gateway.
+    assert_eq!(counted("admitted", "login"), "3");
     assert_eq!(counted("delayed", "mail"), "4");
     assert_eq!(counted("shadow_refused", "new"), "4");
 
@@ -259,7 +272,7 @@ fn dashboard_and_alerts_use_exported_metrics() {
         .map(|line| line.split(['{', ' ']).next().unwrap())
         .collect();
     let alerts = rules(&prometheus);
-    assert_eq!(alerts.len(), 17, "{alerts:?}");
+    assert_eq!(alerts.len(), 19, "{alerts:?}");
     let dashboard = dashboard();
     for expression in &dashboard {
         assert!(
@@ -327,7 +340,7 @@ fn prometheus_rules_are_valid_and_fire() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "));
     let names: Vec<&str> = names.collect();
-    assert_eq!(names.len(), 14);
+    assert_eq!(names.len(), 16);
     for name in names {
         assert!(tested.contains(&format!("alertname=\"{name}\"")), "{name}");
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
@@ -67,6 +68,39 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
     assert_eq!(limit(&server), 10);
     folder.write("rules.yaml", &rules(11));
     poll::until(TIMEOUT, "a valid one", || limit(&server) == 11);
+}
+
+#[test]
+fn a_pipe_or_device_in_place_of_a_file_does_not_stop_reloading() {
+    let folder = TempDir::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut errors = 0.0;
+    for (number, target) in [(11, "pipe"), (12, "/dev/zero"), (13, "/dev/tty")] {
+        fs::remove_file(&path).unwrap();
+        symlink(folder.path().join(target), &path).unwrap();
+        poll::until(TIMEOUT, "an error", || {
+            reloads(&server, "error") > Some(errors)
+        });
+        fs::remove_file(&path).unwrap();
+        // Nor does one that is included.
+        folder.write(
+            "rules.yaml",
+            &format!("include: {target}\n{}", rules(number)),
+        );
+        errors = reloads(&server, "error").unwrap();
+        poll::until(TIMEOUT, "an error", || {
+            reloads(&server, "error") > Some(errors)
+        });
+        folder.write("rules.yaml", &rules(number));
+        poll::until(TIMEOUT, "a good file", || {
+            limit(&server) == u64::from(number)
+        });
+        errors = reloads(&server, "error").unwrap();
+    }
 }
 
 #[test]

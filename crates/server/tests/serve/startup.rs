@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::Output;
 
 use tallygate_testkit::poll;
+use tallygate_testkit::redis::{ClientCertificate, Server as Redis, TlsServer, User};
 
 use super::{Server, TIMEOUT, TempDir, tallygate};
 
@@ -48,6 +49,9 @@ fn off_a_terminal_the_banner_is_one_log_event() {
     );
     assert_eq!(event["live_view"], format!("http://{}/live", server.admin));
     assert!(event.get("gateway").is_none(), "{event}");
+    let limits = event["limits"].as_str().unwrap();
+    assert!(limits.starts_with("login POST /login: "), "{limits}");
+    assert!(event["store"].as_str().unwrap().starts_with("in memory"));
 }
 
 #[test]
@@ -132,10 +136,47 @@ fn check_validates_and_exits() {
     );
     let output = run(&["serve", "--check", "--config", &good]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(output.stdout, b"good: 1 rules\n");
+    assert_eq!(output.stdout, b"good: 1 rule\n");
     // An empty variable counts as unset.
     let mut checks = tallygate(&["serve", "--check"]);
     let output = checks.env("TALLYGATE_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(output.stdout, b"good: 2 rules\n");
     assert!(output.stderr.is_empty(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_store_that_needs_another_configuration_is_exit_1() {
+    let protected = Redis::start_with(&["--requirepass", "hunter2"]);
+    let port = protected.port();
+    let restricted = Redis::start();
+    restricted.add_user(User::Powerless);
+    let powerless = format!(
+        "redis://{}:{}@127.0.0.1:{}",
+        User::Powerless.name(),
+        User::Powerless.password(),
+        restricted.port()
+    );
+    let tls = TlsServer::start(ClientCertificate::NotRequested);
+    let encrypted = tls.url(User::Limited);
+    for (url, problem) in [
+        (format!("redis://:hunter3@127.0.0.1:{port}"), "WRONGPASS"),
+        (format!("redis://127.0.0.1:{port}"), "NOAUTH"),
+        (powerless, "NOPERM"),
+        (encrypted.clone(), "not signed by a trusted CA"),
+        (encrypted.replace("rediss://", "redis://"), "use rediss://"),
+        (
+            restricted.url().replace("redis://", "rediss://"),
+            "use redis://",
+        ),
+    ] {
+        let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let output = run(&[&["serve", "--store", &url], &ports[..]].concat());
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{problem}: {error}");
+        assert!(output.stdout.is_empty(), "nothing listens");
+        assert!(error.contains("cannot use the store: "), "{error}");
+        assert!(error.contains(problem), "{problem}: {error}");
+        let secret = ["hunter", "secret"].iter().any(|word| error.contains(word));
+        assert!(!secret, "{error}");
+    }
 }

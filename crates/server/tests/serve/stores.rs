@@ -1,8 +1,9 @@
 //! Counters in Redis: shared by servers, and the failure policies during an outage.
 
+use serde_json::json;
 use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
-use tallygate_testkit::redis::Server as Redis;
+use tallygate_testkit::redis::{Cluster, Server as Redis};
 
 use super::{Server, TIMEOUT, TempDir};
 
@@ -72,6 +73,39 @@ fn two_servers_share_one_count() {
         .map(|one| one["status"].as_u64().unwrap())
         .collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 2);
+}
+
+#[test]
+fn counters_under_hash_tags_are_shared_inspected_and_reset() {
+    let cluster = Cluster::start();
+    let rules = format!(
+        "version: 1\nstore: {{ url: \"{}\", hash_tags: true }}\nrules:\n  \
+         - {{ name: open, key: [ip], limits: sliding-window-log 2/h }}\n",
+        cluster.url()
+    );
+    let folder = TempDir::new();
+    let path = folder.write("rules.yaml", &rules);
+    let servers = [0, 1].map(|_| Server::start(&["--config", &path]));
+    servers.iter().for_each(wait_until_ready);
+    let [first, second] = &servers;
+    assert_eq!(send(first, "open").json()["remaining"], 1);
+    assert_eq!(send(second, "open").json()["remaining"], 0);
+    let key = first.admin("GET", "/admin/keys/192.0.2.1", "").json();
+    assert_eq!(key["counters"][0]["remaining"], 0, "{key}");
+    let reset = second.admin("DELETE", "/admin/keys/192.0.2.1", "");
+    assert_eq!(reset.status, 200);
+    poll::until(TIMEOUT, "the reset", || {
+        send(first, "open").json()["allowed"] == true
+    });
+    let stored: Vec<String> = (0..3)
+        .flat_map(|node| {
+            let keys = cluster.node(node).command(&["KEYS", "tallygate:2:*"]);
+            let texts = keys.array().iter().map(|key| key.text().to_owned());
+            texts.collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    assert!(stored[0].contains("}{192.0.2.1}"), "{stored:?}");
 }
 
 #[test]
@@ -165,6 +199,31 @@ fn a_server_without_its_store_starts_but_is_not_ready() {
     let (_folder, server) = start(&proxy.url(), &["--on-failure", "closed"]);
     let not_ready = server.admin("GET", "/readyz", "");
     assert_eq!(not_ready.status, 503);
+    let body = not_ready.json();
+    assert_eq!(body["status"], "not ready");
+    assert_eq!(body["store"], "unreached");
+    assert_eq!(body["why"], "the store has not answered yet");
+    poll::until(TIMEOUT, "the reason", || {
+        server.admin("GET", "/readyz", "").json()["error"] == "unreachable"
+    });
+    // For those who would rather serve without the store.
+    let optional = server.admin("GET", "/readyz?store=optional", "");
+    assert_eq!(
+        (optional.status, &optional.json()["store"]),
+        (200, &"unreached".into())
+    );
+    for query in [
+        "?store=required",
+        "?shop=optional",
+        "?store=optional&store=optional",
+    ] {
+        let wrong = server.admin("GET", &format!("/readyz{query}"), "");
+        assert_eq!(
+            (wrong.status, wrong.code().as_str()),
+            (400, "bad-query"),
+            "{query}"
+        );
+    }
     assert_eq!(server.admin("GET", "/healthz", "").status, 200);
     let own = r#"{"key":"a","quota":"5/h"}"#;
     assert_eq!(server.check(own).code(), "store-unavailable");
@@ -172,6 +231,28 @@ fn a_server_without_its_store_starts_but_is_not_ready() {
     proxy.set(Mode::Pass);
     wait_until_ready(&server);
     poll::until(TIMEOUT, "the store", || server.check(own).status == 200);
+}
+
+#[test]
+fn readiness_reports_a_lost_store_without_any_traffic() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.port());
+    let (_folder, server) = start(&proxy.url(), &[]);
+    wait_until_ready(&server);
+    let store = || {
+        let ready = server.admin("GET", "/readyz", "");
+        assert_eq!(ready.status, 200);
+        ready.json()
+    };
+    poll::until(TIMEOUT, "up", || {
+        store() == json!({"status": "ready", "store": "up"})
+    });
+    proxy.set(Mode::Refuse);
+    poll::until(TIMEOUT, "down", || {
+        store() == json!({"status": "ready", "store": "down", "error": "unreachable"})
+    });
+    proxy.set(Mode::Pass);
+    poll::until(TIMEOUT, "up again", || store()["store"] == "up");
 }
 
 #[test]

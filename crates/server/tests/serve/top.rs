@@ -132,3 +132,109 @@ fn the_list_length_is_bounded() {
         "method-not-allowed"
     );
 }
+
+/// The counters of a key as it is shown in a list.
+fn look_up(server: &Server, method: &str, shown: &str) -> (u16, Value) {
+    let path = format!("/admin/keys/{}", shown.replace('#', "%23"));
+    let answer = server.admin(method, &path, "");
+    (answer.status, answer.json())
+}
+
+#[test]
+fn a_shown_hash_is_looked_up_and_reset() {
+    let (_folder, server) = start(&[]);
+    drive(&server);
+    let hash = top(&server)["hottest"][0]["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (status, found) = look_up(&server, "GET", &hash);
+    assert_eq!((status, &found["key"]), (200, &json!(hash)));
+    // The same as by the key itself.
+    let by_text = server.admin("GET", "/admin/keys/192.0.2.1", "").json();
+    let shape = |json: &Value| -> Vec<(String, Value, Value)> {
+        let each = json["counters"].as_array().unwrap().iter();
+        let quota = |one: &Value| one["quota"].as_str().unwrap().to_owned();
+        each.map(|one| (quota(one), one["remaining"].clone(), one["key"].clone()))
+            .collect()
+    };
+    assert_eq!(shape(&found), shape(&by_text));
+    assert_eq!(found["counters"][0]["remaining"], 0);
+    assert!(!found.to_string().contains("192.0.2"), "{found}");
+    assert_eq!(look_up(&server, "DELETE", &hash).0, 200);
+    let (_, after) = look_up(&server, "GET", &hash);
+    assert_eq!(after["counters"][0]["remaining"], 2);
+}
+
+#[test]
+fn every_shown_key_can_be_looked_up() {
+    for args in [&[][..], &["--show-keys"]] {
+        let (_folder, server) = start(args);
+        drive(&server);
+        // One part from its second source, and a secret that was not sent as text.
+        let headers = [
+            ("x-original-method", "GET"),
+            ("x-original-uri", "/api/x"),
+            ("x-forwarded-for", "192.0.2.9"),
+            ("x-user", "ann"),
+        ];
+        send(server.api, "GET", "/v1/auth", &headers, "");
+        let lists = top(&server);
+        let mut rules = Vec::new();
+        for entry in lists["hottest"].as_array().unwrap() {
+            let shown = entry["key"].as_str().unwrap();
+            let rule = entry["rule"].as_str().unwrap();
+            let (status, found) = match rule {
+                // What is counted without a rule needs its quota.
+                "(none)" => look_up(&server, "GET", &format!("{shown}?quota=1/h")),
+                _ => look_up(&server, "GET", shown),
+            };
+            assert_eq!(status, 200, "{entry}: {found}");
+            // It was counted.
+            let counted = |one: &&Value| {
+                let own_rule = one["rule"] == rule || rule == "(none)";
+                own_rule && one["key"] == entry["key"] && one["reset_after_us"] != 0
+            };
+            let mut counters = found["counters"].as_array().unwrap().iter();
+            assert!(counters.any(|one| counted(&one)), "{entry}: {found}");
+            rules.push(rule);
+        }
+        assert_eq!(rules.len(), 6, "{lists}");
+    }
+}
+
+#[test]
+fn a_hash_that_is_not_in_the_lists_is_an_error() {
+    let (_folder, server) = start(&[]);
+    drive(&server);
+    let (status, problem) = look_up(&server, "GET", "#0123456789ab");
+    assert_eq!((status, &problem["code"]), (404, &json!("unknown-key")));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("last 5 minutes"), "{detail}");
+    // Anything else is a key.
+    for key in [
+        "#0123456789a",
+        "#0123456789abc",
+        "#0123456789ag",
+        "x#0123456789ab",
+    ] {
+        assert_eq!(look_up(&server, "GET", key).0, 200, "{key}");
+    }
+    // Of a long key only the hash is kept.
+    let long = json!({"key": "x".repeat(10_000), "quota": "1/h"}).to_string();
+    for _ in 0..9 {
+        server.check(&long);
+    }
+    let shown = top(&server)["hottest"][0]["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (status, problem) = look_up(&server, "GET", &shown);
+    assert_eq!((status, &problem["code"]), (404, &json!("unknown-key")));
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("only its hash is kept")
+    );
+}

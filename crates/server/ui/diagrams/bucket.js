@@ -3,7 +3,7 @@
 import { countdown, renderEach, decimal, s, setText, setAttributes } from '../dom.js';
 import { label, timeline, diagram, shortSpan } from './shared.js';
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 24, 94];
+const [LEFT, RIGHT, TOP, BOTTOM] = [22, 152, 20, 76];
 const TEXT = 186;
 
 export function tokenBucket() {
@@ -12,8 +12,8 @@ export function tokenBucket() {
   const drop = s('circle', { cx: (LEFT + RIGHT) / 2, r: 4, class: 'admit' });
   const tap = s('path', { d: `M ${(LEFT + RIGHT) / 2 - 9} 4 h 18 v 4 h -5 v 4 h -8 v -4 h -5 z`, class: 'metal' });
   return bucket([tap, drop, tokens, coming], (view, quota) => {
-    const whole = Math.floor(view.level + 1e-9);
-    const part = view.level - whole;
+    const whole = view.left;
+    const part = Math.min(1, Math.max(0, view.level - whole));
     const full = view.level >= quota.capacity;
     const position = grid(quota.capacity);
     if (position) {
@@ -23,11 +23,11 @@ export function tokenBucket() {
       renderEach(tokens, 'rect', [view.level], (block, level) => fillUp(block, level, quota));
       setAttributes(coming, { r: 0 });
     }
-    setAttributes(drop, { cy: 12 + 14 * part, opacity: full ? 0 : part });
+    setAttributes(drop, { cy: 11 + 10 * part, opacity: full ? 0 : part });
     const interval = quota.period / quota.limit;
     return {
       strong: `${whole} of ${quota.capacity} tokens`,
-      line: full ? 'full' : `next in ${countdown((1 - part) * interval)}`,
+      line: full ? 'full' : `next token in ${countdown(view.next_us || (1 - part) * interval)}`,
       rate: `one more every ${shortSpan(interval)}`,
     };
   });
@@ -65,8 +65,8 @@ export function leakyBucket() {
 /** A bucket with text beside it and the timeline below. */
 function bucket(inside, update) {
   const wall = s('path', { d: `M ${LEFT} ${TOP - 6} V ${BOTTOM - 6} q 0 6 6 6 H ${RIGHT - 6} q 6 0 6 -6 V ${TOP - 6}`, class: 'wall' });
-  const strong = label(TEXT, 46, 'start', 'strong');
-  const [line, rate] = [label(TEXT, 64), label(TEXT, 80)];
+  const strong = label(TEXT, 34, 'start', 'strong');
+  const [line, rate] = [label(TEXT, 52), label(TEXT, 68)];
   const below = timeline();
   const element = diagram('', ...inside, wall, strong, line, rate, below.element);
   return {

@@ -3,14 +3,14 @@
 import { renderEach, s, setText, setAttributes } from '../dom.js';
 import { FLOOR, label, timeline, diagram } from './shared.js';
 
-const [LEFT, MIDDLE, RIGHT, TOP] = [16, 180, 344, 22];
+const [LEFT, MIDDLE, RIGHT, TOP] = [16, 180, 344, 20];
 const TALL = FLOOR - TOP;
 
 export function slidingCounter() {
   const block = (kind) => s('rect', { class: kind });
   const frame = (x) => s('rect', { x, y: TOP, width: MIDDLE - LEFT, height: TALL, class: 'frame' });
   const [faded, counted, current] = [block('admit ghost'), block('admit soft'), block('admit')];
-  const span = s('rect', { y: TOP - 4, height: TALL + 8, rx: 5, class: 'span' });
+  const span = s('rect', { y: TOP - 3, height: TALL + 6, rx: 4, class: 'span' });
   const [sum, about] = [label(LEFT, 11, 'start', 'strong'), label(RIGHT, 11, 'end')];
   const gaps = s('g', { class: 'gap' });
   const below = timeline();
@@ -34,7 +34,7 @@ export function slidingCounter() {
         setAttributes(gap, { x1: LEFT + 1, x2: RIGHT - 1, y1: y, y2: y });
       });
       setText(sum, `${view.used} of ${quota.limit}`);
-      setText(about, `⌊previous ${view.previous} × ${view.share.toFixed(2)}⌋ + current ${view.current}`);
+      setText(about, `${view.weighted} of the previous ${view.previous} + current ${view.current}`);
       below.draw(history, quota, now);
       return `${view.previous} in the previous window, weighted ${Math.round(view.share * 100)} %, and ${view.current} in the current one: ${view.used} of ${quota.limit}`;
     },

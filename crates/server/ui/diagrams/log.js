@@ -3,15 +3,15 @@
 import { countdown, renderEach, plural, s, setText, setAttributes } from '../dom.js';
 import { FLOOR, label, timeline, diagram, shortSpan } from './shared.js';
 
-const [LEFT, RIGHT, TOP] = [34, 330, 22];
+const [LEFT, RIGHT, TOP] = [34, 330, 19];
 const TALL = FLOOR - TOP;
 
 export function slidingLog() {
   const box = s('rect', { x: LEFT, y: TOP, width: RIGHT - LEFT, height: TALL, class: 'frame' });
   const entries = s('g', { class: 'admit' });
   const leaving = s('g', { class: 'admit ghost' });
-  const cursor = s('line', { x1: RIGHT, x2: RIGHT, y1: TOP - 6, y2: FLOOR, class: 'cursor' });
-  const [count, rest] = [label(LEFT, 13, 'start', 'strong'), label(RIGHT, 13, 'end')];
+  const cursor = s('line', { x1: RIGHT, x2: RIGHT, y1: TOP - 4, y2: FLOOR, class: 'cursor' });
+  const [count, rest] = [label(LEFT, 12, 'start', 'strong'), label(RIGHT, 12, 'end')];
   const below = timeline();
   const element = diagram('', box, leaving, entries, cursor, count, rest, below.element);
   return {

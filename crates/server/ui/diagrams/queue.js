@@ -3,7 +3,7 @@
 import { countdown, renderEach, s, setText, setAttributes } from '../dom.js';
 import { FLOOR, WIDTH, label, timeline, diagram, shortSpan } from './shared.js';
 
-const [LEFT, GATE, AXIS] = [8, 270, 62];
+const [LEFT, GATE, AXIS] = [8, 270, 50];
 const REACH = WIDTH - GATE;
 
 export function queue() {
@@ -12,7 +12,7 @@ export function queue() {
   const out = s('g', { class: 'admit' });
   const pipe = s('path', { d: `M ${LEFT} ${AXIS - 17} H ${GATE} M ${LEFT} ${AXIS + 17} H ${GATE}`, class: 'wall' });
   const gate = s('line', { x1: GATE, x2: GATE, y1: AXIS - 22, y2: AXIS + 22, class: 'cursor' });
-  const [count, rest, rate] = [label(LEFT, 13, 'start', 'strong'), label(WIDTH - 2, 13, 'end'), label(WIDTH - 2, FLOOR, 'end')];
+  const [count, rest, rate] = [label(LEFT, 12, 'start', 'strong'), label(WIDTH - 2, 12, 'end'), label(WIDTH - 2, FLOOR + 1, 'end')];
   const below = timeline();
   const element = diagram('', slots, waiting, pipe, gate, out, count, rest, rate, below.element);
   return {
@@ -39,7 +39,7 @@ export function queue() {
       renderEach(out, 'circle', left, (dot, since) =>
         setAttributes(dot, { cx: GATE + 10 + since * (REACH / 3), cy: AXIS, r: Math.min(size, 8), opacity: Math.max(0, 1 - since / 3) }));
       setText(count, `${number} of ${quota.capacity} queued`);
-      setText(rest, view.level > 0 ? `next delay ${countdown(view.level * interval)}` : 'empty');
+      setText(rest, view.level > 0 ? `empty in ${countdown(view.level * interval)}` : 'empty');
       setText(rate, `one every ${shortSpan(interval)}`);
       below.draw(history, quota, now);
       return `${number} of ${quota.capacity} queued, one leaves every ${shortSpan(interval)}`;

@@ -3,9 +3,9 @@
 import { renderEach, s, setAttributes } from '../dom.js';
 
 export const WIDTH = 360;
-export const HEIGHT = 158;
+export const HEIGHT = 122;
 /** The bottom of the state; the timeline is below. */
-export const FLOOR = 98;
+export const FLOOR = 80;
 
 export function diagram(name, ...children) {
   return s('svg', { class: 'diagram', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': name }, ...children);
@@ -15,14 +15,14 @@ export function label(x, y, anchor = 'start', kind = '') {
   return s('text', { x, y, 'text-anchor': anchor, class: `label ${kind}` });
 }
 
-const MIDDLE = 126;
-const ARM = 17;
+const MIDDLE = 100;
+const ARM = 14;
 const BIN = 4;
 
 /** The last two periods: admitted requests up, refused ones down. */
 export function timeline() {
   const [up, down] = [s('g', { class: 'admit' }), s('g', { class: 'refuse' })];
-  const [then, now] = [label(1, 155), label(WIDTH - 1, 155, 'end')];
+  const [then, now] = [label(1, 119, 'start', 'small'), label(WIDTH - 1, 119, 'end', 'small')];
   now.textContent = 'now';
   const axis = s('line', { x1: 0, x2: WIDTH, y1: MIDDLE, y2: MIDDLE, class: 'axis' });
   const element = s('g', { class: 'timeline' }, axis, up, down, then, now);

@@ -1,9 +1,9 @@
 // Fixed window: a count that resets when the next window starts.
 
 import { countdown, renderEach, s, setText, setAttributes } from '../dom.js';
-import { FLOOR, HEIGHT, WIDTH, label, timeline, diagram, shortSpan } from './shared.js';
+import { FLOOR, WIDTH, label, timeline, diagram, shortSpan } from './shared.js';
 
-const [LEFT, RIGHT, TOP] = [62, 298, 22];
+const [LEFT, RIGHT, TOP] = [62, 298, 19];
 const TALL = FLOOR - TOP;
 
 export function fixedWindow() {
@@ -11,9 +11,9 @@ export function fixedWindow() {
   const box = s('rect', { x: LEFT, y: TOP, width: RIGHT - LEFT, height: TALL, class: 'frame' });
   const past = s('rect', { x: 0, y: TOP, width: LEFT, height: TALL, class: 'faint' });
   const next = s('rect', { x: RIGHT, y: TOP, width: WIDTH - RIGHT, height: TALL, class: 'faint' });
-  const cursor = s('line', { y1: TOP - 6, y2: FLOOR, class: 'cursor' });
-  const [count, rest] = [label(LEFT, 13, 'start', 'strong'), label(RIGHT, 13, 'end')];
-  const [gone, coming] = [label(LEFT / 2, 63, 'middle'), label((RIGHT + WIDTH) / 2, 63, 'middle')];
+  const cursor = s('line', { y1: TOP - 4, y2: FLOOR, class: 'cursor' });
+  const [count, rest] = [label(LEFT, 12, 'start', 'strong'), label(RIGHT, 12, 'end')];
+  const [gone, coming] = [label(LEFT / 2, 54, 'middle'), label((RIGHT + WIDTH) / 2, 54, 'middle')];
   gone.textContent = 'previous';
   coming.textContent = 'next';
   const below = timeline();
@@ -44,5 +44,3 @@ export function stack(group, used, limit, x, width) {
       ? { x: x + 2, y: FLOOR - (at + 1) * tall + 0.75, width: Math.max(0, width - 4), height: Math.max(1, tall - 1.5), rx: 1.5 }
       : { x: x + 2, y: FLOOR - shown * tall, width: Math.max(0, width - 4), height: shown * tall, rx: 0 }));
 }
-
-export { FLOOR, HEIGHT, TALL, TOP };

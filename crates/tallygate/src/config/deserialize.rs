@@ -152,7 +152,8 @@ impl<'n> Field<'n> {
         if let Some((_, value)) = words.iter().find(|(name, _)| *name == scalar.text) {
             return Some(*value);
         }
-        let help = did_you_mean(&scalar.text, names).filter(|_| scalar.is_literal());
+        let help = hint::switch(&scalar.text, &names).or_else(|| did_you_mean(&scalar.text, names));
+        let help = help.filter(|_| scalar.is_literal());
         let message = self.mismatch(&expected, &scalar.quoted());
         self.error(code::UNKNOWN_WORD, message, help, context)
     }
@@ -177,7 +178,10 @@ impl<'n> Field<'n> {
             Kind::Null => code::NO_VALUE,
             _ => code::WRONG_TYPE,
         };
-        let help = hint::wrong_type(self.node, self.name, what);
+        let help = match (self.name, what) {
+            ("", "a mapping") => Some(context.diagnostics.first_line.to_owned()),
+            (name, what) => hint::wrong_type(self.node, name, what),
+        };
         self.error(code, self.mismatch(what, &found), help, context)
     }
 

@@ -39,6 +39,8 @@ pub(crate) mod code {
     pub(crate) const STATUS: &str = "rules::status";
     pub(crate) const KEY: &str = "rules::key";
     pub(crate) const TIER: &str = "rules::tier";
+    pub(crate) const BUDGET: &str = "rules::budget";
+    pub(crate) const COST: &str = "rules::cost";
     pub(crate) const INCLUDE: &str = "rules::include";
     pub(crate) const OVERRIDE: &str = "rules::override";
     pub(crate) const TOO_MANY: &str = "rules::too-many";
@@ -91,11 +93,23 @@ const MAX_DIAGNOSTICS: usize = 1_000;
 
 /// The diagnostics of one load, up to `MAX_DIAGNOSTICS`. The first error is always kept, so that a
 /// file with errors cannot be accepted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Diagnostics {
     list: Vec<Diagnostic>,
     /// Absorbs the latest diagnostic beyond the maximum.
     discarded: Option<Diagnostic>,
+    /// What a file of this kind starts with, for hints.
+    pub(crate) first_line: &'static str,
+}
+
+impl Default for Diagnostics {
+    fn default() -> Self {
+        Diagnostics {
+            list: Vec::new(),
+            discarded: None,
+            first_line: "a rules file starts with `version: 1`",
+        }
+    }
 }
 
 impl Diagnostics {
@@ -114,7 +128,15 @@ impl Diagnostics {
         span: Span,
         message: impl Into<String>,
     ) -> &mut Diagnostic {
-        self.add(Severity::Warning, code, span, message.into())
+        let message = message.into();
+        let repeated = |other: &Diagnostic| {
+            (other.code, other.span) == (code, span) && other.message == message
+        };
+        // The rules of a budget have its spans.
+        if let Some(at) = self.list.iter().position(repeated) {
+            return &mut self.list[at];
+        }
+        self.add(Severity::Warning, code, span, message)
     }
 
     fn add(
@@ -224,8 +246,9 @@ mod tests {
     fn diagnostics_are_bounded_but_the_first_error_is_kept() {
         let span = Span::start_of(0);
         let mut diagnostics = Diagnostics::default();
-        for _ in 0..2 * MAX_DIAGNOSTICS {
-            diagnostics.warning("w", span, "");
+        for number in 0..2 * MAX_DIAGNOSTICS {
+            diagnostics.warning("w", span, number.to_string());
+            diagnostics.warning("w", span, "0");
         }
         for _ in 0..5 {
             diagnostics.error("e", span, "");

@@ -4,8 +4,12 @@
 mod binding;
 mod trust;
 
-use crate::MAX_LIMITS;
-use crate::rules::{Cost, Missing, Override, OverrideAction, Rule};
+use std::collections::HashSet;
+
+use ::http::Method;
+
+use crate::rules::{Cost, HeaderMatcher, Matcher, Missing, Name, Override, OverrideAction, Rule};
+use crate::{MAX_LIMITS, OnFailure, Replicas};
 
 use super::diagnostic::Diagnostics;
 use super::source::Span;
@@ -14,6 +18,15 @@ use super::validate::{RuleSpans, SpannedConfig};
 /// Path segments of endpoints where passwords are guessed.
 const LOGIN_SEGMENTS: &str = "login logon signin sign-in sign_in auth authenticate oauth oauth2 \
     token tokens password passwords otp 2fa mfa reset-password forgot-password";
+
+/// Headers in which frameworks take another method than that of the request line.
+const METHOD_OVERRIDES: [&str; 3] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+];
+/// The methods that are usually sent as a POST with such a header.
+const OVERRIDDEN_METHODS: [Method; 3] = [Method::PUT, Method::PATCH, Method::DELETE];
 
 /// The maximum number of rules that are compared pairwise.
 const MAX_COMPARED: usize = 1_000;
@@ -35,7 +48,10 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
                 .help("remove `cost` for a cost of 1");
         }
         binding::within_rule(rule, spans, diagnostics);
+        lease(rule, spans, config, diagnostics);
+        callers(rule, spans, config, diagnostics);
     }
+    unused_budgets(config, diagnostics);
     never_reached(config, diagnostics);
     if let Some(rule) = config.set.maybe_too_many_limits() {
         let message = format!("clients of the largest tiers have more than {MAX_LIMITS} limits");
@@ -49,7 +65,9 @@ pub(super) fn lint(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
     if config.trusted_proxies.is_none() {
         trust::spoofable_stops(config, diagnostics);
         trust::untrusted_proxy(config, diagnostics);
+        trust::spoofable_headers(config, diagnostics);
     }
+    method_overrides(config, diagnostics);
 }
 
 impl SpannedConfig {
@@ -76,6 +94,118 @@ fn login_fails_open(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diagnostic
                 message,
             )
             .help("passwords can be guessed then; use `on_failure: closed` or `local`");
+    }
+}
+
+/// Rules by method that a POST with an override header evades, if the application honours it and no
+/// other rule limits such a POST.
+fn method_overrides(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    let is_override = |header: &HeaderMatcher| METHOD_OVERRIDES.contains(&header.name.as_str());
+    let rules: Vec<_> = config
+        .enabled_rules()
+        .filter(|(rule, _)| !rule.shadow)
+        .collect();
+    let mut headers = rules.iter().flat_map(|(rule, _)| &rule.matcher.headers);
+    if headers.any(is_override) {
+        return;
+    }
+    for (rule, spans) in &rules {
+        let methods = &rule.matcher.methods;
+        if !methods
+            .iter()
+            .any(|method| OVERRIDDEN_METHODS.contains(method))
+        {
+            continue;
+        }
+        let post = Matcher {
+            methods: vec![Method::POST],
+            ..rule.matcher.clone()
+        };
+        let mut others = rules.iter().take(MAX_COMPARED);
+        if !others.any(|(other, _)| other.matcher.covers(&post)) {
+            let message = "a POST with `X-HTTP-Method-Override` may evade this rule";
+            diagnostics
+                .warning("rules::method-override", spans.name, message)
+                .help("if the application honours it, add POST to `method`");
+        }
+    }
+}
+
+/// Leases that never happen.
+fn lease(rule: &Rule, spans: &RuleSpans, config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    let (Some(_), Some(span)) = (rule.lease, spans.lease) else {
+        return;
+    };
+    if config.chose_memory {
+        let message = "the memory store needs no leases, and ignores them";
+        diagnostics
+            .warning("rules::lease-in-memory", span, message)
+            .help("remove `lease`, or use Redis or Valkey");
+        return;
+    }
+    let replicas = match rule.on_failure.unwrap_or_default() {
+        OnFailure::Local(Replicas::Fixed(replicas))
+        | OnFailure::Local(Replicas::Counted { at_least: replicas }) => replicas.get(),
+        OnFailure::Open | OnFailure::Closed => 1,
+    };
+    // Two units, of a fourth for each process.
+    let least = replicas.saturating_mul(8);
+    for (quotas, quota_spans) in rule.limits.each().into_iter().zip(&spans.quotas) {
+        for ((_, quota), quota_span) in quotas.iter().zip(quota_spans) {
+            if quota.capacity() < least {
+                let message = format!(
+                    "a limit of {} is never leased: with {replicas} processes at least {least} \
+                     are needed",
+                    quota.capacity()
+                );
+                diagnostics
+                    .warning("rules::lease-too-small", *quota_span, message)
+                    .related(span, "the lease")
+                    .help("its requests are checked one by one; remove `lease`");
+            }
+        }
+    }
+}
+
+/// Shared limits without members, and concurrency limits that nobody releases.
+fn callers(rule: &Rule, spans: &RuleSpans, config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    for (quotas, quota_spans) in rule.limits.each().into_iter().zip(&spans.quotas) {
+        for ((_, quota), span) in quotas.iter().zip(quota_spans) {
+            if quota.algorithm().is_shared() && rule.share.is_none() {
+                let message = "all requests are of one member, which gets all of this limit";
+                diagnostics
+                    .warning("rules::no-members", *span, message)
+                    .help("such as `share: { by: [{ header: x-tenant }] }`");
+            }
+            if quota.algorithm().is_concurrent() && config.gateway.is_none() {
+                let message = "forward-auth sees no end of a request, and cannot release its hold";
+                diagnostics
+                    .warning("rules::cannot-release", *span, message)
+                    .help(
+                        "behind /v1/auth a request counts for the whole hold time; use the gateway, \
+                         the tower layer, or /v1/check with `release`",
+                    );
+            }
+        }
+    }
+}
+
+fn unused_budgets(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    let used: HashSet<&Name> = config
+        .set
+        .rules
+        .iter()
+        .filter_map(|rule| rule.budget.as_ref())
+        .collect();
+    for (name, span) in config
+        .budgets
+        .iter()
+        .filter(|(name, _)| !used.contains(name))
+    {
+        let message = format!("no rule spends the budget `{name}`");
+        diagnostics
+            .warning("rules::unused-budget", *span, message)
+            .help(format!("add `budget: {name}` to a rule, or remove it"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Renders diagnostics for terminals, logs and JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Diagnostics, Severity};
 use super::source::{Source, Sources, Span, ceil_char_boundary, floor_char_boundary};
+use crate::error::debug_is_display;
 
 const WIDTH: usize = 80;
 const MAX_RENDERED: usize = 40;
@@ -18,10 +20,12 @@ const MAX_RENDERED: usize = 40;
 const MAX_LINE_BYTES: usize = 100;
 
 /// The errors and warnings of a rules file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Report {
     sources: Sources,
     diagnostics: Vec<Diagnostic>,
+    /// What replaces `rules` in codes, for files of another kind.
+    family: Option<&'static str>,
 }
 
 /// How a report is rendered.
@@ -43,6 +47,22 @@ impl Report {
         Report {
             sources,
             diagnostics,
+            family: None,
+        }
+    }
+
+    /// Names codes after another kind of file.
+    #[cfg(feature = "simulate")]
+    pub(crate) fn of_family(mut self, family: &'static str) -> Self {
+        self.family = Some(family);
+        self
+    }
+
+    fn code(&self, diagnostic: &Diagnostic) -> Cow<'static, str> {
+        let (_, name) = diagnostic.code.split_once("::").unwrap_or_default();
+        match self.family {
+            Some(family) => format!("{family}::{name}").into(),
+            None => diagnostic.code.into(),
         }
     }
 
@@ -120,7 +140,7 @@ impl Report {
             None => {}
         }
         let report = miette::Report::new(MietteDiagnostic {
-            code: Some(diagnostic.code.to_owned()),
+            code: Some(self.code(diagnostic).into_owned()),
             severity: Some(match diagnostic.severity {
                 Severity::Error => miette::Severity::Error,
                 Severity::Warning => miette::Severity::Warning,
@@ -142,7 +162,7 @@ impl Report {
             let (line, column) = self.sources.line_and_column(diagnostic.span);
             DiagnosticJson {
                 severity: diagnostic.severity,
-                code: diagnostic.code,
+                code: self.code(diagnostic),
                 message: diagnostic.message.clone(),
                 file: &self.sources.get(diagnostic.span.file).name,
                 line,
@@ -160,13 +180,15 @@ impl fmt::Display for Report {
     }
 }
 
+debug_is_display!(Report);
+
 impl std::error::Error for Report {}
 
 /// A diagnostic, to be serialized as JSON.
 #[derive(Debug, Serialize)]
 pub struct DiagnosticJson<'a> {
     severity: Severity,
-    code: &'static str,
+    code: Cow<'static, str>,
     message: String,
     file: &'a str,
     line: usize,

@@ -20,8 +20,8 @@ macro_rules! mappings {
         $(#[$meta])*
         #[derive(JsonSchema)]
         #[schemars(deny_unknown_fields)]
-        pub(super) struct $name {
-            $($(#[$field_meta])* pub(super) $field: $type,)*
+        pub(in crate::config) struct $name {
+            $($(#[$field_meta])* pub(in crate::config) $field: $type,)*
         }
 
         impl FromNode for $name {
@@ -43,7 +43,7 @@ macro_rules! words {
     ($($(#[$meta:meta])* $name:ident { $($word:literal => $variant:ident),* })*) => {$(
         $(#[$meta])*
         #[derive(Clone, Copy, JsonSchema)]
-        pub(super) enum $name {
+        pub(in crate::config) enum $name {
             $(#[schemars(rename = $word)] $variant),*
         }
 
@@ -55,10 +55,15 @@ macro_rules! words {
     )*};
 }
 
+#[cfg(feature = "simulate")]
+pub(super) mod scenario;
+
 pub(super) type Store = Shorthand<Url, Box<StoreOptions>>;
+/// Hosts, or `{ file: shards.txt }`.
+pub(super) type Shards = Shorthand<OneOrMany<Text>, ShardsFile>;
 pub(super) type RefusalCache = Shorthand<Off, RefusalCacheOptions>;
 pub(super) type TrustedProxies = Shorthand<OneOrMany<Text>, Hops>;
-pub(super) type Headers = Shorthand<Off, HeaderOptions>;
+pub(super) type Headers = Shorthand<OnOff, HeaderOptions>;
 pub(super) type HeaderTest = Shorthand<OneOrMany<Text>, Present>;
 /// `ip`, `route`, `method`, `host`, or a mapping such as `{ header: x-api-key }`.
 pub(super) type Part = Shorthand<Text, Box<PartSource>>;
@@ -66,11 +71,14 @@ pub(super) type Part = Shorthand<Text, Box<PartSource>>;
 pub(super) type Limit = Shorthand<Spanned<Text>, NamedLimit>;
 /// A key: one text for each part of the rule's key, in order.
 pub(super) type Key = OneOrMany<Secret>;
+pub(super) type KeyParts = OneOrMany<Part>;
 pub(super) type Cost = Shorthand<Spanned<Integer>, CostSource>;
 /// A network such as `192.0.2.0/24`, or `{ key: … }`.
 pub(super) type Client = Shorthand<Spanned<Text>, KeyEntry>;
 pub(super) type OnFailure = Shorthand<FailurePolicy, FailureOptions>;
 pub(super) type Replicas = Shorthand<Spanned<Integer>, AtLeast>;
+/// `true`, `false` or `auto`, or a mapping.
+pub(super) type Lease = Shorthand<LeaseMode, LeaseOptions>;
 pub(super) type SingleFlight = Shorthand<Spanned<Bool>, SingleFlightBy>;
 
 words! {
@@ -80,6 +88,9 @@ Forwarded { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded }
 
 /// None.
 Off { "off" => Off }
+
+/// Whether limits are reported to clients.
+OnOff { "on" => On, "off" => Off }
 
 /// The version of the IETF's rate limit headers.
 RateLimit { "latest" => Latest, "draft-07" => Seven, "off" => Off }
@@ -110,7 +121,8 @@ RulesFile = "a rules file" {
     forwarded: Option<Spanned<Forwarded>>,
     /// The number of bits of an IPv6 address that identify a client: 0 to 128. 64 by default.
     ipv6_prefix: Option<Spanned<Integer>>,
-    /// The rate limit headers of responses. The default of all rules.
+    /// The rate limit headers of responses: a mapping; or whether limits are reported, `on` or
+    /// `off`. The default of all rules.
     headers: Option<Spanned<Headers>>,
     /// The decision when the store fails. The default of all rules.
     on_failure: Option<Spanned<OnFailure>>,
@@ -123,25 +135,43 @@ RulesFile = "a rules file" {
     include: Option<Spanned<OneOrMany<Text>>>,
     /// The rules. All rules that match a request apply, in this order, until one has `stop: true`.
     rules: Option<Spanned<Vec<Spanned<Box<Rule>>>>>,
+    /// Keys and limits that several rules share, by name. Services with the same store share them too.
+    budgets: Option<Spanned<Table<Box<Budget>>>>,
     /// Exceptions for some clients. The first that matches applies.
     overrides: Option<Spanned<Vec<Spanned<Box<Override>>>>>,
 }
 
-/// The store and its certificates.
+/// The store, its certificates and how it stores secrets.
 StoreOptions = "`store`" {
-    /// `memory`, or the URL of Redis or Valkey.
-    url: Spanned<Url>,
+    /// `memory`, or the URL of Redis or Valkey. With `shards` optional and without hosts.
+    url: Option<Spanned<Url>>,
+    /// Independent servers, each with a part of the keys: hosts such as `a:6379`, or a file with
+    /// their list, which is read again when it changes.
+    shards: Option<Spanned<Shards>>,
     /// How many live keys have their own counters in the memory of a process: all keys with
     /// `memory`, otherwise those that are counted while the servers fail. 1000000 by default.
     keys: Option<Spanned<Integer>>,
     /// The cache of exhausted counters in front of Redis or Valkey, or `off`.
     refusal_cache: Option<Spanned<RefusalCache>>,
+    /// A secret of at least 16 bytes: parts of keys that are secret are stored as HMAC-SHA-256 with
+    /// it, instead of SHA-256 alone. The same for all processes. `"${NAME}"` keeps it out of the file.
+    hmac_secret: Option<Spanned<Secret>>,
+    /// The number of hash tags of a cluster: a power of two, at most 16384; `true` is 64. Keys with the
+    /// same tag share a slot, so that they are decided in batches. The same for all processes. `false`
+    /// by default: every key has its own slot. Unused if the store is no cluster.
+    hash_tags: Option<Spanned<HashTags>>,
     /// A PEM file with the certificate authority to trust instead of the system's.
     ca_cert: Option<Spanned<Text>>,
     /// A PEM file with the client certificate. Requires `client_key`.
     client_cert: Option<Spanned<Text>>,
     /// A PEM file with the private key of `client_cert`.
     client_key: Option<Spanned<Text>>,
+}
+
+/// A file with the list of shards.
+ShardsFile = "`shards`" {
+    /// The file: hosts separated by commas or white space; `#` starts a comment.
+    file: Spanned<Text>,
 }
 
 /// The cache of exhausted counters.
@@ -161,12 +191,16 @@ Hops = "`trusted_proxies`" {
 
 /// The rate limit headers of responses.
 HeaderOptions = "`headers`" {
+    /// Whether the limits are reported to clients. By default they are if the rule has a key. `on` and
+    /// `off` are short for it.
+    reported: Option<Spanned<Bool>>,
     /// `Retry-After` on refusals. True by default.
     retry_after: Option<Spanned<Bool>>,
     /// The IETF's `RateLimit` and `RateLimit-Policy`: `latest` (the default), `draft-07` or `off`.
     ratelimit: Option<Spanned<RateLimit>>,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`. True by default.
-    x_ratelimit: Option<Spanned<Bool>>,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`. True by default. With `epoch` the reset is a
+    /// time in seconds since 1970 instead of seconds from now.
+    x_ratelimit: Option<Spanned<XRateLimit>>,
     /// The maximum random delay added to `Retry-After`, such as `5s`. None by default.
     jitter: Option<Spanned<Text>>,
 }
@@ -182,6 +216,8 @@ Rule = "a rule" {
     /// What clients are identified by: `ip`, or parts of the request. By default all requests share
     /// one counter.
     key: Option<Spanned<OneOrMany<Part>>>,
+    /// The budget the rule spends, instead of `key` and `limits`.
+    budget: Option<Spanned<Text>>,
     /// What happens to a request without a part of the key: `shared` (the default) counts all such
     /// requests together, by the parts they have; `refuse` refuses it; `pass` skips the rule.
     on_missing: Option<Spanned<Missing>>,
@@ -191,7 +227,10 @@ Rule = "a rule" {
     tier: Option<Spanned<Tier>>,
     /// The limits of each tier.
     tiers: Option<Spanned<Table<OneOrMany<Limit>>>>,
-    /// The cost of a request: a number, or by header or method. 1 by default.
+    /// Who shares the limits that are `shared`, such as `token-bucket 100/s burst 100 shared`.
+    share: Option<Spanned<Box<Share>>>,
+    /// The cost of a request: a number, or by path, method, header or JSON body; and where the response
+    /// says what it really cost. 1 by default.
     cost: Option<Spanned<Cost>>,
     /// Clients the rule does not apply to: networks and keys.
     allow: Option<Spanned<OneOrMany<Client>>>,
@@ -204,7 +243,8 @@ Rule = "a rule" {
     shadow: Option<Spanned<Bool>>,
     /// Whether later rules are skipped for requests this rule applies to. False by default.
     stop: Option<Spanned<Bool>>,
-    /// The rate limit headers of responses.
+    /// The rate limit headers of responses: a mapping; or whether responses report the rule's
+    /// limits, `on` or `off`. By default they are if the rule has a key.
     headers: Option<Spanned<Headers>>,
     /// The response statuses that count; the cost of other responses is refunded. All by default.
     count: Option<Spanned<Count>>,
@@ -213,6 +253,10 @@ Rule = "a rule" {
     /// How many live keys of this rule have their own counters in memory. An equal part of the
     /// store's `keys` by default.
     keys: Option<Spanned<Integer>>,
+    /// Whether processes take units of this rule's limits ahead, and spend them without asking the
+    /// store: `true`, `auto` for hot keys only, or a mapping. False by default. Limits in memory ignore
+    /// it.
+    lease: Option<Spanned<Lease>>,
     /// Whether the gateway coalesces identical concurrent requests into one upstream request. False
     /// by default.
     single_flight: Option<Spanned<SingleFlight>>,
@@ -257,6 +301,33 @@ PartSource = "a key part" {
     or: Option<Spanned<OneOrMany<Part>>>,
 }
 
+/// A budget: a key and limits that several rules share.
+Budget = "a budget" {
+    /// What clients are identified by, as in a rule.
+    key: Option<Spanned<OneOrMany<Part>>>,
+    /// The limits: one or several quotas, such as `100/min`.
+    limits: Option<Spanned<OneOrMany<Limit>>>,
+    /// How a client's tier is determined. With `tiers`, instead of `limits`.
+    tier: Option<Spanned<Tier>>,
+    /// The limits of each tier.
+    tiers: Option<Spanned<Table<OneOrMany<Limit>>>>,
+    /// Who shares the limits that are `shared`, as in a rule.
+    share: Option<Spanned<Box<Share>>>,
+    /// How many live keys of this budget have their own counters in memory. An equal part of the
+    /// store's `keys` by default.
+    keys: Option<Spanned<Integer>>,
+}
+
+/// Who shares limits: the members, and what each weighs.
+Share = "`share`" {
+    /// What members are told apart by: parts of the request, as in a key.
+    by: Spanned<OneOrMany<Part>>,
+    /// The weights of some members, 1 to 1000. They always have a place.
+    weights: Option<Spanned<Table<Integer, Secret>>>,
+    /// The weight of all other members, 1 to 1000. 1 by default.
+    default: Option<Spanned<Integer>>,
+}
+
 /// A quota with a name.
 NamedLimit = "a limit" {
     /// The quota, such as `100/min`.
@@ -275,18 +346,55 @@ Tier = "`tier`" {
     default: Spanned<Text>,
 }
 
-/// The cost of a request: exactly one of `header` and `method`.
+/// The cost of a request: one of `path`, `method`, `header` and `json`; with `actual` also `default` alone.
 CostSource = "`cost`" {
     /// A header with the cost, in decimal digits.
     header: Option<Spanned<Text>>,
+    /// The path of the cost in the request's JSON body, such as `options.max_tokens`; with `map`, of a
+    /// text that has a cost.
+    json: Option<Spanned<Text>>,
+    /// The cost of each text at `json`, such as the name of a model; may contain one `*`. A text takes
+    /// precedence over a pattern.
+    map: Option<Spanned<Table<Integer>>>,
+    /// The fallback if `header` or `json` has no cost.
+    or: Option<Spanned<OneOrMany<Box<CostFallback>>>>,
     /// The cost of each method.
     method: Option<Spanned<Table<Integer>>>,
-    /// The cost without a valid header, or of any other method. 1 by default.
+    /// The cost of each path, such as `/api/search` or `/export/**`. The most specific that matches
+    /// counts.
+    path: Option<Spanned<Table<Integer>>>,
+    /// The cost without a valid header or value, or of any other path, method or text. 1 by default.
     default: Option<Spanned<Integer>>,
-    /// The minimum cost of a header. 1 by default.
+    /// The minimum cost of a header or a number at `json`. 1 by default.
     at_least: Option<Spanned<Integer>>,
-    /// The maximum cost of a header; higher values are capped. 4294967295 by default.
+    /// The maximum cost of a header or a number at `json`; higher values are capped. 4294967295 by
+    /// default.
     at_most: Option<Spanned<Integer>>,
+    /// Where the response says what the request really cost. What was charged is corrected by it.
+    actual: Option<Spanned<Box<Actual>>>,
+}
+
+/// A fallback of `cost`: `header` or `json`.
+CostFallback = "`or`" {
+    /// A header with the cost, in decimal digits.
+    header: Option<Spanned<Text>>,
+    /// The path of the cost in the request's JSON body; with `map`, of a text that has a cost.
+    json: Option<Spanned<Text>>,
+    /// The cost of each text at `json`.
+    map: Option<Spanned<Table<Integer>>>,
+    /// The fallback if this one has no cost.
+    or: Option<Spanned<OneOrMany<Box<CostFallback>>>>,
+}
+
+/// Where a response says what its request cost.
+Actual = "`actual`" {
+    /// A header of the response, in decimal digits.
+    header: Option<Spanned<Text>>,
+    /// The path of the cost in the response's JSON body, such as `usage.total_tokens`. Of a stream of
+    /// events the last one that has it counts. With `header`, the fallback of it.
+    json: Option<Spanned<Text>>,
+    /// The fallback if the response has neither.
+    or: Option<Spanned<OneOrMany<Box<Actual>>>>,
 }
 
 /// A client by its key.
@@ -345,6 +453,10 @@ Gateway = "`gateway`" {
     host: Option<Spanned<GatewayHost>>,
     /// A PEM file with the certificate authority to trust for upstreams instead of the system's.
     upstream_ca_cert: Option<Spanned<Text>>,
+    /// Whether trusted proxies have to start their connections with a PROXY protocol header (version 1
+    /// or 2, before TLS), which names the client: `true` or `on`. Needs `trusted_proxies`. False by
+    /// default.
+    proxy_protocol: Option<Spanned<Switch>>,
     /// TLS of the listener.
     tls: Option<Spanned<GatewayTls>>,
     /// Timeouts.
@@ -367,6 +479,8 @@ GatewayTimeouts = "`timeouts`" {
     header: Option<Spanned<Text>>,
     /// Between two chunks of a request body. 30s by default.
     body_idle: Option<Spanned<Text>>,
+    /// How long a request body may take before `sizes.body_rate` applies to it. 10s by default.
+    body_grace: Option<Spanned<Text>>,
     /// Between two requests on a connection. 1min15s by default.
     keep_alive: Option<Spanned<Text>>,
     /// For a client to accept more of a response. 30s by default.
@@ -389,18 +503,37 @@ GatewayTimeouts = "`timeouts`" {
 
 /// Maximum sizes and numbers of the gateway.
 GatewaySizes = "`sizes`" {
-    /// Client connections; others wait. 16384 by default.
+    /// Client connections. Beyond, the idlest are closed; if none is idle, others wait. 16384 by
+    /// default.
     connections: Option<Spanned<Integer>>,
+    /// Connections of one client (IPv4 address or IPv6 /64). Beyond, its idlest is closed; if none is
+    /// idle, the new one is. Trusted proxies are exempt. 1024 by default; 0: no bound.
+    connections_per_client: Option<Spanned<Integer>>,
     /// Bytes of a request head; 431 beyond. 32768 by default, at least 8192.
     head_bytes: Option<Spanned<Integer>>,
     /// Headers of a request; 431 beyond. 100 by default.
     headers: Option<Spanned<Integer>>,
     /// Bytes of a request body; 413 beyond. 1073741824 by default.
     body_bytes: Option<Spanned<Integer>>,
+    /// Bytes a second that a request body must have on average; 408 below. gRPC is exempt. 500 by
+    /// default; 0: no bound.
+    body_rate: Option<Spanned<Integer>>,
     /// Concurrent requests of an HTTP/2 connection. 100 by default.
     streams: Option<Spanned<Integer>>,
     /// Idle connections to each upstream. 256 by default.
     pool: Option<Spanned<Integer>>,
+}
+
+/// Units that processes take ahead.
+LeaseOptions = "`lease`" {
+    /// The most units that one process takes ahead for one key: at least 2. 1000 by default. It never
+    /// takes more than a fourth of what is available, divided by the number of processes.
+    max: Option<Spanned<Integer>>,
+    /// How long units are held before those left are returned: `10ms` to `1min`. `1s` by default.
+    hold: Option<Spanned<Text>>,
+    /// Whether only hot keys are leased: those that a process checks 64 times in one `hold`. False by
+    /// default.
+    hot_only: Option<Spanned<Bool>>,
 }
 
 /// What identical requests have in common, instead of everything that may hold credentials.

@@ -1,7 +1,7 @@
 //! The source texts of one load, and spans in them.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +53,12 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(Vec<Arc<Source>>);
 
+/// Whether reading a path may never end.
+fn is_pipe_or_device(path: &Path) -> bool {
+    let metadata = fs::metadata(path);
+    metadata.is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+}
+
 impl Sources {
     pub(crate) fn add(&mut self, name: &str, path: Option<&Path>, text: String) -> u16 {
         self.0.push(Arc::new(Source {
@@ -72,7 +78,13 @@ impl Sources {
         diagnostics: &mut Diagnostics,
     ) -> Option<u16> {
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| {
+        // The first file may be a pipe. Among others, one that nobody writes to would block for ever.
+        let is_included = !self.0.is_empty();
+        let checked = match is_included && is_pipe_or_device(path) {
+            true => Err(io::Error::other("it is not a file")),
+            false => Ok(()),
+        };
+        let read = checked.and_then(|()| File::open(path)).and_then(|file| {
             let max = MAX_FILE_BYTES as u64 + 1;
             file.take(max).read_to_end(&mut bytes)
         });

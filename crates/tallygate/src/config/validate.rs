@@ -1,13 +1,20 @@
 //! Validates the deserialized files and builds rules and settings from them. Reports every invalid
 //! value.
 
+mod budget;
 mod clients;
+mod cost;
 mod gateway;
 mod key;
+mod lease;
 mod limits;
 mod matcher;
 mod rule;
+#[cfg(feature = "simulate")]
+mod scenario;
 mod settings;
+mod shards;
+mod share;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -27,10 +34,13 @@ use crate::rules::{Name, RuleSet, RuleSetError, TextError};
 
 pub use gateway::{GatewayConfig, GatewaySizes, GatewayTimeouts};
 pub(super) use rule::RuleSpans;
+#[cfg(feature = "simulate")]
+pub(super) use scenario::validate_scenario;
 pub use settings::{DEFAULT_KEYS, RefusalCacheConfig, StoreConfig};
 
 /// Every request is matched against all rules.
 const MAX_RULES: usize = 2_000;
+const MAX_BUDGETS: usize = 2_000;
 const MAX_OVERRIDES: usize = 10_000;
 
 /// The validated files, with the spans that lints point at.
@@ -41,6 +51,8 @@ pub(super) struct SpannedConfig {
     pub(super) chose_memory: bool,
     pub(super) gateway: Option<GatewayConfig>,
     pub(super) spans: Vec<RuleSpans>,
+    /// The budgets and where they are first defined.
+    pub(super) budgets: Vec<(Name, Span)>,
     pub(super) trusted_proxies: Option<Span>,
 }
 
@@ -64,9 +76,12 @@ pub(super) fn validate(
         chose_memory: false,
         gateway: None,
         spans: Vec::new(),
+        budgets: Vec::new(),
         trusted_proxies: None,
     };
     let mut defaults = rule::RuleDefaults::default();
+    let budgets = validator.budgets(files);
+    config.budgets = budgets.names();
     for (index, file) in files.iter().enumerate() {
         validator.version(file);
         if index == 0 {
@@ -82,7 +97,7 @@ pub(super) fn validate(
         for field in file.rules.items() {
             let Some(rule) = field.get() else { continue };
             validator.unique_name(&rule.name, &mut names);
-            if let Some((rule, spans)) = validator.rule(rule, field.span, &defaults) {
+            if let Some((rule, spans)) = validator.rule(rule, field.span, &defaults, &budgets) {
                 config.set.rules.push(rule);
                 config.spans.push(spans);
             }
@@ -97,6 +112,9 @@ pub(super) fn validate(
     config.set.overrides = overrides.collect();
     let rules = files.iter().flat_map(|file| file.rules.items());
     validator.max_items("rules", rules.map(|rule| rule.span), MAX_RULES);
+    let budgets = files.iter().filter_map(|file| file.budgets.value());
+    let spans = budgets.flat_map(|table| table.0.iter().map(|(name, _)| name.span));
+    validator.max_items("budgets", spans, MAX_BUDGETS);
     let overrides = files.iter().flat_map(|file| file.overrides.items());
     let spans = overrides.map(|field| field.span);
     validator.max_items("overrides", spans, MAX_OVERRIDES);
@@ -119,6 +137,15 @@ impl SpannedConfig {
             }
         }
     }
+}
+
+/// Parses a duration from 1 ms to 366 days.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if text.contains([' ', '/']) {
+        return None;
+    }
+    let quota = format!("1/{text}").parse::<Quota>().ok()?;
+    Some(quota.period())
 }
 
 struct Validator<'a> {
@@ -168,16 +195,17 @@ impl Validator<'_> {
     fn non_empty<'f, T>(
         &mut self,
         name: &str,
-        field: &'f Option<Spanned<OneOrMany<T>>>,
+        field: impl Into<Option<&'f Spanned<OneOrMany<T>>>>,
         help: impl Into<String>,
     ) -> &'f [Spanned<T>] {
-        if let Some(field) = field
-            && field.get().is_some_and(|list| list.0.is_empty())
-        {
+        let Some((field, list)) = field.into().and_then(|field| Some((field, field.get()?))) else {
+            return &[];
+        };
+        if list.0.is_empty() {
             let message = format!("`{name}` is an empty list");
             self.error(code::NO_VALUE, field.span, message).help(help);
         }
-        field.items()
+        &list.0
     }
 
     fn max_items(&mut self, name: &str, mut spans: impl Iterator<Item = Span>, max: usize) {
@@ -291,16 +319,20 @@ impl Validator<'_> {
         };
         let mut span = field.span;
         let mut message = format!("invalid quota {}", text.quoted());
+        // The value of a variable may be a secret.
+        let mut help = format!("a valid quota: `{}`", error.example_text());
         if text.is_literal() {
             message = error.problem().to_string();
+            if let Some(meant) = error.suggestion() {
+                help = format!("did you mean `{meant}`?");
+            }
             if let Some(range) = error.span()
                 && let Some(start) = self.text_start(span, &text.text)
             {
                 span = Span::new(span.file, start + range.start..start + range.end);
             }
         }
-        self.error(code::QUOTA, span, message)
-            .help(format!("a valid quota: `{}`", error.example_text()));
+        self.error(code::QUOTA, span, message).help(help);
         None
     }
 
@@ -308,10 +340,9 @@ impl Validator<'_> {
     fn duration<'f>(&mut self, field: impl Into<Option<&'f Spanned<Text>>>) -> Option<Duration> {
         let field = field.into()?;
         let text = field.get()?;
-        if !text.text.contains([' ', '/'])
-            && let Ok(quota) = format!("1/{}", text.text).parse::<Quota>()
-        {
-            return Some(quota.period());
+        let duration = parse_duration(&text.text);
+        if duration.is_some() {
+            return duration;
         }
         let message = format!("invalid duration {}, expected 1ms to 366d", text.quoted());
         self.error(code::DURATION, field.span, message)

@@ -103,9 +103,10 @@ pub(crate) fn parse(sources: &Sources, file: u16, diagnostics: &mut Diagnostics)
     }
     let root = builder.root.filter(|root| !matches!(root.kind, Kind::Null));
     if root.is_none() {
+        let help = diagnostics.first_line;
         diagnostics
             .error(code::EMPTY, Span::start_of(file), "the file is empty")
-            .help("a rules file starts with `version: 1`");
+            .help(help);
     }
     root
 }

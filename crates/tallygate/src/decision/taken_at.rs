@@ -3,34 +3,64 @@
 use super::{Decision, DecisionSource};
 use crate::request::RequestEntry;
 
-/// When units were taken, by the store's clock, in microseconds.
+/// When units were taken, by the store's clock, in microseconds. `leased`: some of them had been
+/// taken ahead by this process; in here, so that a [`Decision`] has 64 bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum TakenAt {
     /// From all counters at the same time.
-    All(u64),
-    /// From each counter at its own time: pairs of a counter's hash and the time.
-    Each(Box<[(u64, u64)]>),
+    All { time_us: u64, leased: bool },
+    /// From each counter at its own time.
+    Each { times: Box<Times>, leased: bool },
 }
 
+/// Pairs of a counter's hash and the time.
+#[derive(Clone, Debug)]
+pub(crate) struct Times(Box<[(u64, u64)]>);
+
 impl TakenAt {
+    /// The same time for all counters.
+    #[inline]
+    pub(crate) fn all(time_us: u64) -> Self {
+        TakenAt::All {
+            time_us,
+            leased: false,
+        }
+    }
+
     /// Combines the times of all counters. `hash` is called only if they differ.
     pub(crate) fn new(times: &[u64], hash: impl Fn(usize) -> u64) -> Self {
         match times {
-            [] => TakenAt::All(0),
-            [first, rest @ ..] if rest.iter().all(|time| time == first) => TakenAt::All(*first),
+            [] => TakenAt::all(0),
+            [first, rest @ ..] if rest.iter().all(|time| time == first) => TakenAt::all(*first),
             _ => {
                 let each = times.iter().enumerate();
                 let each = each.map(|(i, &time)| (hash(i), time)).collect();
-                TakenAt::Each(each)
+                TakenAt::Each {
+                    times: Box::new(Times(each)),
+                    leased: false,
+                }
             }
+        }
+    }
+
+    pub(super) fn leased(&self) -> bool {
+        match self {
+            TakenAt::All { leased, .. } | TakenAt::Each { leased, .. } => *leased,
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn set_leased(&mut self) {
+        match self {
+            TakenAt::All { leased, .. } | TakenAt::Each { leased, .. } => *leased = true,
         }
     }
 
     /// The earliest time: an undo as of an earlier time never returns too much.
     fn earliest(&self) -> u64 {
         match self {
-            TakenAt::All(time) => *time,
-            TakenAt::Each(each) => each.iter().map(|&(_, time)| time).min().unwrap_or(0),
+            TakenAt::All { time_us, .. } => *time_us,
+            TakenAt::Each { times, .. } => times.0.iter().map(|&(_, time)| time).min().unwrap_or(0),
         }
     }
 }
@@ -41,7 +71,10 @@ impl Decision {
     #[must_use]
     pub fn with_taken_us(mut self, taken_us: u64) -> Self {
         if let DecisionSource::Counters(taken_at) = &mut self.source {
-            *taken_at = TakenAt::All(taken_us);
+            *taken_at = TakenAt::All {
+                time_us: taken_us,
+                leased: taken_at.leased(),
+            };
         }
         self
     }
@@ -70,7 +103,9 @@ impl Decision {
     #[cfg(feature = "tokio")]
     pub(crate) fn single_time_us(&self) -> Option<u64> {
         match &self.source {
-            DecisionSource::Counters(TakenAt::All(time)) if *time > 0 => Some(*time),
+            DecisionSource::Counters(TakenAt::All { time_us, .. }) if *time_us > 0 => {
+                Some(*time_us)
+            }
             DecisionSource::Counters(_)
             | DecisionSource::SharedBudget
             | DecisionSource::Open
@@ -84,11 +119,11 @@ impl Decision {
     /// The time at which units were taken from the counter with that hash.
     pub(crate) fn counter_taken_us(&self, hash: impl FnOnce() -> u64) -> Option<u64> {
         let earliest = self.taken_us()?;
-        let DecisionSource::Counters(TakenAt::Each(each)) = &self.source else {
+        let DecisionSource::Counters(TakenAt::Each { times, .. }) = &self.source else {
             return Some(earliest);
         };
         let hash = hash();
-        let own = each.iter().find(|(counter, _)| *counter == hash);
+        let own = times.0.iter().find(|(counter, _)| *counter == hash);
         Some(own.map_or(earliest, |&(_, time)| time))
     }
 

@@ -7,15 +7,18 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tallygate_core::Verb;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Engine;
 use super::queue::{MAX_WAITING, Queue, TurnTicket};
-use super::shaping_queue::{delaying_entries, shapes};
-use crate::decision::{Decision, RetryAfter};
+use super::shaping_queue::{ShapingQueue, delaying_entries, shapes};
+use crate::decision::Decision;
+use crate::error::debug_is_display;
 use crate::request::{Request, RequestEntry};
 use crate::store::Store;
 
@@ -43,7 +46,8 @@ impl Wait {
         Wait::default()
     }
 
-    /// Waits no longer than this. A request that is known to need longer fails immediately.
+    /// Waits no longer than this. A request that is known to need longer fails immediately. With zero,
+    /// only a store in this process can admit.
     pub fn at_most(max: Duration) -> Self {
         Wait {
             max: Some(max),
@@ -71,7 +75,6 @@ impl Wait {
 }
 
 /// Why a request did not wait until it was admitted.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The cost exceeds the capacity of a limit.
@@ -90,7 +93,9 @@ pub enum AcquireError {
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AcquireError::Never => f.write_str("the cost is above the capacity and never fits"),
+            AcquireError::Never => f.write_str(
+                "the cost is above the capacity and never fits: lower it, or raise the limit",
+            ),
             AcquireError::TooLate { wait } => {
                 write!(f, "a wait of {wait:?} or more is longer than allowed")
             }
@@ -103,6 +108,8 @@ impl fmt::Display for AcquireError {
         }
     }
 }
+
+debug_is_display!(AcquireError);
 
 impl Error for AcquireError {}
 
@@ -118,6 +125,9 @@ impl<S: Store> Engine<S> {
     ///
     /// If the future is dropped, the next request in the queue moves up. If it is dropped during a
     /// shaping delay, limits that do not shape keep what they counted.
+    ///
+    /// The future is ready when the wait is over, whatever the store does: over a store outside this
+    /// process, its answers are a part of the wait. What the store takes after that is returned.
     ///
     /// # Errors
     /// When the cost never fits; when the wait would be longer than allowed; when too many requests
@@ -145,15 +155,15 @@ impl<S: Store> Engine<S> {
             if let Some(deadline) = deadline
                 && shaping.is_full_until(deadline)
             {
-                self.check_deadline(request, Some(deadline)).await?;
+                self.check_deadline(request, deadline).await?;
             }
             turn.keep_until(Instant::now());
             let sent = Instant::now();
-            let decision = self.decide_available(&check).await?;
+            let decision = self.decide_until(&check, deadline, &ticket.queue).await?;
             let pause = match decision.retry_after() {
                 None if decision.delay().is_zero() => return Ok(decision),
                 None => {
-                    let slot = shaping.push(self.store(), request, &decision, sent);
+                    let slot = shaping.push(&self.shared, request, &decision, sent);
                     drop(turn);
                     let start = slot.start();
                     if let Err(too_late) =
@@ -166,8 +176,7 @@ impl<S: Store> Engine<S> {
                     slot.wait().await;
                     return Ok(decision);
                 }
-                Some(RetryAfter::Never) => return Err(AcquireError::Never),
-                Some(RetryAfter::After(pause)) => pause,
+                Some(retry) => retry.duration().ok_or(AcquireError::Never)?,
             };
             within(pause, deadline)?;
             if !waits {
@@ -189,11 +198,13 @@ impl<S: Store> Engine<S> {
     ///
     /// A delay longer than `wait` is refused too, and nothing is charged;
     /// [`retry_after`](Decision::retry_after) is the time until it is short enough. Jitter is
-    /// ignored. Over a store outside this process, requests that are decided at the same moment may
-    /// be scheduled too late for `wait`: their slots pass to later requests of this process, and
-    /// are not refunded.
+    /// ignored. `wait` bounds the delay; the time in which the store answers comes on top. Over a
+    /// store outside this process, requests that are decided at the same moment may be scheduled
+    /// too late for `wait`: their slots are given up, as those of dropped futures are.
     ///
-    /// If the future is dropped during the delay, the next request in the queue moves up.
+    /// If the future is dropped during the delay, the next request in the queue moves up. The slot
+    /// that remains is returned to the store if nobody, in any process, is scheduled behind it, and
+    /// otherwise kept for the next request of this process.
     ///
     /// # Errors
     /// When too many requests are waiting; nothing is charged then.
@@ -217,7 +228,7 @@ impl<S: Store> Engine<S> {
         let check;
         let request = match request.requested_verb() {
             Verb::Check => request,
-            Verb::Peek | Verb::Take | Verb::Charge | Verb::Refund | Verb::Reset => {
+            _ => {
                 check = request.clone().verb(Verb::Check);
                 &check
             }
@@ -239,7 +250,7 @@ impl<S: Store> Engine<S> {
             if decision.delay().is_zero() {
                 return Ok(decision);
             }
-            let slot = shaping.push(self.store(), request, &decision, sent);
+            let slot = shaping.push(&self.shared, request, &decision, sent);
             let Some(deadline) = deadline.filter(|deadline| slot.start() > *deadline) else {
                 slot.wait().await;
                 return Ok(decision);
@@ -286,14 +297,75 @@ impl<S: Store> Engine<S> {
         peek.refused_beyond(deadline?.saturating_duration_since(Instant::now()))
     }
 
-    /// Decides, and fails if the failure policy refuses.
-    async fn decide_available(&self, request: &Request<'_>) -> Result<Decision, AcquireError> {
-        let decision = self.decide(request).await;
-        if decision.unavailable() {
-            Err(AcquireError::Unavailable)
-        } else {
-            Ok(decision)
+    /// Decides, and fails at the deadline, or if the failure policy refuses.
+    async fn decide_until(
+        &self,
+        request: &Request<'_>,
+        deadline: Option<Instant>,
+        queue: &Arc<Queue>,
+    ) -> Result<Decision, AcquireError> {
+        let is_later = |deadline: Instant| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            left > self.failure.deadline_for(request)
+        };
+        let decision = match deadline {
+            Some(deadline) if !is_later(deadline) => match self.try_decide(request) {
+                Some(decision) => decision,
+                None => self.decide_in_task(request, deadline, queue).await?,
+            },
+            // The store answers, or has failed, before the deadline.
+            Some(_) | None => self.decide(request).await,
+        };
+        available(decision)
+    }
+
+    /// Decides in a task that goes on after the deadline and returns what the store takes then.
+    async fn decide_in_task(
+        &self,
+        request: &Request<'_>,
+        deadline: Instant,
+        queue: &Arc<Queue>,
+    ) -> Result<Decision, AcquireError> {
+        let started = Instant::now();
+        if deadline <= started {
+            let wait = Duration::ZERO;
+            return Err(AcquireError::TooLate { wait });
         }
+        let (answer, mut answered) = oneshot::channel();
+        let (engine, request, queue) = (self.clone(), request.to_owned(), Arc::clone(queue));
+        tokio::spawn(async move {
+            let request = request.request();
+            let decision = engine.decide(&request).await;
+            if let Err(late) = answer.send(decision) {
+                engine.give_back(&request, &late, &queue.shaping, started);
+            }
+        });
+        if let Ok(answer) = timeout_at(deadline, &mut answered).await {
+            // Only a runtime that shuts down drops the task.
+            return answer.map_err(|_| AcquireError::Unavailable);
+        }
+        answered.close();
+        // It may have come at the last moment.
+        let wait = started.elapsed();
+        let answer = answered.try_recv();
+        answer.map_err(|_| AcquireError::TooLate { wait })
+    }
+
+    /// Returns what a decision took for nobody, which was requested at `sent`.
+    fn give_back(
+        &self,
+        request: &Request<'_>,
+        decision: &Decision,
+        shaping: &ShapingQueue,
+        sent: Instant,
+    ) {
+        if !decision.allowed() {
+            return;
+        }
+        if delaying_entries(request).next().is_some() {
+            drop(shaping.push(&self.shared, request, decision, sent));
+        }
+        self.undo_unshaped(request, decision);
     }
 
     async fn wait_for_turn(
@@ -309,7 +381,7 @@ impl<S: Store> Engine<S> {
         if turn.is_held() {
             return Ok(());
         }
-        self.check_deadline(request, Some(deadline)).await?;
+        self.check_deadline(request, deadline).await?;
         let started = Instant::now();
         timeout_at(deadline, turn.wait())
             .await
@@ -322,18 +394,29 @@ impl<S: Store> Engine<S> {
     async fn check_deadline(
         &self,
         request: &Request<'_>,
-        deadline: Option<Instant>,
+        deadline: Instant,
     ) -> Result<(), AcquireError> {
-        if deadline.is_none() {
-            return Ok(());
-        }
+        let started = Instant::now();
         let peek = request.clone().verb(Verb::Peek);
-        let decision = self.decide_available(&peek).await?;
-        match decision.retry_after() {
-            None => within(decision.delay(), deadline),
-            Some(RetryAfter::After(pause)) => within(pause, deadline),
-            Some(RetryAfter::Never) => Err(AcquireError::Never),
-        }
+        let decision = timeout_at(deadline, self.decide(&peek)).await;
+        let too_late = |_| AcquireError::TooLate {
+            wait: started.elapsed(),
+        };
+        let decision = available(decision.map_err(too_late)?)?;
+        let wait = match decision.retry_after() {
+            None => decision.delay(),
+            Some(retry) => retry.duration().ok_or(AcquireError::Never)?,
+        };
+        within(wait, Some(deadline))
+    }
+}
+
+/// Fails if the failure policy refuses.
+fn available(decision: Decision) -> Result<Decision, AcquireError> {
+    if decision.unavailable() {
+        Err(AcquireError::Unavailable)
+    } else {
+        Ok(decision)
     }
 }
 

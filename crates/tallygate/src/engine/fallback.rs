@@ -5,21 +5,23 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+#[cfg(feature = "tokio")]
+use smallvec::smallvec;
 use tallygate_core::Verb;
 
 use crate::decision::Decision;
 use crate::failure::{OnFailure, Replicas};
 use crate::limit::Limit;
 use crate::request::{Request, RequestEntry};
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, StoreErrorKind};
 
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 /// The failure policy and the deadline of an engine; a limit may override both.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FailurePolicy {
-    pub(super) policy: OnFailure,
-    pub(super) deadline: Duration,
+pub(crate) struct FailurePolicy {
+    pub(crate) policy: OnFailure,
+    pub(crate) deadline: Duration,
 }
 
 impl FailurePolicy {
@@ -47,10 +49,21 @@ impl Default for FailurePolicy {
 
 /// Why the store did not decide a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     Failure,
     /// The store is up, but the deadline was missed.
     Overload,
+}
+
+impl Cause {
+    /// Why a request failed. A missed deadline is a failure only if the servers are silent.
+    pub(crate) fn new(kind: StoreErrorKind, is_silent: impl FnOnce() -> bool) -> Self {
+        match kind {
+            StoreErrorKind::Overloaded => Cause::Overload,
+            StoreErrorKind::Timeout if !is_silent() => Cause::Overload,
+            _ => Cause::Failure,
+        }
+    }
 }
 
 /// The counters in this process that replace the store.
@@ -89,49 +102,139 @@ impl Fallback {
         })
     }
 
+    /// Tells the counters in this process, if there are any, of a verb that never takes units: what
+    /// was held or reserved while the store failed is known only here.
+    #[cfg(feature = "tokio")]
+    pub(super) fn submit(
+        &self,
+        request: &Request<'_>,
+        failure: FailurePolicy,
+        replicas: Option<u32>,
+    ) {
+        if self.local.get().is_some() {
+            let causes: SmallVec<[Cause; 4]> = smallvec![Cause::Failure; request.entries().len()];
+            self.decide(request, failure, &causes, replicas);
+        }
+    }
+
+    /// Decides a request. `causes` has one for each limit.
     pub(super) fn decide(
         &self,
         request: &Request<'_>,
         failure: FailurePolicy,
-        cause: Cause,
+        causes: &[Cause],
         replicas: Option<u32>,
     ) -> Decision {
-        let mut local = LocalLimits::default();
-        for (at, entry) in request.entries().iter().enumerate() {
-            let shared_by = match (failure.policy_for(entry), cause) {
-                (OnFailure::Local(shared_by), _) => shared_by,
-                (OnFailure::Open, Cause::Failure) => {
-                    local.open_costs.push(entry.cost());
-                    continue;
-                }
-                // Overload must not switch a limit off: an attacker could cause it.
-                (OnFailure::Open, Cause::Overload) => Replicas::Counted {
-                    at_least: NonZeroU32::MIN,
-                },
-                (OnFailure::Closed, Cause::Failure) => return Decision::closed(request, at),
-                (OnFailure::Closed, Cause::Overload) => {
-                    return Decision::from_overload(request, at);
-                }
-            };
-            let Some(quota) = entry.limit.quota().share(shared_by.number(replicas)) else {
-                // The share is too small for any quota.
-                return Decision::closed(request, at);
-            };
-            local.positions.push(at);
-            let share = Limit::named(entry.limit.name(), quota);
-            let share = share.partition(entry.limit.own_partition());
-            local.shares.push(share);
-        }
-        let Some(part) = local.request(request) else {
-            return Decision::open(request);
-        };
-        let decision = self.local().decide(&part);
-        if local.open_costs.is_empty() {
-            decision.into_local()
-        } else {
-            decision.into_partly_local(&local.positions, &local.open_costs)
-        }
+        decide_without_store(request, failure, causes, replicas, |part| {
+            self.local().decide(part)
+        })
     }
+}
+
+/// Decides by the policies of a request's limits. `causes` has one for each limit; `local` decides
+/// what is counted in this process.
+pub(crate) fn decide_without_store(
+    request: &Request<'_>,
+    failure: FailurePolicy,
+    causes: &[Cause],
+    replicas: Option<u32>,
+    local: impl FnOnce(&Request<'_>) -> Decision,
+) -> Decision {
+    let mut shares = LocalLimits::default();
+    for (at, (entry, cause)) in request.entries().iter().zip(causes).enumerate() {
+        let shared_by = match (failure.policy_for(entry), cause) {
+            (OnFailure::Local(shared_by), _) => shared_by,
+            (OnFailure::Open, Cause::Failure) => {
+                shares.open_costs.push(entry.cost());
+                continue;
+            }
+            // Overload must not switch a limit off: an attacker could cause it.
+            (OnFailure::Open, Cause::Overload) => Replicas::Counted {
+                at_least: NonZeroU32::MIN,
+            },
+            (OnFailure::Closed, Cause::Failure) => return Decision::closed(request, at),
+            (OnFailure::Closed, Cause::Overload) => {
+                return Decision::from_overload(request, at);
+            }
+        };
+        let Some(quota) = entry.limit.quota().divide(shared_by.number(replicas)) else {
+            // The share is too small for any quota.
+            return Decision::closed(request, at);
+        };
+        shares.positions.push(at);
+        let share = Limit::named(entry.limit.name(), quota);
+        let share = share.partition(entry.limit.own_partition());
+        shares.shares.push(share);
+    }
+    let Some(part) = shares.request(request) else {
+        return Decision::open(request);
+    };
+    let decision = local(&part);
+    if shares.open_costs.is_empty() {
+        decision.into_local()
+    } else {
+        decision.into_partly_local(&shares.positions, &shares.open_costs)
+    }
+}
+
+/// How a request was answered that the store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// By policy: the store failed.
+    Failure,
+    /// Under overload: by what this process knows.
+    Cached,
+    /// Under overload: it could not be queued.
+    Shed,
+    /// Under overload: refused by policy.
+    Closed,
+    /// Under overload: counted in this process.
+    Local,
+}
+
+/// Answers a request that the store did not decide. `kinds` and `causes` have one for each limit;
+/// `try_decide` is asked what this process knows of it, and `by_policy` decides without the store.
+pub(crate) fn answer_without_store(
+    request: &Request<'_>,
+    kinds: &[StoreErrorKind],
+    causes: &[Cause],
+    try_decide: impl FnOnce() -> Option<Decision>,
+    by_policy: impl FnOnce() -> Decision,
+) -> (Decision, Answered) {
+    if !causes.contains(&Cause::Overload) {
+        return (by_policy(), Answered::Failure);
+    }
+    // The store may have refused the same key since.
+    if let Some(known) = try_decide() {
+        return (known, Answered::Cached);
+    }
+    let shed = |kind: &StoreErrorKind| *kind == StoreErrorKind::Overloaded;
+    if let Some(at) = kinds.iter().position(shed) {
+        return (Decision::from_overload(request, at), Answered::Shed);
+    }
+    let decision = by_policy();
+    let answered = match decision.unavailable() {
+        true => Answered::Closed,
+        false => Answered::Local,
+    };
+    (decision, answered)
+}
+
+/// What limits that the servers decided took too much, because the policies over the others, which
+/// failed, refuse or grant less. `positions` are those of the decided ones.
+pub(crate) fn surplus<'r>(
+    request: &Request<'r>,
+    positions: &[usize],
+    decided: &Decision,
+    fallback: &Decision,
+) -> Option<Request<'r>> {
+    if !fallback.allowed() {
+        return Some(request.subset(positions));
+    }
+    // A take grants every limit the same.
+    let surplus = decided.granted().saturating_sub(fallback.granted());
+    let takes = surplus > 0 && request.requested_verb() == Verb::Take;
+    takes.then(|| request.subset(positions).each_cost(surplus))
 }
 
 /// The limits of a request that are counted in this process.
@@ -155,20 +258,14 @@ impl LocalLimits {
                 .copied()
                 .filter(|&cost| cost > 0)
                 .min(),
-            Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => None,
+            _ => None,
         };
         let mut each = self.positions.iter().zip(&self.shares).map(|(&at, share)| {
             let entry = &whole.entries()[at];
-            let cost = entry.cost().min(max.unwrap_or(u32::MAX));
-            (&entry.key, share, cost)
+            entry.for_limit(share, entry.cost().min(max.unwrap_or(u32::MAX)))
         });
-        let (key, limit, cost) = each.next()?;
-        let first = Request::new(key, limit)
-            .cost(cost)
-            .verb(whole.requested_verb());
-        let all = each.try_fold(first, |request, (key, limit, cost)| {
-            request.and_cost(key, limit, cost)
-        });
+        let first = Request::from_entry(each.next()?);
+        let all = each.try_fold(first.asked_like(whole), Request::and_entry);
         Some(all.expect("the shares have the names of the limits, which are distinct"))
     }
 }

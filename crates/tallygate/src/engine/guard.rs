@@ -4,9 +4,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::fallback::Fallback;
 #[cfg(feature = "redis")]
 use super::fallback::LocalSize;
+use super::fallback::{Answered, Fallback};
 #[cfg(feature = "tokio")]
 use super::queue::Queues;
 #[cfg(feature = "tokio")]
@@ -74,13 +74,24 @@ pub struct OverloadStats {
 
 #[derive(Debug, Default)]
 pub(super) struct OverloadCounters {
-    pub(super) cached: AtomicU64,
-    pub(super) local: AtomicU64,
-    pub(super) closed: AtomicU64,
-    pub(super) shed: AtomicU64,
+    cached: AtomicU64,
+    local: AtomicU64,
+    closed: AtomicU64,
+    shed: AtomicU64,
 }
 
 impl OverloadCounters {
+    pub(super) fn count(&self, answered: Answered) {
+        let counter = match answered {
+            Answered::Failure => return,
+            Answered::Cached => &self.cached,
+            Answered::Shed => &self.shed,
+            Answered::Closed => &self.closed,
+            Answered::Local => &self.local,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn stats(&self) -> OverloadStats {
         OverloadStats {
             cached: self.cached.load(Relaxed),

@@ -6,9 +6,8 @@
 //!
 //! If a request is cancelled, the next one takes over its slot, the one after that takes over the
 //! next slot, and so on. The slot that remains at the end is a *free slot*: later requests of this
-//! process move up into it. Its units are refunded if the stored schedule still ends where this
-//! process was told; then nobody else is scheduled behind it. A store outside this process cannot
-//! compare and refund in one step. It is refunded nothing: its free slots pass on or expire.
+//! process move up into it. If the stored schedule still ends with it, nobody else is scheduled
+//! behind it, and its units are returned to the store, which compares and refunds in one step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +15,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tallygate_core::Verb;
+use tallygate_core::Verdict;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::Shared;
 use crate::decision::Decision;
+use crate::key::Key;
+use crate::limit::Limit;
 use crate::request::{Request, RequestEntry};
-use crate::store::Store;
+use crate::store::{Store, TailRefund};
 
 /// Nanoseconds of the store's clock, or of this process since [`Schedule::epoch`].
 type Nanos = i128;
@@ -31,11 +33,14 @@ type Nanos = i128;
 const MICROSECOND: Nanos = 1_000;
 /// The resolution of timers: a slot is passed on until so long after its start.
 const MILLISECOND: Nanos = 1_000_000;
+/// The shortest unit whose slot is refunded: others that were scheduled behind it must move the end
+/// by more than its rounding.
+const MIN_REFUNDED_UNIT: Nanos = 3 * MICROSECOND;
 
 /// The shaping queue of one [`Queue`](super::queue::Queue).
 #[derive(Default)]
 pub(super) struct ShapingQueue {
-    schedule: Mutex<Schedule>,
+    schedule: Arc<Mutex<Schedule>>,
 }
 
 struct Schedule {
@@ -50,6 +55,8 @@ struct Schedule {
     /// The end of the last slot, in time of the store.
     tail: Nanos,
     told: Told,
+    /// Whether a refund is in flight: the next one needs its result.
+    refunding: bool,
 }
 
 /// The bounds of the difference of this process's clock to the store's.
@@ -73,12 +80,24 @@ struct FreeSlot {
     load: Load,
 }
 
-/// Where the stored schedules ended after the last decision, in microseconds of the store's clock.
+/// Where the stored schedules end, as far as this process knows.
 #[derive(Default)]
 struct Told {
+    /// The time of the last decision.
     taken_us: u64,
-    /// One for each limit that shapes.
+    /// One for each limit that shapes; empty if they are not known.
+    ends: SmallVec<[Nanos; 2]>,
+}
+
+/// Free slots at the end of the stored schedules that are being refunded.
+struct Tail {
+    /// The last one first.
+    slots: Vec<FreeSlot>,
+    /// For each limit that shapes: the units of all slots, and the expected end.
+    units: SmallVec<[u32; 2]>,
     ends_us: SmallVec<[u64; 2]>,
+    /// The last decision before the refund.
+    taken_us: u64,
 }
 
 /// How much of the schedule a request uses.
@@ -103,16 +122,16 @@ impl Load {
             unit_duration: Nanos::MAX,
         };
         for entry in delaying_entries(request) {
-            load.duration = load.duration.max(drain_time(entry, entry.cost()));
-            load.unit_duration = load.unit_duration.min(drain_time(entry, 1));
+            load.duration = load.duration.max(drain_time(entry.limit, entry.cost()));
+            load.unit_duration = load.unit_duration.min(drain_time(entry.limit, 1));
         }
         load
     }
 }
 
 /// How long the schedule of a limit takes for some units.
-fn drain_time(entry: &RequestEntry<'_>, units: u32) -> Nanos {
-    let quota = entry.limit.quota();
+fn drain_time(limit: &Limit, units: u32) -> Nanos {
+    let quota = limit.quota();
     let nanos = quota.period().as_nanos() * u128::from(units) / u128::from(quota.limit());
     Nanos::try_from(nanos).unwrap_or(Nanos::MAX)
 }
@@ -134,10 +153,10 @@ pub(super) fn shapes(entry: &RequestEntry<'_>) -> bool {
 
 /// A slot of the queue, which is given up if the guard is dropped before its start.
 pub(super) struct SlotGuard<'a, 'r, S: Store> {
-    schedule: &'a Mutex<Schedule>,
+    schedule: &'a Arc<Mutex<Schedule>>,
     id: u64,
     moved: Arc<Notify>,
-    store: &'a S,
+    shared: &'a Arc<Shared<S>>,
     request: &'a Request<'r>,
 }
 
@@ -146,7 +165,7 @@ impl ShapingQueue {
     /// just arrived.
     pub(super) fn push<'a, 'r, S: Store>(
         &'a self,
-        store: &'a S,
+        shared: &'a Arc<Shared<S>>,
         request: &'a Request<'r>,
         decision: &Decision,
         sent: Instant,
@@ -159,14 +178,16 @@ impl ShapingQueue {
         }
         let load = Load::new(request, decision.single_time_us().is_some());
         let id = schedule.push(load, start, Arc::clone(&moved));
-        schedule.refund_tail(store, request);
-        SlotGuard {
+        drop(schedule);
+        let slot = SlotGuard {
             schedule: &self.schedule,
             id,
             moved,
-            store,
+            shared,
             request,
-        }
+        };
+        slot.refund_tail();
+        slot
     }
 
     /// Whether a new request is likely to start after a deadline: the last one ends after it, and
@@ -189,16 +210,17 @@ impl Told {
         let taken_us = decision.single_time_us()?;
         let verdicts = request.entries().iter().zip(decision.verdicts());
         let shaping = verdicts.filter(|(entry, _)| shapes(entry));
-        let ends = shaping.map(|(_, verdict)| taken_us.saturating_add(verdict.reset_after_us));
+        let end_us = |verdict: &Verdict| taken_us.saturating_add(verdict.reset_after_us);
+        let ends = shaping.map(|(_, verdict)| Nanos::from(end_us(verdict)) * MICROSECOND);
         Some(Told {
             taken_us,
-            ends_us: ends.collect(),
+            ends: ends.collect(),
         })
     }
 
     /// Keeps the later decision of the two.
     fn update(&mut self, other: Told) {
-        let at = |told: &Told| (told.taken_us, told.ends_us.iter().max().copied());
+        let at = |told: &Told| (told.taken_us, told.ends.iter().max().copied());
         if at(&other) >= at(self) {
             *self = other;
         }
@@ -215,6 +237,7 @@ impl Default for Schedule {
             next_id: 0,
             tail: 0,
             told: Told::default(),
+            refunding: false,
         }
     }
 }
@@ -310,8 +333,10 @@ impl Schedule {
         let Some(Slot { start, load, .. }) = self.slots.remove(at) else {
             return;
         };
-        // A request that moved up into the past would start too close to the next one.
-        if start + MILLISECOND >= self.store_time(Instant::now()) {
+        // A request that moved up into the past would start too close to the next one. The last slot
+        // may still be refunded.
+        let is_last = at == self.slots.len();
+        if is_last || start + MILLISECOND >= self.store_time(Instant::now()) {
             self.fill(at, FreeSlot { start, load });
         }
         self.wake_next();
@@ -344,23 +369,72 @@ impl Schedule {
         self.free.insert(at, free);
     }
 
-    /// Refunds the free slots at the end of the stored schedule.
-    fn refund_tail<S: Store>(&mut self, store: &S, request: &Request<'_>) {
-        while let Some(free) = self.free.back() {
-            let last = self.slots.back();
-            let tolerance = free.load.unit_duration.max(2 * MICROSECOND);
-            if last.is_some_and(|slot| slot.start > free.start)
-                || (self.tail - free.end()).abs() >= tolerance
-            {
-                return;
-            }
-            let Some(told) = refund(store, request, &free.load.units, &self.told) else {
-                return;
+    /// Removes the free slots at the end of the stored schedules, to be refunded. Assumes that they
+    /// will be.
+    fn take_tail(&mut self, counters: &Counters) -> Option<Tail> {
+        let limits = counters.len();
+        let mut tail = Tail {
+            slots: Vec::new(),
+            units: SmallVec::from_elem(0, limits),
+            ends_us: SmallVec::new(),
+            taken_us: self.told.taken_us,
+        };
+        while !self.refunding
+            && self.told.ends.len() == limits
+            && let Some(free) = self.free.back()
+            && free.load.units.len() == limits
+            && free.load.unit_duration >= MIN_REFUNDED_UNIT
+            && self
+                .slots
+                .back()
+                .is_none_or(|slot| slot.start <= free.start)
+            && (self.tail - free.end()).abs() < free.load.unit_duration
+        {
+            let sums = tail.units.iter().zip(&free.load.units);
+            let sums: Option<_> = sums.map(|(sum, units)| sum.checked_add(*units)).collect();
+            let (Some(sums), Some(free)) = (sums, self.free.pop_back()) else {
+                break;
             };
+            tail.units = sums;
             self.tail = free.start;
-            self.told = told;
-            self.free.pop_back();
+            tail.slots.push(free);
         }
+        if tail.slots.is_empty() {
+            return None;
+        }
+        let ends = counters.iter().zip(&mut self.told.ends);
+        for (((_, limit), end), units) in ends.zip(&tail.units) {
+            let end_us = (*end + MICROSECOND - 1) / MICROSECOND;
+            tail.ends_us.push(u64::try_from(end_us).unwrap_or(0));
+            *end -= drain_time(limit, *units);
+        }
+        self.refunding = true;
+        Some(tail)
+    }
+
+    /// Ends a refund.
+    fn settle(&mut self, tail: Tail, refund: TailRefund) {
+        self.refunding = false;
+        if refund == TailRefund::Refunded {
+            return;
+        }
+        if self.told.taken_us == tail.taken_us {
+            // Until the next decision.
+            self.told.ends.clear();
+        }
+        if refund == TailRefund::Unknown {
+            // Never used twice: they may have been refunded.
+            return;
+        }
+        let earliest = self.store_time(Instant::now()) - MILLISECOND;
+        for free in tail.slots.into_iter().rev() {
+            if free.start >= earliest {
+                self.tail = self.tail.max(free.end());
+                let at = self.slots.partition_point(|slot| slot.start <= free.start);
+                self.fill(at, free);
+            }
+        }
+        self.wake_next();
     }
 
     /// Wakes the first request that has not reached its start: it may have moved up.
@@ -427,42 +501,41 @@ fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
-/// Refunds units if the stored schedules still end where they did after the last decision. Returns
-/// where they end then; `None` if nothing was refunded.
+/// The counters of the limits that shape.
+type Counters = Arc<[(Key<'static>, Limit)]>;
+
+/// Returns the free slots at the end of the stored schedules to the store, one refund at a time.
 ///
 /// Only limits that shape: windows and other buckets may have forgotten the request, and a refund
 /// would admit more than their limit.
-fn refund<S: Store>(store: &S, request: &Request<'_>, units: &[u32], told: &Told) -> Option<Told> {
-    let entries: SmallVec<[_; 2]> = shaping_entries(request).zip(units).collect();
-    if entries.is_empty() || entries.len() != told.ends_us.len() {
-        return None;
-    }
-    // Nothing is refused with a cost of 0, so that a cache of refusals does not answer.
-    let (first, rest) = entries.split_first()?;
-    let all = |cost: fn(u32) -> u32| {
-        let start = Request::new(&first.0.key, first.0.limit).cost(cost(*first.1));
-        let all = rest.iter().try_fold(start, |request, (entry, units)| {
-            request.and_cost(&entry.key, entry.limit, cost(**units))
-        });
-        all.ok()
+fn refund_tail<S: Store>(
+    schedule: &Arc<Mutex<Schedule>>,
+    shared: &Arc<Shared<S>>,
+    counters: Counters,
+) {
+    let Some(tail) = schedule.lock().take_tail(&counters) else {
+        return;
     };
-    let now = |request: Request<'_>| Told::new(&request, &store.try_decide(&request)?);
-    if now(all(|_| 0)?.verb(Verb::Peek))?.ends_us != told.ends_us {
-        return None;
-    }
-    let refunded = now(all(|units| units)?.verb(Verb::Refund))?;
-    // Another thread may have been scheduled in between.
-    let exact = entries.iter().enumerate().all(|(i, (entry, units))| {
-        let end = |told: &Told| Nanos::from(told.ends_us[i]) * MICROSECOND;
-        let moved = end(told) - end(&refunded);
-        let empty = refunded.ends_us[i] == refunded.taken_us;
-        empty || (moved - drain_time(entry, **units)).abs() <= 2 * MICROSECOND
+    let refund = {
+        let mut each = counters.iter().zip(&tail.units);
+        let Some(((key, limit), units)) = each.next() else {
+            return;
+        };
+        let start = Request::new(key.clone(), limit).cost(*units);
+        each.try_fold(start, |request, ((key, limit), units)| {
+            request.and_cost(key.clone(), limit, *units)
+        })
+    };
+    let Ok(refund) = refund else {
+        return;
+    };
+    let (ends_us, schedule) = (tail.ends_us.clone(), Arc::clone(schedule));
+    let (shared_again, counters_again) = (Arc::clone(shared), Arc::clone(&counters));
+    shared.store.refund_tail(&refund, &ends_us, move |refund| {
+        schedule.lock().settle(tail, refund);
+        // Others may have been cancelled meanwhile.
+        refund_tail(&schedule, &shared_again, counters_again);
     });
-    if !exact {
-        store.submit(&all(|units| units)?.verb(Verb::Charge));
-        return None;
-    }
-    Some(refunded)
 }
 
 impl<S: Store> SlotGuard<'_, '_, S> {
@@ -492,6 +565,16 @@ impl<S: Store> SlotGuard<'_, '_, S> {
         }
     }
 
+    /// Returns free slots at the end of the schedule to the store.
+    fn refund_tail(&self) {
+        if self.schedule.lock().free.is_empty() {
+            return;
+        }
+        let entries = shaping_entries(self.request);
+        let counters = entries.map(|entry| (entry.key.clone().into_owned(), entry.limit.clone()));
+        refund_tail(self.schedule, self.shared, counters.collect());
+    }
+
     fn with<T>(&self, read: impl FnOnce(&Schedule, &Slot) -> T) -> Option<T> {
         let schedule = self.schedule.lock();
         let slot = schedule.slots.get(schedule.position(self.id)?)?;
@@ -501,9 +584,8 @@ impl<S: Store> SlotGuard<'_, '_, S> {
 
 impl<S: Store> Drop for SlotGuard<'_, '_, S> {
     fn drop(&mut self) {
-        let mut schedule = self.schedule.lock();
         // Does nothing once the slot has started.
-        schedule.cancel(self.id);
-        schedule.refund_tail(self.store, self.request);
+        self.schedule.lock().cancel(self.id);
+        self.refund_tail();
     }
 }

@@ -2,7 +2,7 @@
 //! no proxy is trusted; the left end of a forwarding list, which clients can write, never is.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use ::http::header::{FORWARDED, HeaderMap, HeaderName};
@@ -103,11 +103,12 @@ impl ClientAddress {
         self.grouped(self.exact(peer, headers))
     }
 
-    /// The client's own address, which lists of networks are compared with.
+    /// The client's own address, which lists of networks are compared with. An IPv4 address in IPv6
+    /// is [that IPv4 address](canonical_address).
     #[inline]
     pub fn exact(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let peer = peer.to_canonical();
-        match &self.trusted {
+        // Only the result: a proxy is not trusted for an IPv4 address that NAT64 maps.
+        canonical_address(match &self.trusted {
             Trusted::None | Trusted::Hops(0) => peer,
             Trusted::Networks(networks) => self.first_untrusted(networks, peer, headers),
             Trusted::Hops(proxies) => {
@@ -115,7 +116,7 @@ impl ClientAddress {
                 // With a shorter list, the request did not pass all of them.
                 hop.flatten().unwrap_or(peer)
             }
-        }
+        })
     }
 
     /// The first hop from the right that is in none of these networks.
@@ -133,15 +134,27 @@ impl ClientAddress {
         client
     }
 
+    /// Whether proxies are trusted by their networks, and at least one is.
+    pub fn names_proxies(&self) -> bool {
+        matches!(&self.trusted, Trusted::Networks(networks) if !networks.is_empty())
+    }
+
     /// Whether forwarding headers of a peer are trusted.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trusted {
             Trusted::None | Trusted::Hops(0) => false,
-            Trusted::Networks(networks) => {
-                let peer = peer.to_canonical();
-                networks.iter().any(|network| network.contains(peer))
-            }
+            Trusted::Networks(networks) => networks.iter().any(|network| network.contains(peer)),
             Trusted::Hops(_) => true,
+        }
+    }
+
+    /// Whether a peer's headers may say what only a proxy can know: the tier of a client, the cost
+    /// of a request, claims. If proxies are named, only theirs may, and nobody's without an address;
+    /// otherwise everybody's, because nothing tells a proxy from a client.
+    pub fn believes(&self, peer: Option<IpAddr>) -> bool {
+        match &self.trusted {
+            Trusted::None | Trusted::Hops(0) => true,
+            Trusted::Networks(_) | Trusted::Hops(_) => peer.is_some_and(|peer| self.trusts(peer)),
         }
     }
 
@@ -154,6 +167,23 @@ impl ClientAddress {
                 IpAddr::V6(network.map_or(ip, |network| network.network()))
             }
         }
+    }
+}
+
+/// The IPv4 address in an IPv4-mapped address or in one of NAT64's well-known prefix, `64:ff9b::/96`
+/// (RFC 6052); any other address as it is. Otherwise all clients behind a NAT64 gateway would be
+/// one IPv6 network.
+#[inline]
+pub fn canonical_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ipv6) => match ipv6.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let bits = u32::from(high) << 16 | u32::from(low);
+                IpAddr::V4(Ipv4Addr::from_bits(bits))
+            }
+            _ => IpAddr::V6(ipv6),
+        },
+        ipv4 @ IpAddr::V4(_) => ipv4,
     }
 }
 
@@ -218,7 +248,7 @@ fn address(text: &str) -> Option<IpAddr> {
             Err(_) => text.parse::<SocketAddr>().ok()?.ip(),
         },
     };
-    Some(ip.to_canonical())
+    Some(ip)
 }
 
 /// A network in CIDR notation, such as `10.0.0.0/8`. An address alone is a network of one.
@@ -253,8 +283,12 @@ impl FromStr for Network {
                 .filter(|&prefix| prefix <= max)
                 .ok_or_else(|| error("has more bits after `/` than an address"))?,
         };
-        // An IPv4-mapped network is stored as IPv4, as `contains` compares it.
-        let (address, prefix) = match (address.to_canonical(), prefix.checked_sub(96)) {
+        // A network of IPv4 addresses in IPv6 is stored as IPv4, as clients are compared with it.
+        let canonical = canonical_address(address);
+        if prefix <= 96 && canonical != address.to_canonical() {
+            return Err(error("has all addresses of NAT64, which count as IPv4"));
+        }
+        let (address, prefix) = match (canonical, prefix.checked_sub(96)) {
             (mapped @ IpAddr::V4(_), Some(prefix)) if address.is_ipv6() => (mapped, prefix),
             _ => (address, prefix),
         };

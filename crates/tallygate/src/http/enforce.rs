@@ -1,17 +1,21 @@
 //! The executor: decides a plan and reports the outcome, the headers and the refusal.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
-use tallygate_core::{Verb, Verdict};
+use tallygate_core::{Retry, Verb, Verdict};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
 
+use super::actual::{ActualCost, ActualReader};
 use super::outcome::Outcome;
-use super::plan::{Charge, DelayMode, Plan, StopReason, request};
-use super::refusal::OVERLOAD_RETRY;
+use super::plan::{Charge, DelayMode, Plan, StopReason};
+use super::refusal::{IN_FLIGHT_RETRY, OVERLOAD_RETRY};
 use super::{Refusal, headers};
-use crate::decision::{Decision, RetryAfter};
-use crate::engine::{Engine, Wait};
+use crate::decision::Decision;
+use crate::engine::{Engine, Hold, Wait};
 use crate::key::Key;
 use crate::store::Store;
 
@@ -20,8 +24,52 @@ use crate::store::Store;
 pub struct Enforcement {
     plan: Plan,
     combined: Combined,
+    /// The verdict of each limit of the plan, if charges have counters in common: the decision has
+    /// one of each counter.
+    verdicts: Option<Box<[Verdict]>>,
     /// The decision of each rule in shadow mode, by its position in the plan.
     shadows: Vec<(usize, Decision)>,
+    /// Boxed by the `Arc`: few requests hold something.
+    holds: Option<Holds>,
+}
+
+/// What a request holds of concurrency limits, as an extension of the request: it is released when the
+/// last clone is dropped. A service whose response does not end with its body, such as an upgrade,
+/// keeps it until then.
+#[derive(Clone, Debug)]
+pub struct Holds(#[expect(dead_code, reason = "it is only dropped")] Arc<[Hold]>);
+
+/// Reads the actual costs of a request from its response.
+#[derive(Debug)]
+pub struct Settlement(ActualReader);
+
+impl Settlement {
+    /// Whether the body of the response has to be [read](Settlement::read).
+    pub fn needs_body(&self) -> bool {
+        self.0.needs_body()
+    }
+
+    /// Reads the next piece of the body.
+    pub fn read(&mut self, piece: &[u8]) {
+        self.0.read(piece);
+    }
+}
+
+/// A limit of a rule that can refuse, and its verdict.
+#[derive(Clone, Copy)]
+struct Decided<'e> {
+    charge: &'e Charge,
+    /// The position of the limit in the charge.
+    limit: usize,
+    verdict: &'e Verdict,
+}
+
+/// When to try again.
+enum RetryHint {
+    After(Duration),
+    /// When somebody else's request ends.
+    Soon,
+    Never,
 }
 
 /// The decision over all charges that can refuse.
@@ -46,7 +94,13 @@ pub enum TryEnforce {
 /// Decides a plan and, if it is admitted with a shaping delay, waits until the delay is over,
 /// except in [`DelayMode::Report`]. If the future is dropped during the delay, the next request in
 /// the queue moves up.
-pub async fn enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> Enforcement {
+///
+/// What the request holds of concurrency limits is renewed until the enforcement and all of its
+/// [`Holds`] are dropped, unless the plan has an owner already.
+pub async fn enforce<S: Store>(engine: &Engine<S>, mut plan: Plan) -> Enforcement {
+    if plan.begin() {
+        return enforce_holding(engine, plan).await;
+    }
     let combined = match (plan.request(), plan.delay_mode()) {
         (None, _) => Combined::Skipped,
         (Some(request), DelayMode::Report) => Combined::Decided(engine.decide(&request).await),
@@ -64,19 +118,67 @@ pub async fn enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> Enforcement {
             shadows.push((i, engine.decide(&plan.single_request(charge)).await));
         }
     }
-    Enforcement {
-        plan,
-        combined,
-        shadows,
-    }
+    Enforcement::new(plan, combined, shadows)
+}
+
+/// Decides a plan with concurrency limits. Boxed: few plans have any, and the other futures stay small.
+fn enforce_holding<S: Store>(
+    engine: &Engine<S>,
+    plan: Plan,
+) -> Pin<Box<dyn Future<Output = Enforcement> + Send + '_>> {
+    Box::pin(async move {
+        let mut holds = Vec::new();
+        let combined = match plan.request() {
+            None => Combined::Skipped,
+            Some(request) => match engine.hold(&request).await {
+                Err(refused) => Combined::Decided(refused.decision().clone()),
+                Ok(hold) => {
+                    let decision = hold.decision().clone();
+                    let too_long = plan
+                        .max_delay()
+                        .and_then(|max| decision.refused_beyond(max));
+                    if let Some(refusal) = too_long {
+                        engine.undo(&request, &decision);
+                        Combined::Decided(refusal)
+                    } else {
+                        if !decision.delay().is_zero() {
+                            sleep(decision.delay()).await;
+                        }
+                        holds.push(hold);
+                        Combined::Decided(decision)
+                    }
+                }
+            },
+        };
+        let mut shadows = Vec::new();
+        if combined.admits() {
+            for (i, charge) in plan.shadows() {
+                let decision = match engine.hold(&plan.single_request(charge)).await {
+                    Err(refused) => refused.decision().clone(),
+                    Ok(hold) => {
+                        let decision = hold.decision().clone();
+                        holds.push(hold);
+                        decision
+                    }
+                };
+                shadows.push((i, decision));
+            }
+        }
+        let mut enforcement = Enforcement::new(plan, combined, shadows);
+        enforcement.holds = (!holds.is_empty()).then(|| Holds(holds.into()));
+        enforcement
+    })
 }
 
 /// Decides a plan without waiting. Returns [`TryEnforce::Pending`] if the store has to be asked or a
 /// limit may delay the request.
 #[inline]
-pub fn try_enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> TryEnforce {
-    if plan.delay_mode() == DelayMode::Wait && plan.enforced().any(Charge::shapes) {
-        return TryEnforce::Pending(plan);
+pub fn try_enforce<S: Store>(engine: &Engine<S>, mut plan: Plan) -> TryEnforce {
+    if plan.delay_mode() == DelayMode::Wait {
+        if plan.enforced().any(Charge::shapes) || plan.lacks_owner() {
+            return TryEnforce::Pending(plan);
+        }
+        plan.begin();
     }
     let decided = plan.request().map(|request| engine.try_decide(&request));
     let combined = match decided {
@@ -94,14 +196,35 @@ pub fn try_enforce<S: Store>(engine: &Engine<S>, plan: Plan) -> TryEnforce {
         // Nothing was charged: a store that has to be asked decides only refusals without waiting.
         return TryEnforce::Pending(plan);
     };
-    TryEnforce::Done(Enforcement {
-        plan,
-        combined,
-        shadows,
-    })
+    TryEnforce::Done(Enforcement::new(plan, combined, shadows))
 }
 
 impl Enforcement {
+    #[inline]
+    fn new(plan: Plan, combined: Combined, shadows: Vec<(usize, Decision)>) -> Self {
+        let verdicts = match &combined {
+            Combined::Decided(decision) => plan.positions().and_then(|positions| {
+                let verdicts = decision.verdicts();
+                let verdict = |&position: &usize| verdicts.get(position).copied();
+                positions.iter().map(verdict).collect()
+            }),
+            Combined::Skipped | Combined::QueueFull => None,
+        };
+        Enforcement {
+            plan,
+            combined,
+            verdicts,
+            shadows,
+            holds: None,
+        }
+    }
+
+    /// What the request holds of concurrency limits. It has to be kept until the response has ended.
+    #[inline]
+    pub fn holds(&self) -> Option<&Holds> {
+        self.holds.as_ref()
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -123,6 +246,26 @@ impl Enforcement {
         each.map(move |(i, decision)| (&charges[*i], decision))
     }
 
+    /// The estimate that the id of a [reserve](Verb::Reserve) is known with, if that is another one than
+    /// the plan's cost: nothing was charged for this one.
+    pub fn conflicting_estimate(&self) -> Option<u32> {
+        let decision = self.decision()?;
+        if self.plan.verb() != Verb::Reserve || !decision.allowed() {
+            return None;
+        }
+        let reserved = self.plan.enforced().flat_map(|charge| {
+            let limits = charge.limits.iter();
+            limits.map(move |limit| (limit.quota().algorithm().is_concurrent(), charge.cost))
+        });
+        let mut others =
+            reserved
+                .zip(self.verdicts())
+                .filter(|((is_concurrent, cost), verdict)| {
+                    !is_concurrent && *cost > 0 && verdict.granted() != *cost
+                });
+        others.next().map(|(_, verdict)| verdict.granted())
+    }
+
     /// The shaping delay that was waited for.
     pub fn waited(&self) -> Duration {
         match self.plan.delay_mode() {
@@ -138,26 +281,54 @@ impl Enforcement {
             return Some(match stop.reason {
                 StopReason::Denied => Refusal::Denied { rule },
                 StopReason::NoKey => Refusal::NoKey { rule },
+                StopReason::NoAddress => Refusal::NoAddress { rule },
                 StopReason::TooManyLimits => Refusal::TooManyLimits { rule },
+                StopReason::TooManySegments => Refusal::TooManySegments,
                 StopReason::Closed => Refusal::Closed,
             });
         }
         match &self.combined {
             Combined::Skipped => None,
             Combined::Decided(decision) if decision.allowed() => None,
-            Combined::Decided(decision) => Some(match decision.retry_after() {
+            Combined::Decided(decision) => Some(match self.retry_hint(decision) {
                 None if decision.shed() => Refusal::Overloaded,
                 None => Refusal::Unavailable,
-                Some(RetryAfter::Never) => Refusal::NeverFits {
-                    limit: self.binding_name(),
-                },
-                Some(RetryAfter::After(retry_after)) => {
-                    let limit = self.binding_name();
-                    Refusal::Quota { limit, retry_after }
+                Some(RetryHint::Never) => {
+                    let (limit, reported) = self.refusing_limit(|retry| retry == Retry::Never);
+                    Refusal::NeverFits { limit, reported }
+                }
+                Some(RetryHint::Soon) => {
+                    let (limit, reported) = self.refusing_limit(|_| true);
+                    Refusal::InFlight { limit, reported }
+                }
+                Some(RetryHint::After(retry_after)) => {
+                    let (limit, reported) = self.refusing_limit(Retry::is_exact);
+                    Refusal::Quota {
+                        limit,
+                        reported,
+                        retry_after,
+                    }
                 }
             }),
             Combined::QueueFull => Some(Refusal::TooManyWaiting),
         }
+    }
+
+    /// When the client should try again: after the longest exact retry of the limits that refuse. What
+    /// is in flight may end at any time. `None` if no counter refuses.
+    fn retry_hint(&self, decision: &Decision) -> Option<RetryHint> {
+        let retry = decision.retry_after()?;
+        let Some(wait) = retry.duration() else {
+            return Some(RetryHint::Never);
+        };
+        let refusing = self.verdicts().iter().filter_map(Verdict::retry);
+        let exact = refusing.filter(|retry| retry.is_exact());
+        let longest = exact.filter_map(Retry::duration).max();
+        Some(match longest {
+            Some(longest) => RetryHint::After(longest),
+            None if retry.is_exact() => RetryHint::After(wait),
+            None => RetryHint::Soon,
+        })
     }
 
     /// Whether [`on_response`](Enforcement::on_response) or
@@ -170,48 +341,84 @@ impl Enforcement {
 
     /// Writes the headers of a response that the rate limiter itself sends.
     ///
-    /// The settings of the binding rule choose the headers with counts. `Retry-After` is sent if
-    /// any rule sends it.
+    /// `Retry-After` is sent if any rule sends it. The settings of the rule of the shown limit, see
+    /// [`Headers`](super::Headers), choose the headers with counts.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         let Some(decision) = self.decision() else {
             return;
         };
-        let retry_after = match decision.retry_after() {
-            Some(RetryAfter::After(wait)) => Some(wait),
+        let retry_after = match self.retry_hint(decision) {
+            Some(RetryHint::After(wait)) => Some(wait),
+            Some(RetryHint::Soon) => Some(IN_FLIGHT_RETRY),
             None if decision.shed() => Some(OVERLOAD_RETRY),
-            Some(RetryAfter::Never) | None => None,
+            Some(RetryHint::Never) | None => None,
         };
         if let Some(wait) = retry_after {
             let mut rules = self.plan.enforced().map(|charge| &charge.settings.headers);
             let _ = rules.any(|rule| rule.write_retry_after(headers, wait));
         }
-        self.write_counts(decision, headers);
+        if let Some(shown) = self.shown() {
+            self.write_counts(shown, headers);
+        }
+        headers::expose(headers);
     }
 
     /// Adds headers to the response of the service. Headers that an inner rate limiter has set
-    /// stay if it refused the request or has less remaining.
+    /// stay if it refused the request or has no larger part of its capacity remaining. If the
+    /// response is for scripts of other origins, `Access-Control-Expose-Headers` lists the headers.
     pub fn merge_headers(&self, status: StatusCode, headers: &mut HeaderMap) {
-        let Some(decision) = self.decision() else {
+        let Some(shown) = self.shown() else {
             return;
         };
-        if !headers::keeps_inner(headers, status, decision) {
-            self.write_counts(decision, headers);
+        if !headers::keeps_inner(headers, status, shown.verdict) {
+            self.write_counts(shown, headers);
         }
+        headers::expose(headers);
     }
 
-    /// Writes the counts. A decision without counters has none.
-    fn write_counts(&self, decision: &Decision, headers: &mut HeaderMap) {
-        if decision.verdicts().is_empty() {
-            return;
-        }
-        let Some((i, charge)) = self.binding() else {
-            return;
-        };
+    fn write_counts(&self, shown: Decided<'_>, headers: &mut HeaderMap) {
+        let Decided {
+            charge,
+            limit,
+            verdict,
+        } = shown;
         let rule = &charge.settings.headers;
-        let listed = self.plan.enforced();
-        let listed = listed.filter(|charge| charge.settings.headers.same_draft(rule));
-        let limits = listed.map(|charge| &*charge.limits);
-        rule.write_counts(headers, decision, charge.limits.quoted(i), limits);
+        let listed = self
+            .plan
+            .enforced()
+            .filter(|charge| charge.settings.reported && charge.settings.headers.same_draft(rule));
+        let limits = self.plan.distinct(listed).map(|charge| &*charge.limits);
+        rule.write_counts(headers, verdict, charge.limits.quoted(limit), limits);
+    }
+
+    /// The limit that the headers show. `None` if no limit is reported or only others refuse, or if
+    /// the decision is without counters.
+    fn shown(&self) -> Option<Decided<'_>> {
+        let decision = self.decision()?;
+        let mut verdicts = self.verdicts();
+        let limits = self.plan.enforced().filter_map(|charge| {
+            let (own, rest) = verdicts.split_at_checked(charge.limits.len())?;
+            verdicts = rest;
+            let own = own.iter().enumerate();
+            let own = own.map(move |(limit, verdict)| ((charge, limit), verdict));
+            charge.settings.reported.then_some(own)
+        });
+        let ((charge, limit), verdict) = headers::shown(limits.flatten())?;
+        let shown = Decided {
+            charge,
+            limit,
+            verdict,
+        };
+        (decision.allowed() || !verdict.allowed()).then_some(shown)
+    }
+
+    /// The verdict of each limit of the charges that can refuse, in the order of the plan. Empty if
+    /// the decision is not based on counters for all of them.
+    pub fn verdicts(&self) -> &[Verdict] {
+        match &self.verdicts {
+            Some(verdicts) => verdicts,
+            None => self.decision().map(Decision::verdicts).unwrap_or_default(),
+        }
     }
 
     /// Undoes the charges of rules whose [`CountFilter`](super::CountFilter) rejects the response.
@@ -226,15 +433,84 @@ impl Enforcement {
             filter.is_some_and(|counts| !counts(status, headers))
         };
         if let Combined::Decided(decision) = &self.combined
-            && let Some(request) = request(self.plan.enforced().filter(not_counted))
+            && let Some(request) = self.plan.undo_request(
+                self.plan
+                    .enforced()
+                    .filter(not_counted)
+                    .map(|charge| (charge, charge.cost)),
+            )
         {
             engine.undo(&request, decision);
         }
         for (charge, decision) in self.shadow_decisions() {
-            if not_counted(&charge) {
-                engine.undo(&self.plan.single_request(charge), decision);
+            let own = std::iter::once((charge, charge.cost));
+            if not_counted(&charge)
+                && let Some(request) = self.plan.undo_request(own)
+            {
+                engine.undo(&request, decision);
             }
         }
+    }
+
+    /// Whether the response is needed to its end, to find the [actual cost](super::ActualCost) of the
+    /// request: then it is passed to [`settlement`](Enforcement::settlement).
+    #[inline]
+    pub fn settles(&self) -> bool {
+        let mut charges = self.plan.charges().iter();
+        charges.any(|charge| charge.settings.actual.is_some())
+    }
+
+    /// Whether the service has to be asked for a response that is not compressed.
+    #[inline]
+    pub fn needs_identity(&self) -> bool {
+        let mut charges = self.plan.charges().iter();
+        charges.any(|charge| {
+            let actual = charge.settings.actual.as_ref();
+            actual.is_some_and(ActualCost::reads_body)
+        })
+    }
+
+    /// Reads the head of a response for the actual costs. Costs that were undone because the response
+    /// does not count are not settled.
+    pub fn settlement(&self, status: StatusCode, headers: &HeaderMap) -> Settlement {
+        let costs = self.plan.charges().iter().map(|charge| {
+            let filter = charge.settings.count_filter.as_ref();
+            let counts = filter.is_none_or(|counts| counts(status, headers));
+            charge.settings.actual.as_ref().filter(|_| counts)
+        });
+        Settlement(ActualReader::new(costs, headers))
+    }
+
+    /// Corrects what was charged by the actual costs, once the response has ended. Without a settlement,
+    /// as for a response that broke off, the estimates stay.
+    pub fn settle<S: Store>(&self, engine: &Engine<S>, settlement: Option<Settlement>) {
+        if self.plan.verb() != Verb::Reserve {
+            return;
+        }
+        let actual = settlement.map(|settlement| settlement.0.finish());
+        let charges = self.plan.charges().iter().enumerate();
+        let costs: Vec<u32> = charges
+            .map(|(at, charge)| {
+                let actual = actual.as_ref().and_then(|costs| *costs.get(at)?);
+                actual.unwrap_or(charge.cost)
+            })
+            .collect();
+        let requests = self.plan.settle_requests(&costs);
+        let undecided = requests.filter(|request| engine.try_decide(request).is_none());
+        if undecided.count() == 0 {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            let requests = self.plan.settle_requests(&costs);
+            return requests.for_each(|request| engine.store().submit(&request));
+        };
+        let (engine, plan) = (engine.clone(), self.plan.clone());
+        runtime.spawn(async move {
+            // One that was decided already finds nothing more to settle.
+            for request in plan.settle_requests(&costs) {
+                engine.decide(&request).await;
+            }
+        });
     }
 
     /// The outcome of each rule, for metrics. Rules that admit what another rule refuses have
@@ -247,6 +523,18 @@ impl Enforcement {
         let shadows = self.shadow_outcomes();
         let shadows = shadows.map(|(charge, outcome)| (&*charge.settings.name, outcome));
         stop.into_iter().chain(enforced).chain(shadows)
+    }
+
+    /// The rules that admitted the request and have less than a fifth of a limit left, for warnings
+    /// before clients are refused.
+    pub fn near_limit(&self) -> impl Iterator<Item = &str> {
+        let is_near = |verdict: &Verdict| {
+            verdict.allowed() && u64::from(verdict.remaining) * 5 < u64::from(verdict.limit)
+        };
+        let near = self.enforced_rules().filter(move |(_, verdicts, outcome)| {
+            *outcome != Outcome::Refused && verdicts.iter().any(is_near)
+        });
+        near.map(|(charges, ..)| &*charges[0].settings.name)
     }
 
     /// The outcome of each key, for statistics by key: one for each rule and key.
@@ -271,7 +559,7 @@ impl Enforcement {
 
     /// The charges, the verdicts and the outcome of each rule that can refuse.
     fn enforced_rules(&self) -> impl Iterator<Item = (&[Charge], &[Verdict], Outcome)> {
-        let mut verdicts = self.decision().map(Decision::verdicts).unwrap_or_default();
+        let mut verdicts = self.verdicts();
         let rules = self.plan.charges().chunk_by(Charge::same_rule);
         rules.filter_map(move |charges| {
             if charges[0].settings.shadow || !self.takes() {
@@ -300,14 +588,38 @@ impl Enforcement {
     /// Whether the verb takes units.
     fn takes(&self) -> bool {
         match self.plan.verb() {
-            Verb::Check | Verb::Take | Verb::Charge => true,
-            Verb::Peek | Verb::Refund | Verb::Reset => false,
+            Verb::Check | Verb::Take | Verb::Charge | Verb::Reserve => true,
+            Verb::Peek
+            | Verb::Refund
+            | Verb::Reset
+            | Verb::Settle
+            | Verb::Renew
+            | Verb::Release => false,
         }
+    }
+
+    /// The name of the refusing limit that is shown if its retry fits, otherwise of the binding one,
+    /// and whether it is reported.
+    fn refusing_limit(&self, fits: impl Fn(Retry) -> bool) -> (&str, bool) {
+        if let Some(shown) = self.shown()
+            && shown.verdict.retry().is_some_and(fits)
+        {
+            return (shown.charge.limits.shown_name(shown.limit), true);
+        }
+        let Some((i, charge)) = self.binding() else {
+            return ("", false);
+        };
+        // Without verdicts no limit is shown, but the binding one is known.
+        let reported = charge.settings.reported && self.verdicts().is_empty();
+        (charge.limits.shown_name(i), reported)
     }
 
     /// The binding charge, and the position of the binding limit in it.
     fn binding(&self) -> Option<(usize, &Charge)> {
         let mut at = self.decision().map_or(0, Decision::binding);
+        if let Some(positions) = self.plan.positions() {
+            at = positions.iter().position(|position| *position == at)?;
+        }
         self.plan.enforced().find_map(|charge| {
             let len = charge.limits.len();
             if at < len {
@@ -316,11 +628,6 @@ impl Enforcement {
             at -= len;
             None
         })
-    }
-
-    fn binding_name(&self) -> &str {
-        self.binding()
-            .map_or("", |(i, charge)| charge.limits[i].name())
     }
 }
 

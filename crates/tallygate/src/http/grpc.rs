@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::refusal::OVERLOAD_RETRY;
+use super::refusal::{IN_FLIGHT_RETRY, OVERLOAD_RETRY};
 use super::{Head, Refusal};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -24,6 +24,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 const INVALID_ARGUMENT: u8 = 3;
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
+const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 
 /// The content type of the response to a gRPC request. `None` if it is not one: gRPC requests have
@@ -46,6 +47,7 @@ pub(super) fn content_type(head: &Head<'_>) -> Option<&'static str> {
 pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Response<Bytes> {
     let (code, retry_after) = match refusal {
         Refusal::Quota { retry_after, .. } => (RESOURCE_EXHAUSTED, Some(*retry_after)),
+        Refusal::InFlight { .. } => (RESOURCE_EXHAUSTED, Some(IN_FLIGHT_RETRY)),
         Refusal::NeverFits { .. } => (RESOURCE_EXHAUSTED, None),
         Refusal::Overloaded => (UNAVAILABLE, Some(OVERLOAD_RETRY)),
         Refusal::Unavailable
@@ -53,7 +55,8 @@ pub(super) fn response(refusal: &Refusal<'_>, content_type: &'static str) -> Res
         | Refusal::TooManyLimits { .. }
         | Refusal::Closed => (UNAVAILABLE, None),
         Refusal::Denied { .. } => (PERMISSION_DENIED, None),
-        Refusal::NoKey { .. } => (INVALID_ARGUMENT, None),
+        Refusal::NoAddress { .. } => (INTERNAL, None),
+        Refusal::NoKey { .. } | Refusal::TooManySegments => (INVALID_ARGUMENT, None),
     };
     let message = refusal.detail();
     let mut response = Response::new(Bytes::new());

@@ -34,7 +34,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The method.
+    /// The method, as it was sent: rules compare it without case.
     pub fn method(&self) -> &'a Method {
         self.method
     }

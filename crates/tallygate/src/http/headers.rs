@@ -1,16 +1,24 @@
 //! Response headers: `Retry-After`, `RateLimit`, `RateLimit-Policy` and `X-RateLimit-*`.
 
+mod expose;
+mod inner;
+mod shown;
+
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::http::StatusCode;
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use bytes::Bytes;
+use tallygate_core::{Retry, Verdict};
 
-use crate::decision::{Decision, RetryAfter};
+pub(super) use expose::expose;
+pub(super) use inner::keeps_inner;
+pub(super) use shown::shown;
+
+use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
 
@@ -25,6 +33,11 @@ const CACHED: usize = 1024;
 
 /// The headers that are sent to clients.
 ///
+/// `RateLimit-Policy` lists every reported limit. `RateLimit` and `X-RateLimit-*` show one of them: if
+/// any refuses, the refusing one with the longest retry, otherwise the one with the smallest remaining
+/// part of its capacity. The limits of rules with a key are reported; those of rules without one, which
+/// all clients share, only [on request](Headers::reported).
+///
 /// ```
 /// use tallygate::http::{Draft, Headers};
 ///
@@ -32,18 +45,29 @@ const CACHED: usize = 1024;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
+    /// `None`: if the rule has a key.
+    reported: Option<bool>,
     retry_after: bool,
     draft: Option<Draft>,
-    x_ratelimit: bool,
+    x_ratelimit: Option<ResetForm>,
     jitter: Duration,
+}
+
+/// What `X-RateLimit-Reset` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResetForm {
+    /// Seconds from now.
+    FromNow,
+    /// Seconds since the Unix epoch.
+    Epoch,
 }
 
 /// A version of the IETF draft "RateLimit header fields for HTTP".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Draft {
-    /// The version of this release: `RateLimit-Policy: "name";q=100;w=60` for every limit and
-    /// `RateLimit: "name";r=50;t=30` for the binding one.
+    /// The version of this release: `RateLimit-Policy: "name";q=100;w=60` for every reported limit
+    /// and `RateLimit: "name";r=50;t=30` for one of them.
     #[default]
     Latest,
     /// Version 07: `RateLimit: limit=100, remaining=50, reset=30` and
@@ -55,23 +79,43 @@ impl Default for Headers {
     /// All headers, without jitter.
     fn default() -> Self {
         Headers {
+            reported: None,
             retry_after: true,
             draft: Some(Draft::Latest),
-            x_ratelimit: true,
+            x_ratelimit: Some(ResetForm::FromNow),
             jitter: Duration::ZERO,
         }
     }
 }
 
 impl Headers {
-    /// Sends no headers.
+    /// Sends no headers, not even `Retry-After`.
     pub fn none() -> Self {
         Headers {
+            reported: None,
             retry_after: false,
             draft: None,
-            x_ratelimit: false,
+            x_ratelimit: None,
             jitter: Duration::ZERO,
         }
+    }
+
+    /// Sets whether the rule's limits are reported to clients. By default they are if the rule has a key.
+    /// The limits of a rule that is not reported are in no header; if only such limits refuse, the
+    /// response has `Retry-After` and names no limit.
+    ///
+    /// ```
+    /// use tallygate::Quota;
+    /// use tallygate::http::Headers;
+    /// use tallygate::rules::Rule;
+    ///
+    /// let everyone = Rule::new("everyone", Quota::per_second(1_000))
+    ///     .headers(Headers::default().reported(true));
+    /// ```
+    #[must_use]
+    pub fn reported(mut self, on: bool) -> Self {
+        self.reported = Some(on);
+        self
     }
 
     /// Sets whether refusals carry `Retry-After`.
@@ -91,7 +135,15 @@ impl Headers {
     /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are sent.
     #[must_use]
     pub fn x_ratelimit(mut self, on: bool) -> Self {
-        self.x_ratelimit = on;
+        self.x_ratelimit = on.then_some(ResetForm::FromNow);
+        self
+    }
+
+    /// Sends `X-RateLimit-*` with the reset as GitHub writes it: a time in seconds since the Unix
+    /// epoch, by the clock of this process when it responds, rounded up.
+    #[must_use]
+    pub fn x_ratelimit_epoch(mut self) -> Self {
+        self.x_ratelimit = Some(ResetForm::Epoch);
         self
     }
 
@@ -111,25 +163,22 @@ impl Headers {
         decision: &Decision,
         limits: impl Iterator<Item = &'l Limits> + Clone,
     ) {
-        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+        if let Some(wait) = decision.retry_after().and_then(Retry::duration) {
             self.write_retry_after(headers, wait);
         }
-        if decision.verdicts().is_empty() {
-            return;
-        }
-        let mut names = limits.clone().flat_map(|limits| {
+        let names = limits.clone().flat_map(|limits| {
             let positions = 0..limits.len();
             positions.map(move |i| limits.quoted(i))
         });
-        if let Some(binding) = names.nth(decision.binding()) {
-            self.write_counts(headers, decision, binding, limits);
+        if let Some((name, verdict)) = shown(names.zip(decision.verdicts())) {
+            self.write_counts(headers, verdict, name, limits);
         }
     }
 
-    /// Whether admitted requests get headers.
-    #[inline]
-    pub(super) fn reports_counts(&self) -> bool {
-        self.draft.is_some() || self.x_ratelimit
+    /// Whether limits of a rule with a key, or without one, are in the headers.
+    pub(crate) fn reports(&self, has_key: bool) -> bool {
+        let sends = self.draft.is_some() || self.x_ratelimit.is_some();
+        sends && self.reported.unwrap_or(has_key)
     }
 
     /// Whether both list limits in the same draft.
@@ -145,39 +194,47 @@ impl Headers {
         self.retry_after
     }
 
-    /// Writes the counts of a decision. `binding` is the quoted name of the binding limit, `limits`
-    /// are those to list, by rule.
+    /// Writes the counts of the shown limit, whose quoted name is given. `limits` are those to list,
+    /// by rule.
     pub(super) fn write_counts<'l>(
         &self,
         headers: &mut HeaderMap,
-        decision: &Decision,
-        binding: &str,
+        verdict: &Verdict,
+        quoted: &str,
         limits: impl Iterator<Item = &'l Limits>,
     ) {
-        let (remaining, reset) = (decision.remaining(), seconds(decision.reset_after()));
+        let remaining = verdict.remaining;
+        let reset_after = Duration::from_micros(verdict.reset_after_us);
+        let reset = seconds(reset_after);
         match self.draft {
             Some(Draft::Latest) => {
                 join(headers, limits.map(|limits| &limits.policy));
                 let (mut r, mut t) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (r, t) = (r.format(remaining), t.format(reset));
                 // The exact capacity: with spare capacity `Bytes::from` allocates again.
-                let parts = [binding, ";r=", r, ";t=", t].map(str::as_bytes);
+                let parts = [quoted, ";r=", r, ";t=", t].map(str::as_bytes);
                 let mut text = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
                 parts.iter().for_each(|part| text.extend_from_slice(part));
                 insert(headers, RATELIMIT, text);
             }
             Some(Draft::Seven) => {
                 join(headers, limits.map(|limits| &limits.policy_seven));
-                let limit = decision.limit();
+                let limit = verdict.limit;
                 let text = format!("limit={limit}, remaining={remaining}, reset={reset}");
                 insert(headers, RATELIMIT, text.into_bytes());
             }
             None => {}
         }
-        if self.x_ratelimit {
-            headers.insert(X_LIMIT, value(decision.limit().into()));
+        if let Some(form) = self.x_ratelimit {
+            headers.insert(X_LIMIT, value(verdict.limit.into()));
             headers.insert(X_REMAINING, value(remaining.into()));
-            headers.insert(X_RESET, value(reset));
+            headers.insert(
+                X_RESET,
+                value(match form {
+                    ResetForm::FromNow => reset,
+                    ResetForm::Epoch => seconds(since_epoch().saturating_add(reset_after)),
+                }),
+            );
         }
     }
 
@@ -188,48 +245,75 @@ impl Headers {
     }
 }
 
-/// The limits that a rule applies to a key, all or nothing.
+/// The limits that a rule applies to a key, all or nothing, and the names that clients see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     list: Box<[Limit]>,
-    /// The names, quoted for `RateLimit`.
-    names: Box<[Box<str>]>,
+    shown_names: Box<[ShownName]>,
     /// The value of `RateLimit-Policy`.
     policy: HeaderValue,
     /// The value of `RateLimit-Policy` in draft 07.
     policy_seven: HeaderValue,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ShownName {
+    plain: Box<str>,
+    /// Quoted for `RateLimit`.
+    quoted: Box<str>,
+}
+
 impl Limits {
-    /// Validates limits and precomputes their header values.
+    /// Validates limits and precomputes their header values. Clients see the names of the limits.
     ///
     /// # Errors
     /// When there is none, there are too many, or two have the same name.
     pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, RequestError> {
-        let list: Box<[Limit]> = limits.into_iter().collect();
-        Request::with_limits("", &*list)?;
-        let join = |each: &dyn Fn(&Limit) -> String| {
-            let texts: Vec<String> = list.iter().map(each).collect();
+        let name = |limit: Limit| (limit.name().to_owned(), limit);
+        Limits::with_shown_names(limits.into_iter().map(name))
+    }
+
+    /// Validates limits and precomputes their header values, each with the name that clients see
+    /// instead of the name of its counter.
+    ///
+    /// # Errors
+    /// As [`new`](Limits::new).
+    pub fn with_shown_names(
+        limits: impl IntoIterator<Item = (String, Limit)>,
+    ) -> Result<Self, RequestError> {
+        let (names, list): (Vec<String>, Vec<Limit>) = limits.into_iter().unzip();
+        Request::with_limits("", &list)?;
+        let shown_names: Box<[ShownName]> = names
+            .iter()
+            .map(|name| ShownName {
+                plain: name.as_str().into(),
+                quoted: quoted(name).into(),
+            })
+            .collect();
+        let join = |each: &dyn Fn((&ShownName, &Limit)) -> String| {
+            let texts: Vec<String> = shown_names.iter().zip(&list).map(each).collect();
             HeaderValue::try_from(texts.join(", ")).expect("names are quoted, numbers are digits")
         };
         let capacity = |limit: &Limit| limit.quota().capacity();
         Ok(Limits {
-            names: list
-                .iter()
-                .map(|limit| quoted(limit.name()).into())
-                .collect(),
-            policy: join(&|limit| {
-                let (name, q) = (quoted(limit.name()), capacity(limit));
+            policy: join(&|(name, limit)| {
+                let (name, q) = (&name.quoted, capacity(limit));
                 format!("{name};q={q};w={}", window(limit))
             }),
-            policy_seven: join(&|limit| format!("{};w={}", capacity(limit), window(limit))),
-            list,
+            policy_seven: join(&|(_, limit)| format!("{};w={}", capacity(limit), window(limit))),
+            shown_names,
+            list: list.into(),
         })
     }
 
-    /// The name of a limit, quoted for `RateLimit`.
+    /// The name of a limit that clients see.
+    pub fn shown_name(&self, limit: usize) -> &str {
+        &self.shown_names[limit].plain
+    }
+
+    /// The name of a limit that clients see, quoted for `RateLimit`.
     pub(super) fn quoted(&self, limit: usize) -> &str {
-        &self.names[limit]
+        &self.shown_names[limit].quoted
     }
 }
 
@@ -241,31 +325,10 @@ impl Deref for Limits {
     }
 }
 
-/// Whether the headers of an inner rate limiter stay: it refused the request or has less remaining.
-pub(super) fn keeps_inner(headers: &HeaderMap, status: StatusCode, decision: &Decision) -> bool {
-    inner_remaining(headers).is_some_and(|remaining| {
-        status == StatusCode::TOO_MANY_REQUESTS || remaining <= decision.remaining()
-    })
-}
-
-/// The remaining count that the service or an inner rate limiter has reported.
-fn inner_remaining(headers: &HeaderMap) -> Option<u32> {
-    // Usually absent: scanning a few names is faster than two hash lookups.
-    if !headers
-        .keys()
-        .any(|name| *name == X_REMAINING || *name == RATELIMIT)
-    {
-        return None;
-    }
-    let number = |text: &str| text.trim_ascii().parse().ok();
-    if let Some(remaining) = headers.get(X_REMAINING) {
-        return number(remaining.to_str().ok()?);
-    }
-    let text = headers.get(RATELIMIT)?.to_str().ok()?;
-    let (_, rest) = text
-        .split_once(";r=")
-        .or_else(|| text.split_once("remaining="))?;
-    number(rest.split([';', ',']).next()?)
+/// The time by the clock of this process.
+fn since_epoch() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 /// Whole seconds, rounded up.

@@ -12,6 +12,11 @@ use ::http::Extensions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// What the operator of a server has to change if requests have no address.
+pub(crate) const HOW_TO_RECORD_PEERS: &str = "serve an axum application with \
+     `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `tallygate::http::Peer` into \
+     every request";
+
 /// The address of the peer, from whichever extension there is.
 #[inline]
 pub(super) fn address(extensions: &Extensions) -> Option<IpAddr> {

@@ -1,15 +1,19 @@
 //! The error of a text that does not parse.
 
+use crate::error::debug_is_display;
+
 const MAX_SHOWN_CHARS: usize = 60;
 
 /// A text that does not parse.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} {reason}; write it like {example}")]
 pub struct TextError {
     text: String,
     reason: &'static str,
     example: &'static str,
 }
+
+debug_is_display!(TextError);
 
 impl TextError {
     pub(crate) fn new(text: &str, reason: &'static str, example: &'static str) -> Self {

@@ -7,15 +7,23 @@ use ::http::{HeaderMap, HeaderName, StatusCode};
 use tallygate_core::Quota;
 
 use super::{
-    Cost, Missing, Name, Part, Quotas, RequestFn, ResponseFn, Rule, RuleLimits, Source,
+    Cost, Missing, Name, Part, Quotas, RequestFn, ResponseFn, Rule, RuleLimits, Share, Source,
     StatusFilter, TierBy, Tiers,
 };
 use crate::failure::OnFailure;
-use crate::http::{Head, Headers};
+use crate::http::{ActualCost, ActualSource, Head, Headers};
 use crate::key::Key;
+use crate::limit::LeaseSettings;
 
 /// The key of a rule that was given none.
-const SHARED_KEY: &str = "all";
+fn shared_key() -> Part {
+    Part::new(Source::Constant("all".into()))
+}
+
+fn header(name: &str) -> Source {
+    let name = name.parse::<HeaderName>();
+    Source::Header(name.expect("a header's name is letters, digits and hyphens"))
+}
 
 impl Rule {
     /// Returns a rule that limits all requests together. With a `by…` method each client is
@@ -27,7 +35,7 @@ impl Rule {
             Name::unchecked(name.as_ref()),
             RuleLimits::Same(Quotas::from(quota)),
         );
-        rule.key = vec![Part::new(Source::Constant(SHARED_KEY.into()))];
+        rule.key = vec![shared_key()];
         rule
     }
 
@@ -97,6 +105,11 @@ impl Rule {
     }
 
     /// Adds the client's [address](crate::http::ClientAddress) to the key.
+    ///
+    /// The server has to record it: with axum,
+    /// `app.into_make_service_with_connect_info::<SocketAddr>()`; other servers insert a
+    /// [`Peer`](crate::http::Peer). Requests without an address are answered with status 500:
+    /// otherwise all clients would share one budget.
     #[must_use]
     pub fn by_ip(self) -> Self {
         self.part(Source::Ip)
@@ -110,10 +123,31 @@ impl Rule {
     /// When it is not the name of a header.
     #[must_use]
     pub fn by_header(self, name: &str) -> Self {
-        let name = name
-            .parse::<HeaderName>()
-            .expect("a header's name is letters, digits and hyphens");
-        self.part(Source::Header(name))
+        self.part(header(name))
+    }
+
+    /// Identifies clients that lack the part of the key before by their address; see
+    /// [`by_ip`](Rule::by_ip). An address never shares a counter with a header of that value.
+    ///
+    /// ```
+    /// use tallygate::Quota;
+    /// use tallygate::rules::Rule;
+    ///
+    /// let api = Rule::new("api", Quota::per_minute(600)).by_header("x-api-key").or_ip();
+    /// ```
+    #[must_use]
+    pub fn or_ip(self) -> Self {
+        self.or(Source::Ip)
+    }
+
+    /// Identifies clients that lack the part of the key before by another header; see
+    /// [`by_header`](Rule::by_header).
+    ///
+    /// # Panics
+    /// When it is not the name of a header.
+    #[must_use]
+    pub fn or_header(self, name: &str) -> Self {
+        self.or(header(name))
     }
 
     /// Adds the result of a function to the key; `None` counts as missing.
@@ -138,10 +172,26 @@ impl Rule {
     }
 
     fn part(mut self, source: Source) -> Self {
-        if self.key == [Part::new(Source::Constant(SHARED_KEY.into()))] {
+        if self.key == [shared_key()] {
             self.key.clear();
         }
         self.key.push(Part::new(source));
+        self
+    }
+
+    /// Adds a source to the last part, or a part if there is none.
+    fn or(mut self, source: Source) -> Self {
+        match self.key.pop().filter(|part| *part != shared_key()) {
+            Some(part) => self.key.push(part.or(source)),
+            None => self.key.push(Part::new(source)),
+        }
+        self
+    }
+
+    /// Divides the quotas that are `shared` among members.
+    #[must_use]
+    pub fn share(mut self, share: Share) -> Self {
+        self.share = Some(share);
         self
     }
 
@@ -159,8 +209,32 @@ impl Rule {
         self
     }
 
+    /// Corrects the cost when the response has ended, by what the response says: the first of some
+    /// sources that has it. Without an answer the cost stays: a value that is no whole number, a
+    /// response that breaks off, a client that disconnects.
+    ///
+    /// ```
+    /// use tallygate::Quota;
+    /// use tallygate::http::ActualSource;
+    /// use tallygate::rules::Rule;
+    ///
+    /// let tokens = Rule::new("tokens", Quota::per_minute(100_000))
+    ///     .by_header("x-api-key")
+    ///     .cost(|_| 1_000)
+    ///     .actual_cost([
+    ///         ActualSource::Header("x-tokens".parse()?),
+    ///         ActualSource::Json("usage.total_tokens".parse()?),
+    ///     ]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn actual_cost(mut self, sources: impl IntoIterator<Item = ActualSource>) -> Self {
+        self.actual = Some(ActualCost::new(sources));
+        self
+    }
+
     /// Sets what to decide when the store fails. By default the engine's policy, which is
-    /// [`OnFailure::Open`] by default.
+    /// [`OnFailure::Local`] by default.
     #[must_use]
     pub fn on_failure(mut self, policy: OnFailure) -> Self {
         self.on_failure = Some(policy);
@@ -193,6 +267,14 @@ impl Rule {
     #[must_use]
     pub fn max_delay(mut self, max: Duration) -> Self {
         self.max_delay = Some(max);
+        self
+    }
+
+    /// Lets every process take units of the limits ahead and spend them without asking the store; see
+    /// [`Limit::lease`](crate::Limit::lease).
+    #[must_use]
+    pub fn lease(mut self, settings: LeaseSettings) -> Self {
+        self.lease = Some(settings);
         self
     }
 

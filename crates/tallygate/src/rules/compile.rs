@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use ::http::HeaderName;
 
-use super::extract::{Extracted, ExtractedKey, header, listed_key};
+use super::extract::{Extracted, ExtractedKey, listed_key, proxy_header};
 use super::request_view::RequestView;
+use super::share::CompiledShare;
 use super::{
-    KeyText, ListEntry, Name, Override, OverrideAction, Part, Quotas, RequestFn, Rule, RuleLimits,
-    StatusFilter, TierBy, Tiers,
+    Cost, CostSource, KeyText, ListEntry, Name, Override, OverrideAction, Part, Quotas, RequestFn,
+    Rule, RuleLimits, Source, StatusFilter, TierBy, Tiers,
 };
 use crate::failure::OnFailure;
 use crate::http::{ClientAddress, Limits, Network, RuleSettings};
@@ -26,6 +27,8 @@ pub(super) struct CompiledRule {
     pub(super) overridden: ClientList,
     /// The overrides of this rule and their indices in the rule set.
     pub(super) overrides: Vec<(usize, CompiledOverride)>,
+    /// The members of shared limits.
+    pub(super) share: Option<CompiledShare>,
     /// How the tier of a client is found; `None` if there is only one.
     tier_by: Option<TierSelector>,
     default_tier: usize,
@@ -47,13 +50,43 @@ enum TierSelector {
     Custom(RequestFn<Option<std::borrow::Cow<'static, str>>>),
 }
 
+/// Overrides, and the budget of the rule whose limits each replaces.
+pub(super) struct BudgetOverrides<'o>(Vec<(&'o Override, Option<Name>)>);
+
+impl<'o> BudgetOverrides<'o> {
+    pub(super) fn new<'r>(
+        overrides: &'o [Override],
+        rules: impl IntoIterator<Item = &'r Rule>,
+    ) -> Self {
+        let rules = rules.into_iter();
+        let budgets: HashMap<&Name, &Name> = rules
+            .filter_map(|rule| Some((&rule.name, rule.budget.as_ref()?)))
+            .collect();
+        let budget = |one: &Override| match (&one.action, &one.rule) {
+            (OverrideAction::Limits(_), Some(rule)) => Some((*budgets.get(rule)?).clone()),
+            (_, None) | (OverrideAction::Allow | OverrideAction::Deny, _) => None,
+        };
+        BudgetOverrides(overrides.iter().map(|one| (one, budget(one))).collect())
+    }
+
+    /// The overrides for a rule and their indices. Rules of one budget have the same limits.
+    fn of(&self, rule: &Rule) -> Vec<(usize, &'o Override)> {
+        let applies = |one: &Override, budget: &Option<Name>| match &one.rule {
+            None => true,
+            Some(name) => *name == rule.name || budget.is_some() && *budget == rule.budget,
+        };
+        let each = self.0.iter().enumerate();
+        each.filter(|(_, (one, budget))| applies(one, budget))
+            .map(|(index, (one, _))| (index, *one))
+            .collect()
+    }
+}
+
 impl CompiledRule {
-    pub(super) fn new(rule: Rule, overrides: &[Override], client: &ClientAddress) -> Self {
+    pub(super) fn new(rule: Rule, overrides: &BudgetOverrides<'_>, client: &ClientAddress) -> Self {
         let list =
             |entries: &[ListEntry]| ClientList::new(entries.iter().zip(0..), &rule.key, client);
-        let applies = |one: &Override| one.rule.as_ref().is_none_or(|name| *name == rule.name);
-        let overrides = overrides.iter().enumerate();
-        let overrides: Vec<_> = overrides.filter(|(_, one)| applies(one)).collect();
+        let overrides = overrides.of(&rule);
         let entries = overrides.iter().map(|(_, one)| &one.client).zip(0..);
         let (tier_by, default_tier, tiers) = match &rule.limits {
             RuleLimits::Same(quotas) => (None, 0, vec![(None, limits(quotas, &rule))]),
@@ -70,6 +103,10 @@ impl CompiledRule {
             default_tier,
             tiers,
             settings: Arc::new(settings(&rule)),
+            share: rule
+                .share
+                .as_ref()
+                .map(|share| CompiledShare::new(share, client)),
             deny: list(&rule.deny),
             allow: list(&rule.allow),
             overridden: ClientList::new(entries, &rule.key, client),
@@ -92,7 +129,7 @@ impl CompiledRule {
         };
         let found = match &self.tier_by {
             None => None,
-            Some(TierSelector::Header(name)) => match header(name, view) {
+            Some(TierSelector::Header(name)) => match proxy_header(name, view) {
                 Extracted::Value(value) => position(&value),
                 Extracted::Absent | Extracted::Conflicting => None,
             },
@@ -154,31 +191,82 @@ fn limits(quotas: &Quotas, rule: &Rule) -> Arc<Limits> {
         (true, Some(OnFailure::Closed)) => Some(OnFailure::Open),
         (_, policy) => policy,
     };
-    let limits = quotas.under(&rule.name).map(|(name, quota)| {
+    // Clients see the rule or the budget; a counter's name says more.
+    let shown = rule.budget.as_ref().unwrap_or(&rule.name);
+    let shown_names = quotas.under(shown).map(|(name, _)| match quotas.len() {
+        1 => shown.to_string(),
+        _ => name,
+    });
+    let scope = rule.counter_scope();
+    let limits = quotas.under(&scope).map(|(name, quota)| {
         let mut limit = Limit::named(name, *quota).partition(rule.partition);
         if let Some(policy) = policy {
             limit = limit.on_failure(policy);
+        }
+        // `RuleSet::validate` reports limits that cannot be leased.
+        if let Some(Ok(leased)) = rule.lease.map(|settings| limit.clone().lease(settings)) {
+            limit = leased;
         }
         match rule.deadline {
             Some(deadline) => limit.deadline(deadline),
             None => limit,
         }
     });
-    let limits = Limits::new(limits);
+    let limits = Limits::with_shown_names(shown_names.zip(limits));
     Arc::new(limits.expect("`Quotas` checks number and names"))
 }
 
 fn settings(rule: &Rule) -> RuleSettings {
     let mut settings = RuleSettings::new(rule.name.as_str());
     settings.headers = rule.headers;
+    settings.reported = rule.headers.reports(rule.has_key());
     settings.shadow = rule.shadow;
     settings.max_delay = rule.max_delay;
+    settings.actual = rule.actual.clone();
     if rule.count_if != StatusFilter::All {
         let filter = rule.count_if.clone();
         let counts = move |status, headers: &_| filter.counts(status, headers);
         settings.count_filter = Some(Arc::new(counts));
     }
     settings
+}
+
+impl Rule {
+    /// Whether clients can have different keys. A rule without a key, or with constants only, limits
+    /// all clients together.
+    pub fn has_key(&self) -> bool {
+        let mut sources = self.key.iter().flat_map(Part::sources);
+        sources.any(|source| !matches!(source, Source::Constant(_)))
+    }
+
+    /// What the rule reads from headers that only a proxy may set, and the headers.
+    pub(crate) fn proxy_headers(&self) -> impl Iterator<Item = (&'static str, &HeaderName)> {
+        let tier = match &self.limits {
+            RuleLimits::Tiered(tiers) => match tiers.by() {
+                TierBy::Header(name) => Some(("tier", name)),
+                TierBy::Keys(_) | TierBy::Custom(_) => None,
+            },
+            RuleLimits::Same(_) => None,
+        };
+        let (header, sources) = match &self.cost {
+            Cost::Header { name, .. } => (Some(name), &[][..]),
+            Cost::FirstOf { sources, .. } => (None, &sources[..]),
+            Cost::Constant(_) | Cost::Method { .. } | Cost::Path { .. } | Cost::Custom(_) => {
+                (None, &[][..])
+            }
+        };
+        let headers = sources.iter().filter_map(|source| match source {
+            CostSource::Header(name) => Some(name),
+            CostSource::Json(_) | CostSource::JsonText { .. } => None,
+        });
+        let cost = header.into_iter().chain(headers).map(|name| ("cost", name));
+        let sources = self.key.iter().flat_map(Part::sources);
+        let claims = sources.filter_map(|source| match source {
+            Source::Claim { header, .. } => Some(("claims", header)),
+            _ => None,
+        });
+        tier.into_iter().chain(cost).chain(claims)
+    }
 }
 
 /// A list of clients, each with a number.
@@ -214,6 +302,11 @@ impl ClientList {
         if let Some(key) = listed_key(parts, text, client) {
             self.keys.entry(key).or_insert(number);
         }
+    }
+
+    /// Whether it lists networks.
+    pub(super) fn has_networks(&self) -> bool {
+        !self.networks.is_empty()
     }
 
     /// The smallest number that a client has in the list.

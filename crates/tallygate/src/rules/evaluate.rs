@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::compile::{CompiledOverride, CompiledRule};
+use super::compile::{BudgetOverrides, ClientList, CompiledOverride, CompiledRule};
 use super::extract::{Extracted, MissingPart, extract, listed_keys};
 use super::matcher::{Matched, Mismatch, Route};
+use super::path_variants::has_too_many_segments;
 use super::request_view::RequestView;
 use super::trace::Trace;
-use super::{KeyText, Missing, Name, Override, Rule, RuleSet, RuleSetError, Source};
-use crate::http::{Charge, ClientAddress, Head, Limits, Plan, Policy, Stop, StopReason};
+use super::{HeaderNames, KeyText, Missing, Name, Override, Rule, RuleSet, RuleSetError, Source};
+use crate::http::{
+    Charge, ClientAddress, Head, JsonPath, Limits, MAX_JSON_PATHS, NO_RULE, Plan, Policy,
+    RuleSettings, Stop, StopReason,
+};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::request::MAX_LIMITS;
+use crate::request::{MAX_LIMITS, Member};
 
 /// Compiled rules: turns requests into plans.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +26,9 @@ pub struct Rules {
     pub(super) client: ClientAddress,
     pub(super) rules: Vec<CompiledRule>,
     overrides: Vec<Override>,
+    /// The positions of the rules whose cost is in the request's body.
+    by_json: Vec<usize>,
+    header_names: HeaderNames,
 }
 
 /// A key and the limits that one rule has for it.
@@ -44,6 +51,8 @@ pub(super) enum Evaluation<'r> {
     /// The rule stops the request, unless it is in shadow mode.
     Denied(ListedBy),
     NoKey(MissingPart),
+    /// The rule needs the address of the client.
+    NoAddress,
     TooManyLimits,
     Applies(Applies<'r>),
 }
@@ -56,6 +65,7 @@ pub(super) struct Applies<'r> {
     /// The index of the override that the limits are from.
     pub(super) override_index: Option<usize>,
     pub(super) cost: u32,
+    pub(super) member: Option<Box<Member<'static>>>,
     pub(super) stop: bool,
 }
 
@@ -72,6 +82,9 @@ pub(super) trait Visitor {
     fn source(&mut self, _part: usize, _source: &Source, _value: &Extracted<Key<'_>>) {}
 
     fn rule(&mut self, rule: &CompiledRule, evaluation: Evaluation<'_>);
+
+    /// The path is not matched against any rule, and the request refused.
+    fn too_many_segments(&mut self) {}
 }
 
 impl<F: FnMut(&CompiledRule, Evaluation<'_>)> Visitor for F {
@@ -93,12 +106,27 @@ impl Rules {
     }
 
     fn compile(set: RuleSet) -> Self {
-        let compile = |rule| CompiledRule::new(rule, &set.overrides, &set.client);
-        Rules {
+        let overrides = BudgetOverrides::new(&set.overrides, &set.rules);
+        let mut header_names = HeaderNames::default();
+        set.rules.iter().for_each(|rule| header_names.add(rule));
+        let compile = |rule| CompiledRule::new(rule, &overrides, &set.client);
+        let mut rules = Rules {
             rules: set.rules.into_iter().map(compile).collect(),
             client: set.client,
             overrides: set.overrides,
-        }
+            by_json: Vec::new(),
+            header_names,
+        };
+        rules.by_json = rules.find_by_json();
+        rules
+    }
+
+    fn find_by_json(&self) -> Vec<usize> {
+        let rules = self.rules.iter().enumerate();
+        let by_json = rules.filter(|(_, compiled)| {
+            compiled.rule.enabled && compiled.rule.cost.json_paths().next().is_some()
+        });
+        by_json.map(|(index, _)| index).collect()
     }
 
     /// Adds a rule. Unlike [`new`](Rules::new) it accepts rules that always have too many limits
@@ -114,8 +142,12 @@ impl Rules {
             "two rules are named `{}`",
             rule.name
         );
-        let compiled = CompiledRule::new(rule, &self.overrides, &self.client);
+        let rules = self.rules.iter().map(|compiled| &compiled.rule);
+        let overrides = BudgetOverrides::new(&self.overrides, rules.chain([&rule]));
+        self.header_names.add(&rule);
+        let compiled = CompiledRule::new(rule, &overrides, &self.client);
         self.rules.push(compiled);
+        self.by_json = self.find_by_json();
         self
     }
 
@@ -140,16 +172,25 @@ impl Rules {
         for compiled in &self.rules[evaluated..] {
             trace.not_reached(&compiled.rule);
         }
+        if !view.believes_headers() {
+            for compiled in self.rules.iter().filter(|compiled| compiled.rule.enabled) {
+                trace.ignore_headers(&compiled.rule, head);
+            }
+        }
         trace
     }
 
     /// Plans a request for one rule, even if the rule does not match it: the caller has chosen the
-    /// rule by name. `None` if there is no such rule.
+    /// rule by name, and vouches for the headers. `None` if there is no such rule.
     pub fn plan_rule(&self, name: &str, head: &Head<'_>) -> Option<Plan> {
         let mut rules = self.rules.iter();
         let compiled = rules.find(|compiled| compiled.rule.name.as_str() == name)?;
-        let view = RequestView::new(head, &self.client);
+        let view = RequestView::new(head, &self.client).vouched_for();
         let mut plan = Plan::default();
+        if has_too_many_segments(head.uri().path()) {
+            plan.too_many_segments();
+            return Some(plan);
+        }
         let matched = compiled.rule.matcher.check(&view).unwrap_or(Matched {
             route: Route::Any,
             certain: true,
@@ -162,15 +203,25 @@ impl Rules {
         Some(plan)
     }
 
+    /// The headers that the rules read.
+    pub fn header_names(&self) -> &HeaderNames {
+        &self.header_names
+    }
+
     /// How the address of a client is found.
     pub fn client(&self) -> &ClientAddress {
         &self.client
     }
 
-    /// The keys and limits of a listed key, for each rule whose key has as many parts.
+    /// The keys and limits of a listed key, for each rule whose key has as many parts. A budget's
+    /// are those of its first rule.
     pub fn key_limits(&self, text: &KeyText) -> Vec<KeyLimits<'_>> {
-        let mut found = Vec::new();
+        let mut found: Vec<KeyLimits<'_>> = Vec::new();
         for compiled in &self.rules {
+            let known = |other: &KeyLimits<'_>| other.rule.shares_counters_with(&compiled.rule);
+            if found.iter().any(known) {
+                continue;
+            }
             for key in listed_keys(&compiled.rule.key, text, &self.client) {
                 let mut limits: Vec<&Limit> = Vec::new();
                 for limit in compiled.all_limits() {
@@ -187,12 +238,38 @@ impl Rules {
         found
     }
 
+    /// The first rule of each budget.
+    pub fn budgets(&self) -> Vec<&Rule> {
+        let mut first: Vec<&Rule> = Vec::new();
+        for CompiledRule { rule, .. } in &self.rules {
+            // Rules in shadow mode spend a budget of their own.
+            let spends = rule.budget.is_some() && !rule.shadow;
+            if spends && !first.iter().any(|other| other.same_budget(rule)) {
+                first.push(rule);
+            }
+        }
+        first
+    }
+
+    /// The first rule of a budget. `None` if no rule spends it.
+    pub fn rule_of_budget(&self, budget: &str) -> Option<&Rule> {
+        let spends = |rule: &&Rule| {
+            let own = rule.budget.as_ref();
+            own.is_some_and(|own| own.as_str() == budget) && !rule.shadow
+        };
+        let mut rules = self.rules.iter().map(|compiled| &compiled.rule);
+        rules.find(spends)
+    }
+
     /// Every limit that a plan may contain, for a store to prepare.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.rules.iter().flat_map(CompiledRule::all_limits)
     }
 
     pub(super) fn evaluate(&self, view: &RequestView<'_>, visitor: &mut impl Visitor) {
+        if has_too_many_segments(view.head.uri().path()) {
+            return visitor.too_many_segments();
+        }
         // Rules in shadow mode are counted apart.
         let (mut enforced_room, mut shadow_room) = (MAX_LIMITS, MAX_LIMITS);
         for compiled in &self.rules {
@@ -206,7 +283,10 @@ impl Rules {
                 | Evaluation::Mismatch(_)
                 | Evaluation::Allowed(_)
                 | Evaluation::Skipped(_) => false,
-                Evaluation::Denied(_) | Evaluation::NoKey(_) | Evaluation::TooManyLimits => true,
+                Evaluation::Denied(_)
+                | Evaluation::NoKey(_)
+                | Evaluation::NoAddress
+                | Evaluation::TooManyLimits => true,
                 Evaluation::Applies(applies) => {
                     *room -= applies.limits.len();
                     applies.stop
@@ -234,6 +314,23 @@ impl Policy for Rules {
 
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Rules::limits(self).for_each(each);
+    }
+
+    fn json_paths(&self, head: &Head<'_>) -> Vec<JsonPath> {
+        let mut paths = Vec::new();
+        if self.by_json.is_empty() || has_too_many_segments(head.uri().path()) {
+            return paths;
+        }
+        let view = RequestView::new(head, &self.client);
+        let rules = self.by_json.iter().map(|&index| &self.rules[index].rule);
+        for rule in rules.filter(|rule| rule.matcher.check(&view).is_ok()) {
+            for path in rule.cost.json_paths() {
+                if paths.len() < MAX_JSON_PATHS && !paths.contains(path) {
+                    paths.push(path.clone());
+                }
+            }
+        }
+        paths
     }
 }
 
@@ -272,6 +369,10 @@ impl Policy for SwappableRules {
     fn limits(&self, each: &mut dyn FnMut(&Limit)) {
         Policy::limits(&**self.0.load(), each);
     }
+
+    fn json_paths(&self, head: &Head<'_>) -> Vec<JsonPath> {
+        self.0.load().json_paths(head)
+    }
 }
 
 impl CompiledRule {
@@ -301,6 +402,11 @@ impl CompiledRule {
         let extracted = extract(&rule.key, view, matched.route, |part, source, value| {
             visitor.source(part, source, value);
         });
+        let lists = [&self.overridden, &self.deny, &self.allow];
+        let has_networks = lists.into_iter().any(ClientList::has_networks);
+        if extracted.lacks_address || has_networks && view.lacks_address() {
+            return Evaluation::NoAddress;
+        }
         let mut overridden = None;
         let found = self.overridden.find(view, &extracted);
         match found.map(|number| &self.overrides[number]) {
@@ -342,10 +448,26 @@ impl CompiledRule {
             tier,
             override_index: overridden.map(|(index, _)| index),
             cost: rule.cost.evaluate(view),
+            member: self.member(view, matched.route, limits),
             // The application may see a request that this rule does not match: then the rules for
             // that one have to be evaluated too.
             stop: rule.stop && !rule.shadow && matched.certain,
         })
+    }
+}
+
+impl CompiledRule {
+    /// The member that a request is of, if one of the limits is shared.
+    fn member(
+        &self,
+        view: &RequestView<'_>,
+        route: Route<'_>,
+        limits: &Limits,
+    ) -> Option<Box<Member<'static>>> {
+        let share = self.share.as_ref()?;
+        let mut limits = limits.iter();
+        let shared = limits.any(|limit| limit.quota().algorithm().is_shared());
+        shared.then(|| Box::new(share.member(view, route)))
     }
 }
 
@@ -358,6 +480,7 @@ impl Visitor for Plan {
             | Evaluation::Skipped(_) => return,
             Evaluation::Denied(_) => StopReason::Denied,
             Evaluation::NoKey(_) => StopReason::NoKey,
+            Evaluation::NoAddress => StopReason::NoAddress,
             Evaluation::TooManyLimits => StopReason::TooManyLimits,
             Evaluation::Applies(applies) => {
                 return self.charge(Charge {
@@ -365,6 +488,8 @@ impl Visitor for Plan {
                     key: applies.key,
                     limits: Arc::clone(applies.limits),
                     cost: applies.cost,
+                    in_flight: 1,
+                    member: applies.member,
                 });
             }
         };
@@ -372,5 +497,12 @@ impl Visitor for Plan {
             let settings = Arc::clone(&compiled.settings);
             self.stop(Stop { settings, reason });
         }
+    }
+
+    fn too_many_segments(&mut self) {
+        self.stop(Stop {
+            settings: Arc::new(RuleSettings::new(NO_RULE)),
+            reason: StopReason::TooManySegments,
+        });
     }
 }

@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use super::matcher::Route;
 use super::request_view::{RequestView, host_name};
 use super::{KeyText, Part, Source};
-use crate::http::{ClientAddress, canonical};
+use crate::http::{ClientAddress, canonical, canonical_address};
 use crate::key::{Key, MAX_INLINE_BYTES};
 
-pub(super) use source::{Extracted, header};
+pub(super) use source::{Extracted, proxy_header};
 
 #[derive(Debug)]
 pub(super) struct ExtractedKey {
@@ -23,6 +23,8 @@ pub(super) struct ExtractedKey {
     pub(super) primary: bool,
     /// The first part without a value.
     pub(super) missing: Option<MissingPart>,
+    /// Whether a part asked for the address of the client, and the server did not record it.
+    pub(super) lacks_address: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub(super) fn extract<'r>(
     mut visit: impl FnMut(usize, &'r Source, &Extracted<Key<'_>>),
 ) -> ExtractedKey {
     let mut missing = None;
+    let mut lacks_address = false;
     let mut indices = SmallVec::<[Option<usize>; 4]>::new();
     let mut key = None;
     for (number, part) in parts.iter().enumerate() {
@@ -51,6 +54,7 @@ pub(super) fn extract<'r>(
         let found = part.sources.iter().enumerate().find_map(|(index, own)| {
             let value = own.extract(view, route);
             visit(number, &own.source, &value);
+            lacks_address |= own.source == Source::Ip && view.lacks_address();
             conflicting |= matches!(value, Extracted::Conflicting);
             match value {
                 Extracted::Value(value) => Some((index, value)),
@@ -75,6 +79,7 @@ pub(super) fn extract<'r>(
         key: key.unwrap_or_else(|| Key::from_parts::<&[u8]>([])),
         primary,
         missing,
+        lacks_address,
     }
 }
 
@@ -112,6 +117,21 @@ pub(super) fn listed_keys(
     keys
 }
 
+/// The source of each part of an extracted key; `None` for a part that had no value.
+pub(super) fn key_sources<'r>(parts: &'r [Part], key: &Key<'_>) -> Vec<Option<&'r Source>> {
+    let marks = key.parts().nth(parts.len());
+    let marks = marks.map(|marks| String::from_utf8_lossy(marks.bytes).into_owned());
+    let mut marks = marks.as_deref().map(|marks| marks.split(' '));
+    let source = |part: &'r Part| {
+        let index = match &mut marks {
+            None => 0,
+            Some(marks) => marks.next()?.parse().ok()?,
+        };
+        part.sources().nth(index)
+    };
+    parts.iter().map(source).collect()
+}
+
 fn append(key: Option<Key<'static>>, value: Key<'_>) -> Key<'static> {
     match key {
         None => value.into_owned(),
@@ -133,12 +153,13 @@ impl super::key_part::PartSource {
         let value = match &self.source {
             Source::Ip => {
                 return match text.parse::<IpAddr>() {
-                    Ok(ip) => address_key(client.grouped(ip.to_canonical())),
+                    Ok(ip) => address_key(client.grouped(canonical_address(ip))),
                     Err(_) => Key::from(text),
                 };
             }
             Source::Header(name) => canonical(name, bytes),
             Source::Host => host_name(bytes),
+            Source::Method => method_name(bytes),
             _ => Cow::Borrowed(bytes),
         };
         self.key(value)
@@ -150,6 +171,14 @@ impl super::key_part::PartSource {
             (false, Cow::Borrowed(value)) => Key::from(value),
             (false, Cow::Owned(value)) => Key::from(value),
         }
+    }
+}
+
+/// A method in upper case.
+fn method_name(method: &[u8]) -> Cow<'_, [u8]> {
+    match method.iter().any(u8::is_ascii_lowercase) {
+        true => Cow::Owned(method.to_ascii_uppercase()),
+        false => Cow::Borrowed(method),
     }
 }
 

@@ -49,6 +49,25 @@ impl Glob {
         }
     }
 
+    /// Whether it matches one text only.
+    pub fn is_literal(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// Whether a text can match both.
+    pub fn overlaps(&self, other: &Glob) -> bool {
+        match (&self.end, &other.end) {
+            (_, None) => self.matches(&other.start),
+            (None, Some(_)) => other.matches(&self.start),
+            // The longer prefix and the longer suffix together match both.
+            (Some(end), Some(others)) => {
+                let (a, b) = (&self.start, &other.start);
+                (a.starts_with(b) || b.starts_with(a))
+                    && (end.ends_with(others) || others.ends_with(end))
+            }
+        }
+    }
+
     /// Whether it matches everything that another one matches.
     pub fn covers(&self, other: &Glob) -> bool {
         match (&self.end, &other.end) {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ::http::HeaderName;
 
-use super::{RequestFn, TextError};
+use super::{RequestFn, Rule, TextError, extract};
 use crate::http::{Network, is_secret};
 use crate::key::Key;
 
@@ -43,6 +43,7 @@ pub enum Source {
     Path(String),
     /// A claim of a JWT in a header: as JSON, as base64url of JSON, or as the whole token. It is
     /// not verified: the proxy in front must do so, and must remove the header that clients send.
+    /// If [proxies are named](crate::http::ClientAddress), it is missing in requests of others.
     Claim {
         /// The header.
         header: HeaderName,
@@ -52,7 +53,7 @@ pub enum Source {
     /// The path pattern of the rule that matches; without paths its gRPC pattern, and `*` without
     /// either.
     Route,
-    /// The method.
+    /// The method in upper case.
     Method,
     /// The host in lower case, without a port.
     Host,
@@ -100,6 +101,14 @@ impl Part {
     /// The sources, in order.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
         self.sources.iter().map(|own| &own.source)
+    }
+}
+
+impl Rule {
+    /// The source of each part of a key that was extracted for this rule, such as the second one of
+    /// `{ header: x-api-key, or: ip }`. `None` for a part that had no value.
+    pub fn key_sources(&self, key: &Key<'_>) -> Vec<Option<&Source>> {
+        extract::key_sources(&self.key, key)
     }
 }
 

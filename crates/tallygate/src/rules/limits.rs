@@ -6,6 +6,7 @@ use ::http::HeaderName;
 use tallygate_core::Quota;
 
 use super::{KeyText, Name, RequestFn};
+use crate::error::debug_is_display;
 use crate::request::MAX_LIMITS;
 
 /// How much a rule allows.
@@ -42,7 +43,7 @@ pub struct Tiers {
 #[derive(Clone, Debug, PartialEq)]
 pub enum TierBy {
     /// A header with the name of the tier. The proxy in front has to set it: otherwise clients choose
-    /// their tier.
+    /// their tier. If [proxies are named](crate::http::ClientAddress), only theirs counts.
     Header(HeaderName),
     /// Keys, each with its tier.
     Keys(Vec<(KeyText, Name)>),
@@ -51,7 +52,7 @@ pub enum TierBy {
 }
 
 /// Why tiers are invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TiersError {
     /// There is no tier with that name.
     #[error("there is no tier `{name}`")]
@@ -66,6 +67,8 @@ pub enum TiersError {
         name: Name,
     },
 }
+
+debug_is_display!(TiersError);
 
 impl Tiers {
     /// Combines tiers. A client without a tier is in the default one.
@@ -131,14 +134,15 @@ impl Tiers {
 
 /// Quotas with different names, at least one. A request has to fit all of them.
 ///
-/// A counter is identified by its key and the name of its limit: the rule's name, a space, and the
-/// quota's name, which by default is its algorithm and period. So no two rules share a counter, and
-/// a changed limit keeps its counts.
+/// A counter is identified by its key and the name of its limit: the name of the rule or
+/// [budget](super::Rule::counter_scope), a space, and the quota's name, which by default is its
+/// algorithm and period. So rules share no counter without a budget, and a changed limit keeps its
+/// counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas(Vec<(Option<Name>, Quota)>);
 
 /// Why quotas cannot be combined.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotasError {
     /// There is none.
     #[error("no quota at all")]
@@ -158,6 +162,8 @@ pub enum QuotasError {
         index: usize,
     },
 }
+
+debug_is_display!(QuotasError);
 
 impl Quotas {
     /// Combines quotas, each with an optional name.
@@ -193,9 +199,9 @@ impl Quotas {
         self.0.len()
     }
 
-    /// The quotas and the names of their limits under a rule.
-    pub fn under(&self, rule: &Name) -> impl Iterator<Item = (String, &Quota)> {
-        let name = move |named| format!("{rule} {}", name_of(named));
+    /// The quotas and the names of their limits in a [scope](super::Rule::counter_scope).
+    pub fn under(&self, scope: &Name) -> impl Iterator<Item = (String, &Quota)> {
+        let name = move |named| format!("{scope} {}", name_of(named));
         self.0.iter().map(move |named| (name(named), &named.1))
     }
 

@@ -14,7 +14,8 @@ use super::{Glob, GrpcPattern, Path, PathPattern, RequestFn, TextError};
 /// its elements does. The default matches every request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matcher {
-    /// The methods. `GET` does not include `HEAD`.
+    /// The methods, compared without case: some servers take `post` for `POST`. `GET` does not
+    /// include `HEAD`.
     pub methods: Vec<Method>,
     /// The hosts. A request with several, in its target and its headers, matches by any of them.
     pub hosts: Vec<HostPattern>,
@@ -96,9 +97,15 @@ impl Matcher {
         *self == Matcher::default()
     }
 
+    /// Whether every path pattern has a parameter, and there is one.
+    pub(crate) fn has_parameter(&self, name: &str) -> bool {
+        let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
+        !self.paths.is_empty() && self.paths.iter().all(has)
+    }
+
     /// Whether it matches every request that another one matches.
     pub fn covers(&self, narrow: &Matcher) -> bool {
-        covers_all(&self.methods, &narrow.methods, |a, b| a == b)
+        covers_all(&self.methods, &narrow.methods, same_method)
             && covers_all(&self.hosts, &narrow.hosts, |a, b| a.covers(b))
             && covers_all(&self.paths, &narrow.paths, |a, b| a.covers(b))
             && covers_all(&self.grpc, &narrow.grpc, |a, b| a.covers(b))
@@ -110,7 +117,9 @@ impl Matcher {
     }
 
     pub(super) fn check(&self, view: &RequestView<'_>) -> Result<Matched<'_>, Mismatch> {
-        if !self.methods.is_empty() && !self.methods.contains(view.head.method()) {
+        let method = view.head.method();
+        let matches = |own: &Method| same_method(own, method);
+        if !self.methods.is_empty() && !self.methods.iter().any(matches) {
             return Err(Mismatch::Method);
         }
         let mut route = Route::Any;
@@ -145,6 +154,11 @@ impl Matcher {
             Some(_) | None => Ok(Matched { route, certain }),
         }
     }
+}
+
+/// Whether some server may take one method for the other.
+pub(super) fn same_method(a: &Method, b: &Method) -> bool {
+    a == b || a.as_str().eq_ignore_ascii_case(b.as_str())
 }
 
 /// Whether one list of alternatives covers another; an empty list matches everything.
@@ -182,7 +196,11 @@ impl HeaderMatcher {
             HeaderCondition::Present => values.next().is_some(),
             HeaderCondition::Absent => values.next().is_none(),
             HeaderCondition::Matches(globs) => {
-                values.any(|value| globs.iter().any(|glob| glob.matches(value.as_bytes())))
+                // HTTP/2 may carry white space around a value, which HTTP/1 does not.
+                values.any(|value| {
+                    let value = value.as_bytes().trim_ascii();
+                    globs.iter().any(|glob| glob.matches(value))
+                })
             }
         }
     }

@@ -59,7 +59,7 @@ impl<'a> Path<'a> {
     /// Parses a path as a server with these options does.
     pub(super) fn parse(path: &'a str, options: ParseOptions) -> Self {
         let mut segments = SmallVec::<[Cow<'a, [u8]>; 8]>::new();
-        let mut rest = path.strip_prefix('/').unwrap_or(path).as_bytes();
+        let mut rest = options.path(path);
         loop {
             let split = options.split(rest);
             let segment = options.segment(&rest[..split.map_or(rest.len(), |(end, _)| end)]);
@@ -76,6 +76,16 @@ impl<'a> Path<'a> {
         }
         segments.retain(|segment| !segment.is_empty());
         Path(segments)
+    }
+
+    /// The same path, without the text that it was parsed from.
+    pub(super) fn into_owned<'o>(self) -> Path<'o> {
+        let segments = self.0.into_iter();
+        Path(
+            segments
+                .map(|segment| segment.into_owned().into())
+                .collect(),
+        )
     }
 
     /// The segments, decoded and not empty.
@@ -128,6 +138,36 @@ impl PathPattern {
     /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it is more specific than another one: in the first segment in which they differ it has
+    /// text where the other has a `*`, more than a lone `*` where the other has one, or any segment
+    /// where the other has `**` or ends.
+    pub fn is_more_specific_than(&self, other: &PathPattern) -> bool {
+        let ranks = |pattern: &PathPattern| {
+            let segments = pattern.segments.iter().map(Segment::rank);
+            let ranks: SmallVec<[u8; 16]> = segments.collect();
+            // Of two that end together, the one that matches nothing below.
+            (ranks, !pattern.open)
+        };
+        ranks(self) > ranks(other)
+    }
+
+    /// Whether a path can match both.
+    pub fn overlaps(&self, other: &PathPattern) -> bool {
+        let (own, others) = (self.segments.len(), other.segments.len());
+        let lengths_meet = match (self.open, other.open) {
+            (true, true) => true,
+            (true, false) => own <= others,
+            (false, true) => others <= own,
+            (false, false) => own == others,
+        };
+        let mut pairs = self.segments.iter().zip(&other.segments);
+        lengths_meet
+            && pairs.all(|pair| match pair {
+                (Segment::Glob(glob), Segment::Glob(other)) => glob.overlaps(other),
+                (Segment::Parameter(_), _) | (_, Segment::Parameter(_)) => true,
+            })
     }
 
     /// Whether it matches every path that another one matches.
@@ -195,6 +235,16 @@ impl FromStr for PathPattern {
 }
 
 impl Segment {
+    /// The more a segment says, the larger.
+    fn rank(&self) -> u8 {
+        match self {
+            Segment::Parameter(_) => 1,
+            Segment::Glob(glob) if glob.is_any() => 1,
+            Segment::Glob(glob) if glob.is_literal() => 3,
+            Segment::Glob(_) => 2,
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() {
             return Err("has an empty segment");
@@ -377,6 +427,48 @@ mod tests {
         let path = format!("/{}", "a".repeat(60_000)).repeat(2);
         assert!(!pattern.matches(&Path::new(&path)));
         assert!(Path::new(&"/a/..".repeat(20_000)).segments().is_empty());
+    }
+
+    #[test]
+    fn patterns_overlap_if_a_path_matches_both() {
+        let patterns = [
+            "/",
+            "/**",
+            "/a",
+            "/a/**",
+            "/*",
+            "/{x}",
+            "/a*",
+            "/*a",
+            "/b*",
+            "/a*b",
+            "/ab*",
+            "/a/*",
+            "/a/{x}/**",
+            "/b/**",
+            "/*/c",
+        ];
+        // Every path of up to two segments of up to three letters.
+        let letters = ["", "a", "b", "c"];
+        let texts = || {
+            letters
+                .iter()
+                .flat_map(move |a| letters.map(|b| format!("{a}{b}")))
+        };
+        let segments: Vec<String> = texts()
+            .flat_map(|text| letters.map(|letter| format!("{text}{letter}")))
+            .collect();
+        let paths: Vec<String> = segments
+            .iter()
+            .flat_map(|a| segments.iter().map(move |b| format!("/{a}/{b}")))
+            .collect();
+        for one in patterns.map(pattern) {
+            for other in patterns.map(pattern) {
+                let mut paths = paths.iter().map(|path| Path::new(path));
+                let both = paths.any(|path| one.matches(&path) && other.matches(&path));
+                assert_eq!(one.overlaps(&other), both, "{one} and {other}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Servers differ in unusual paths, and which kind the application is, is unknown. Some merge
 //! slashes before they resolve `..`, some treat `%2F`, `\` and `%5C` as slashes, some strip `;` and
-//! what follows from every segment. A server may do several of these.
+//! what follows from every segment, some take what follows `//` at the start for a host. A server may
+//! do several of these.
 
 use std::borrow::Cow;
 
@@ -10,6 +11,10 @@ use smallvec::SmallVec;
 
 use super::Path;
 use super::path::decoded;
+
+/// The maximum number of slashes of a path, in any spelling. A request with more is refused: every
+/// segment costs time, in every variant and before any limit.
+pub(super) const MAX_SEGMENTS: usize = 256;
 
 /// All variants of a path: the standard one first, then those that differ from it.
 #[derive(Clone, Debug)]
@@ -20,40 +25,88 @@ pub(super) struct PathVariants<'a>(SmallVec<[Path<'a>; 1]>);
 pub(super) struct ParseOptions {
     /// Merges slashes before it resolves `..`.
     pub(super) merges_slashes: bool,
-    /// Treats `%2F`, `\` and `%5C` as slashes.
-    pub(super) extra_slashes: bool,
+    /// What it treats as slashes.
+    pub(super) slashes: Slashes,
     /// Strips `;` and what follows from every segment.
     pub(super) strips_parameters: bool,
+    /// Takes the first segment after two slashes for a host, as in a URL without scheme (WHATWG).
+    pub(super) strips_host: bool,
+}
+
+/// What a server treats as slashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Slashes {
+    /// `/`.
+    #[default]
+    Plain,
+    /// And `\`, as in a URL (WHATWG).
+    Backslash,
+    /// And `%2F`: it decodes the path before it splits it.
+    Encoded,
+    /// And `%2F`, `\` and `%5C`, as in names of files on Windows.
+    All,
+}
+
+/// Which of the unusual slashes a path has.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnusualSlashes {
+    backslash: bool,
+    encoded_slash: bool,
+    encoded_backslash: bool,
 }
 
 impl<'a> PathVariants<'a> {
     pub(super) fn new(path: &'a str) -> Self {
         let bytes = path.as_bytes();
-        let mut variants = SmallVec::from_iter([Path::new(path)]);
-        let slashes = has_extra_slashes(bytes);
-        let parameters = memchr::memchr(b';', bytes).is_some();
+        let mut variants = PathVariants(SmallVec::from_iter([Path::new(path)]));
+        let slashes = UnusualSlashes::find(bytes);
+        let has_parameters = memchr::memchr(b';', bytes).is_some();
         // Other variants may have empty segments where the path has none.
-        let empty = slashes || parameters || memchr::memmem::find(bytes, b"//").is_some();
-        if !empty {
-            return PathVariants(variants);
+        let has_empty = memchr::memmem::find(bytes, b"//").is_some();
+        if !slashes.any() && !has_parameters && !has_empty {
+            return variants;
         }
+        variants.add(path, slashes, has_parameters);
+        if has_parameters && slashes.is_encoded() {
+            // Some strip parameters up to the next `/` before they decode: `/x%2F..;%2Fy/login`.
+            let stripped = strip_parameters(path);
+            let mut other = PathVariants(SmallVec::new());
+            other.add(&stripped, UnusualSlashes::find(stripped.as_bytes()), false);
+            for variant in other.0 {
+                variants.push(variant.into_owned());
+            }
+        }
+        variants
+    }
+
+    /// Adds the variants of a path with such slashes.
+    fn add(&mut self, path: &'a str, slashes: UnusualSlashes, has_parameters: bool) {
+        let has_host = path
+            .as_bytes()
+            .get(1..)
+            .and_then(|rest| Slashes::All.at_start(rest));
         let either = |is: bool| [false, true].into_iter().take(1 + usize::from(is));
-        for extra_slashes in either(slashes) {
-            for strips_parameters in either(parameters) {
+        for slashes in slashes.readings() {
+            for strips_parameters in either(has_parameters) {
                 for merges_slashes in [false, true] {
-                    let options = ParseOptions {
-                        merges_slashes,
-                        extra_slashes,
-                        strips_parameters,
-                    };
-                    let variant = Path::parse(path, options);
-                    if !variants.contains(&variant) {
-                        variants.push(variant);
+                    for strips_host in either(has_host.is_some()) {
+                        let options = ParseOptions {
+                            merges_slashes,
+                            slashes,
+                            strips_parameters,
+                            strips_host,
+                        };
+                        self.push(Path::parse(path, options));
                     }
                 }
             }
         }
-        PathVariants(variants)
+    }
+
+    fn push(&mut self, variant: Path<'a>) {
+        if !self.0.contains(&variant) {
+            self.0.push(variant);
+        }
     }
 
     /// The variant of RFC 3986.
@@ -66,14 +119,89 @@ impl<'a> PathVariants<'a> {
     }
 }
 
+impl Slashes {
+    /// The first slash, and what follows it.
+    fn find(self, text: &[u8]) -> Option<(usize, usize)> {
+        let at = |at: usize| self.at_start(&text[at..]).map(|length| (at, at + length));
+        match self {
+            Slashes::Plain => memchr::memchr(b'/', text).and_then(at),
+            Slashes::Backslash => memchr::memchr2(b'/', b'\\', text).and_then(at),
+            Slashes::Encoded => memchr::memchr2_iter(b'/', b'%', text).find_map(at),
+            Slashes::All => memchr::memchr3_iter(b'/', b'\\', b'%', text).find_map(at),
+        }
+    }
+
+    /// The length of a slash at the start of a text.
+    fn at_start(self, text: &[u8]) -> Option<usize> {
+        let length = match text {
+            [b'/', ..] => 1,
+            [b'\\', ..] if matches!(self, Slashes::Backslash | Slashes::All) => 1,
+            [b'%', b'2', b'f' | b'F', ..] if matches!(self, Slashes::Encoded | Slashes::All) => 3,
+            [b'%', b'5', b'c' | b'C', ..] if self == Slashes::All => 3,
+            _ => return None,
+        };
+        Some(length)
+    }
+}
+
+impl UnusualSlashes {
+    fn find(path: &[u8]) -> Self {
+        let mut found = UnusualSlashes::default();
+        for at in memchr::memchr2_iter(b'\\', b'%', path) {
+            match &path[at..] {
+                [b'\\', ..] => found.backslash = true,
+                [b'%', b'2', b'f' | b'F', ..] => found.encoded_slash = true,
+                [b'%', b'5', b'c' | b'C', ..] => found.encoded_backslash = true,
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn any(self) -> bool {
+        self.backslash || self.is_encoded()
+    }
+
+    fn is_encoded(self) -> bool {
+        self.encoded_slash || self.encoded_backslash
+    }
+
+    /// The readings that differ in a path with these slashes.
+    fn readings(self) -> impl Iterator<Item = Slashes> {
+        let kinds = [self.backslash, self.encoded_slash, self.encoded_backslash];
+        // With one kind, a server treats all of them as slashes or none.
+        let several = kinds.into_iter().filter(|has| *has).count() > 1;
+        [
+            (Slashes::Plain, true),
+            (Slashes::Backslash, several && self.backslash),
+            (Slashes::Encoded, several && self.encoded_slash),
+            (Slashes::All, self.any()),
+        ]
+        .into_iter()
+        .filter_map(|(slashes, differs)| differs.then_some(slashes))
+    }
+}
+
 impl ParseOptions {
     /// The end of a segment and the start of the next one.
     pub(super) fn split(self, rest: &[u8]) -> Option<(usize, usize)> {
-        if !self.extra_slashes {
-            return memchr::memchr(b'/', rest).map(|end| (end, end + 1));
+        self.slashes.find(rest)
+    }
+
+    /// The path of such a server, without its first slash.
+    pub(super) fn path(self, path: &str) -> &[u8] {
+        let mut rest = path.strip_prefix('/').unwrap_or(path).as_bytes();
+        if !self.strips_host {
+            return rest;
         }
-        let slash = |end: usize| slash_at(&rest[end..]).map(|length| (end, end + length));
-        memchr::memchr3_iter(b'/', b'\\', b'%', rest).find_map(slash)
+        // The first segment that is not empty is the host.
+        loop {
+            match self.split(rest) {
+                Some((0, next)) => rest = &rest[next..],
+                Some((_, next)) => return &rest[next..],
+                None => return &[],
+            }
+        }
     }
 
     /// A segment as such a server decodes it.
@@ -86,18 +214,22 @@ impl ParseOptions {
     }
 }
 
-/// The length of a slash at the start of a text, in any spelling.
-fn slash_at(text: &[u8]) -> Option<usize> {
-    match text {
-        [b'/' | b'\\', ..] => Some(1),
-        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] => Some(3),
-        _ => None,
-    }
+/// A path without `;` and what follows, in every segment that ends with `/`.
+fn strip_parameters(path: &str) -> String {
+    let segments = path.split('/').map(|segment| segment.split(';').next());
+    let segments: Vec<&str> = segments.flatten().collect();
+    segments.join("/")
 }
 
-fn has_extra_slashes(path: &[u8]) -> bool {
-    let mut odd = memchr::memchr2_iter(b'\\', b'%', path);
-    odd.any(|at| slash_at(&path[at..]).is_some())
+/// Whether a path has more than [`MAX_SEGMENTS`].
+pub(super) fn has_too_many_segments(path: &str) -> bool {
+    let path = path.as_bytes();
+    if path.len() <= MAX_SEGMENTS {
+        return false;
+    }
+    let slashes = memchr::memchr3_iter(b'/', b'\\', b'%', path);
+    let mut slashes = slashes.filter(|&at| Slashes::All.at_start(&path[at..]).is_some());
+    slashes.nth(MAX_SEGMENTS).is_some()
 }
 
 #[cfg(test)]
@@ -120,7 +252,7 @@ mod tests {
         for (path, variant) in [
             ("/", ""),
             ("/a/b/../c", "a c"),
-            ("//a//b/", "a b"),
+            ("/a//b/", "a b"),
             ("/%6Cogin/%25", "login %"),
             ("/100%", "100%"),
         ] {
@@ -130,7 +262,7 @@ mod tests {
 
     #[test]
     fn an_unusual_path_has_several_variants() {
-        let cases: [(&str, &[&str]); 8] = [
+        let cases: [(&str, &[&str]); 18] = [
             ("/x//../login", &["x login", "login"]),
             ("/login;a=b", &["login;a=b", "login"]),
             ("/a;x/b;y/c", &["a;x b;y c", "a b c"]),
@@ -138,6 +270,36 @@ mod tests {
             ("/x%5c..%5Clogin", &["x\\..\\login", "login"]),
             ("/x/..;/login", &["x ..; login", "login"]),
             ("/.;/login", &[".; login", "login"]),
+            ("//evil/login", &["evil login", "login"]),
+            ("///evil:80/login/", &["evil:80 login", "login"]),
+            ("//evil", &["evil", ""]),
+            ("//a//b/", &["a b", "b"]),
+            ("/\\evil/login", &["\\evil login", "login", "evil login"]),
+            ("/%2Fx/a/../b", &["/x b", "x b", "b"]),
+            // `new URL` takes the backslash for a slash, and not `%2F`.
+            (
+                "/a%2Fb\\..\\login",
+                &["a/b\\..\\login", "login", "a b\\..\\login", "a login"],
+            ),
+            // A server that decodes takes `%2F` for a slash, and not the backslash.
+            (
+                "/a\\b%2F..%2Flogin",
+                &["a\\b/../login", "a b/../login", "login", "a login"],
+            ),
+            (
+                "/a\\b%5C..%5clogin",
+                &["a\\b\\..\\login", "a b\\..\\login", "a login"],
+            ),
+            (
+                "/x%2F..;%2Fy/login",
+                &[
+                    "x/..;/y login",
+                    "x/.. login",
+                    "x ..; y login",
+                    "y login",
+                    "login",
+                ],
+            ),
             (
                 "/x%2F%2F..;a/login",
                 &[
@@ -160,8 +322,21 @@ mod tests {
     }
 
     #[test]
-    fn there_are_at_most_eight_variants() {
-        let path = "/a;b//..%2F../%5c..;c/d".repeat(1_000);
-        assert!(variants(&path).len() <= 8);
+    fn the_number_of_variants_is_bounded() {
+        let path = format!("//x/{}", "/a;b//..%2F../%5c..\\e;c/d".repeat(1_000));
+        assert!(variants(&path).len() <= 48);
+    }
+
+    #[test]
+    fn segments_are_counted_in_every_spelling() {
+        for slash in ["/a", "/", "\\", "%2f", "%5Ca", "/;", "/.."] {
+            let path = |segments| format!("/{}", slash.repeat(segments - 1));
+            assert!(!has_too_many_segments(&path(MAX_SEGMENTS)), "{slash}");
+            assert!(has_too_many_segments(&path(MAX_SEGMENTS + 1)), "{slash}");
+        }
+        assert!(!has_too_many_segments(&format!(
+            "/{}",
+            "a%2".repeat(20_000)
+        )));
     }
 }

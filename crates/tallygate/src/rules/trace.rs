@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use ::http::HeaderName;
+
 use super::compile::CompiledRule;
 use super::evaluate::{Evaluation, ListedBy, Visitor};
 use super::extract::Extracted;
 use super::matcher::Mismatch;
 use super::{Name, Rule, Source};
-use crate::http::Plan;
+use crate::http::{Head, Plan};
 use crate::key::Key;
 use crate::limit::Limit;
 
@@ -18,6 +20,8 @@ const MAX_SHOWN_CHARS: usize = 80;
 pub struct Trace {
     /// The client's address, grouped by its IPv6 prefix.
     pub client: Option<IpAddr>,
+    /// Headers of the request that the rules ignore, because the peer is no trusted proxy.
+    pub ignored_headers: Vec<HeaderName>,
     /// Every rule, in order.
     pub rules: Vec<RuleTrace>,
     plan: Plan,
@@ -67,7 +71,7 @@ pub enum TracedValue {
 pub enum RuleOutcome {
     /// The rule is disabled.
     Disabled,
-    /// A rule before it ended the evaluation.
+    /// The evaluation ended before it: a rule stopped it, or the path has too many segments.
     NotReached,
     /// The rule does not match.
     Mismatch(Mismatch),
@@ -80,6 +84,9 @@ pub enum RuleOutcome {
         /// The index of the first missing part.
         part: usize,
     },
+    /// The rule needs the address of the client, and the server did not record it. The request is
+    /// refused, unless the rule is in shadow mode.
+    NoAddress,
     /// The rule does not apply: the key is missing.
     Skipped {
         /// The index of the first missing part.
@@ -110,6 +117,14 @@ impl Trace {
     /// The plan for the request.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    pub(super) fn ignore_headers(&mut self, rule: &Rule, head: &Head<'_>) {
+        for (_, name) in rule.proxy_headers() {
+            if head.headers().contains_key(name) && !self.ignored_headers.contains(name) {
+                self.ignored_headers.push(name.clone());
+            }
+        }
     }
 
     pub(super) fn not_reached(&mut self, rule: &Rule) {
@@ -150,6 +165,7 @@ impl Visitor for Trace {
             Evaluation::Allowed(by) => RuleOutcome::Allowed(*by),
             Evaluation::Denied(by) => RuleOutcome::Denied(*by),
             Evaluation::NoKey(missing) => RuleOutcome::NoKey { part: missing.part },
+            Evaluation::NoAddress => RuleOutcome::NoAddress,
             Evaluation::Skipped(missing) => RuleOutcome::Skipped { part: missing.part },
             Evaluation::TooManyLimits => RuleOutcome::TooManyLimits,
             Evaluation::Applies(applies) => RuleOutcome::Applies {
@@ -163,6 +179,10 @@ impl Visitor for Trace {
         };
         self.add(&compiled.rule, outcome);
         self.plan.rule(compiled, evaluation);
+    }
+
+    fn too_many_segments(&mut self) {
+        self.plan.too_many_segments();
     }
 }
 

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use super::{
-    Cost, KeyText, ListEntry, MAX_PARTS, Matcher, Name, Part, PathPattern, Quotas, Rule,
+    Cost, KeyText, ListEntry, MAX_PARTS, Matcher, Name, OverrideAction, Part, Quotas, Rule,
     RuleLimits, RuleSet, Source, TierBy,
 };
+use crate::error::debug_is_display;
+use crate::limit::LeaseError;
 use crate::request::MAX_LIMITS;
 
 /// Pairs of patterns that are compared. Beyond it the check is skipped: a request with too many
@@ -13,7 +15,7 @@ use crate::request::MAX_LIMITS;
 const MAX_COMPARISONS: usize = 4_000_000;
 
 /// Why a rule set is invalid. Rules and overrides are given by their index.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     /// Two rules have the same name, so that they would share counters.
     #[error("two rules are named `{name}`")]
@@ -54,11 +56,27 @@ pub enum RuleSetError {
         /// The rule.
         rule: usize,
     },
+    /// A limit of the rule cannot be leased.
+    #[error("a limit cannot be leased: {error}")]
+    Lease {
+        /// The rule.
+        rule: usize,
+        /// Why.
+        error: LeaseError,
+    },
     /// Rules that always match together have more limits than a request can have.
     #[error("rules that match the same request have more than {MAX_LIMITS} limits together")]
     TooManyLimits {
         /// The first rule whose limits do not fit.
         rule: usize,
+    },
+    /// Rules of one budget have different keys or limits. Functions are not compared.
+    #[error("the rules of budget `{budget}` have different keys or limits")]
+    DifferentBudget {
+        /// The rule that differs from the first one of the budget.
+        rule: usize,
+        /// The budget.
+        budget: Name,
     },
     /// An override names a rule that does not exist.
     #[error("there is no rule `{name}`")]
@@ -67,6 +85,14 @@ pub enum RuleSetError {
         index: usize,
         /// The rule's name.
         name: Name,
+    },
+    /// A limit of an override for a leased rule cannot be leased.
+    #[error("a limit cannot be leased: {error}")]
+    OverrideLease {
+        /// The override.
+        index: usize,
+        /// Why.
+        error: LeaseError,
     },
     /// No client can have the key of an override by the key of a rule that it is for.
     #[error("no client can have a listed key by the rule's key")]
@@ -82,6 +108,8 @@ pub enum RuleSetError {
         index: usize,
     },
 }
+
+debug_is_display!(RuleSetError);
 
 /// A list of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +132,16 @@ impl RuleSet {
                 let name = rule.name.clone();
                 errors.push(RuleSetError::DuplicateName { rule: index, name });
             }
+            let first = earlier.iter().find(|other| rule.same_budget(other));
+            if let (Some(first), Some(budget)) = (first, &rule.budget)
+                && !rule.same_key_and_limits(first)
+            {
+                let budget = budget.clone();
+                errors.push(RuleSetError::DifferentBudget {
+                    rule: index,
+                    budget,
+                });
+            }
             rule.validate(index, &mut errors);
         }
         let crowded = self.always_too_many_limits();
@@ -115,6 +153,15 @@ impl RuleSet {
             if let (None, Some(name)) = (rule, own.rule.clone()) {
                 errors.push(RuleSetError::UnknownRule { index, name });
                 continue;
+            }
+            let leased = match rule {
+                Some(rule) => std::slice::from_ref(rule),
+                None => &self.rules[..],
+            };
+            if let OverrideAction::Limits(quotas) = &own.action
+                && let Some(error) = leased.iter().find_map(|rule| rule.lease_error(quotas))
+            {
+                errors.push(RuleSetError::OverrideLease { index, error });
             }
             let ListEntry::Key(key) = &own.client else {
                 continue;
@@ -176,12 +223,14 @@ impl Rule {
         }
         for source in self.key.iter().flat_map(|part| part.sources()) {
             let Source::Path(name) = source else { continue };
-            let paths = &self.matcher.paths;
-            let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
-            if paths.is_empty() || !paths.iter().all(has) {
+            if !self.matcher.has_parameter(name) {
                 let parameter = name.clone();
                 errors.push(RuleSetError::UnknownParameter { rule, parameter });
             }
+        }
+        let quotas = self.limits.each();
+        if let Some(error) = quotas.iter().find_map(|quotas| self.lease_error(quotas)) {
+            errors.push(RuleSetError::Lease { rule, error });
         }
         let mut check = |list: ListKind, keys: &mut dyn Iterator<Item = (usize, &KeyText)>| {
             let impossible = keys.filter(|(_, key)| !is_possible(key, self));
@@ -199,13 +248,27 @@ impl Rule {
             let mut keys = keys.iter().map(|(key, _)| key).enumerate();
             check(ListKind::Tier, &mut keys);
         }
-        if let Cost::Header {
-            default, min, max, ..
-        } = self.cost
-            && !(min..=max).contains(&default)
-        {
+        let bounds = match &self.cost {
+            Cost::Header {
+                default, min, max, ..
+            }
+            | Cost::FirstOf {
+                default, min, max, ..
+            } => (*min..=*max).contains(default),
+            Cost::Constant(_) | Cost::Method { .. } | Cost::Path { .. } | Cost::Custom(_) => true,
+        };
+        if !bounds {
             errors.push(RuleSetError::CostBounds { rule });
         }
+    }
+}
+
+impl Rule {
+    /// Why quotas cannot be leased, if the rule leases.
+    fn lease_error(&self, quotas: &Quotas) -> Option<LeaseError> {
+        let settings = self.lease?;
+        let mut quotas = quotas.iter();
+        quotas.find_map(|(_, quota)| settings.validate(quota).err())
     }
 }
 

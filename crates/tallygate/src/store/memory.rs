@@ -2,12 +2,14 @@
 
 mod batch;
 mod bucket;
+mod callers;
 mod inspect;
 mod logs;
 mod multi;
 mod overflow;
 mod part;
 mod prefetch;
+mod reservations;
 mod slots;
 mod table;
 mod undo;
@@ -18,21 +20,23 @@ use std::iter;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use smallvec::SmallVec;
-use tallygate_core::{MAX_TIME_US, Verb, Verdict};
+use tallygate_core::{Caller, MAX_TIME_US, Room, StateSize, Verb, Verdict};
 
 use self::bucket::{Bucket, Slots};
-use self::multi::CounterCost;
+use self::multi::{CounterCost, CounterCosts};
 use self::part::Part;
 use self::table::{Id, Table};
-use super::{Store, StoreError};
+use super::{Store, StoreError, TailRefund};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::limit::{Limit, Partition};
-use crate::request::Request;
+use crate::request::{Request, RequestEntry};
 
 const DEFAULT_CAPACITY: usize = 100_000;
+
+/// Tells the hashes of reservations from those of members and owners.
+const RESERVATIONS: u64 = 0x5e77_1e00_0000_0000;
 
 /// A store of counters in this process: bounded, exact, and without pauses.
 ///
@@ -48,6 +52,11 @@ const DEFAULT_CAPACITY: usize = 100_000;
 /// different [partitions](MemoryStoreBuilder::partitions) take no slots from each other and share
 /// no budget: however many keys clients invent for one limit, new keys of another get their own
 /// slots.
+///
+/// Members of shared limits, owners of concurrency limits and ids of reservations count as keys: a
+/// partition has room for as many members and owners as for keys, and ids take slots of keys. Without
+/// room, new members only borrow, new owners of a counter are refused, and an estimate is charged but
+/// not remembered; the last two decisions [report it](Decision::shared) too.
 ///
 /// A request with several limits is decided in one atomic step. Share a store between limiters with
 /// an [`Arc`](std::sync::Arc).
@@ -175,32 +184,35 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     #[inline]
-    fn is_log(&self) -> bool {
-        self.limit.quota().algorithm().is_log()
+    fn size(&self) -> StateSize {
+        self.limit.quota().algorithm().state_size()
     }
 }
 
 /// An operation on one counter.
 #[derive(Clone, Copy)]
-struct Operation {
+struct Operation<'a> {
     verb: Verb,
     cost: u32,
     now: u64,
+    caller: &'a Caller,
 }
 
-impl Operation {
+impl<'a> Operation<'a> {
     #[inline]
-    fn new(verb: Verb, cost: u32, now_us: u64) -> Self {
+    fn new(verb: Verb, cost: u32, now_us: u64, caller: &'a Caller) -> Self {
         Operation {
             verb,
             cost,
             // Expiry must use the same bound as the arithmetic.
             now: now_us.min(MAX_TIME_US),
+            caller,
         }
     }
 }
 
 /// The verdict of one counter and its effective time.
+#[derive(Clone, Copy)]
 struct TimedVerdict {
     verdict: Verdict,
     effective_time_us: u64,
@@ -217,7 +229,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides one request.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
         match request.entries() {
-            [entry] => self.decide_key(
+            [entry] if request.is_nameless() => self.decide_key(
                 &entry.key,
                 entry.limit,
                 request.requested_verb(),
@@ -229,19 +241,26 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one request at a supplied time, in microseconds since the Unix epoch.
     pub fn decide_at(&self, request: &Request<'_>, now_us: u64) -> Decision {
-        if let [entry] = request.entries() {
-            let operation = Operation::new(request.requested_verb(), entry.cost(), now_us);
-            return self.decide_counter(self.counter(&entry.key, entry.limit), operation);
+        let limits = request.entries().iter().map(|entry| {
+            let counter = self.counter(&entry.key, entry.limit);
+            self.counter_cost(request, entry, counter)
+        });
+        self.decide_limits(
+            &limits.collect::<CounterCosts<'_>>(),
+            request.requested_verb(),
+            now_us,
+        )
+    }
+
+    /// Decides over the counters of one request.
+    fn decide_limits(&self, limits: &[CounterCost<'_>], verb: Verb, now_us: u64) -> Decision {
+        if let [limit] = limits
+            && limit.reservation.is_none()
+        {
+            let operation = Operation::new(verb, limit.cost, now_us, &limit.caller);
+            return self.decide_counter(limit.counter, operation);
         }
-        let limits: SmallVec<[CounterCost<'_>; 4]> = request
-            .entries()
-            .iter()
-            .map(|entry| CounterCost {
-                counter: self.counter(&entry.key, entry.limit),
-                cost: entry.cost(),
-            })
-            .collect();
-        self.decide_locked(&limits, request.requested_verb(), now_us.min(MAX_TIME_US))
+        self.decide_locked(limits, verb, now_us.min(MAX_TIME_US))
     }
 
     // Inlined with all it calls, so that each verb of the limiter is compiled by itself: the shorter
@@ -255,10 +274,17 @@ impl<C: Clock> MemoryStore<C> {
         cost: u32,
     ) -> Decision {
         let counter = self.counter(key, limit);
-        if counter.is_log() {
-            return self.decide_log(counter, verb, cost);
+        match counter.size() {
+            StateSize::Packed => self.decide_in(self.part(limit).packed(), counter, verb, cost),
+            StateSize::Log => self.decide_log(counter, verb, cost),
+            StateSize::Callers => self.decide_nameless(counter, verb, cost),
         }
-        self.decide_in(self.part(limit).packed(), counter, verb, cost)
+    }
+
+    #[inline(never)]
+    fn decide_nameless(&self, counter: Counter<'_>, verb: Verb, cost: u32) -> Decision {
+        let now = self.clock.now_us();
+        self.decide_counter(counter, Operation::new(verb, cost, now, &Caller::NONE))
     }
 
     #[inline(never)]
@@ -276,18 +302,30 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         // Prefetched while the clock is read.
         let home = table.prefetch(counter.id);
-        let operation = Operation::new(verb, cost, self.clock.now_us());
+        let operation = Operation::new(verb, cost, self.clock.now_us(), &Caller::NONE);
         self.decide_at_home(table, home, None, counter, operation)
     }
 
-    fn decide_counter(&self, counter: Counter<'_>, operation: Operation) -> Decision {
+    fn decide_counter(&self, counter: Counter<'_>, operation: Operation<'_>) -> Decision {
         let part = self.part(counter.limit);
-        if counter.is_log() {
-            let logs = part.logs();
-            self.decide_at_home(logs, logs.home(counter.id), None, counter, operation)
-        } else {
-            let packed = part.packed();
-            self.decide_at_home(packed, packed.home(counter.id), None, counter, operation)
+        match counter.size() {
+            StateSize::Packed => {
+                let packed = part.packed();
+                self.decide_at_home(packed, packed.home(counter.id), None, counter, operation)
+            }
+            StateSize::Log => {
+                let logs = part.logs();
+                self.decide_at_home(logs, logs.home(counter.id), None, counter, operation)
+            }
+            StateSize::Callers => {
+                let callers = part.callers();
+                callers.make_room(operation.now);
+                // A new hold needs a place, or a budget.
+                if callers.is_full() && counter.limit.quota().algorithm().is_concurrent() {
+                    return self.decide_single_locked(counter, operation);
+                }
+                self.decide_at_home(callers, callers.home(counter.id), None, counter, operation)
+            }
         }
     }
 
@@ -299,14 +337,19 @@ impl<C: Clock> MemoryStore<C> {
         home: &B,
         guess: Option<usize>,
         counter: Counter<'_>,
-        operation: Operation,
+        operation: Operation<'_>,
     ) -> Decision {
         // By value: passed by address, the operation could not be compiled for its verb.
-        let Operation { verb, cost, now } = operation;
+        let Operation {
+            verb,
+            cost,
+            now,
+            caller,
+        } = operation;
         if matches!(verb, Verb::Refund | Verb::Reset)
             && self.part(counter.limit).overflow.any_live(now)
         {
-            return self.decide_single_locked(counter, verb, cost, now);
+            return self.decide_single_locked(counter, operation);
         }
         let tag = counter.id.tag();
         let mut slots = home.lock();
@@ -316,7 +359,7 @@ impl<C: Clock> MemoryStore<C> {
                 drop(slots);
                 verdict.into_decision()
             }
-            None => self.decide_away(table, slots, counter, verb, cost, now),
+            None => self.decide_away(table, slots, counter, (verb, cost), now, caller),
         }
     }
 
@@ -327,36 +370,47 @@ impl<C: Clock> MemoryStore<C> {
         table: &'t Table<B>,
         home: B::Slots<'t>,
         counter: Counter<'_>,
-        verb: Verb,
-        cost: u32,
+        (verb, cost): (Verb, u32),
         now: u64,
+        caller: &Caller,
     ) -> Decision {
-        let operation = Operation { verb, cost, now };
+        let operation = Operation {
+            verb,
+            cost,
+            now,
+            caller,
+        };
         let overflow = &self.part(counter.limit).overflow;
         match table.evaluate_away(home, counter, operation, overflow) {
             Some(verdict) => verdict.into_decision(),
-            None => self.decide_single_locked(counter, verb, cost, now),
+            None => self.decide_single_locked(counter, operation),
         }
     }
 
     #[cold]
-    fn decide_single_locked(
-        &self,
-        counter: Counter<'_>,
-        verb: Verb,
-        cost: u32,
-        now: u64,
-    ) -> Decision {
-        self.decide_locked(&[CounterCost { counter, cost }], verb, now)
+    fn decide_single_locked(&self, counter: Counter<'_>, operation: Operation<'_>) -> Decision {
+        let limit = CounterCost {
+            counter,
+            cost: operation.cost,
+            caller: *operation.caller,
+            reservation: None,
+        };
+        self.decide_locked(&[limit], operation.verb, operation.now)
     }
 
     /// Allocates the table for a limit's counters, as its first request would.
     pub fn prepare(&self, limit: &Limit) {
         let part = self.part(limit);
-        if limit.quota().algorithm().is_log() {
-            part.logs();
-        } else {
-            part.packed();
+        match limit.quota().algorithm().state_size() {
+            StateSize::Packed => {
+                part.packed();
+            }
+            StateSize::Log => {
+                part.logs();
+            }
+            StateSize::Callers => {
+                part.callers();
+            }
         }
     }
 
@@ -378,6 +432,66 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline(always)]
     fn counter<'a>(&self, key: &Key<'_>, limit: &'a Limit) -> Counter<'a> {
+        let id = Id::new(self.hash(key, limit.fingerprint()));
+        Counter { id, limit }
+    }
+
+    /// The counter of an entry with what a request does to it.
+    fn counter_cost<'a>(
+        &self,
+        request: &Request<'a>,
+        entry: &RequestEntry<'a>,
+        counter: Counter<'a>,
+    ) -> CounterCost<'a> {
+        let remembers = request.requested_verb().needs_id();
+        let id = request
+            .requested_id()
+            .filter(|_| remembers && !entry.limit.quota().algorithm().is_concurrent());
+        CounterCost {
+            counter,
+            cost: entry.cost(),
+            caller: self.caller(request, entry, counter),
+            reservation: id.map(|id| Id::new(self.hash(id, counter.id.tag() ^ RESERVATIONS))),
+        }
+    }
+
+    /// Who asks, as far as the counter tells callers apart.
+    fn caller<'r>(
+        &self,
+        request: &Request<'r>,
+        entry: &RequestEntry<'r>,
+        counter: Counter<'_>,
+    ) -> Caller {
+        let algorithm = entry.limit.quota().algorithm();
+        let mut caller = Caller::NONE;
+        if algorithm.is_shared()
+            && let Some(member) = request.member_of(entry)
+        {
+            caller.member = self.name(&member.name, counter);
+            caller.weight = member.weight;
+            if member.pinned {
+                caller.room = Room::Always;
+            }
+        }
+        if algorithm.is_concurrent()
+            && let Some(owner) = request.requested_owner()
+        {
+            caller.owner = self.name(owner, counter);
+        }
+        caller
+    }
+
+    /// The number of a member or an owner: different for each counter, because counters that share a
+    /// budget share its members and holds. 0 for an empty name.
+    fn name(&self, name: &Key<'_>, counter: Counter<'_>) -> u64 {
+        match name.identity().0.is_empty() {
+            true => 0,
+            false => self.hash(name, counter.id.tag()),
+        }
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &Key<'_>, context: u64) -> u64 {
         let (bytes, parts) = key.identity();
         let mut hasher = self.seed.hasher();
         // Different keys differ in this input, as their length is hashed too.
@@ -392,10 +506,9 @@ impl<C: Clock> MemoryStore<C> {
             hasher.write(bytes);
         }
         // The last step mixes all bits, so the fast variant of the hasher is enough.
-        hasher.write_u64(limit.fingerprint());
+        hasher.write_u64(context);
         hasher.write_u64((bytes.len() as u64) << 16 ^ parts);
-        let id = Id::new(hasher.finish());
-        Counter { id, limit }
+        hasher.finish()
     }
 }
 
@@ -463,6 +576,15 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn undo(&self, request: &Request<'_>, decision: &Decision) {
         self.undo_at(request, decision, self.clock.now_us());
+    }
+
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        done(MemoryStore::refund_tail(self, request, ends_us));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The Redis store. Its public signatures name no type of the client library.
 
+mod backend;
+mod batch;
 mod cache;
 mod cluster;
 mod command;
@@ -9,10 +11,15 @@ mod connector;
 mod cross_slot;
 mod error;
 mod keys;
+mod leases;
+mod link;
 mod reconnect;
 mod replicas;
 mod runtime;
 mod server;
+mod shards;
+#[cfg(feature = "simulate")]
+pub(crate) mod simulated;
 mod snapshot;
 mod undo;
 mod url;
@@ -20,12 +27,14 @@ mod url;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use foldhash::quality::SeedableRandomState;
 use futures_util::future::try_join_all;
 use redis::{ClientTlsConfig, TlsCertificates};
 use tallygate_core::{MAX_TIME_US, Verb};
 
+use self::backend::Backend;
 use self::cache::CounterCache;
 use self::cluster::Cluster;
 use self::command::{ScriptCall, ScriptReply};
@@ -34,22 +43,31 @@ use self::connector::{CONNECT_TIMEOUT, Connector};
 use self::cross_slot::{SplitBy, SplitDecision};
 pub use self::error::RedisError;
 use self::error::StoreFailure;
-use self::keys::Keyspace;
 pub(crate) use self::keys::suffix;
+use self::keys::{HashTags, Keyspace};
+use self::leases::StoreLeases;
 use self::reconnect::{Node, Target};
 use self::replicas::Replicas;
 use self::runtime::StoreRuntime;
 pub use self::server::{RedisReply, RedisServer, Topology};
+use self::shards::Shards;
 use self::url::{Endpoints, StoreUrl};
+use super::lease::LeaseStats;
 use super::refusal_cache::{RefusalCacheSettings, RefusalCacheStats};
-use super::{Store, StoreError, StoreErrorKind, deadline};
+use super::{
+    MAX_HASH_TAGS, MIN_HMAC_SECRET_BYTES, Store, StoreError, StoreErrorKind, TailRefund, deadline,
+    may_be_hash_tags,
+};
 use crate::decision::Decision;
 use crate::engine::{Guard, LocalSize};
+use crate::limit::Limit;
 use crate::request::Request;
 
 /// The default time limit for a reply. Callers' deadlines are usually much shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_LOCAL_KEYS: usize = 1_000_000;
+/// The maximum number of connections to a server.
+const MAX_CONNECTIONS: usize = 16;
 
 /// Counters in Redis or Valkey, 6.2 or later: one server, Sentinel or Cluster.
 ///
@@ -67,7 +85,7 @@ const DEFAULT_LOCAL_KEYS: usize = 1_000_000;
 ///
 /// let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
 /// let limiter = Limiter::with_store(store, "100/min".parse::<Quota>()?);
-/// let decision = limiter.decide(&limiter.request("user:42")).await;
+/// let decision = limiter.check("user:42").await;
 /// assert!(decision.allowed());
 /// # Ok(())
 /// # }
@@ -80,6 +98,7 @@ pub struct RedisStore {
 struct Inner {
     keyspace: Keyspace,
     cache: Option<Arc<CounterCache>>,
+    leases: StoreLeases,
     backend: Backend,
     url: UrlSummary,
     replicas: Replicas,
@@ -96,31 +115,38 @@ struct UrlSummary {
     encrypted: bool,
 }
 
-enum Backend {
-    Single(Arc<Node>),
-    Cluster(Arc<Cluster>),
-}
-
 /// Settings for a [`RedisStore`].
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     url: String,
     namespace: String,
+    hmac_secret: Option<Vec<u8>>,
     certificates: TlsCertificates,
     batching: bool,
     connect_timeout: Duration,
     response_timeout: Duration,
     own_thread: bool,
+    connections: Option<usize>,
+    hash_tags: Option<u32>,
     local: LocalSize,
     refusal_cache: Option<RefusalCacheSettings>,
 }
 
 impl RedisStore {
+    /// A number of [hash tags](RedisStoreBuilder::hash_tags) for clusters of up to a dozen masters.
+    pub const DEFAULT_HASH_TAGS: u32 = super::DEFAULT_HASH_TAGS;
+
     /// Connects and checks that the servers can be used.
     ///
+    /// Servers that cannot be reached yet do not stop the program: a warning is logged, the store
+    /// connects in the background, and until then the
+    /// [failure policy](crate::Limiter::on_failure) decides. [`check`](RedisStore::check) says
+    /// whether they answer.
+    ///
     /// # Errors
-    /// When the URL is invalid, no server replies, a server is too old or has another topology
-    /// than the URL, or the user lacks a permission.
+    /// When the configuration has to be changed: the URL is invalid, the password or a certificate is
+    /// wrong, the user lacks a permission, or a server is too old or has another topology than the
+    /// URL.
     pub async fn connect(url: &str) -> Result<Self, RedisError> {
         Self::builder(url).connect().await
     }
@@ -130,11 +156,15 @@ impl RedisStore {
     /// - `redis://user:password@host:6379/0`, or `rediss://` for TLS,
     /// - `unix:///run/redis.sock`,
     /// - `redis-sentinel://host1,host2:26379/master/0`, or `rediss-sentinel://`,
-    /// - `redis-cluster://host1:6379,host2`, or `rediss-cluster://`.
+    /// - `redis-cluster://host1:6379,host2`, or `rediss-cluster://`,
+    /// - `redis+shards://host1:6379,host2`, or `rediss+shards://`: independent servers, each with a
+    ///   part of the keys. `redis+shards://?file=/path` reads their list from a file, again when it
+    ///   changes.
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder {
             url: url.to_owned(),
             namespace: String::new(),
+            hmac_secret: None,
             certificates: TlsCertificates {
                 client_tls: None,
                 root_cert: None,
@@ -143,6 +173,8 @@ impl RedisStore {
             connect_timeout: CONNECT_TIMEOUT,
             response_timeout: RESPONSE_TIMEOUT,
             own_thread: false,
+            connections: None,
+            hash_tags: None,
             local: LocalSize {
                 keys: DEFAULT_LOCAL_KEYS,
                 partitions: Vec::new(),
@@ -157,6 +189,18 @@ impl RedisStoreBuilder {
     #[must_use]
     pub fn namespace(mut self, name: &str) -> Self {
         name.clone_into(&mut self.namespace);
+        self
+    }
+
+    /// Hashes the secrets in stored keys ([`Key::secret`](crate::Key::secret)) with HMAC-SHA-256
+    /// and this secret of at least 16 bytes. By default they are hashed with SHA-256 alone: whoever
+    /// reads the servers' keys can then find a short secret, such as a PIN, by hashing all of them.
+    ///
+    /// Stores with different settings do not share the counters of secrets: set it in all processes
+    /// at once. With a new setting these counters start from zero.
+    #[must_use]
+    pub fn hmac_secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
+        self.hmac_secret = Some(secret.into());
         self
     }
 
@@ -203,11 +247,37 @@ impl RedisStoreBuilder {
     }
 
     /// Runs the connections on a thread of their own instead of the current tokio runtime, so that
-    /// replies are read in time even while that runtime is overloaded. It costs two thread switches
-    /// per call: on one busy thread, about a third of the throughput. Off by default.
+    /// replies are read in time even while that runtime is overloaded; on machines with 8 cores or more
+    /// on up to four threads. It costs two thread switches per call: on one busy thread, about a third
+    /// of the throughput. Off by default.
     #[must_use]
     pub fn own_thread(mut self, own_thread: bool) -> Self {
         self.own_thread = own_thread;
+        self
+    }
+
+    /// Sets the number of connections to each server, 1 to 16. Keys are distributed over them. By
+    /// default there is one for every four threads of the runtime, at most 4: batches are larger over
+    /// fewer connections.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Puts the counters of a cluster under so many hash tags: a power of two, at most 16,384, such as
+    /// [`RedisStore::DEFAULT_HASH_TAGS`]. Keys with the same tag share a slot, so that one script call
+    /// decides many of them, as on a single server. The tags are spread evenly over the slots; all
+    /// limits of a [`Key`](crate::Key) have the same one. By default every key has its own slot, and
+    /// concurrent requests share no script calls. Stores that are no cluster ignore it.
+    ///
+    /// Set the same number in all processes at once: counters under another number are not found, and
+    /// up to two limits are admitted while a fleet changes over. A process that finds others with
+    /// another number logs a warning. Slots cannot be divided further: with 64 tags a cluster has at
+    /// most 64 masters with counters.
+    #[must_use]
+    pub fn hash_tags(mut self, count: u32) -> Self {
+        self.hash_tags = Some(count);
         self
     }
 
@@ -220,7 +290,7 @@ impl RedisStoreBuilder {
     }
 
     /// Divides these counters into partitions; see
-    /// [`MemoryStoreBuilder::partitions`](crate::MemoryStoreBuilder::partitions).
+    /// [`MemoryStoreBuilder::partitions`](crate::store::MemoryStoreBuilder::partitions).
     #[must_use]
     pub fn local_partitions(mut self, keys: impl IntoIterator<Item = usize>) -> Self {
         self.local.partitions = keys.into_iter().collect();
@@ -245,7 +315,14 @@ impl RedisStoreBuilder {
     /// As for [`RedisStore::connect`].
     pub async fn connect(self) -> Result<RedisStore, RedisError> {
         let store = self.open()?;
-        store.check().await?;
+        match store.check().await {
+            Err(error) if error.is_permanent() => return Err(error),
+            Err(error) => tracing::warn!(
+                %error,
+                "the store cannot be used yet: failure policies decide until it answers"
+            ),
+            Ok(()) => {}
+        }
         Ok(store)
     }
 
@@ -264,17 +341,26 @@ impl RedisStoreBuilder {
         StoreUrl::parse(&self.url).map(drop)
     }
 
-    /// Creates the store and connects in the background, for services that must start even if no
-    /// server replies. The connections run on the current tokio runtime, or without one on a thread
+    /// Creates the store and connects in the background, without waiting for the first reply. The
+    /// connections run on the current tokio runtime, or without one on a thread
     /// of their own.
     ///
     /// # Errors
-    /// When the URL or a certificate is invalid, or no thread can be started.
+    /// When the URL, a certificate or a number is invalid, the HMAC secret is too short, or no thread
+    /// can be started.
     pub fn open(self) -> Result<RedisStore, RedisError> {
         let url = StoreUrl::parse(&self.url)?;
+        let hmac_secret = self.hmac_secret.as_deref();
+        hmac_secret.map_or(Ok(()), check_hmac_secret)?;
+        let mut keyspace = Keyspace::new(&self.namespace, hmac_secret);
+        let hash_tags = self.hash_tags.map(checked_hash_tags).transpose()?;
+        if let (Endpoints::Cluster(_), Some(count)) = (&url.endpoints, hash_tags) {
+            keyspace = keyspace.with_hash_tags(HashTags::new(count));
+        }
+        let connections = self.connections.map(checked_connections).transpose()?;
         let cache = self.refusal_cache.map(checked_cache).transpose()?;
         let runtime = match self.own_thread {
-            true => StoreRuntime::on_own_thread()?,
+            true => StoreRuntime::on_own_threads()?,
             false => StoreRuntime::current()?,
         };
         let connector = Arc::new(Connector {
@@ -285,20 +371,26 @@ impl RedisStoreBuilder {
             batching: self.batching,
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
+            connections: connections.unwrap_or_else(|| runtime.connections()),
             runtime: runtime.handle().clone(),
         });
         connector.validate()?;
         let url = connector.url.summary();
         let backend = match connector.url.endpoints {
             Endpoints::Cluster(_) => Backend::Cluster(Cluster::new(connector)),
+            Endpoints::Shards(ref list) => {
+                let list = list.clone();
+                Backend::Shards(Shards::new(connector, &list)?)
+            }
             Endpoints::Single(_) | Endpoints::Socket(_) | Endpoints::Sentinel { .. } => {
                 Backend::Single(Node::connect(connector, Target::Url))
             }
         };
         Ok(RedisStore {
             inner: Arc::new(Inner {
-                keyspace: Keyspace::new(&self.namespace),
+                keyspace,
                 cache,
+                leases: StoreLeases::default(),
                 backend,
                 url,
                 replicas: Replicas::default(),
@@ -307,6 +399,40 @@ impl RedisStoreBuilder {
             }),
         })
     }
+}
+
+fn check_hmac_secret(secret: &[u8]) -> Result<(), RedisError> {
+    let bytes = secret.len();
+    if bytes >= MIN_HMAC_SECRET_BYTES {
+        return Ok(());
+    }
+    Err(RedisError::new(
+        StoreErrorKind::Misconfigured,
+        format!("the HMAC secret has {bytes} bytes, which is below {MIN_HMAC_SECRET_BYTES}"),
+        "use 16 random bytes or more, such as from `openssl rand -hex 32`",
+    ))
+}
+
+fn checked_hash_tags(count: u32) -> Result<u32, RedisError> {
+    if may_be_hash_tags(count) {
+        return Ok(count);
+    }
+    Err(RedisError::new(
+        StoreErrorKind::Misconfigured,
+        format!("{count} hash tags: the number must be a power of two from 1 to {MAX_HASH_TAGS}"),
+        "use RedisStore::DEFAULT_HASH_TAGS, which is 64",
+    ))
+}
+
+fn checked_connections(connections: usize) -> Result<usize, RedisError> {
+    if (1..=MAX_CONNECTIONS).contains(&connections) {
+        return Ok(connections);
+    }
+    Err(RedisError::new(
+        StoreErrorKind::Misconfigured,
+        format!("{connections} connections to each server: it must be 1 to {MAX_CONNECTIONS}"),
+        "leave it out for one for every four threads",
+    ))
 }
 
 fn checked_cache(settings: RefusalCacheSettings) -> Result<Arc<CounterCache>, RedisError> {
@@ -324,7 +450,8 @@ fn checked_cache(settings: RefusalCacheSettings) -> Result<Arc<CounterCache>, Re
             advice,
         ));
     }
-    Ok(Arc::new(CounterCache::new(settings)))
+    let hasher = SeedableRandomState::random();
+    Ok(Arc::new(CounterCache::new(settings, hasher)))
 }
 
 impl RedisStore {
@@ -332,6 +459,20 @@ impl RedisStore {
     pub fn refusal_cache_stats(&self) -> RefusalCacheStats {
         let cache = self.inner.cache();
         cache.map(|cache| cache.stats()).unwrap_or_default()
+    }
+
+    /// What [leases](crate::Limit::lease) did.
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.inner.leases.leases().stats()
+    }
+
+    /// Ends all leases and returns the units that are left of them. Requests are decided as before,
+    /// without leases.
+    ///
+    /// Call it before the process ends: otherwise units that were taken ahead stay charged until they
+    /// age out.
+    pub async fn close(&self) {
+        self.inner.close_leases().await;
     }
 
     /// Decides a request at a supplied time, in microseconds since the Unix epoch, instead of the
@@ -345,7 +486,7 @@ impl RedisStore {
         now_us: u64,
     ) -> Result<Decision, StoreError> {
         let at = now_us.min(MAX_TIME_US);
-        Ok(self.inner.decide(request, Some(at)).await?)
+        self.inner.decide(request, Some(at)).await
     }
 
     /// Decides many requests in order, each at its own supplied time, without waiting for each
@@ -406,27 +547,46 @@ impl Inner {
         self: &Arc<Self>,
         request: &Request<'_>,
         at: Option<u64>,
-    ) -> Result<Decision, StoreFailure> {
-        let call = self.call(request, at);
-        self.decide_call(call, request.requested_verb()).await
+    ) -> Result<Decision, StoreError> {
+        match at {
+            Some(_) => {
+                let call = self.call(request, at);
+                Ok(self.decide_call(call, request.requested_verb()).await?)
+            }
+            None => self.decide_leasing(request, None).await,
+        }
     }
 
-    /// Decides a request until the deadline. If parts of it fail, the error says what the others
-    /// decided.
-    async fn decide_within(
+    /// Decides a request without leases, until the deadline if there is one. If parts of it fail then,
+    /// the error says what the others decided.
+    async fn decide_by_store(
         self: &Arc<Self>,
         request: &Request<'_>,
-        deadline: Duration,
+        deadline: Option<Duration>,
     ) -> Result<Decision, StoreError> {
         let verb = request.requested_verb();
         let call = self.call(request, None);
-        if !self.is_split(&call) {
-            let decision = async { Ok(self.decide_call(call, verb).await?) };
-            return deadline::enforce(decision, deadline).await;
-        }
+        let Some(deadline) = deadline else {
+            return Ok(self.decide_call(call, verb).await?);
+        };
         let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
-        let split_by = SplitBy::Slot;
-        match cross_slot::decide(self, call, verb, split_by, Some(deadline)).await {
+        let mut left = deadline;
+        let split_by = if self.is_split(&call) {
+            SplitBy::Part
+        } else {
+            let started = Instant::now();
+            let reply = async { Ok(self.send(Arc::clone(&call)).await) };
+            match deadline::enforce(reply, deadline).await? {
+                Ok(reply) => return Ok(call.decision(verb, reply)),
+                // A slot migration has moved some of its counters: each is on one of two servers.
+                Err(StoreFailure::TryAgain) if call.len() > 1 => {
+                    left = deadline.saturating_sub(started.elapsed());
+                    SplitBy::Limit
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        };
+        match cross_slot::decide(self, call, verb, split_by, Some(left)).await {
             SplitDecision::Decided(decision) => Ok(decision),
             SplitDecision::Partial(partial, failure) => {
                 Err(StoreError::from(failure).with_partial(partial))
@@ -435,9 +595,9 @@ impl Inner {
         }
     }
 
-    /// Whether the counters of a call are in several slots of a cluster.
+    /// Whether one script cannot reach all counters of a call.
     fn is_split(&self, call: &ScriptCall) -> bool {
-        matches!(self.backend, Backend::Cluster(_)) && call.is_cross_slot()
+        self.backend.is_split(call)
     }
 
     async fn decide_many(
@@ -450,7 +610,7 @@ impl Inner {
         };
         let calls: Vec<Arc<ScriptCall>> = requests.iter().map(call).collect();
         let Backend::Single(node) = &self.backend else {
-            return self.decide_many_in_cluster(requests, &calls).await;
+            return self.decide_many_in_parts(requests, &calls).await;
         };
         let replies = node.connection().await?.decide_in_order(&calls).await?;
         let mut decisions = Vec::with_capacity(requests.len());
@@ -460,20 +620,24 @@ impl Inner {
         Ok(decisions)
     }
 
-    /// Decides calls of one slot in order, and slots in parallel.
-    async fn decide_many_in_cluster(
+    /// Decides calls of one part of the servers in order, and parts in parallel.
+    async fn decide_many_in_parts(
         self: &Arc<Self>,
         requests: &[(Request<'_>, u64)],
         calls: &[Arc<ScriptCall>],
     ) -> Result<Vec<Decision>, StoreFailure> {
-        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        let cross_slot = calls.iter().any(|call| call.is_cross_slot());
+        let mut parts: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        let any_split = calls.iter().any(|call| self.is_split(call));
         for (i, call) in calls.iter().enumerate() {
-            // A cross-slot request must keep its order among all others.
-            let slot = if cross_slot { 0 } else { call.slot() };
-            slots.entry(slot).or_default().push(i);
+            // A split request must keep its order among all others.
+            let part = if any_split {
+                0
+            } else {
+                self.backend.part(call.first_key())
+            };
+            parts.entry(part).or_default().push(i);
         }
-        let one_slot = async |indices: Vec<usize>| {
+        let one_part = async |indices: Vec<usize>| {
             let mut decided = Vec::with_capacity(indices.len());
             for i in indices {
                 let verb = requests[i].0.requested_verb();
@@ -482,7 +646,7 @@ impl Inner {
             }
             Ok::<_, StoreFailure>(decided)
         };
-        let all = try_join_all(slots.into_values().map(one_slot)).await?;
+        let all = try_join_all(parts.into_values().map(one_part)).await?;
         let mut all: Vec<(usize, Decision)> = all.into_iter().flatten().collect();
         all.sort_by_key(|(i, _)| *i);
         Ok(all.into_iter().map(|(_, decision)| decision).collect())
@@ -495,7 +659,7 @@ impl Inner {
     ) -> Result<Decision, StoreFailure> {
         let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
         if self.is_split(&call) {
-            return self.decide_split(call, verb, SplitBy::Slot).await;
+            return self.decide_split(call, verb, SplitBy::Part).await;
         }
         match self.send(Arc::clone(&call)).await {
             Ok(reply) => Ok(call.decision(verb, reply)),
@@ -520,24 +684,9 @@ impl Inner {
         }
     }
 
-    /// Sends a call whose counters share a slot.
+    /// Sends a call that one script decides.
     async fn send(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
-        match &self.backend {
-            Backend::Single(node) => {
-                let mut reply = node.decide(Arc::clone(&call)).await;
-                if let Err(StoreFailure::NotConnected(_)) = reply {
-                    // Not sent: the connection was just replaced.
-                    reply = node.decide(call).await;
-                }
-                if let Err(StoreFailure::ReadOnly) = reply {
-                    // The master has become a replica.
-                    node.mark_broken();
-                }
-                reply
-            }
-            // Boxed: waiting futures are moved, and should be small.
-            Backend::Cluster(cluster) => Box::pin(cluster.decide(call)).await,
-        }
+        self.backend.decide(call).await
     }
 
     /// Sends a command about one key, which may run twice.
@@ -546,52 +695,38 @@ impl Inner {
         key: &[u8],
         command: &redis::Cmd,
     ) -> Result<redis::Value, StoreFailure> {
-        match &self.backend {
-            Backend::Single(node) => node.connection().await?.command(command).await,
-            Backend::Cluster(cluster) => cluster.command(keys::slot(key), command).await,
-        }
+        self.backend.command(key, command).await
     }
 
     async fn clear(&self) -> Result<(), StoreFailure> {
         let pattern = self.keyspace.scan_pattern();
-        match &self.backend {
-            Backend::Single(node) => delete_matching(&*node.connection().await?, &pattern).await,
-            Backend::Cluster(cluster) => {
-                for (_, node) in cluster.masters().await? {
-                    delete_matching(&*node.connection().await?, &pattern).await?;
-                }
-                Ok(())
-            }
+        for (_, node) in self.backend.masters(&self.url.name).await? {
+            delete_matching(&*node.connection().await?, &pattern).await?;
         }
+        Ok(())
     }
 
     /// Whether a server that holds counters of the request has stopped replying.
     fn is_silent(&self, request: &Request<'_>) -> bool {
-        match &self.backend {
-            Backend::Single(node) => node.is_silent(),
-            Backend::Cluster(cluster) => request.entries().iter().any(|entry| {
-                let key = self.keyspace.counter_key(&entry.key, entry.limit);
-                cluster.is_silent(keys::slot(&key))
-            }),
-        }
-    }
-
-    /// Checks whether calls are worth sending, and replaces connections that are not usable.
-    async fn probe(&self) -> Result<(), StoreFailure> {
-        match &self.backend {
-            Backend::Single(node) => node.probe().await,
-            Backend::Cluster(cluster) => cluster.probe().await,
-        }
+        request.entries().iter().any(|entry| {
+            let key = self.keyspace.counter_key(&entry.key, entry.limit);
+            self.backend.is_silent(&key)
+        })
     }
 }
 
 impl Store for RedisStore {
     fn try_decide(&self, request: &Request<'_>) -> Option<Decision> {
-        self.inner.cache()?.try_refuse(request)
+        let spent = self.inner.try_spend(request);
+        spent.or_else(|| {
+            let cache = self.inner.cache()?;
+            cache.try_refuse(request, cache.now_us())
+        })
     }
 
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, StoreError> {
-        Ok(self.inner.decide(request, None).await?)
+        let _reset = self.inner.forget_leases(request);
+        self.inner.decide(request, None).await
     }
 
     async fn decide_within(
@@ -599,24 +734,55 @@ impl Store for RedisStore {
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<Decision, StoreError> {
-        self.inner.decide_within(request, deadline).await
+        let _reset = self.inner.forget_leases(request);
+        self.inner.decide_leasing(request, Some(deadline)).await
     }
 
     fn submit(&self, request: &Request<'_>) {
         let inner = Arc::clone(&self.inner);
+        let reset = inner.forget_leases(request);
         let call = inner.call(request, None);
         let verb = request.requested_verb();
         let runtime = self.inner.runtime.handle();
         // A lost call is not sent again.
-        runtime.spawn(async move { inner.decide_call(call, verb).await });
+        runtime.spawn(async move {
+            let _reset = reset;
+            inner.decide_call(call, verb).await
+        });
     }
 
     fn undo(&self, request: &Request<'_>, decision: &Decision) {
         let inner = Arc::clone(&self.inner);
-        let calls = inner.undo_calls(request, decision, None);
+        let calls = match decision.leased() {
+            true => {
+                let rest = request.subset(&inner.put_back(request, decision));
+                inner.undo_calls(&rest, decision, None)
+            }
+            false => inner.undo_calls(request, decision, None),
+        };
         let runtime = self.inner.runtime.handle();
         // A lost call is not sent again.
         runtime.spawn(async move { inner.undo(calls).await });
+    }
+
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        let Some(call) = self.inner.tail_call(request, ends_us) else {
+            return done(TailRefund::NotLast);
+        };
+        let inner = Arc::clone(&self.inner);
+        let runtime = self.inner.runtime.handle();
+        runtime.spawn(async move { done(inner.refund_tail(call).await) });
+    }
+
+    fn prepare(&self, limit: &Limit) {
+        if limit.own_lease().is_some() {
+            self.inner.count_replicas();
+        }
     }
 
     fn guard(&self) -> Option<&Arc<Guard>> {
@@ -632,7 +798,7 @@ impl Store for RedisStore {
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        Ok(self.inner.probe().await?)
+        Ok(self.inner.backend.probe().await?)
     }
 
     fn count_replicas(&self) {
@@ -652,7 +818,7 @@ impl fmt::Debug for RedisStore {
 
 impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither the URL nor the certificates: they may hold secrets.
+        // Neither the URL, the HMAC secret nor the certificates: they may hold secrets.
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)
             .field("batching", &self.batching)

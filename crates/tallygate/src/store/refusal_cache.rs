@@ -18,8 +18,10 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tallygate_core::{FoundState, Quota, Retry, State, Verb, evaluate_found};
 
+use super::store_time::Timing;
+
 /// Settings of the cache of exhausted counters; see
-/// [`RedisStoreBuilder::refusal_cache`](crate::RedisStoreBuilder::refusal_cache).
+/// [`RedisStoreBuilder::refusal_cache`](crate::store::RedisStoreBuilder::refusal_cache).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusalCacheSettings {
@@ -56,8 +58,6 @@ pub struct RefusalCacheStats {
 
 /// Entries per set; the oldest of a full set is evicted.
 const WAYS: usize = 4;
-/// Clocks may differ in speed by one in this many.
-const DRIFT: u64 = 1_000;
 
 pub(crate) struct RefusalCache {
     /// Each set allocates its memory with its first entry.
@@ -101,14 +101,6 @@ pub(crate) struct CachedCounter<'a> {
     pub(crate) cost: u32,
 }
 
-/// When a request was sent and its reply received, by the local clock, and decided, by the store's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
-    pub(crate) sent_us: u64,
-    pub(crate) received_us: u64,
-    pub(crate) found_us: u64,
-}
-
 impl Entry {
     fn id(&self) -> u64 {
         match self {
@@ -133,26 +125,10 @@ impl Entry {
 }
 
 impl FoundEntry {
-    /// The earliest time that the store may have now.
-    fn min_store_time(&self, now_us: u64) -> u64 {
-        let elapsed = now_us.saturating_sub(self.timing.received_us);
-        self.timing.found_us + (elapsed - elapsed / DRIFT)
-    }
-
-    /// The latest time that the store may have now.
-    fn max_store_time(&self, now_us: u64) -> u64 {
-        let elapsed = now_us.saturating_sub(self.timing.sent_us);
-        self.timing.found_us + elapsed + elapsed.div_ceil(DRIFT) + 1
-    }
-
     /// The state at the earliest time that the store may have now.
     fn found<'a>(&self, counter: &CachedCounter<'a>, now_us: u64) -> FoundState<'a> {
-        FoundState {
-            quota: counter.quota,
-            state: self.state.clone(),
-            cost: counter.cost,
-            now_us: self.min_store_time(now_us),
-        }
+        let now_us = self.timing.min_store_time(now_us);
+        FoundState::new(counter.quota, self.state.clone(), counter.cost, now_us)
     }
 
     /// Whether the store, if asked now, would refuse.
@@ -161,9 +137,11 @@ impl FoundEntry {
         match decision.verdict().retry() {
             None => false,
             Some(Retry::Never) => true,
+            // It may fit earlier.
+            Some(Retry::AtMost(_)) => false,
             Some(Retry::After(wait_us)) => {
-                let fits_at = self.min_store_time(now_us) + wait_us.get();
-                self.max_store_time(now_us) < fits_at
+                let fits_at = self.timing.min_store_time(now_us) + wait_us.get();
+                self.timing.max_store_time(now_us) < fits_at
             }
         }
     }
@@ -173,7 +151,7 @@ impl FoundEntry {
 fn required(verb: Verb, cost: u32) -> u32 {
     match verb {
         Verb::Take => cost.min(1),
-        Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => cost,
+        _ => cost,
     }
 }
 
@@ -201,15 +179,22 @@ impl RefusalCache {
         self.hits.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn count_miss(&self) {
-        self.misses.fetch_add(1, Relaxed);
+    pub(crate) fn count_misses(&self, requests: u64) {
+        self.misses.fetch_add(requests, Relaxed);
     }
 
     /// Whether requests with this verb may be refused from the cache.
     pub(crate) fn applies_to(verb: Verb) -> bool {
         match verb {
             Verb::Check | Verb::Take => true,
-            Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => false,
+            Verb::Peek
+            | Verb::Charge
+            | Verb::Refund
+            | Verb::Reset
+            | Verb::Reserve
+            | Verb::Settle
+            | Verb::Renew
+            | Verb::Release => false,
         }
     }
 
@@ -229,12 +214,7 @@ impl RefusalCache {
             refused = refused || known.is_some_and(|entry| entry.refuses(&counter, verb, now_us));
             all.push(match known {
                 Some(entry) => entry.found(&counter, now_us),
-                None => FoundState {
-                    quota: counter.quota,
-                    state: State::New,
-                    cost: counter.cost,
-                    now_us: 0,
-                },
+                None => FoundState::new(counter.quota, State::New, counter.cost, 0),
             });
         }
         refused.then_some(all)

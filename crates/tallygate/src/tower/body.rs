@@ -1,13 +1,15 @@
 //! Response bodies that a rate limiter can create.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Full};
 use pin_project_lite::pin_project;
+
+use super::body_watch::{BodyWatch, WatchedBody, poll_watched};
 
 /// A response body that can be created from bytes.
 ///
@@ -23,17 +25,39 @@ use pin_project_lite::pin_project;
 pub trait FromBytes {
     /// Creates a body; `bytes` may be empty.
     fn from_bytes(bytes: Bytes) -> Self;
+
+    /// Lets a watch see the body as it passes, usually with a [`WatchedBody`]. It is called for
+    /// requests whose cost or hold depends on the end of the response.
+    #[must_use]
+    fn watched(self, watch: BodyWatch) -> Self;
 }
 
 impl FromBytes for Full<Bytes> {
     fn from_bytes(bytes: Bytes) -> Self {
         Full::new(bytes)
     }
+
+    /// The whole body is seen at once.
+    fn watched(mut self, mut watch: BodyWatch) -> Self {
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut self).poll_frame(&mut context) else {
+            watch.end();
+            return self;
+        };
+        let data = frame.into_data().unwrap_or_default();
+        watch.data(&data);
+        watch.end();
+        Full::new(data)
+    }
 }
 
 impl<E: 'static> FromBytes for BoxBody<Bytes, E> {
     fn from_bytes(bytes: Bytes) -> Self {
         Full::new(bytes).map_err(|never| match never {}).boxed()
+    }
+
+    fn watched(self, watch: BodyWatch) -> Self {
+        WatchedBody::new(self, watch).boxed()
     }
 }
 
@@ -42,6 +66,10 @@ impl<E: 'static> FromBytes for UnsyncBoxBody<Bytes, E> {
         let body = Full::new(bytes).map_err(|never| match never {});
         body.boxed_unsync()
     }
+
+    fn watched(self, watch: BodyWatch) -> Self {
+        WatchedBody::new(self, watch).boxed_unsync()
+    }
 }
 
 #[cfg(feature = "axum")]
@@ -49,12 +77,20 @@ impl FromBytes for axum::body::Body {
     fn from_bytes(bytes: Bytes) -> Self {
         bytes.into()
     }
+
+    fn watched(self, watch: BodyWatch) -> Self {
+        axum::body::Body::new(WatchedBody::new(self, watch))
+    }
 }
 
 #[cfg(feature = "tonic")]
 impl FromBytes for tonic::body::Body {
     fn from_bytes(bytes: Bytes) -> Self {
         tonic::body::Body::new(Full::new(bytes))
+    }
+
+    fn watched(self, watch: BodyWatch) -> Self {
+        tonic::body::Body::new(WatchedBody::new(self, watch))
     }
 }
 
@@ -85,6 +121,7 @@ pin_project! {
     pub struct RateLimitBody<B> {
         #[pin]
         inner: Inner<B>,
+        watch: Option<BodyWatch>,
     }
 }
 
@@ -100,14 +137,26 @@ pin_project! {
 impl<B> From<B> for RateLimitBody<B> {
     fn from(body: B) -> Self {
         let inner = Inner::Service { body };
-        RateLimitBody { inner }
+        RateLimitBody { inner, watch: None }
     }
 }
 
 impl<B> FromBytes for RateLimitBody<B> {
     fn from_bytes(bytes: Bytes) -> Self {
         let inner = Inner::Refusal { bytes };
-        RateLimitBody { inner }
+        RateLimitBody { inner, watch: None }
+    }
+
+    fn watched(mut self, mut watch: BodyWatch) -> Self {
+        match &self.inner {
+            Inner::Service { .. } => self.watch = Some(watch),
+            // The whole body is there.
+            Inner::Refusal { bytes } => {
+                watch.data(bytes);
+                watch.end();
+            }
+        }
+        self
     }
 }
 
@@ -119,8 +168,12 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().inner.project() {
-            InnerProjection::Service { body } => body.poll_frame(context),
+        let this = self.project();
+        match this.inner.project() {
+            InnerProjection::Service { body } => match this.watch {
+                Some(watch) => poll_watched(body, watch, context),
+                None => body.poll_frame(context),
+            },
             InnerProjection::Refusal { bytes } => Poll::Ready(match bytes.is_empty() {
                 true => None,
                 false => Some(Ok(Frame::data(std::mem::take(bytes)))),

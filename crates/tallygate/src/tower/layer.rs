@@ -199,6 +199,13 @@ impl<P: Policy, S: Store> RateLimitLayer<P, S> {
     }
 }
 
+impl<P, S> RateLimitLayer<P, S> {
+    /// The engine, whatever its store and policy are.
+    pub(super) fn shared_engine(&self) -> &Engine<S> {
+        &self.shared.engine
+    }
+}
+
 impl<P, S> Clone for RateLimitLayer<P, S> {
     fn clone(&self) -> Self {
         RateLimitLayer {

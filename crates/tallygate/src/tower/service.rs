@@ -4,12 +4,14 @@ use std::fmt;
 use std::mem;
 use std::task::{Context, Poll};
 
+use ::http::header::{ACCEPT_ENCODING, HeaderValue};
 use ::http::{Request, Response};
 use tower_service::Service;
 
 use super::future::AfterResponse;
+use super::read_ahead::{ReadAhead, read_ahead};
 use super::{FromBytes, RateLimitLayer, ResponseFuture};
-use crate::http::{Head, Policy, TryEnforce, try_enforce};
+use crate::http::{Enforcement, Head, Policy, TryEnforce, try_enforce};
 use crate::rules::Rules;
 use crate::store::{MemoryStore, Store};
 
@@ -44,7 +46,17 @@ where
 
     // Inlined into a stack of layers, its future would be copied once more.
     #[inline(never)]
-    fn call(&mut self, request: Request<A>) -> Self::Future {
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        let paths = self.layer.policy().json_paths(&Head::from(&request));
+        if !paths.is_empty() {
+            match read_ahead(request, paths) {
+                ReadAhead::Reading(read) => {
+                    let ready = self.take_ready();
+                    return ResponseFuture::reading(ready, read, self.layer.clone());
+                }
+                ReadAhead::Unread(unread) => request = *unread,
+            }
+        }
         let started = self.layer.start_timer();
         let head = Head::from(&request);
         let plan = self.layer.policy().plan(&head);
@@ -53,18 +65,38 @@ where
                 match self.layer.refuse(&enforcement, &head, started) {
                     Some(response) => ResponseFuture::refused(response),
                     None => {
+                        prepare(&enforcement, &mut request);
                         let after = AfterResponse::new(enforcement, &self.layer);
                         ResponseFuture::calling(self.inner.call(request), after)
                     }
                 }
             }
             TryEnforce::Pending(plan) => {
-                // `poll_ready` was called on `inner`: the clone stays behind and has to be polled again.
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
+                let ready = self.take_ready();
                 ResponseFuture::pending(ready, request, plan, self.layer.clone(), started)
             }
         }
+    }
+}
+
+impl<I: Clone, P, S> RateLimit<I, P, S> {
+    /// `poll_ready` was called on `inner`: the clone stays behind and has to be polled again.
+    fn take_ready(&mut self) -> I {
+        let clone = self.inner.clone();
+        mem::replace(&mut self.inner, clone)
+    }
+}
+
+/// Changes an admitted request so that its response can be read, and the service can keep what the
+/// request holds.
+#[inline]
+pub(super) fn prepare<A>(enforcement: &Enforcement, request: &mut Request<A>) {
+    if enforcement.needs_identity() {
+        let identity = HeaderValue::from_static("identity");
+        request.headers_mut().insert(ACCEPT_ENCODING, identity);
+    }
+    if let Some(holds) = enforcement.holds() {
+        request.extensions_mut().insert(holds.clone());
     }
 }
 

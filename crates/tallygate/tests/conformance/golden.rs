@@ -1,22 +1,36 @@
 //! The golden traces: every field of every step, through the public API.
 
 use serde_json::Value;
-use tallygate::{Decision, Limit, Request, RetryAfter, Verb, Verdict};
+use tallygate::store::Verdict;
+use tallygate::{Decision, Limit, Request, Retry, Verb};
 
 use super::TestStore;
 
 /// Runs every golden trace, each on a fresh store.
-pub(crate) fn golden_traces_are_decided_exactly<D: TestStore>(mut fresh: impl FnMut() -> D) {
+pub(crate) fn golden_traces_are_decided_exactly<D: TestStore>(fresh: impl FnMut() -> D) {
+    let traces = include_str!("../../../core/tests/vectors.jsonl");
+    assert!(run_golden(traces, fresh, nameless_request) > 400);
+}
+
+fn nameless_request<'a>(_: &'a Value, limits: &'a [Limit]) -> Request<'a> {
+    Request::with_limits("golden", limits).unwrap()
+}
+
+/// Returns the number of steps. `request` makes the request of a step, but for its verb and cost.
+pub(super) fn run_golden<D: TestStore>(
+    traces: &str,
+    mut fresh: impl FnMut() -> D,
+    request: impl for<'a> Fn(&'a Value, &'a [Limit]) -> Request<'a>,
+) -> usize {
     let mut steps = 0;
-    for line in include_str!("../../../core/tests/vectors.jsonl").lines() {
+    for line in traces.lines() {
         let trace: Value = serde_json::from_str(line).unwrap();
         let limits = limits(&trace);
         let mut store = fresh();
         for (i, step) in trace["steps"].as_array().unwrap().iter().enumerate() {
             let verb = step.get("verb").map_or(Verb::Check, verb);
             let cost = step.get("cost").map_or(1, |cost| cost.as_u64().unwrap());
-            let request = Request::with_limits("golden", &limits)
-                .unwrap()
+            let request = request(step, &limits)
                 .verb(verb)
                 .cost(cost.try_into().unwrap());
             let decision = store.decide(&request, step["t_us"].as_u64().unwrap());
@@ -35,7 +49,7 @@ pub(crate) fn golden_traces_are_decided_exactly<D: TestStore>(mut fresh: impl Fn
             steps += 1;
         }
     }
-    assert!(steps > 400, "only {steps} steps were read");
+    steps
 }
 
 fn verb(word: &Value) -> Verb {
@@ -55,7 +69,7 @@ fn limits(trace: &Value) -> Vec<Limit> {
 }
 
 fn decision_fields(decision: &Decision) -> Value {
-    let retry = decision.retry_after().and_then(RetryAfter::duration);
+    let retry = decision.retry_after().and_then(Retry::duration);
     serde_json::json!({
         "allowed": decision.allowed(),
         "granted": decision.granted(),

@@ -3,12 +3,15 @@
 
 use std::collections::HashMap;
 
-use tallygate::{Algorithm, Decision, Key, Request, RetryAfter, Verb};
-use tallygate_core::{State, evaluate, evaluate_all, undo};
+use tallygate::{Algorithm, Decision, Key, Request, Retry, Verb};
+use tallygate_core::{Caller, Entry, Reservation, Room, State, evaluate, evaluate_all, undo_by};
 
 #[derive(Default)]
 pub(crate) struct Oracle {
     counters: HashMap<Identity, Counter>,
+    reserved: HashMap<(Identity, Key<'static>), Reservation>,
+    /// Members and owners by name, numbered from 1; 0 is the empty name.
+    names: HashMap<Key<'static>, u64>,
     /// The latest time seen.
     latest: u64,
 }
@@ -37,6 +40,21 @@ fn identities(request: &Request<'_>) -> Vec<Identity> {
     request.entries().iter().map(identity).collect()
 }
 
+/// Where each limit's reservation is remembered.
+fn reservations(
+    request: &Request<'_>,
+    identities: &[Identity],
+) -> Vec<Option<(Identity, Key<'static>)>> {
+    let id = request.requested_id();
+    let id = id.filter(|_| request.requested_verb().needs_id());
+    let place = |identity: &Identity| {
+        let is_remembered = !identity.2.is_concurrent();
+        let id = id.filter(|_| is_remembered)?;
+        Some((identity.clone(), id.clone().into_owned()))
+    };
+    identities.iter().map(place).collect()
+}
+
 impl Oracle {
     /// Decides a request.
     pub(crate) fn decide(&mut self, request: &Request<'_>, now: u64) -> tallygate_core::Decision {
@@ -48,13 +66,29 @@ impl Oracle {
             .collect();
         let mut after = before.clone();
         let quotas = request.entries().iter().map(|entry| entry.limit.quota());
+        let callers = self.callers(request);
+        let ids = reservations(request, &identities);
+        let reserved = |id: &Option<_>| id.as_ref().and_then(|id| self.reserved.get(id)).copied();
         let mut limits: Vec<_> = request
             .entries()
             .iter()
             .zip(&mut after)
-            .map(|(entry, counter)| (entry.limit.quota(), &mut counter.state, entry.cost()))
+            .zip(callers.into_iter().zip(&ids))
+            .map(|((entry, counter), (caller, id))| Entry {
+                caller,
+                reservation: reserved(id),
+                ..Entry::new(entry.limit.quota(), &mut counter.state, entry.cost())
+            })
             .collect();
         let decision = evaluate_all(&mut limits, request.requested_verb(), now);
+        let reservations: Vec<_> = limits.iter().map(|limit| limit.reservation).collect();
+        for (id, reservation) in ids.into_iter().zip(reservations) {
+            match (id, reservation) {
+                (Some(id), Some(reservation)) => self.reserved.insert(id, reservation),
+                (Some(id), None) => self.reserved.remove(&id),
+                (None, _) => None,
+            };
+        }
         let each = identities.into_iter().zip(decision.verdicts());
         let each = each.zip(quotas).zip(before).zip(after);
         for ((((identity, verdict), quota), before), mut after) in each {
@@ -68,6 +102,45 @@ impl Oracle {
             self.counters.insert(identity, after);
         }
         decision
+    }
+
+    /// Who asks, for each limit.
+    fn callers(&mut self, request: &Request<'_>) -> Vec<Caller> {
+        let names = &mut self.names;
+        let mut number = |name: &Key<'_>| {
+            if *name == Key::from("") || *name == Key::secret("") {
+                return 0;
+            }
+            let next = names.len() as u64 + 1;
+            *names.entry(name.clone().into_owned()).or_insert(next)
+        };
+        let caller = |entry| {
+            let mut caller = Caller::NONE;
+            if let Some(member) = request.member_of(entry) {
+                caller.member = number(member.name());
+                caller.weight = member.own_weight();
+                if member.is_pinned() {
+                    caller.room = Room::Always;
+                }
+            }
+            if let Some(owner) = request.requested_owner() {
+                caller.owner = number(owner);
+            }
+            caller
+        };
+        request.entries().iter().map(caller).collect()
+    }
+
+    /// Whether a store may have forgotten the request's id, although the clock has stepped back to
+    /// before that.
+    pub(crate) fn may_have_forgotten(&self, request: &Request<'_>, now: u64) -> bool {
+        let ids = reservations(request, &identities(request));
+        ids.into_iter().flatten().any(|id| {
+            let known = self.reserved.get(&id);
+            known.is_some_and(|known| {
+                now < known.expires_at_us() && known.expires_at_us() <= self.latest
+            })
+        })
     }
 
     /// The effective time of a request for each of its counters.
@@ -88,13 +161,16 @@ impl Oracle {
         now: u64,
     ) {
         self.latest = self.latest.max(now);
+        let callers = self.callers(request);
         let each = identities(request).into_iter().zip(request.entries());
-        for ((identity, entry), (taken_us, units)) in each.zip(taken) {
+        let each = each.zip(callers);
+        for (((identity, entry), caller), (taken_us, units)) in each.zip(taken) {
             let counter = self.counters.entry(identity).or_default();
             let before = counter.state.clone();
-            let undone = undo(
+            let undone = undo_by(
                 entry.limit.quota(),
                 &mut counter.state,
+                &caller,
                 taken_us,
                 units,
                 now,
@@ -131,7 +207,7 @@ impl Oracle {
 pub(crate) fn difference(actual: &Decision, expected: &tallygate_core::Decision) -> Option<String> {
     let verdict = expected.verdict();
     // None inside: never.
-    let retry = actual.retry_after().map(RetryAfter::duration);
+    let retry = actual.retry_after().map(Retry::duration);
     let retry = retry.map(|wait| wait.map(|wait| wait.as_micros() as u64));
     let expected_retry = verdict.retry().map(|_| verdict.retry_after_us());
     let fields = (

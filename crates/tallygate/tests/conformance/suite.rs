@@ -1,6 +1,7 @@
 //! The conformance suite of stores: golden traces, and random traces compared with an oracle. A
 //! store is anything that decides a request at a supplied time.
 
+mod callers;
 mod golden;
 pub(crate) mod oracle;
 mod traces;
@@ -8,12 +9,18 @@ mod undo;
 
 use tallygate::{Decision, Request};
 
+pub(crate) use callers::{
+    clock_steps_back_for_callers_are_decided_exactly, golden_traces_of_callers_are_decided_exactly,
+    random_traces_of_callers_are_decided_exactly,
+};
 pub(crate) use golden::golden_traces_are_decided_exactly;
 pub(crate) use traces::{
     clock_steps_back_are_decided_exactly, extreme_times_are_decided_exactly,
     random_traces_are_decided_exactly,
 };
-pub(crate) use undo::undone_decisions_restore_the_counters;
+pub(crate) use undo::{
+    an_undo_reaches_the_newest_256_entries_of_a_log, undone_decisions_restore_the_counters,
+};
 
 /// An empty store that decides at supplied times.
 pub(crate) trait TestStore {

@@ -1,7 +1,7 @@
 //! Random traces in which decisions are undone, completely or in part, at any time: every counter
 //! then has the state of the oracle.
 
-use tallygate::{Decision, Request, Verb};
+use tallygate::{Decision, Limit, Quota, Request, Verb};
 use tallygate_testkit::{any, with_each_seed};
 
 use super::oracle::{Oracle, difference};
@@ -100,6 +100,26 @@ pub(crate) fn undone_decisions_restore_the_counters<U: UndoStore>(fresh: impl Fn
         }
         assert!(undone * 10 > store.steps(), "only {undone} were undone");
     });
+}
+
+/// An undo on a log reaches its newest 256 entries.
+pub(crate) fn an_undo_reaches_the_newest_256_entries_of_a_log<U: UndoStore>(fresh: impl Fn() -> U) {
+    let limit = Limit::from("sliding-window-log 2000/h".parse::<Quota>().unwrap());
+    let mut store = fresh();
+    for (depth, reached) in [
+        (1, true),
+        (255, true),
+        (256, true),
+        (257, false),
+        (258, false),
+    ] {
+        let request = Request::new(depth.to_string(), &limit).cost(2);
+        let decisions: Vec<Decision> = (0..300).map(|i| store.decide(&request, T0 + i)).collect();
+        store.undo(&request, &decisions[300 - depth], T0 + 300);
+        let peek = store.decide(&request.verb(Verb::Peek), T0 + 300);
+        let used = if reached { 598 } else { 600 };
+        assert_eq!(2_000 - peek.remaining(), used, "depth {depth}");
+    }
 }
 
 /// Whether a store may correctly differ from the oracle.

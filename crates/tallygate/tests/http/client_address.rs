@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tallygate::http::{ClientAddress, ForwardedBy, Network};
-use tallygate::rules::{Missing, Rule};
+use tallygate::rules::Rule;
 use tallygate::tower::RateLimitLayer;
 use tallygate::{ManualClock, MemoryStore, Quota};
 
@@ -203,6 +203,27 @@ async fn an_ipv4_mapped_ipv6_address_is_the_ipv4_client() {
 }
 
 #[tokio::test]
+async fn an_address_behind_nat64_is_the_ipv4_client() {
+    let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
+    let proxied = |hop| with(from("10.0.0.1"), "x-forwarded-for", hop);
+    assert!(admitted(&layer, from("64:ff9b::192.0.2.1")).await);
+    for same in ["192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::c000:201"] {
+        assert!(!admitted(&layer, from(same)).await, "{same}");
+        assert!(!admitted(&layer, proxied(same)).await, "{same}");
+    }
+    // They are not grouped by /64.
+    assert!(admitted(&layer, from("64:ff9b::192.0.2.2")).await);
+    assert!(admitted(&layer, proxied("64:ff9b::192.0.2.3")).await);
+    // Only the well-known prefix: others are networks like any other.
+    assert!(admitted(&layer, from("64:ff9b:1::192.0.2.4")).await);
+    assert!(!admitted(&layer, from("64:ff9b:1::192.0.2.5")).await);
+    // A proxy is not trusted for the IPv4 address that it would have.
+    let forged = with(from("64:ff9b::10.0.0.1"), "x-forwarded-for", "192.0.2.6");
+    assert!(admitted(&layer, forged).await);
+    assert!(admitted(&layer, from("192.0.2.6")).await);
+}
+
+#[tokio::test]
 async fn a_list_of_64_kib_is_read_from_the_right() {
     let layer = layer(ClientAddress::behind(networks(&["10.0.0.0/8"])));
     let long = "10.0.0.1,".repeat(7_281) + "198.51.100.7";
@@ -218,28 +239,6 @@ async fn a_list_of_64_kib_is_read_from_the_right() {
     );
 }
 
-#[tokio::test]
-async fn a_request_without_a_peer_follows_the_missing_setting_of_the_rule() {
-    for (missing, statuses) in [
-        (Missing::Shared, [200, 429]),
-        (Missing::Pass, [200, 200]),
-        (Missing::Refuse, [400, 400]),
-    ] {
-        let (_, store) = manual_store();
-        let rule = Rule::new("r", Quota::per_hour(1)).by_ip().missing(missing);
-        let layer = RateLimitLayer::with_store(store, rule);
-        for status in statuses {
-            let without_peer = http::Request::new(http_body_util::Full::default());
-            assert_eq!(
-                call(&layer, without_peer).await.status(),
-                status,
-                "{missing:?}"
-            );
-        }
-        assert_eq!(call(&layer, from("192.0.2.1")).await.status(), 200);
-    }
-}
-
 #[test]
 fn an_invalid_network_is_reported() {
     for (text, part) in [
@@ -251,6 +250,8 @@ fn an_invalid_network_is_reported() {
         ("10.0.0.0/", "no number of bits"),
         ("10.0.0.1/8", "bits beyond"),
         ("2001:db8::1/32", "bits beyond"),
+        ("64:ff9b::/96", "all addresses of NAT64"),
+        ("64:ff9b::/32", "all addresses of NAT64"),
     ] {
         let error = text.parse::<Network>().unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");

@@ -46,6 +46,27 @@ async fn a_closed_rule_responds_with_503_and_never_429() {
 }
 
 #[tokio::test]
+async fn the_strictest_policy_of_a_budget_applies() {
+    let local = OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN));
+    for (policies, statuses) in [
+        ([OnFailure::Open, OnFailure::Closed], [503, 503, 503]),
+        ([OnFailure::Closed, OnFailure::Open], [503, 503, 503]),
+        // 4 units, of which a request costs 2.
+        ([OnFailure::Open, local], [200, 200, 429]),
+        ([OnFailure::Open, OnFailure::Open], [200, 200, 200]),
+    ] {
+        let [first, second] = policies;
+        let layer =
+            RateLimitLayer::with_store(unreachable_store(), rule("a", first).budget("shared"))
+                .and(rule("b", second).budget("shared"));
+        for status in statuses {
+            let response = call(&layer, from("192.0.2.1")).await;
+            assert_eq!(response.status(), status, "{policies:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_local_rule_counts_its_share() {
     let replicas = Replicas::Fixed(NonZeroU32::new(2).unwrap());
     let rule = rule("local", OnFailure::Local(replicas));

@@ -7,7 +7,7 @@ mod jitter;
 mod link;
 mod order;
 mod per_limit_costs;
-mod queue;
+pub(crate) mod queue;
 mod threads;
 mod unequal_costs;
 mod unpolled;

@@ -68,13 +68,62 @@ fn decide_many_decides_as_single_requests_do() {
                     let (a, b) = (&limits[rng.usize(..6)], &limits[rng.usize(..6)]);
                     let request = Request::new(key, a);
                     let request = request.clone().and("all", b).unwrap_or(request);
-                    request.verb(any(rng, &Verb::ALL)).cost(rng.u32(..4))
+                    request.verb(any(rng, &Verb::BASIC)).cost(rng.u32(..4))
                 })
                 .collect();
             let expected: Vec<Decision> = requests.iter().map(|r| single.decide(r)).collect();
             assert_eq!(batch.decide_many(&requests), expected);
         }
     });
+}
+
+/// Runs of equal keys are decided in one step each.
+#[test]
+fn runs_of_equal_checks_are_decided_as_single_ones() {
+    with_each_seed(|rng| {
+        let limits: Vec<Limit> = quotas_per_minute(40).into_iter().map(Limit::from).collect();
+        // Also in a store that is full, where keys share budgets.
+        let capacity = any(rng, &[1, 1_000]);
+        let ((clock, single), (batch_clock, batch)) = (store(capacity), store(capacity));
+        let mut now = T0;
+        for _ in 0..40 {
+            now += rng.u64(..40_000_000);
+            clock.set(now);
+            batch_clock.set(now);
+            let mut requests: Vec<Request<'_>> = Vec::new();
+            while requests.len() < 150 {
+                let key = Key::from(rng.u32(..3).to_string());
+                let request = Request::new(key, &limits[rng.usize(..limits.len())]);
+                let request = request.cost(any(rng, &[0, 1, 1, 3, 50]));
+                let request = match rng.u8(..8) {
+                    0 => request.verb(any(rng, &Verb::BASIC)),
+                    _ => request,
+                };
+                let times = any(rng, &[1, 2, 5, 40, 70]);
+                requests.extend((0..times).map(|_| request.clone()));
+            }
+            let expected: Vec<Decision> = requests.iter().map(|r| single.decide(r)).collect();
+            let decisions = batch.decide_many(&requests);
+            assert_eq!(decisions, expected);
+            for (one, other) in decisions.iter().zip(&expected) {
+                assert_eq!(one.taken_us(), other.taken_us());
+            }
+        }
+    });
+}
+
+#[test]
+fn check_many_of_one_key_admits_the_first_that_fit() {
+    for quota in quotas_per_minute(40) {
+        let limiter = Limiter::with_store(store(10).1, quota);
+        let keys = ["one"; 100];
+        let decisions = limiter.check_many(keys);
+        let admitted: Vec<bool> = decisions.iter().map(Decision::allowed).collect();
+        assert!(admitted[..40].iter().all(|allowed| *allowed), "{quota}");
+        assert!(admitted[40..].iter().all(|allowed| !allowed), "{quota}");
+        let left: Vec<u32> = decisions[..40].iter().map(Decision::remaining).collect();
+        assert_eq!(left, (0..40).rev().collect::<Vec<u32>>(), "{quota}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A changed limit or burst keeps the counter. Another name, algorithm or period is another
 //! counter.
 
-use tallygate::{Limit, Limiter, Quota, Request, RequestError, RetryAfter};
+use tallygate::{Limit, Limiter, Quota, Request, RequestError, Retry};
 
 use crate::fixtures::{Store, T0, limiter, quotas_per_minute, store};
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn a_changed_limit_has_an_exact_retry_after() {
             let (clock, before) = limiter(old);
             assert!(before.check_cost("k", 7).allowed());
             let after = before.with_limit(new);
-            let Some(RetryAfter::After(wait)) = after.check("k").retry_after() else {
+            let Some(wait) = after.check("k").retry_after().and_then(Retry::duration) else {
                 panic!("{old} to {new}: 7 of 4 were used");
             };
             clock.set(T0 + wait.as_micros() as u64 - 1);

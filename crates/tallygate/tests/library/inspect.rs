@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallygate::{CounterState, Key, Limit, ManualClock, MemoryStore, Quota, Request};
+use tallygate::store::CounterState;
+use tallygate::{Key, Limit, ManualClock, MemoryStore, Quota, Request};
 
 const SECOND: u64 = 1_000_000;
 

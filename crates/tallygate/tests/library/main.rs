@@ -12,15 +12,21 @@ mod changed_quota;
 mod concurrency;
 #[path = "../conformance/suite.rs"]
 mod conformance;
+mod errors;
 mod fixtures;
+#[cfg(feature = "tokio")]
+mod holds;
 mod inspect;
 mod memory;
 mod overload;
 mod partitions;
 mod per_limit_costs;
 mod public_api;
+#[cfg(feature = "tokio")]
+mod reservations;
 mod resident;
 mod secrets;
 mod shared_budgets;
+mod shares;
 mod store_failure;
 mod undo;

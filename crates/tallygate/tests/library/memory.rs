@@ -50,6 +50,7 @@ fn decide_by_verb(store: &Arc<Store>, request: &Request<'_>) -> Decision {
         Verb::Charge => limiter.charge(key, cost),
         Verb::Refund => limiter.refund(key, cost),
         Verb::Reset => limiter.reset(key),
+        _ => limiter.try_decide(request).unwrap(),
     }
 }
 
@@ -61,6 +62,21 @@ fn the_store_decides_the_golden_traces_exactly() {
 #[test]
 fn a_limiter_on_a_manual_clock_decides_the_golden_traces_exactly() {
     conformance::golden_traces_are_decided_exactly(on_manual_clock);
+}
+
+#[test]
+fn the_store_decides_golden_traces_of_callers_exactly() {
+    conformance::golden_traces_of_callers_are_decided_exactly(at_supplied_time);
+}
+
+#[test]
+fn the_store_decides_random_traces_of_callers_exactly() {
+    conformance::random_traces_of_callers_are_decided_exactly(at_supplied_time);
+}
+
+#[test]
+fn steps_back_of_the_clock_are_decided_exactly_for_callers() {
+    conformance::clock_steps_back_for_callers_are_decided_exactly(at_supplied_time);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
+use tallygate::store::{Guard, StoreErrorKind};
 use tallygate::{
-    Decision, Engine, Guard, Limit, Limiter, MemoryStore, OnFailure, Quota, Replicas, Request,
-    Store, StoreError, StoreErrorKind,
+    Decision, Engine, Limit, Limiter, MemoryStore, OnFailure, Quota, Replicas, Request, Store,
+    StoreError,
 };
 
 /// A store that misses every deadline.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tallygate::{Decision, Limit, Limiter, Quota, Request, RetryAfter, Verb};
+use tallygate::{Decision, Limit, Limiter, Quota, Request, Retry, Verb};
 
 use crate::conformance::oracle::Oracle;
 use crate::fixtures::{MINUTE, SECOND, Store, T0, quotas_per_minute, remaining_by_limit, store};
@@ -223,7 +223,7 @@ fn a_shared_refusal_has_an_exact_retry_after() {
             clock.advance(Duration::from_millis(7));
         }
         let refused = limiter.check("k");
-        let Some(RetryAfter::After(wait)) = refused.retry_after() else {
+        let Some(wait) = refused.retry_after().and_then(Retry::duration) else {
             panic!("{quota}: {refused:?}");
         };
         assert!(refused.shared());
@@ -361,7 +361,7 @@ fn a_quota_without_a_budget_is_refused() {
     assert!(refused.len() > 100, "only {} were refused", refused.len());
     assert!(refused.len() < 1_400, "{} were refused", refused.len());
     for (limit, decision) in refused {
-        let Some(RetryAfter::After(wait)) = decision.retry_after() else {
+        let Some(wait) = decision.retry_after().and_then(Retry::duration) else {
             panic!("{decision:?}");
         };
         let peek_at = |at: u64| store.decide_at(&Request::new("k", limit).verb(Verb::Peek), at);
@@ -369,7 +369,7 @@ fn a_quota_without_a_budget_is_refused() {
         let then = T0 + wait.as_micros() as u64;
         assert!(!peek_at(then - 1).allowed(), "admitted before retry_after");
         let now = store.decide_at(&Request::new("k", limit), T0);
-        let Some(RetryAfter::After(wait)) = now.retry_after() else {
+        let Some(wait) = now.retry_after().and_then(Retry::duration) else {
             panic!("{now:?}");
         };
         let then = T0 + wait.as_micros() as u64;
@@ -389,10 +389,6 @@ fn a_cost_of_0_is_admitted_even_without_a_budget() {
         let nothing = store.decide(&Request::new("k", &limit).cost(0));
         assert!(nothing.allowed() && nothing.granted() == 0);
         let too_much = store.decide(&Request::new("k", &limit).cost(3));
-        assert_eq!(
-            too_much.retry_after(),
-            Some(RetryAfter::Never),
-            "{decision:?}"
-        );
+        assert_eq!(too_much.retry_after(), Some(Retry::Never), "{decision:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use tallygate::{
-    Decision, Limit, Limiter, MemoryStore, OnFailure, Quota, Replicas, Request, RetryAfter, Store,
+    Decision, Limit, Limiter, MemoryStore, OnFailure, Quota, Replicas, Request, Retry, Store,
     StoreError, Verb,
 };
 
@@ -28,6 +28,7 @@ struct FaultyStore {
     replica_counts: AtomicU32,
 }
 
+const LOCAL: OnFailure = OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN));
 const HEALTHY: u32 = 0;
 const FAILS: u32 = 1;
 const HANGS: u32 = 2;
@@ -207,7 +208,7 @@ async fn local_enforces_the_share_of_a_replica() {
         assert!(decision.degraded() && !decision.unavailable() && !decision.shared());
         allowed += u32::from(decision.allowed());
         if !decision.allowed() {
-            assert!(matches!(decision.retry_after(), Some(RetryAfter::After(_))));
+            assert!(matches!(decision.retry_after(), Some(Retry::After(_))));
         }
     }
     assert_eq!(allowed, 3, "a thirtieth of 100, rounded down");
@@ -313,4 +314,56 @@ async fn limiters_over_one_store_share_its_breaker() {
     let before = tokio::time::Instant::now();
     assert!(check(&other, "b").await.unavailable());
     assert!(before.elapsed().is_zero(), "the store is not awaited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_without_the_store_is_counted_and_released_in_this_process() {
+    let limiter = faulty_limiter(FAILS, "concurrent 2 for 30s").on_failure(LOCAL);
+    let first = limiter.hold("k").await.unwrap();
+    let second = limiter.hold("k").await.unwrap();
+    assert!(first.decision().degraded());
+    let refused = limiter.hold("k").await.unwrap_err();
+    assert!(refused.decision().degraded() && !refused.decision().unavailable());
+    drop(first);
+    second.release().await;
+    let both = limiter.request("k").cost(2);
+    assert!(limiter.engine().hold(&both).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_not_lost_because_the_store_fails() {
+    let limiter = faulty_limiter(HEALTHY, "concurrent 1 for 30s").on_failure(LOCAL);
+    let hold = limiter.hold("k").await.unwrap();
+    limiter.store().fault.store(FAILS, Relaxed);
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    limiter.store().fault.store(HEALTHY, Relaxed);
+    assert!(!hold.is_lost());
+    drop(hold);
+    assert!(limiter.hold("k").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_charged_without_the_store_is_settled_in_this_process() {
+    let limiter = faulty_limiter(FAILS, "fixed-window 100/d").on_failure(LOCAL);
+    let reservation = limiter.reserve("k", 90).await.unwrap();
+    assert!(reservation.decision().degraded());
+    reservation.settle(10).await;
+    assert!(limiter.reserve("k", 90).await.is_ok());
+    assert!(limiter.reserve("k", 1).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_share_the_local_part_of_a_limit() {
+    let limiter = faulty_limiter(FAILS, "token-bucket 16/d burst 16 shared 4").on_failure(LOCAL);
+    let check = async |member: &'static str| {
+        let request = limiter.request("k").member(member);
+        limiter.decide(&request).await
+    };
+    assert!(check("light").await.allowed());
+    let mut greedy = 0;
+    while check("greedy").await.allowed() {
+        greedy += 1;
+    }
+    assert_eq!(greedy, 11);
+    assert!(check("light").await.allowed());
 }

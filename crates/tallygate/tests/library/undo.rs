@@ -46,7 +46,7 @@ impl TestStore for SetClock {
 impl UndoStore for SetClock {
     fn undo(&mut self, request: &Request<'_>, decision: &Decision, now_us: u64) {
         self.clock.set(now_us);
-        self.limiter.undo(request, decision);
+        self.limiter.undo_request(request, decision);
     }
 }
 
@@ -69,6 +69,11 @@ fn a_limiter_on_a_manual_clock_undoes_exactly() {
 }
 
 #[test]
+fn an_entry_older_than_the_newest_256_stays_charged() {
+    conformance::an_undo_reaches_the_newest_256_entries_of_a_log(|| SuppliedTime(store(1_000).1));
+}
+
+#[test]
 fn every_method_of_a_limiter_can_be_undone() {
     for quota in quotas_per_minute(10) {
         let (_, limiter) = limiter(quota);
@@ -84,7 +89,7 @@ fn every_method_of_a_limiter_can_be_undone() {
             ),
         ];
         for (decision, request) in &calls {
-            limiter.undo(request, decision);
+            limiter.undo_request(request, decision);
         }
         assert_eq!(limiter.peek("a", 1).remaining(), 10, "{quota}");
         assert_eq!(limiter.peek("b", 1).remaining(), 10, "{quota}");
@@ -100,7 +105,7 @@ fn undoing_a_take_returns_the_granted_units() {
         let request = limiter.request("a").verb(Verb::Take).cost(100);
         let decision = limiter.decide_now(&request);
         assert_eq!(decision.granted(), 3);
-        limiter.undo(&request, &decision);
+        limiter.undo_request(&request, &decision);
         assert_eq!(limiter.peek("a", 1).remaining(), 3, "{quota}");
     }
 }
@@ -114,7 +119,7 @@ fn units_are_not_returned_to_a_later_window() {
         let decision = limiter.decide_now(&request);
         clock.set(T0 + 2 * MINUTE);
         assert!(limiter.check_cost("a", 9).allowed());
-        limiter.undo(&request, &decision);
+        limiter.undo_request(&request, &decision);
         assert_eq!(limiter.peek("a", 1).remaining(), 1, "{text}");
     }
 }
@@ -127,7 +132,7 @@ fn some_limits_of_a_request_are_undone_and_the_others_count() {
     let request = Request::with_limits("a", &limits).unwrap().cost(4);
     let decision = limiter.decide_now(&request);
     let some = Request::with_limits("a", limits.iter().skip(1).step_by(2)).unwrap();
-    limiter.undo(&some.cost(4), &decision);
+    limiter.undo_request(&some.cost(4), &decision);
     let after = limiter.decide_now(&request.verb(Verb::Peek));
     let remaining = remaining_by_limit(&after);
     assert_eq!(remaining, [6, 10, 6, 10, 6, 10]);
@@ -146,7 +151,7 @@ fn limits_with_their_own_costs_are_returned_those() {
         limiter.with_limit(tokens.clone()).peek("a", 1).remaining(),
         8_800
     );
-    limiter.undo(&request, &decision);
+    limiter.undo_request(&request, &decision);
     assert_eq!(limiter.peek("a", 1).remaining(), 60);
     assert_eq!(
         limiter.with_limit(tokens.clone()).peek("a", 1).remaining(),
@@ -160,7 +165,7 @@ fn undo_returns_at_most_what_was_taken() {
         let (_, limiter) = limiter(quota);
         assert!(limiter.check_cost("a", 5).allowed());
         let decision = limiter.check_cost("a", 2);
-        limiter.undo(&limiter.request("a").cost(9), &decision);
+        limiter.undo_request(&limiter.request("a").cost(9), &decision);
         assert_eq!(limiter.peek("a", 1).remaining(), 5, "{quota}");
     }
 }
@@ -178,7 +183,7 @@ fn a_decision_that_took_nothing_returns_nothing() {
             let request = request.clone().verb(verb);
             let decision = limiter.decide_now(&request);
             let before = limiter.peek("a", 1).remaining();
-            limiter.undo(&request, &decision);
+            limiter.undo_request(&request, &decision);
             assert_eq!(limiter.peek("a", 1).remaining(), before, "{quota} {verb}");
         }
     }
@@ -195,7 +200,7 @@ fn nothing_is_undone_on_a_shared_budget() {
         let mut shared = 0;
         for (key, decision) in keys.iter().zip(&decisions) {
             let before = remaining(key);
-            limiter.undo(&limiter.request(key), decision);
+            limiter.undo_request(&limiter.request(key), decision);
             let after = remaining(key);
             if decision.shared() {
                 shared += 1;
@@ -229,7 +234,7 @@ fn undoing_is_atomic_over_all_limits() {
                     if decision.allowed() && i == 1_000 && kept.fetch_add(1, Relaxed) < 2 {
                         continue;
                     }
-                    limiter.undo(&request, &decision);
+                    limiter.undo_request(&request, &decision);
                 }
             });
         }
@@ -264,7 +269,7 @@ async fn a_degraded_decision_is_not_undone_in_the_store() {
         let request = limiter.request("a");
         let decision = limiter.decide(&request).await;
         assert!(decision.degraded());
-        limiter.undo(&request, &decision);
+        limiter.undo_request(&request, &decision);
         assert_eq!(limiter.store().0.load(Relaxed), 0, "{policy:?}");
     }
 }
@@ -277,11 +282,11 @@ fn invalid_undos_are_harmless() {
         let (_, other) = fixtures::limiter(quota);
         assert!(limiter.check_cost("a", 3).allowed());
         let request = limiter.request("a").cost(u32::MAX);
-        limiter.undo(&limiter.request("b"), &other.check("b"));
-        limiter.undo(&request, &Decision::from(Vec::new()));
+        limiter.undo_request(&limiter.request("b"), &other.check("b"));
+        limiter.undo_request(&request, &Decision::from(Vec::new()));
         let forged = other.check("a");
         let forged = Decision::from(forged.verdicts().to_vec());
-        limiter.undo(&request, &forged);
+        limiter.undo_request(&request, &forged);
         assert_eq!(limiter.peek("a", 1).remaining(), 7, "{quota}");
         assert_eq!(limiter.peek("b", 1).remaining(), 10, "{quota}");
         assert_eq!(limiter.store().live_keys(), 1, "{quota}");

@@ -1,7 +1,8 @@
 //! Errors about URLs, credentials, certificates and servers when connecting: with advice, without
 //! passwords.
 
-use tallygate::{RedisError, RedisStore, RedisStoreBuilder, StoreErrorKind};
+use tallygate::store::{RedisStoreBuilder, StoreErrorKind};
+use tallygate::{RedisError, RedisStore};
 use tallygate_testkit::ports;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, TlsServer, User};
@@ -12,7 +13,8 @@ use StoreErrorKind::{Misconfigured, Unreachable};
 
 #[track_caller]
 fn connect_error(builder: RedisStoreBuilder) -> RedisError {
-    let error = block_on(builder.connect()).expect_err("connecting succeeds");
+    let check = async { builder.open()?.check().await };
+    let error = block_on(check).expect_err("the server can be used");
     let message = format!("{error} {error:?}");
     assert!(
         !message.contains("secret"),
@@ -93,10 +95,10 @@ fn a_silent_server_is_reported() {
 #[test]
 fn a_wrong_scheme_is_reported() {
     let tls = HEALTHY.url().replace("redis://", "rediss://");
-    fails_with(at(&tls), Unreachable, &["TLS", "redis://"]);
+    fails_with(at(&tls), Misconfigured, &["TLS", "redis://"]);
     let tls = TlsServer::start(ClientCertificate::NotRequested);
     let plain = tls.url(User::Limited).replace("rediss://", "redis://");
-    fails_with(at(&plain), Unreachable, &["TLS", "rediss://"]);
+    fails_with(at(&plain), Misconfigured, &["requires TLS", "rediss://"]);
     let http = at("http://127.0.0.1");
     fails_with(
         http,
@@ -114,7 +116,7 @@ fn invalid_certificates_are_reported() {
     let url = expired.url(User::Limited);
     fails_with(
         at(&url).root_certificate(ca(&expired)),
-        Unreachable,
+        Misconfigured,
         &["expired"],
     );
 
@@ -123,13 +125,13 @@ fn invalid_certificates_are_reported() {
     let other_authority = std::fs::read(tls.certificates().other_authority()).unwrap();
     fails_with(
         at(&url).root_certificate(other_authority),
-        Unreachable,
+        Misconfigured,
         &["CA"],
     );
-    fails_with(at(&url), Unreachable, &["CA"]);
+    fails_with(at(&url), Misconfigured, &["CA"]);
     fails_with(
         at(&url).root_certificate(ca(&tls)),
-        Unreachable,
+        Misconfigured,
         &["client certificate"],
     );
     fails_with(at(&url).root_certificate("no PEM"), Misconfigured, &["PEM"]);

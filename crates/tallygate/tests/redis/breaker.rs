@@ -17,7 +17,7 @@ use crate::traffic::LARGE_QUOTA;
 
 /// Collects all log lines.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 struct Line<'a>(&'a mut String);
 
@@ -52,13 +52,13 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// Runs a test on one thread and returns its log.
-fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
+pub(crate) fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
     let log = Log::default();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     tracing::subscriber::with_default(log.clone(), || runtime.block_on(test(log.clone())));
@@ -66,7 +66,7 @@ fn logged<F: Future<Output = ()>>(test: impl FnOnce(Log) -> F) -> Vec<String> {
 }
 
 /// Sends requests until a decision is degraded or not.
-async fn until(limiter: &Limiter<RedisStore>, key: &Key<'_>, degraded: bool) {
+pub(crate) async fn until(limiter: &Limiter<RedisStore>, key: &Key<'_>, degraded: bool) {
     let start = Instant::now();
     while limiter.decide(&limiter.request(key)).await.degraded() != degraded {
         assert!(start.elapsed() < TIMEOUT, "degraded is never {degraded}");

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tallygate::{Limiter, Quota, RedisStore, RedisStoreBuilder, Verb};
+use tallygate::store::RedisStoreBuilder;
+use tallygate::{Limiter, Quota, RedisStore, Verb};
+use tallygate_testkit::poll;
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::{Connection, Reply};
 use tokio::runtime::{Builder, Runtime};
@@ -51,12 +53,17 @@ pub(crate) fn store(url: &str) -> RedisStore {
     connected(builder(url))
 }
 
+/// A connected store. On a loaded machine a server may miss the first deadlines.
 #[track_caller]
 pub(crate) fn connected(builder: RedisStoreBuilder) -> RedisStore {
-    match block_on(builder.connect()) {
-        Ok(store) => store,
-        Err(error) => panic!("{error}"),
-    }
+    let store = poll::first(TIMEOUT, || {
+        let connected = block_on(async {
+            let store = builder.clone().open()?;
+            store.check().await.map(|()| store)
+        });
+        connected.inspect_err(|error| eprintln!("{error}")).ok()
+    });
+    store.expect("the server answers")
 }
 
 pub(crate) fn quota(text: &str) -> Quota {
@@ -80,6 +87,15 @@ pub(crate) fn used(limiter: &Limiter<RedisStore>, key: &str) -> u64 {
     let decision = block_on(limiter.decide(&peek));
     assert!(!decision.degraded(), "the store fails");
     u64::from(decision.limit() - decision.remaining())
+}
+
+/// The number of calls of a command, also by scripts.
+pub(crate) fn calls(server: &Server, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let prefix = format!("cmdstat_{command}:calls=");
+    let text = stats.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 /// All keys of a server.

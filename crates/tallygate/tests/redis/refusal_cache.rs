@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tallygate::{
-    Key, Limit, Limiter, RedisStore, RefusalCacheSettings, Request, Store, StoreErrorKind, Verb,
-};
+use tallygate::store::{RefusalCacheSettings, StoreErrorKind};
+use tallygate::{Key, Limit, Limiter, RedisStore, Request, Store, Verb};
 use tallygate_testkit::redis::{Cluster, Server};
 
 use crate::fixtures::{
@@ -149,7 +148,7 @@ fn a_reset_a_refund_and_an_undo_take_effect_immediately() {
     block_on(limiter.decide(&limiter.request("refund").verb(Verb::Refund)));
     assert!(check(&limiter, "refund"));
     let decision = exhaust("undo");
-    limiter.undo(&limiter.request("undo"), &decision);
+    limiter.undo("undo", &decision);
     tallygate_testkit::poll::until(TIMEOUT, "the undo runs", || check(&limiter, "undo"));
     exhaust("submitted");
     store.submit(&limiter.request("submitted").verb(Verb::Reset));

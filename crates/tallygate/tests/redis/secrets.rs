@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use tallygate::{Key, Limit, Limiter, Request, Store};
+use tallygate::{Key, Limit, Limiter, RedisStore, Request, Store};
 use tallygate_testkit::redis::Server;
 use tallygate_testkit::resp::Reply;
 
@@ -66,6 +66,45 @@ fn a_secret_is_never_sent_or_stored_in_clear_text() {
 }
 
 #[test]
+fn stores_share_the_counters_of_secrets_if_their_hmac_secrets_agree() {
+    const HMAC_SECRET: &str = "correct horse battery";
+    let server = Server::start();
+    let shared = || builder(&server.url()).namespace("shared");
+    let keyed = |secret: &str| connected(shared().hmac_secret(secret));
+    let limit = Limit::from(quota("10/h"));
+    let remaining = |store: &RedisStore, key: Key<'_>| {
+        let request = Request::new(key, &limit);
+        block_on(store.decide(&request)).unwrap().remaining()
+    };
+    let (one, two, other) = (
+        keyed(HMAC_SECRET),
+        keyed(HMAC_SECRET),
+        keyed(&HMAC_SECRET[1..]),
+    );
+    let plain = connected(shared());
+    assert_eq!(remaining(&one, Key::secret(SECRET)), 9);
+    assert_eq!(remaining(&two, Key::secret(SECRET)), 8);
+    assert_eq!(remaining(&other, Key::secret(SECRET)), 9);
+    assert_eq!(remaining(&plain, Key::secret(SECRET)), 9);
+    // Keys without a secret are the same with any setting.
+    assert_eq!(remaining(&one, Key::from("ann")), 9);
+    assert_eq!(remaining(&plain, Key::from("ann")), 8);
+    for debug in [
+        format!("{one:?}"),
+        format!("{:?}", builder("x").hmac_secret(HMAC_SECRET)),
+    ] {
+        assert!(!debug.contains(HMAC_SECRET), "{debug}");
+    }
+    let short = shared().hmac_secret("0123456789abcde").open();
+    let error = short.unwrap_err().to_string();
+    assert!(
+        error.contains("15 bytes") && error.contains("16"),
+        "{error}"
+    );
+    assert!(!error.contains("0123"), "{error}");
+}
+
+#[test]
 fn no_error_shows_a_secret() {
     let server = Server::start_with(&["--requirepass", PASSWORD]);
     let store = connected(builder(&server.url()));
@@ -84,7 +123,11 @@ fn no_error_shows_a_secret() {
     }
     server.kill();
     check_text(&block_on(store.decide(&request)).unwrap_err());
-    check_text(&block_on(builder(&server.url()).connect()).unwrap_err());
+    let stopped = block_on(builder(&server.url()).connect()).unwrap();
+    check_text(&block_on(stopped.check()).unwrap_err());
+    let wrong = server.url().replace(PASSWORD, "hunter9");
+    server.restart();
+    check_text(&block_on(builder(&wrong).connect()).unwrap_err());
     let _in_runtime = runtime().enter();
     let limiter = Limiter::with_store(builder(&server.url()).open().unwrap(), limit.clone());
     check_debug(&limiter);

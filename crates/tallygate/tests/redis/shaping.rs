@@ -2,6 +2,7 @@
 //! and processes share one schedule.
 
 use std::env;
+use std::io::{BufRead, BufReader, Write, stdin};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +18,10 @@ use crate::fixtures::{
 };
 
 const CHILD_VARIABLE: &str = "TALLYGATE_TEST_SHAPING_CHILD";
+const QUEUE_VARIABLE: &str = "TALLYGATE_TEST_SHAPING_QUEUE";
 const QUOTA: &str = "leaky-bucket 1/ms queue 500";
+/// Nothing starts during a test but the first.
+const SLOW_QUOTA: &str = "leaky-bucket 1/10s queue 40";
 const PERIOD_US: u64 = 1_000;
 
 fn now_us() -> u64 {
@@ -101,6 +105,100 @@ fn until_used(limiter: &Limiter<RedisStore>, units: u64) {
     poll::until(TIMEOUT, "requests are scheduled", || {
         used(limiter, "shaped") == units
     });
+}
+
+/// Adds requests one after the other.
+fn enqueue(limiter: &Limiter<RedisStore>, requests: u64) -> Vec<JoinHandle<(Decision, u64)>> {
+    let before = used(limiter, "shaped");
+    let add = |i| {
+        let task = admit(limiter, Wait::forever());
+        until_used(limiter, before + i);
+        task
+    };
+    (1..=requests).map(add).collect()
+}
+
+fn cancel(task: JoinHandle<(Decision, u64)>) {
+    task.abort();
+    assert!(block_on(task).unwrap_err().is_cancelled());
+}
+
+#[test]
+fn cancelled_slots_at_the_end_are_returned_to_the_server() {
+    let builder = builder(&HEALTHY.url());
+    let ours = patient_limiter(&connected(builder), SLOW_QUOTA);
+    let mut tasks = enqueue(&ours, 12);
+    poll::until(TIMEOUT, "all but the first wait", || ours.waiting() == 11);
+    // One after the other, and several at once.
+    cancel(tasks.pop().unwrap());
+    until_used(&ours, 11);
+    cancel(tasks.remove(5));
+    until_used(&ours, 10);
+    tasks.drain(1..).for_each(cancel);
+    until_used(&ours, 1);
+    assert_eq!(ours.waiting(), 0);
+}
+
+/// Not a test by itself: run by the child process of the test below. Queues two requests, and cancels
+/// them when it is told to.
+#[test]
+fn a_child_process_queues_and_cancels() {
+    let Ok(parameters) = env::var(QUEUE_VARIABLE) else {
+        return;
+    };
+    let (url, namespace) = parameters.split_once(';').unwrap();
+    let builder = RedisStore::builder(url).namespace(namespace);
+    let store = connected(builder.response_timeout(LONG_DEADLINE));
+    let limiter = patient_limiter(&store, SLOW_QUOTA);
+    let tasks = enqueue(&limiter, 2);
+    poll::until(TIMEOUT, "both wait", || limiter.waiting() == 2);
+    println!("\nqueued");
+    stdin().read_line(&mut String::new()).unwrap();
+    let before = used(&limiter, "shaped");
+    tasks.into_iter().for_each(cancel);
+    until_used(&limiter, before - 2);
+    println!("\ncancelled");
+}
+
+#[test]
+fn what_is_returned_is_exact_when_another_process_queues_behind() {
+    let namespace = namespace();
+    let builder = RedisStore::builder(&HEALTHY.url()).namespace(&namespace);
+    let store = connected(builder.response_timeout(LONG_DEADLINE));
+    let ours = patient_limiter(&store, SLOW_QUOTA);
+    let mut our_tasks = enqueue(&ours, 4);
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "--test-threads=1"])
+        .arg("shaping::a_child_process_queues_and_cancels")
+        .env(QUEUE_VARIABLE, format!("{};{namespace}", HEALTHY.url()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = |word: &str| assert!(lines.any(|line| line.unwrap() == word), "{word}");
+    said("queued");
+    poll::until(TIMEOUT, "ours wait", || ours.waiting() == 3);
+    assert_eq!(used(&ours, "shaped"), 6);
+    // Theirs are behind: nothing is returned.
+    cancel(our_tasks.pop().unwrap());
+    // Theirs are the last: both are returned, ours is not.
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    said("cancelled");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(used(&ours, "shaped"), 4);
+    // The slot that stayed with this process passes to the next request, which gives up its own.
+    let next = admit(&ours, Wait::forever());
+    poll::until(TIMEOUT, "it waits", || ours.waiting() == 3);
+    until_used(&ours, 4);
+    // A newcomer of another process is scheduled behind all of them.
+    let store = connected(RedisStore::builder(&HEALTHY.url()).namespace(&namespace));
+    let theirs = patient_limiter(&store, SLOW_QUOTA);
+    let behind = admit(&theirs, Wait::forever());
+    until_used(&ours, 5);
+    for task in [next, behind] {
+        task.abort();
+    }
 }
 
 /// Two stores, as in two processes: the last slot of one has a slot of the other behind it.

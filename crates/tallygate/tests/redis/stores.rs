@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use tallygate::{Decision, Key, Limit, RedisStore, RedisStoreBuilder, Request, Verb};
+use tallygate::store::RedisStoreBuilder;
+use tallygate::{
+    Decision, Key, Limit, Member, MemoryStore, RedisStore, Request, RequestEntry, Verb,
+};
 use tallygate_testkit::redis::{
     ClientCertificate, Cluster, Flavour, Sentinel, Server, TlsServer, User,
 };
@@ -59,23 +62,40 @@ fn conforms_over(slots: Slots, builder: impl Fn() -> RedisStoreBuilder) {
     conformance::random_traces_are_decided_exactly(fresh);
     conformance::clock_steps_back_are_decided_exactly(fresh);
     conformance::extreme_times_are_decided_exactly(fresh);
+    conformance::golden_traces_of_callers_are_decided_exactly(fresh);
+    conformance::random_traces_of_callers_are_decided_exactly(fresh);
+    conformance::clock_steps_back_for_callers_are_decided_exactly(fresh);
     conformance::undone_decisions_restore_the_counters(fresh);
+    conformance::an_undo_reaches_the_newest_256_entries_of_a_log(fresh);
     batches_are_decided_exactly(&connected(builder()), slots);
 }
 
 /// One recorded step of a trace.
 struct Step {
-    entries: Vec<(Key<'static>, Limit, u32)>,
+    entries: Vec<(Key<'static>, Limit, u32, Option<Member<'static>>)>,
+    owner: Option<Key<'static>>,
+    id: Option<Key<'static>>,
     verb: Verb,
     now_us: u64,
     expected: tallygate_core::Decision,
 }
 
 /// Records a trace, deciding as the oracle does.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Recorder {
     trace: Arc<Mutex<(Oracle, Vec<Step>)>>,
+    decider: Arc<MemoryStore>,
     slots: Slots,
+}
+
+impl Recorder {
+    fn new(slots: Slots) -> Self {
+        Recorder {
+            trace: Arc::default(),
+            decider: Arc::new(MemoryStore::builder().capacity(1_000).build()),
+            slots,
+        }
+    }
 }
 
 impl TestStore for Recorder {
@@ -83,18 +103,27 @@ impl TestStore for Recorder {
         let (oracle, steps) = &mut *self.trace.lock().unwrap();
         let expected = oracle.decide(request, now_us);
         let entries = request.entries().iter();
+        let owned = |key: &Key<'_>| key.clone().into_owned();
         steps.push(Step {
             entries: entries
                 .map(|entry| {
-                    let key = entry.key.clone().into_owned();
-                    (key, entry.limit.clone(), entry.cost())
+                    let member = request.member_of(entry).map(|member| {
+                        let copy = Member::new(owned(member.name())).weight(member.own_weight());
+                        match member.is_pinned() {
+                            true => copy.pinned(),
+                            false => copy,
+                        }
+                    });
+                    (owned(&entry.key), entry.limit.clone(), entry.cost(), member)
                 })
                 .collect(),
+            owner: request.requested_owner().map(owned),
+            id: request.requested_id().map(owned),
             verb: request.requested_verb(),
             now_us,
-            expected: expected.clone(),
+            expected,
         });
-        Decision::from(expected.verdicts().to_vec())
+        self.decider.decide_at(request, now_us)
     }
 
     fn rolls_back(&self) -> bool {
@@ -108,14 +137,13 @@ impl TestStore for Recorder {
 
 fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
     let traces = Mutex::new(Vec::new());
-    conformance::clock_steps_back_are_decided_exactly(|| {
-        let recorder = Recorder {
-            slots,
-            ..Recorder::default()
-        };
+    let record = || {
+        let recorder = Recorder::new(slots);
         traces.lock().unwrap().push(recorder.clone());
         recorder
-    });
+    };
+    conformance::clock_steps_back_are_decided_exactly(record);
+    conformance::clock_steps_back_for_callers_are_decided_exactly(record);
     for trace in traces.into_inner().unwrap() {
         let (_, steps) = &*trace.trace.lock().unwrap();
         block_on(store.clear()).unwrap();
@@ -131,10 +159,22 @@ fn batches_are_decided_exactly(store: &RedisStore, slots: Slots) {
 }
 
 fn request(step: &Step) -> (Request<'_>, u64) {
-    let (key, limit, cost) = &step.entries[0];
-    let mut request = Request::new(key, limit).cost(*cost);
-    for (key, limit, cost) in &step.entries[1..] {
-        request = request.and_cost(key, limit, *cost).unwrap();
+    let mut entries = step.entries.iter().map(|(key, limit, cost, member)| {
+        let entry = RequestEntry::new(key, limit).with_cost(*cost);
+        match member {
+            Some(member) => entry.with_member(member.clone()),
+            None => entry,
+        }
+    });
+    let mut request = Request::from_entry(entries.next().unwrap());
+    for entry in entries {
+        request = request.and_entry(entry).unwrap();
+    }
+    if let Some(owner) = &step.owner {
+        request = request.owner(owner);
+    }
+    if let Some(id) = &step.id {
+        request = request.id(id);
     }
     (request.verb(step.verb), step.now_us)
 }
@@ -166,6 +206,29 @@ fn a_cluster_conforms_across_slots() {
     // The traces use several keys per request: their counters are on different servers.
     let cluster = Cluster::start();
     conforms_over(Slots::Many, || builder(&cluster.url()));
+}
+
+#[test]
+fn a_cluster_with_hash_tags_conforms() {
+    let cluster = Cluster::start();
+    conforms_over(Slots::Many, || builder(&cluster.url()).hash_tags(64));
+    // All counters in one slot.
+    conforms(|| builder(&cluster.url()).hash_tags(1));
+}
+
+#[test]
+fn several_connections_conform() {
+    conforms(|| builder(&HEALTHY.url()).connections(3));
+}
+
+#[test]
+fn shards_conform() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let hosts = servers
+        .each_ref()
+        .map(|one| format!("127.0.0.1:{}", one.port()));
+    let url = format!("redis+shards://{}", hosts.join(","));
+    conforms_over(Slots::Many, || builder(&url));
 }
 
 #[test]

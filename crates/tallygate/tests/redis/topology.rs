@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tallygate::{CounterState, Limiter, OnFailure, RedisStore, Store};
+use tallygate::store::CounterState;
+use tallygate::{Engine, Limit, Limiter, OnFailure, RedisStore, Request, Store};
 use tallygate_testkit::redis::{FakeNode, start_single_node};
 use tallygate_testkit::resp::Connection;
 use tallygate_testkit::{poll, ports};
 
-use crate::fixtures::{TIMEOUT, block_on, builder, connected, limiter, limits_are_exact, runtime};
+use crate::fixtures::{
+    LONG_DEADLINE, TIMEOUT, block_on, builder, connected, limiter, limits_are_exact, quota, runtime,
+};
 use crate::traffic::LARGE_QUOTA;
 
 const LOOPBACK: &str = "$9\r\n127.0.0.1";
@@ -176,10 +179,48 @@ fn a_redirection_to_nowhere_is_a_failure_until_it_ends() {
             assert_eq!(answered, 0);
             assert!(longest < 20 * Duration::from_millis(50), "{longest:?}");
             assert!(redirections.load(Ordering::Relaxed) > 0);
+            // Once the breaker of the target is open, nobody waits for it.
+            let is_open = |(_, open): &(String, bool)| *open;
+            poll::until(TIMEOUT, "its breaker opens", || {
+                decided(&limiter);
+                store.breakers().iter().any(is_open)
+            });
+            let timeouts = limiter.engine().timeouts();
+            assert_eq!(decided(&limiter.clone().deadline(LONG_DEADLINE)).0, 0);
+            assert_eq!(limiter.engine().timeouts(), timeouts, "{error} {target}");
             node.reply(slots);
             poll::until(TIMEOUT, "the store decides", || decided(&limiter).0 == 100);
             limits_are_exact(&store);
         }
+    }
+}
+
+/// A slot is migrated between two servers: one limit refuses, and the counter of the other is not
+/// reached.
+#[test]
+fn a_known_refusal_stands_while_a_slot_is_migrated() {
+    let server = start_single_node();
+    let node = FakeNode::to(server.port());
+    let port = node.port();
+    let spent = Limit::named("spent", quota("fixed-window 5/366d")).on_failure(OnFailure::Open);
+    let lost = Limit::named("lost", quota("fixed-window 5/366d")).on_failure(OnFailure::Open);
+    node.reply(move |command| match command {
+        "CLUSTER SLOTS" => Some(FakeNode::all_slots_on(LOOPBACK, port)),
+        call if call.starts_with("EVALSHA") && call.contains(":lost") => {
+            Some("-TRYAGAIN Multiple keys request during rehashing of slot\r\n".to_owned())
+        }
+        _ => None,
+    });
+    let store = connected(builder(&url(&[port])));
+    let engine = Engine::new(store).deadline(Duration::from_millis(200));
+    let decide = |request: &Request<'_>| block_on(engine.decide(request));
+    let patient = spent.clone().deadline(LONG_DEADLINE);
+    while decide(&Request::new("a", &patient)).allowed() {}
+    for _ in 0..5 {
+        let both = Request::with_limits("a", [&lost, &spent]).unwrap();
+        let decision = decide(&both);
+        assert!(!decision.allowed() && !decision.degraded(), "{decision:?}");
+        assert_eq!(decision.binding(), 1);
     }
 }
 

@@ -1,15 +1,17 @@
 //! Undo by the servers' clocks, in the background.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tallygate::{Algorithm, Decision, Limit, Limiter, Quota, RedisStore, Request, Verb};
+use tallygate::{
+    AcquireError, Algorithm, Decision, Limit, Limiter, Quota, RedisStore, Request, Verb, Wait,
+};
 use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
-use tallygate_testkit::redis::Cluster;
+use tallygate_testkit::redis::{Cluster, Server};
 
 use crate::fixtures::{
-    HEALTHY, LONG_DEADLINE, TIMEOUT, block_on, builder, connected, namespace, patient_limiter,
-    runtime, store, used,
+    HEALTHY, LONG_DEADLINE, TIMEOUT, block_on, builder, calls, connected, namespace,
+    patient_limiter, runtime, store, used,
 };
 
 /// A limit of each algorithm; nothing drains or expires within a test.
@@ -18,11 +20,11 @@ fn limits() -> Vec<Limit> {
         let quota = Quota::new(algorithm, 20, Duration::from_secs(86_400)).unwrap();
         Limit::named(algorithm.behaviour(), quota)
     };
-    Algorithm::ALL.iter().map(quota).collect()
+    Algorithm::BASIC.iter().map(quota).collect()
 }
 
 fn undo(limiter: &Limiter<RedisStore>, request: &Request<'_>, decision: &Decision) {
-    runtime().block_on(async { limiter.undo(request, decision) });
+    runtime().block_on(async { limiter.undo_request(request, decision) });
 }
 
 /// The remaining units of each limit of a request.
@@ -109,25 +111,32 @@ fn an_undo_that_never_arrives_refunds_nothing() {
     poll::until(TIMEOUT, "it reconnects", answers);
     assert_eq!(used(&limiter, "never"), 4);
     // One from a thread without a runtime is sent.
-    limiter.undo(&request, &decision);
+    limiter.undo_request(&request, &decision);
     poll::until(TIMEOUT, "the undo runs", || used(&limiter, "never") == 0);
 }
 
-/// An undo on a log reaches its newest 256 entries.
 #[test]
-fn an_entry_older_than_the_newest_256_stays_charged() {
-    let limit = Limit::from("sliding-window-log 2000/h".parse::<Quota>().unwrap());
-    let start = 1_700_000_000_000_000;
-    let store = store(&HEALTHY.url());
-    for (depth, reached) in [(1, true), (255, true), (256, true), (257, false)] {
-        let request = Request::new(depth.to_string(), &limit).cost(2);
-        let decide = |i: u64| block_on(store.decide_at(&request, start + i)).unwrap();
-        let decisions: Vec<Decision> = (0..300).map(decide).collect();
-        let undone = &decisions[300 - depth];
-        block_on(store.undo_at(&request, undone, start + 300)).unwrap();
-        let peek = request.clone().verb(Verb::Peek);
-        let peek = block_on(store.decide_at(&peek, start + 300)).unwrap();
-        let used = if reached { 598 } else { 600 };
-        assert_eq!(2_000 - peek.remaining(), used, "depth {depth}");
+fn what_the_server_takes_after_an_acquire_has_given_up_is_returned() {
+    let server = Server::start();
+    for quota in ["fixed-window 20/d", "leaky-bucket 20/d queue 20"] {
+        let proxy = Proxy::to(server.port());
+        let store = connected(builder(&proxy.url()));
+        let limiter = patient_limiter(&store, quota);
+        assert_eq!(used(&limiter, "late"), 0);
+        proxy.set(Mode::Delay(Duration::from_millis(150)));
+        let before = calls(&server, "evalsha");
+        let wait = Duration::from_millis(50);
+        let started = Instant::now();
+        let outcome = block_on(async {
+            let request = limiter.request("late").cost(4);
+            limiter.acquire_with(&request, Wait::at_most(wait)).await
+        });
+        assert!(matches!(outcome, Err(AcquireError::TooLate { .. })));
+        assert!(started.elapsed() < 20 * wait);
+        poll::until(TIMEOUT, "it is taken and returned", || {
+            calls(&server, "evalsha") == before + 2
+        });
+        assert_eq!(used(&limiter, "late"), 0);
+        assert_eq!(limiter.waiting(), 0);
     }
 }

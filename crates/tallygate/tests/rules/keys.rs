@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 use tallygate::http::{ClientAddress, StopReason};
-use tallygate::rules::{Missing, Part, RuleSet, Rules, Source};
+use tallygate::rules::{Missing, Part, RuleOutcome, RuleSet, Rules, Source};
 
 use super::{
     from, header, key_by, key_of, only_key, parse_request, path_matcher, plan, rule, rule_set,
@@ -198,16 +198,26 @@ fn addresses_of_one_ipv6_network_are_one_client() {
 }
 
 #[test]
-fn without_a_peer_the_address_is_missing() {
+fn without_an_address_a_request_is_stopped_and_a_check_of_a_rule_shares_a_counter() {
+    let mut rule = rule("only");
+    rule.key = key_by(Source::Ip);
+    let rules = rules(vec![rule]);
     let bare = http::Request::builder().uri("/").body(()).unwrap();
+    // Of a peer without an address, no header is believed.
     let also = with("x-forwarded-for", "198.51.100.1", bare.clone());
-    assert_eq!(
-        key_of(key_by(Source::Ip), &bare),
-        key_of(key_by(Source::Ip), &also)
-    );
+    for request in [&bare, &also] {
+        let plan = plan(&rules, request);
+        assert!(plan.charges().is_empty());
+        assert_eq!(plan.stopped().unwrap().reason, StopReason::NoAddress);
+        let trace = rules.trace(&request.into());
+        assert!(matches!(trace.rules[0].outcome, RuleOutcome::NoAddress));
+    }
+    // Attributes may lack the address.
+    let named = rules.plan_rule("only", &(&bare).into()).unwrap();
+    assert!(named.stopped().is_none());
     assert_ne!(
-        key_of(key_by(Source::Ip), &bare),
-        key_of(key_by(Source::Ip), &parse_request("GET /"))
+        named.charges()[0].key,
+        only_key(&rules, &parse_request("GET /"))
     );
 }
 

@@ -55,11 +55,13 @@ fn a_rule_with_its_stop_does_not_apply_to_allowed_clients() {
 }
 
 #[test]
-fn an_ipv4_mapped_network_is_an_ipv4_network() {
+fn a_network_of_ipv4_addresses_in_ipv6_is_an_ipv4_network() {
     for text in [
         "::ffff:203.0.113.0/120",
         "::ffff:203.0.113.7",
         "::ffff:0:0/96",
+        "64:ff9b::203.0.113.7",
+        "64:ff9b::203.0.113.0/120",
     ] {
         let mut only = rule("only");
         only.deny = vec![network(text)];
@@ -68,8 +70,10 @@ fn an_ipv4_mapped_network_is_an_ipv4_network() {
             plan(&rules, &parse_request("GET /")).stopped().is_some(),
             "{text}"
         );
-        let mapped = from("::ffff:203.0.113.7", parse_request("GET /"));
-        assert!(plan(&rules, &mapped).stopped().is_some(), "{text}");
+        for same in ["::ffff:203.0.113.7", "64:ff9b::203.0.113.7"] {
+            let same = from(same, parse_request("GET /"));
+            assert!(plan(&rules, &same).stopped().is_some(), "{text}");
+        }
         let other = from("2001:db8::1", parse_request("GET /"));
         assert!(plan(&rules, &other).stopped().is_none(), "{text}");
     }

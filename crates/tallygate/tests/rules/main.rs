@@ -5,6 +5,7 @@ mod counters;
 mod evaluation;
 mod keys;
 mod lists;
+mod shares;
 mod spellings;
 mod swap;
 mod tiers;

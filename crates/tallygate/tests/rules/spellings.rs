@@ -1,8 +1,9 @@
 //! Different spellings of a path, host, cookie or claim neither bypass a rule nor open a new
 //! budget.
 
-use http::Request;
-use tallygate::rules::{Mismatch, RuleOutcome, Source};
+use http::{Method, Request};
+use tallygate::http::{Head, StopReason};
+use tallygate::rules::{Matcher, Mismatch, RuleOutcome, Source};
 
 use super::{
     applied_rules, key_by, key_of, only_key, parse_request, path_matcher, plan, rule, rules, with,
@@ -38,6 +39,16 @@ fn no_spelling_of_a_path_bypasses_its_rule() {
         "/account;v=1/login;",
         "/account/..;/account/login",
         "/x/.;/..;a%2F/;/account/login",
+        "//evil/account/login",
+        "///evil:80/account/login",
+        "//u@evil//account/login",
+        "/\\evil/account/login",
+        "/%5Cevil/account%2Flogin",
+        "//evil/x/../account/login;a",
+        // Of these, servers treat some as slashes only.
+        "/a%2Fb\\..\\account\\login",
+        "/a\\b%2F..%2Faccount/login",
+        "/x%2F..;%2Fy/account/login",
     ] {
         assert_eq!(
             applied_rules(&rules, &parse_request(&format!("GET {path}"))),
@@ -56,10 +67,74 @@ fn no_spelling_of_a_path_bypasses_its_rule() {
         "/account/login%3Ba",
         "/account/login%20",
         "/account/login%00",
+        "/evil/account/login",
+        "/.//evil/account/login",
+        "//evil/x/account/login",
     ] {
         let none = applied_rules(&rules, &parse_request(&format!("GET {path}")));
         assert!(none.is_empty(), "{path}");
     }
+}
+
+#[test]
+fn no_spelling_of_a_method_bypasses_its_rule() {
+    let mut login = rule("login");
+    login.matcher.methods = vec![Method::POST];
+    let mut purge = rule("purge");
+    purge.matcher.methods = vec!["PURGE".parse().unwrap()];
+    let rules = rules(vec![login, purge]);
+    for (method, expected) in [
+        ("POST", &["login"][..]),
+        ("post", &["login"]),
+        ("pOsT", &["login"]),
+        ("purge", &["purge"]),
+        ("GET", &[]),
+        ("POSTS", &[]),
+    ] {
+        let request = parse_request(&format!("{method} /"));
+        assert_eq!(applied_rules(&rules, &request), expected, "{method}");
+    }
+    let key = |method: &str| {
+        key_of(
+            key_by(Source::Method),
+            &parse_request(&format!("{method} /")),
+        )
+    };
+    assert_eq!(key("post"), key("POST"));
+    assert_ne!(key("GET"), key("POST"));
+}
+
+#[test]
+fn a_matcher_covers_another_one_whatever_the_case_of_its_methods() {
+    let of = |method: &str| Matcher {
+        methods: vec![method.parse().unwrap()],
+        ..Matcher::default()
+    };
+    assert!(of("POST").covers(&of("post")) && !of("POST").covers(&of("GET")));
+}
+
+#[test]
+fn a_path_with_too_many_segments_is_refused_and_charged_nowhere() {
+    let rules = rules(vec![rule("all")]);
+    let path = |segments: usize| parse_request(&format!("GET {}", "/a".repeat(segments)));
+    assert_eq!(applied_rules(&rules, &path(256)), ["all"]);
+    let refused = [
+        path(257),
+        parse_request(&format!("GET /{}", "%2f".repeat(256))),
+        parse_request(&format!("GET /{}", "\\".repeat(256))),
+    ];
+    for request in refused {
+        let plan = plan(&rules, &request);
+        assert_eq!(plan.stopped().unwrap().reason, StopReason::TooManySegments);
+        assert!(plan.charges().is_empty());
+        let of_rule = rules.plan_rule("all", &Head::from(&request)).unwrap();
+        assert_eq!(
+            of_rule.stopped().unwrap().reason,
+            StopReason::TooManySegments
+        );
+    }
+    let query = parse_request(&format!("GET /?{}", "/".repeat(1_000)));
+    assert_eq!(applied_rules(&rules, &query), ["all"]);
 }
 
 #[test]
@@ -73,6 +148,7 @@ fn stop_applies_only_if_every_path_variant_matches() {
     let found = |path: &str| applied_rules(&rules, &parse_request(&format!("GET {path}")));
     for path in [
         "/assets/a",
+        "//assets/assets/a",
         "/assets//a%2Fb",
         "/assets/a;v=1",
         "/login/../assets/x",
@@ -84,6 +160,7 @@ fn stop_applies_only_if_every_path_variant_matches() {
         "/assets/..;/login",
         "/assets//../login",
         "/assets%2F..%5Clogin",
+        "//assets/login",
     ] {
         assert!(found(path).contains(&"login".to_owned()), "{path}");
     }
@@ -251,6 +328,19 @@ fn hosts_match_in_any_case_with_any_port_and_as_subdomains() {
     ] {
         let request = with("host", host, parse_request("GET /"));
         assert!(applied_rules(&rules, &request).is_empty(), "{host}");
+    }
+    // Some servers read these hosts, others another one.
+    for host in [
+        "api.example.com:80@x.net",
+        "u:p@api.example.com",
+        "x.net:80@API.example.com:80",
+        "api.example.com,x.net",
+        "x.net, a.example.org",
+    ] {
+        let request = with("host", host, parse_request("GET /"));
+        assert_eq!(applied_rules(&rules, &request), ["api"], "{host}");
+        let target = parse_request(&format!("GET http://{}/", host.replace(' ', "")));
+        assert_eq!(applied_rules(&rules, &target), ["api"], "{host}");
     }
     // A request with two hosts matches by either.
     let both = with(

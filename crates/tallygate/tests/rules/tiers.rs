@@ -1,9 +1,12 @@
 //! Tiers and costs.
 
 use http::Method;
-use tallygate::rules::{Cost, KeyText, RuleLimits, RuleOutcome, Rules, TierBy, Tiers, TiersError};
+use tallygate::http::ClientAddress;
+use tallygate::rules::{
+    Cost, KeyText, Part, RuleLimits, RuleOutcome, Rules, Source, TierBy, Tiers, TiersError,
+};
 
-use super::{header, key_by, parse_request, plan, quotas, rule, rules, with};
+use super::{from, header, key_by, only_key, parse_request, plan, quotas, rule, rules, with};
 
 fn tiers(by: TierBy) -> RuleLimits {
     let free = ("free".parse().unwrap(), quotas(&["100/h"]));
@@ -44,6 +47,65 @@ fn a_header_selects_the_tier_and_other_values_the_default() {
         panic!()
     };
     assert_eq!(tier.as_ref().unwrap().as_str(), "pro");
+}
+
+#[test]
+fn tiers_costs_and_claims_of_others_than_the_named_proxies_are_ignored() {
+    let mut api = rule("api");
+    let claim = Source::Claim {
+        header: "x-claims".parse().unwrap(),
+        name: "sub".into(),
+    };
+    api.key = vec![Part::new(claim).or(Source::Ip)];
+    api.limits = tiers(TierBy::Header("x-plan".parse().unwrap()));
+    api.cost = Cost::Header {
+        name: "x-cost".parse().unwrap(),
+        default: 5,
+        min: 1,
+        max: 50,
+    };
+    let plain = |ip| from(ip, parse_request("GET /"));
+    let forged = |ip| {
+        let request = with("x-plan", "pro", with("x-cost", "1", plain(ip)));
+        with("x-claims", r#"{"sub":"ann"}"#, request)
+    };
+    let proxies = || ClientAddress::behind(["10.0.0.0/8".parse().unwrap()]);
+    for (client, ip, is_believed) in [
+        (proxies(), "203.0.113.7", false),
+        (proxies(), "64:ff9b::10.1.2.3", false),
+        (proxies(), "10.1.2.3", true),
+        (proxies(), "::ffff:10.1.2.3", true),
+        // Nothing tells a proxy from a client.
+        (ClientAddress::peer(), "203.0.113.7", true),
+        (ClientAddress::behind_hops(1), "203.0.113.7", true),
+    ] {
+        let rules = rules(vec![api.clone()]).with_client(client);
+        let (forged, plain) = (forged(ip), plain(ip));
+        let (tier, cost) = if is_believed { (10_000, 1) } else { (100, 5) };
+        assert_eq!(hourly(&rules, &forged), tier, "{ip}");
+        assert_eq!(plan(&rules, &forged).charges()[0].cost, cost, "{ip}");
+        let same_key = only_key(&rules, &forged) == only_key(&rules, &plain);
+        assert_eq!(same_key, !is_believed, "{ip}");
+        let ignored = rules.trace(&(&forged).into()).ignored_headers;
+        let expected: &[&str] = if is_believed {
+            &[]
+        } else {
+            &["x-plan", "x-cost", "x-claims"]
+        };
+        assert_eq!(ignored, expected, "{ip}");
+        // A caller that names the rule vouches for the request.
+        let named = rules.plan_rule("api", &(&forged).into()).unwrap();
+        assert_eq!(named.charges()[0].cost, 1, "{ip}");
+    }
+    // Without an address nobody is a named proxy.
+    let Some(claim) = api.key[0].sources().next().cloned() else {
+        panic!("the key has a claim");
+    };
+    api.key = vec![Part::new(claim).or(Source::Constant("none".into()))];
+    let rules = rules(vec![api]).with_client(proxies());
+    let mut forged = forged("10.1.2.3");
+    forged.extensions_mut().clear();
+    assert_eq!(hourly(&rules, &forged), 100);
 }
 
 #[test]
@@ -124,4 +186,5 @@ fn a_cost_by_method_has_a_default() {
     let rules = rules(vec![api]);
     let cost = |line: &str| plan(&rules, &parse_request(line)).charges()[0].cost;
     assert_eq!([cost("POST /"), cost("GET /"), cost("PUT /")], [5, 0, 2]);
+    assert_eq!([cost("post /"), cost("Get /"), cost("put /")], [5, 0, 2]);
 }

@@ -44,6 +44,7 @@ impl User {
                 "~tallygate:*",
                 "+eval",
                 "+evalsha",
+                "+script|load",
                 "+time",
                 "+get",
                 "+mget",
@@ -52,6 +53,14 @@ impl User {
                 "+setrange",
                 "+del",
                 "+pexpireat",
+                // For concurrency limits and fair shares.
+                "+hmget",
+                "+hset",
+                "+hdel",
+                "+hlen",
+                "+hgetall",
+                "+zrange",
+                "+zrem",
                 "+info",
                 "+ping",
                 // With Sentinel; in a cluster; to clear a namespace; to count replicas.

@@ -14,7 +14,7 @@ pub(super) struct Memory(Limiter);
 
 impl Contender for Memory {
     const NAME: &'static str = TALLYGATE;
-    const ALGORITHMS: &'static [Algorithm] = &Algorithm::ALL;
+    const ALGORITHMS: &'static [Algorithm] = &Algorithm::BASIC;
 
     fn new(spec: &QuotaSpec, capacity: usize) -> Self {
         let store = MemoryStore::builder().capacity(capacity).build();

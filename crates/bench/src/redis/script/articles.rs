@@ -21,6 +21,7 @@ impl Article {
             Algorithm::TokenBucket => include_str!("articles/token_bucket.lua"),
             Algorithm::LeakyPolicing => include_str!("articles/leaky_policing.lua"),
             Algorithm::LeakyShaping => include_str!("articles/leaky_shaping.lua"),
+            other => unreachable!("no article has {other:?}"),
         };
         Article {
             call: Evalsha::new(text),
@@ -79,6 +80,7 @@ impl Script for Article {
                     .arg(format!("{now:.3}"));
                 call
             }
+            other => unreachable!("no article has {other:?}"),
         }
     }
 

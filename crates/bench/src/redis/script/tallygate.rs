@@ -1,15 +1,18 @@
 //! Tallygate's script without the store: its cost in the server, independent of the client.
 
 use redis::{Cmd, Pipeline, Value};
-use tallygate_core::lua::{self, Kinds, Operation};
+use tallygate_core::lua::{self, Kinds, NamedCaller, Operation};
 use tallygate_core::{FoundState, Quota, Verb, evaluate_found};
 
 use super::{BATCH, Evalsha, Script, When};
 use crate::keys::Key;
 use crate::quota_spec::QuotaSpec;
 
+const CHECK: Operation = Operation::Verb(Verb::Check);
+
 pub(crate) struct Tallygate {
     call: Evalsha,
+    kinds: Kinds,
     quota: Quota,
     /// The argument of the last limit of a request.
     last: Vec<u8>,
@@ -23,11 +26,14 @@ impl Tallygate {
         let quota: Quota = text.parse().expect("a spec is a valid quota");
         let argument = |more| {
             let mut argument = Vec::new();
-            lua::write_argument(&mut argument, &quota, Operation::Verb(Verb::Check), 1, more);
+            let caller = NamedCaller::default();
+            lua::write_argument(&mut argument, &quota, CHECK, &caller, 1, more);
             argument
         };
+        let kinds = Kinds::new(&quota, CHECK);
         Tallygate {
-            call: Evalsha::new(&lua::script(Kinds::from_quota(&quota))),
+            call: Evalsha::new(&lua::script(kinds)),
+            kinds,
             last: argument(false),
             more: argument(true),
             quota,
@@ -38,11 +44,11 @@ impl Tallygate {
     fn call(&self, keys: &[Key], when: When, one_request: bool) -> Cmd {
         let mut call = self.call.with_keys(keys.len());
         call.arg(keys);
-        let arguments = (1..=keys.len()).map(|i| match one_request && i < keys.len() {
+        let arguments = (0..keys.len()).map(|i| match one_request && i + 1 < keys.len() {
             true => &*self.more,
             false => &*self.last,
         });
-        call.arg(lua::join_arguments(arguments));
+        call.arg(lua::join_arguments(self.kinds, arguments));
         if let When::At(us) = when {
             call.arg(us / 1_000_000).arg(us % 1_000_000);
         }
@@ -58,12 +64,8 @@ impl Tallygate {
         let now_us = number(&mut rest)? * 1_000_000 + number(&mut rest)?;
         let mut found = Vec::new();
         while !rest.is_empty() {
-            found.push(FoundState {
-                quota: &self.quota,
-                state: lua::read_state(&self.quota, &mut rest)?,
-                cost: 1,
-                now_us,
-            });
+            let state = lua::read_state(&self.quota, &mut rest)?;
+            found.push(FoundState::new(&self.quota, state, 1, now_us));
         }
         Some(found)
     }

@@ -35,11 +35,24 @@ fn run_random_calls(
             0 => Operation::Undo {
                 taken_us: t.unwrap_or(1_700_000_000_000_000),
             },
+            1 if quota.algorithm().is_shaping() => Operation::RefundTail {
+                end_us: t.unwrap_or(1_700_000_000_000_000),
+            },
+            2 => Operation::RepeatedCheck {
+                times: rng.u16(1..9),
+            },
+            3 => Operation::Lease {
+                divisor: rng.u32(1..9),
+            },
             _ => Operation::Verb(any(rng, &VERBS)),
         };
         match operation {
             Operation::Verb(verb) => drop(scripts.decide(key, quota, (verb, cost), t)),
-            Operation::Undo { .. } => drop(scripts.call(key, quota, operation, cost, t)),
+            Operation::Undo { .. }
+            | Operation::Restore { .. }
+            | Operation::RefundTail { .. }
+            | Operation::RepeatedCheck { .. }
+            | Operation::Lease { .. } => drop(scripts.call(key, quota, operation, cost, t)),
         }
     }
 }

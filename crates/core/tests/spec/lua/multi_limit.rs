@@ -19,6 +19,7 @@ fn any_request(rng: &mut Rng, both: &RustAndLua, counters: usize) -> Request {
         verb: any(rng, &VERBS),
         costs: any_costs(rng, &quotas, 0),
         counters: all,
+        times: 1,
     }
 }
 
@@ -171,6 +172,7 @@ fn requests_for_one_key_in_a_call_are_decided_in_order() {
             counters: vec![counter],
             verb: Verb::Check,
             costs: vec![1],
+            times: 1,
         };
         let call = Call {
             t: 1_700_000_000_000_000,

@@ -38,12 +38,12 @@ impl UndoScenario {
             0,
             Some(t),
         );
-        let found = FoundState {
-            quota: &self.quota,
-            state: reply.states.into_iter().next().unwrap(),
+        let found = FoundState::new(
+            &self.quota,
+            reply.states.into_iter().next().unwrap(),
             cost,
-            now_us: t,
-        };
+            t,
+        );
         let taken_us = found.effective_time_us();
         let taken = self.scripts.decide(&self.with, &self.quota, take, Some(t));
         (taken.verdict().granted(), taken_us)

@@ -69,6 +69,7 @@ impl ModelState {
                         limit: quota.limit,
                     }
                 }
+                other => unreachable!("{other:?} has a model of its own"),
             },
             ModelState::Windows {
                 start,
@@ -197,6 +198,57 @@ impl ModelState {
             return Some(ModelState::New);
         }
         Some(state)
+    }
+
+    /// The state after an undo of units taken then, of which a part may have drained. `None` if there
+    /// is nothing to return.
+    pub(crate) fn undo(
+        &self,
+        quota: &WideQuota,
+        units: u128,
+        taken: u128,
+        now: u128,
+    ) -> Option<ModelState> {
+        let before = self.convert_to(quota).at(quota, now);
+        let mut state = before.clone();
+        match &mut state {
+            ModelState::New => {}
+            ModelState::Windows {
+                start,
+                previous,
+                current,
+            } => {
+                let window = taken / quota.period * quota.period;
+                let has_previous = quota.algorithm == Algorithm::SlidingWindowCounter;
+                if window == *start {
+                    *current = current.saturating_sub(units);
+                } else if has_previous && window + quota.period == *start {
+                    *previous = previous.saturating_sub(units);
+                }
+            }
+            ModelState::Log(entries) => {
+                let oldest = entries.len().saturating_sub(256);
+                let newest = entries[oldest..].iter_mut();
+                for (_, n) in newest.filter(|(time, _)| *time == taken) {
+                    *n = n.saturating_sub(units);
+                }
+                entries.retain(|(_, n)| *n > 0);
+            }
+            ModelState::Bucket { level, limit, .. } => {
+                let parts = (units * quota.period).min(*limit * MAX);
+                let is_left = now >= taken && parts / *limit >= now - taken;
+                if is_left {
+                    *level = level.saturating_sub(parts - (now - taken) * *limit);
+                }
+            }
+        }
+        if state == before {
+            return None;
+        }
+        match state.as_new(quota, now) {
+            true => Some(ModelState::New),
+            false => Some(state),
+        }
     }
 }
 

@@ -9,14 +9,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tallygate::http::Outcome;
+use tallygate::http::{NO_RULE, Outcome};
+use tallygate::rules::Rules;
 use tokio::time::Instant;
 
-use super::super::top;
+use super::super::{keys, top};
 use super::latency::RecentLatency;
-use crate::metrics::NO_RULE;
+use crate::describe;
+use crate::endpoints::http_origin;
+use crate::sample_request;
 use crate::state::ServerState;
-use tallygate::rules::{Quotas, Rule, RuleLimits};
 
 /// Rules in an event; of more, the busiest are included.
 const MAX_RULES: usize = 200;
@@ -29,6 +31,9 @@ pub(super) struct EventBuilder {
     state: Arc<ServerState>,
     previous: Option<(Instant, HashMap<String, Counts>)>,
     latency: RecentLatency,
+    started: Instant,
+    /// A request to try, by the rules it was found for.
+    sample: Option<(Arc<Rules>, String)>,
 }
 
 struct RuleStats {
@@ -47,6 +52,8 @@ impl EventBuilder {
             state,
             previous: None,
             latency: RecentLatency::default(),
+            started: Instant::now(),
+            sample: None,
         }
     }
 
@@ -83,8 +90,14 @@ impl EventBuilder {
         let unix_time = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_ms = unix_time.map_or(0, |time| time.as_millis());
         let (reloads, reload_errors) = metrics.reloads();
+        let endpoints = &state.endpoints;
+        let playground = endpoints.has_playground.then(|| http_origin(endpoints.api));
         json!({
             "t_ms": u64::try_from(unix_ms).unwrap_or(u64::MAX),
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "playground": playground,
+            "try": self.sample(),
             "store": {
                 "kind": state.engine.store().kind(),
                 "breaker": match store_stats.is_down() { true => "open", false => "closed" },
@@ -100,8 +113,27 @@ impl EventBuilder {
             "ready": state.not_ready().is_none(),
             "rules_in_force": rule_count,
             "rules": rules,
-            "top": top::lists(&state, MAX_KEYS),
+            "top": top::lists(&state, MAX_KEYS, keys::source),
         })
+    }
+
+    /// A request to try, as a `curl` command: through the gateway, or to the check API.
+    fn sample(&mut self) -> &str {
+        let active_rules = &self.state.active_rules;
+        let rules = active_rules.rules();
+        let current = self.sample.take();
+        let current = current.filter(|(known, _)| Arc::ptr_eq(known, &rules));
+        let (_, command) = self.sample.insert(current.unwrap_or_else(|| {
+            let endpoints = &self.state.endpoints;
+            let command = endpoints.gateway.as_ref().and_then(|gateway| {
+                let set = active_rules.snapshot().set;
+                let sample = sample_request::find(&set.rules, &rules)?;
+                Some(sample.curl(&gateway.origin()))
+            });
+            let command = command.unwrap_or_else(|| sample_request::check(endpoints.api).join(" "));
+            (rules, command)
+        }));
+        command
     }
 
     /// All rules, decisions without a rule last, and the seconds since the previous event.
@@ -111,7 +143,7 @@ impl EventBuilder {
         self.state.active_rules.for_each_rule(|rule, shadow| {
             rules.push(RuleStats {
                 name: rule.name.as_str().to_owned(),
-                limits: limits(rule),
+                limits: describe::limits(&rule.limits),
                 shadow,
                 enabled: rule.enabled,
                 total: [0; _],
@@ -165,25 +197,5 @@ impl RuleStats {
             "per_second": by_outcome(&rate),
             "total": by_outcome(&|i| json!(self.total[i])),
         })
-    }
-}
-
-/// The limits of a rule as text, prefixed with the tier if there are tiers.
-fn limits(rule: &Rule) -> Vec<String> {
-    let texts = |quotas: &Quotas| -> Vec<String> {
-        let each = quotas.iter();
-        each.map(|(_, quota)| quota.to_string()).collect()
-    };
-    match &rule.limits {
-        RuleLimits::Same(quotas) => texts(quotas),
-        RuleLimits::Tiered(tiered) => {
-            let tiers = tiered.tiers().iter();
-            tiers
-                .flat_map(|(name, quotas)| {
-                    let texts = texts(quotas).into_iter();
-                    texts.map(move |text| format!("{name}: {text}"))
-                })
-                .collect()
-        }
     }
 }

@@ -56,7 +56,7 @@ impl Size {
             limits: set
                 .rules
                 .iter()
-                .map(|rule| summary::limits(rule).len())
+                .map(|rule| summary::limits(rule, &rule.name).len())
                 .sum(),
             overrides: set.overrides.len(),
         }

@@ -100,13 +100,17 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
                 let old = removed.remove(number);
                 let change = Change::new(Some(rule), "renamed");
                 let change = change.values(old.name.to_string(), rule.name.to_string());
-                changes.push(change.counts(RESET));
+                changes.push(change.counts(kept_by_budget(rule, before, RESET)));
             }
-            None => changes.push(Change::new(Some(rule), "added").counts(RESET)),
+            None => {
+                let change = Change::new(Some(rule), "added");
+                changes.push(change.counts(kept_by_budget(rule, before, RESET)));
+            }
         }
     }
     for rule in removed {
-        changes.push(Change::new(Some(rule), "removed").counts(DELETED));
+        let change = Change::new(Some(rule), "removed");
+        changes.push(change.counts(kept_by_budget(rule, after, DELETED)));
     }
     let order = |rules: &[Rule], others: &[Rule]| -> Vec<String> {
         let common = rules.iter().filter(|rule| find(others, rule).is_some());
@@ -125,13 +129,30 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
+/// What happens to the counters of a rule that others may have as its budget.
+fn kept_by_budget(rule: &Rule, others: &[Rule], otherwise: &'static str) -> &'static str {
+    let scope = rule.counter_scope();
+    let is_shared = |other: &Rule| other.budget.is_some() && other.counter_scope() == scope;
+    match rule.budget.is_some() && others.iter().any(is_shared) {
+        true => KEPT,
+        false => otherwise,
+    }
+}
+
 fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
     type Summary = fn(&Rule) -> String;
-    let fields: [(&'static str, Summary, Option<&'static str>); 11] = [
+    let fields: [(&'static str, Summary, Option<&'static str>); 15] = [
         ("match", |rule| summary::matcher(&rule.matcher), Some(KEPT)),
         ("key", |rule| summary::key(&rule.key), Some(RESET)),
+        ("budget", summary::budget, Some(RESET)),
         ("tier", |rule| summary::tier_by(&rule.limits), None),
+        ("share", |rule| summary::share(rule.share.as_ref()), None),
         ("cost", |rule| summary::cost(&rule.cost), None),
+        (
+            "actual cost",
+            |rule| summary::actual(rule.actual.as_ref()),
+            None,
+        ),
         ("on_failure", summary::on_failure, None),
         (
             "on_missing",
@@ -147,12 +168,17 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
             |rule| summary::max_delay(rule.max_delay),
             None,
         ),
+        ("lease", |rule| summary::lease(rule.lease), None),
     ];
     for (what, summary, counts) in fields {
         let (from, to) = (summary(old), summary(new));
         if from != to {
             let mut change = Change::new(Some(new), what).values(from, to);
-            change.counts = counts;
+            change.counts = match what {
+                // A shadow rule counts apart from its budget.
+                "shadow" if new.budget.is_some() => Some(RESET),
+                _ => counts,
+            };
             changes.push(change);
         }
     }
@@ -171,10 +197,13 @@ fn rule_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
 
 /// Compares limits. A counter is kept if its name, algorithm and period are the same.
 fn limit_changes(old: &Rule, new: &Rule, changes: &mut Vec<Change>) {
-    let counters =
-        |rule: &Rule| -> BTreeMap<_, Quota> { summary::limits(rule).into_iter().collect() };
+    let scope = new.counter_scope();
+    let counters = |rule: &Rule| -> BTreeMap<_, Quota> {
+        // A changed scope is a change of the budget.
+        summary::limits(rule, &scope).into_iter().collect()
+    };
     let (before, after) = (counters(old), counters(new));
-    let same_key = old.key == new.key;
+    let same_key = old.key == new.key && old.counter_scope() == scope;
     for (counter, to) in &after {
         let from = before.get(counter);
         let same_period = |from: &Quota| from.period_us() == to.period_us();

@@ -30,6 +30,11 @@ pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), 
         // Without the query, which may hold a secret.
         request: format!("{} {host}{}", request.method(), request.uri().path()),
         client: trace.client.map(|client| client.to_string()),
+        ignored: trace
+            .ignored_headers
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         rules: rules
             .map(|(trace, rule)| RuleReport::new(trace, rule))
             .collect(),
@@ -45,6 +50,9 @@ pub(crate) fn run(args: &ConfigExplainArgs, out: &mut impl Write) -> Result<(), 
 struct Explanation {
     request: String,
     client: Option<String>,
+    /// Headers that only count from trusted proxies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ignored: Vec<String>,
     rules: Vec<RuleReport>,
     seen: Vec<SampleResponse>,
 }
@@ -56,9 +64,19 @@ struct RuleReport {
     shadow: bool,
     why: String,
     key: Vec<SourceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<String>,
     tier: Option<String>,
     cost: Option<u32>,
+    /// Where the response says the actual cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual_cost: Option<String>,
     limits: Vec<LimitReport>,
+    /// Who shares the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -92,22 +110,32 @@ impl RuleReport {
             shadow: trace.shadow,
             why: reason(&trace.outcome, rule),
             key: key.collect(),
+            budget: None,
             tier: None,
             cost: None,
+            actual_cost: None,
             limits: Vec::new(),
+            share: None,
+            lease: None,
         };
         if let RuleOutcome::Applies {
             limits, cost, tier, ..
         } = &trace.outcome
         {
             report.applies = true;
+            report.budget = rule.budget.as_ref().map(ToString::to_string);
             report.tier = tier.as_ref().map(ToString::to_string);
             report.cost = Some(*cost);
+            let actual = rule.actual.as_ref();
+            report.actual_cost = actual.map(|actual| summary::actual(Some(actual)));
             let limits = limits.iter().map(|limit| LimitReport {
                 quota: limit.quota().to_string(),
                 counter: limit.name().to_owned(),
             });
             report.limits = limits.collect();
+            let share = rule.share.as_ref();
+            report.share = share.map(|share| summary::share(Some(share)));
+            report.lease = rule.lease.map(|lease| summary::lease(Some(lease)));
         }
         report
     }
@@ -124,7 +152,7 @@ fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
     };
     match outcome {
         RuleOutcome::Disabled => "it is disabled".to_owned(),
-        RuleOutcome::NotReached => "an earlier rule ended the evaluation".to_owned(),
+        RuleOutcome::NotReached => "the evaluation ended before it".to_owned(),
         RuleOutcome::Mismatch(mismatch) => {
             let what = match mismatch {
                 Mismatch::Method => "the method".to_owned(),
@@ -142,6 +170,7 @@ fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
         RuleOutcome::Allowed(reason) => format!("allowed: {}", by(reason, "allow")),
         RuleOutcome::Denied(reason) => format!("refused: {}", by(reason, "deny")),
         RuleOutcome::NoKey { part } => format!("refused: there is no {}", source(part)),
+        RuleOutcome::NoAddress => "refused: the address of the client is unknown".to_owned(),
         RuleOutcome::Skipped { part } => format!("skipped: there is no {}", source(part)),
         RuleOutcome::TooManyLimits => {
             let result = match rule.shadow {
@@ -177,6 +206,11 @@ fn reason(outcome: &RuleOutcome, rule: &Rule) -> String {
 fn write_text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     let client = explanation.client.as_deref().unwrap_or("an unknown client");
     writeln!(out, "{} from {client}", explanation.request)?;
+    if !explanation.ignored.is_empty() {
+        let headers = explanation.ignored.join(", ");
+        let ignored = format!("ignored, because the peer is not in trusted_proxies: {headers}");
+        write_wrapped(&ignored, INDENT, WIDTH - INDENT, out)?;
+    }
     for report in &explanation.rules {
         write_rule(report, out)?;
     }
@@ -206,15 +240,27 @@ fn write_rule(report: &RuleReport, out: &mut impl Write) -> io::Result<()> {
         let value = part.value.as_deref().unwrap_or("(missing)");
         writeln!(out, "    key {}: {} = {value}", part.part + 1, part.source)?;
     }
+    if let Some(budget) = &report.budget {
+        writeln!(out, "    budget: {budget}")?;
+    }
     if let Some(tier) = &report.tier {
         writeln!(out, "    tier: {tier}")?;
     }
     if let Some(cost) = report.cost {
         writeln!(out, "    cost: {cost}")?;
     }
+    if let Some(actual) = &report.actual_cost {
+        writeln!(out, "    actual cost: {actual}")?;
+    }
     for limit in &report.limits {
         writeln!(out, "    limit: {}", limit.quota)?;
         writeln!(out, "      counted as \"{}\"", limit.counter)?;
+    }
+    if let Some(share) = &report.share {
+        writeln!(out, "    share: {share}")?;
+    }
+    if let Some(lease) = &report.lease {
+        writeln!(out, "    lease: {lease}")?;
     }
     Ok(())
 }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use tallygate::{OnFailure, Replicas};
+use tallygate::http::{ActualCost, ActualSource};
+use tallygate::{LeaseSettings, OnFailure, Replicas};
 use tallygate_core::Quota;
 
 use tallygate::rules::{
-    Cost, HeaderCondition, Matcher, Missing, Part, Quotas, Rule, RuleLimits, StatusFilter,
-    StatusRange, TierBy,
+    Cost, CostSource, HeaderCondition, Matcher, Missing, Name, Part, Quotas, Rule, RuleLimits,
+    Share, StatusFilter, StatusRange, TierBy,
 };
 
-pub(super) fn matcher(when: &Matcher) -> String {
+pub(in crate::command) fn matcher(when: &Matcher) -> String {
     let mut parts = Vec::new();
     let list = |texts: Vec<String>| match texts.as_slice() {
         [one] => one.clone(),
@@ -49,7 +50,7 @@ fn texts<T: ToString>(values: &[T]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
 
-pub(super) fn key(parts: &[Part]) -> String {
+pub(in crate::command) fn key(parts: &[Part]) -> String {
     let part = |part: &Part| {
         let sources: Vec<String> = part.sources().map(ToString::to_string).collect();
         sources.join(" or ")
@@ -70,6 +71,24 @@ pub(super) fn cost(cost: &Cost) -> String {
             min,
             max,
         } => format!("header {name}, {min} to {max}, else {default}"),
+        Cost::FirstOf {
+            sources,
+            default,
+            min,
+            max,
+        } => {
+            let each = sources.iter().map(|source| match source {
+                CostSource::Header(name) => format!("header {name}, {min} to {max}"),
+                CostSource::Json(path) => format!("json {path}, {min} to {max}"),
+                CostSource::JsonText { path, costs } => {
+                    let texts = costs.iter().map(|(text, cost)| format!("{text} {cost}"));
+                    let texts: Vec<String> = texts.collect();
+                    format!("json {path} ({})", texts.join(", "))
+                }
+            });
+            let each: Vec<String> = each.collect();
+            format!("{}, else {default}", each.join(", else "))
+        }
         Cost::Method { costs, default } => {
             let each = costs
                 .iter()
@@ -77,8 +96,48 @@ pub(super) fn cost(cost: &Cost) -> String {
             let each: Vec<String> = each.collect();
             format!("{}, else {default}", each.join(", "))
         }
+        Cost::Path { costs, default } => {
+            let each = costs.iter().map(|(path, cost)| format!("{path} {cost}"));
+            let each: Vec<String> = each.collect();
+            format!("{}, else {default}", each.join(", "))
+        }
         Cost::Custom(_) => "function".to_owned(),
     }
+}
+
+pub(super) fn actual(actual: Option<&ActualCost>) -> String {
+    let sources = actual.map_or(&[][..], ActualCost::sources).iter();
+    let each = sources.map(|source| match source {
+        ActualSource::Header(name) => format!("header {name}"),
+        ActualSource::Json(path) => format!("json {path}"),
+    });
+    let each: Vec<String> = each.collect();
+    match each.is_empty() {
+        true => "none".to_owned(),
+        false => each.join(", else "),
+    }
+}
+
+pub(super) fn share(share: Option<&Share>) -> String {
+    let Some(share) = share else {
+        return "none".to_owned();
+    };
+    // The names of members may be keys.
+    let named = match share.weights.len() {
+        0 => String::new(),
+        1 => ", 1 with a weight".to_owned(),
+        count => format!(", {count} with weights"),
+    };
+    format!(
+        "by {}, weight {}{named}",
+        key(&share.by),
+        share.default.get()
+    )
+}
+
+pub(super) fn budget(rule: &Rule) -> String {
+    let budget = rule.budget.as_ref();
+    budget.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
 pub(super) fn on_failure(rule: &Rule) -> String {
@@ -108,6 +167,18 @@ pub(super) fn max_delay(delay: Option<Duration>) -> String {
     delay.map_or("any".to_owned(), |delay| format!("{delay:?}"))
 }
 
+pub(super) fn lease(lease: Option<LeaseSettings>) -> String {
+    lease.map_or("none".to_owned(), |lease| {
+        let LeaseSettings { max, hold, .. } = lease;
+        let keys = if lease.hot_only {
+            ", hot keys only"
+        } else {
+            ""
+        };
+        format!("at most {max} units for {hold:?}{keys}")
+    })
+}
+
 pub(super) fn answers(answers: &StatusFilter) -> String {
     let list = |statuses: &[StatusRange]| texts(statuses).join(", ");
     match answers {
@@ -132,10 +203,10 @@ pub(super) fn tier_by(limits: &RuleLimits) -> String {
     }
 }
 
-/// The limits of a rule: tier and name of the counter, and its quota.
-pub(super) fn limits(rule: &Rule) -> Vec<((Option<String>, String), Quota)> {
+/// The limits of a rule: tier and name of the counter in a scope, and its quota.
+pub(super) fn limits(rule: &Rule, scope: &Name) -> Vec<((Option<String>, String), Quota)> {
     let named = |tier: Option<String>, quotas: &Quotas| -> Vec<_> {
-        let limits = quotas.under(&rule.name);
+        let limits = quotas.under(scope);
         limits
             .map(|(name, quota)| ((tier.clone(), name), *quota))
             .collect()

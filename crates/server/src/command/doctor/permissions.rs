@@ -1,6 +1,7 @@
 //! Checks the permissions of the user by trying every command, on a key that is then deleted.
 
-use tallygate::{RedisServer, RedisStore, Topology};
+use tallygate::RedisStore;
+use tallygate::store::{RedisServer, Topology};
 
 use super::report::Finding;
 use super::server::is_permission_error;
@@ -18,6 +19,7 @@ pub(super) async fn examine(
     let mut needed = vec![
         ("eval", vec!["EVAL", "return 1", "0"]),
         ("evalsha", vec!["EVALSHA", NO_SCRIPT, "0"]),
+        ("script|load", vec!["SCRIPT", "LOAD", "return 1"]),
         ("ping", vec!["PING"]),
         ("time", vec!["TIME"]),
         ("set", vec!["SET", key, "", "PX", "60000"]),
@@ -29,7 +31,7 @@ pub(super) async fn examine(
         ("del", vec!["DEL", key]),
     ];
     match store.topology() {
-        Topology::Single | Topology::Socket => {}
+        Topology::Single | Topology::Socket | Topology::Shards => {}
         Topology::Sentinel => needed.push(("role", vec!["ROLE"])),
         Topology::Cluster => needed.push(("cluster|slots", vec!["CLUSTER", "SLOTS"])),
     }
@@ -47,6 +49,31 @@ pub(super) async fn examine(
         let text = format!("user {user} may not call {}", missing.join(", "));
         vec![Finding::fail("rights", text, grant(user, &missing))]
     };
+    let callers = [
+        ("hmget", vec!["HMGET", key, "a"]),
+        ("hset", vec!["HSET", key, "a", "b"]),
+        ("hdel", vec!["HDEL", key, "a"]),
+        ("hlen", vec!["HLEN", key]),
+        ("hgetall", vec!["HGETALL", key]),
+        ("unlink", vec!["UNLINK", key]),
+        ("zadd", vec!["ZADD", key, "1", "a"]),
+        ("zrange", vec!["ZRANGE", key, "0", "0"]),
+        ("zrem", vec!["ZREM", key, "a"]),
+        ("zremrangebyscore", vec!["ZREMRANGEBYSCORE", key, "1", "1"]),
+        ("zcard", vec!["ZCARD", key]),
+        ("pexpire", vec!["PEXPIRE", key, "60000"]),
+    ];
+    let missing = self::missing(server, &callers).await;
+    if !missing.is_empty() {
+        let text = format!(
+            "limits work without {}, but concurrency limits and fair shares do not; grant with: {}",
+            missing.join(", "),
+            grant(user, &missing)
+        );
+        found.push(Finding::info("rights", text));
+    }
+    // The commands above may have left a value.
+    let _ = server.command(&["DEL", key]).await;
     let missing = self::missing(server, &useful).await;
     if !missing.is_empty() {
         let text = format!(

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tallygate::{RedisError, RedisReply, RedisServer, Topology};
+use tallygate::RedisError;
+use tallygate::store::{RedisReply, RedisServer, Topology};
 
 use super::report::Finding;
 use crate::format::{bytes, duration, plural};
@@ -115,7 +116,10 @@ fn topology(info: &ServerInfo<'_>, expected: Topology) -> Finding {
     };
     match (mode, expected) {
         ("cluster", Topology::Cluster) => Finding::ok("arrangement", "a cluster, as in the URL"),
-        ("cluster", Topology::Single | Topology::Socket | Topology::Sentinel) => Finding::fail(
+        (
+            "cluster",
+            Topology::Single | Topology::Socket | Topology::Sentinel | Topology::Shards,
+        ) => Finding::fail(
             "arrangement",
             "this server is part of a cluster",
             "use redis-cluster:// with the same hosts",
@@ -134,6 +138,7 @@ fn topology(info: &ServerInfo<'_>, expected: Topology) -> Finding {
         (_, Topology::Single | Topology::Socket) => {
             Finding::ok("arrangement", "a single server, as in the URL")
         }
+        (_, Topology::Shards) => Finding::ok("arrangement", "one of several independent servers"),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         "fits in",
         "per key"
     )?;
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         let mark = match algorithm == quota.algorithm() {
             true => '>',
             false => ' ',

@@ -111,7 +111,7 @@ struct Report {
 }
 
 pub(super) fn write_json(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
-    let quotas = Algorithm::ALL
+    let quotas = Algorithm::BASIC
         .into_iter()
         .filter_map(|algorithm| with_algorithm(quota, algorithm).ok());
     let report = Report {

@@ -1,10 +1,8 @@
 //! The race on Redis: every client has its own connection.
 
 use futures_util::future::join_all;
-use tallygate::{
-    Limit, RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Request, Store,
-    StoreError, Verb,
-};
+use tallygate::store::{RedisReply, RedisServer, RedisStoreBuilder};
+use tallygate::{Limit, RedisError, RedisStore, Request, Store, StoreError, Verb};
 
 use super::{Race, Round};
 use crate::error::Failure;

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::mem;
 use std::time::Duration;
 
-use tallygate::{Limit, MAX_LIMITS, RedisStoreBuilder, Request};
+use tallygate::store::RedisStoreBuilder;
+use tallygate::{Limit, MAX_LIMITS, Member, Request};
 use tallygate_core::Quota;
 
 use super::output::OutputWriter;
@@ -48,9 +49,14 @@ impl RedisCounters {
         request: ReplayRequest<'_>,
         output: &mut OutputWriter<impl Write>,
     ) -> Result<(), Failure> {
-        self.key_bytes += request.key.len();
+        let texts = [&request.key, &request.member, &request.owner];
+        let id = request.id.as_ref().map_or(0, |id| id.len());
+        self.key_bytes += texts.map(|text| text.len()).iter().sum::<usize>() + id;
         self.batch.push(ReplayRequest {
             key: Cow::Owned(request.key.into_owned()),
+            member: Cow::Owned(request.member.into_owned()),
+            owner: Cow::Owned(request.owner.into_owned()),
+            id: request.id.map(|id| Cow::Owned(id.into_owned())),
             ..request
         });
         if self.batch.len() < MAX_BATCH_REQUESTS && self.key_bytes < MAX_BATCH_KEY_BYTES {
@@ -68,6 +74,12 @@ impl RedisCounters {
         let requests = batch.iter().map(|one| {
             let request = Request::with_limits(one.key.as_ref(), &self.limits)
                 .expect("the limits are within MAX_LIMITS and have distinct names");
+            let member = Member::new(&*one.member).weight(one.weight);
+            let request = request.member(member).owner(&*one.owner);
+            let request = match &one.id {
+                Some(id) => request.id(&**id),
+                None => request,
+            };
             (request.verb(one.verb).cost(one.cost), one.t_us)
         });
         let requests: Vec<(Request<'_>, u64)> = requests.collect();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tallygate_core::{MAX_TIME_US, Verb};
+use tallygate_core::{MAX_TIME_US, Verb, Weight};
 
 const MAX_QUOTED_CHARS: usize = 40;
 
@@ -20,21 +20,30 @@ pub struct ReplayRequest<'a> {
     pub cost: u32,
     /// What to do; check by default.
     pub verb: Verb,
+    /// The member of a shared limit; empty by default.
+    pub member: Cow<'a, str>,
+    /// The weight of the member; 1 by default.
+    pub weight: Weight,
+    /// The owner of what a concurrency limit holds; empty by default.
+    pub owner: Cow<'a, str>,
+    /// The id of the reservation: always with reserve and settle, and with them only.
+    pub id: Option<Cow<'a, str>>,
 }
 
 impl fmt::Debug for ReplayRequest<'_> {
-    /// Shows everything but the key, which is a secret.
+    /// Shows neither the key nor the other texts, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplayRequest")
             .field("t_us", &self.t_us)
             .field("key_bytes", &self.key.len())
             .field("cost", &self.cost)
             .field("verb", &self.verb)
-            .finish()
+            .field("weight", &self.weight)
+            .finish_non_exhaustive()
     }
 }
 
-/// Why a line is not a request. Never repeats the key.
+/// Why a line is not a request. Never repeats the key or another text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The offending byte, from 1.
@@ -80,6 +89,14 @@ struct Fields<'a> {
     cost: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     verb: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    member: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    weight: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    owner: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
 }
 
 /// Unlike `Option`'s own, keeps a `null`: it is an error, not the default.
@@ -87,8 +104,8 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
     Deserialize::deserialize(from).map(Some)
 }
 
-/// Parses one line: an object of `t_us`, `key`, `cost` and `verb`, each at most once, the first two
-/// required.
+/// Parses one line: an object of `t_us`, `key`, `cost`, `verb`, `member`, `weight`, `owner` and `id`,
+/// each at most once, the first two required, and the last with reserve and settle.
 ///
 /// # Errors
 /// If it is anything else.
@@ -104,6 +121,24 @@ pub fn parse(line: &[u8]) -> Result<ReplayRequest<'_>, ParseError> {
     let fields: Fields<'_> =
         serde_json::from_slice(line).map_err(|error| ParseError::from_json(&error, 0))?;
     let field = |name, raw| Field::new(line, name, raw);
+    let verb = match fields.verb {
+        Some(raw) => field("verb", raw).verb()?,
+        None => Verb::default(),
+    };
+    match (fields.verb, fields.id) {
+        (Some(raw), None) if verb.needs_id() => {
+            return Err(field("verb", raw).error(format!("a {verb} without an id")));
+        }
+        (_, Some(raw)) if !verb.needs_id() => {
+            let problem = format!("a {verb} with an id: only reserve and settle have one");
+            return Err(field("id", raw).error(problem));
+        }
+        _ => {}
+    }
+    let text = |name, raw| match raw {
+        Some(raw) => field(name, raw).string(),
+        None => Ok(Cow::Borrowed("")),
+    };
     Ok(ReplayRequest {
         t_us: field("t_us", fields.t_us).whole_number(MAX_TIME_US)?,
         key: field("key", fields.key).string()?,
@@ -111,9 +146,16 @@ pub fn parse(line: &[u8]) -> Result<ReplayRequest<'_>, ParseError> {
             Some(raw) => field("cost", raw).whole_number(u32::MAX)?,
             None => 1,
         },
-        verb: match fields.verb {
-            Some(raw) => field("verb", raw).verb()?,
-            None => Verb::default(),
+        verb,
+        member: text("member", fields.member)?,
+        weight: match fields.weight {
+            Some(raw) => field("weight", raw).weight()?,
+            None => Weight::ONE,
+        },
+        owner: text("owner", fields.owner)?,
+        id: match fields.id {
+            Some(raw) => Some(field("id", raw).string()?),
+            None => None,
         },
     })
 }
@@ -175,10 +217,16 @@ impl<'a> Field<'a> {
         let word = self.string()?;
         word.parse().map_err(|_| {
             self.error(format!(
-                "unknown verb `{}`: expected check, peek, take, charge, refund or reset",
+                "unknown verb `{}`: expected check, peek, take, charge, refund, reset, reserve, \
+                 settle, renew or release",
                 quote(&word)
             ))
         })
+    }
+
+    fn weight(&self) -> Result<Weight, ParseError> {
+        let weight = self.whole_number(u32::from(Weight::MAX.get()))?;
+        Weight::new(weight).map_err(|error| self.error(error.to_string()))
     }
 }
 

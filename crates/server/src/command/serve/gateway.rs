@@ -7,10 +7,11 @@ use tallygate::tower::RateLimitLayer;
 
 use crate::active_rules::ActiveRules;
 use crate::cli::ServeArgs;
-use crate::config::GatewayConfig;
+use crate::config::Config;
 use crate::error::Failure;
 use crate::gateway::{
-    Gateway, Host, Limits, Settings, SingleFlight, Timeouts, Tls, TrustedPeers, Upstream,
+    Gateway, Host, Limits, RuleHeaders, Settings, SingleFlight, Timeouts, Tls, TrustedPeers,
+    Upstream,
 };
 use crate::state::ServerState;
 use crate::store::ServerStore;
@@ -22,9 +23,10 @@ const DEFAULT_ADDRESS: SocketAddr =
 /// precedence over the rules file.
 pub(super) fn settings(
     args: &ServeArgs,
-    file: Option<&GatewayConfig>,
+    loaded: &Config,
 ) -> Result<Option<(SocketAddr, Settings)>, Failure> {
     let input_error = |text: &str| Err(Failure::Input(text.to_owned()));
+    let file = loaded.gateway.as_ref();
     let setting = file.cloned().unwrap_or_default();
     let urls = match args.upstreams.is_empty() {
         true => setting.upstreams.iter().map(ToString::to_string).collect(),
@@ -46,6 +48,9 @@ pub(super) fn settings(
             (None, args) if args.tls_cert.is_some() || args.upstream_ca_cert.is_some() => {
                 input_error("TLS is for the gateway, which needs an --upstream")
             }
+            (None, args) if args.proxy_protocol => {
+                input_error("--proxy-protocol is for the gateway, which needs an --upstream")
+            }
             (None, _) => Ok(None),
         };
     }
@@ -58,6 +63,16 @@ pub(super) fn settings(
     settings.timeouts = Timeouts::from(&setting.timeouts);
     settings.timeouts.drain = super::DRAIN_TIMEOUT;
     settings.limits = Limits::from(&setting.sizes);
+    if let Some(connections) = args.connections_per_client {
+        settings.limits.connections_per_client = connections;
+    }
+    settings.proxy_protocol = args.proxy_protocol || setting.proxy_protocol;
+    if settings.proxy_protocol && !loaded.rules.client.names_proxies() {
+        return input_error(
+            "--proxy-protocol needs the networks of the proxies that send it, in the rules file: \
+             trusted_proxies: [10.0.0.0/8]",
+        );
+    }
     let ca_cert = args.upstream_ca_cert.clone();
     settings.upstream_ca_cert = ca_cert.or(setting.upstream_ca_cert);
     let tls = args
@@ -77,8 +92,17 @@ pub(super) fn build(
     state: &Arc<ServerState>,
 ) -> Result<Gateway<Arc<ActiveRules>, ServerStore>, Failure> {
     settings.tracer = state.tracer.clone();
+    settings.access_log = state.access_log.clone();
+    let upstreams = settings.upstreams.iter().map(Upstream::authority);
+    let upstreams: Vec<String> = upstreams.map(ToString::to_string).collect();
+    let metrics = state
+        .metrics
+        .gateway(upstreams, settings.limits.connections);
+    settings.metrics = Some(Arc::new(metrics));
     let active_rules = Arc::clone(&state.active_rules);
     settings.trusted = TrustedPeers::when(move |peer| active_rules.rules().client().trusts(peer));
+    let active_rules = Arc::clone(&state.active_rules);
+    settings.rule_headers = RuleHeaders::of(move || active_rules.rules());
     let active_rules = Arc::clone(&state.active_rules);
     let single_flight = SingleFlight::by(move |head| active_rules.rules().coalesce_key(head));
     settings.single_flight = vec![single_flight];

@@ -74,6 +74,13 @@ impl Reload {
 
     async fn reload(&mut self, requested: bool) {
         let path = self.path.clone();
+        let metadata = std::fs::metadata(&path);
+        if metadata.is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+            // Reading a pipe or a device may never end.
+            self.state.metrics.record_failed_reload();
+            tracing::error!("the rules are in a pipe or device now; the active ones stay");
+            return;
+        }
         let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
         let loaded = match loaded {
             Ok(Ok(loaded)) => loaded,

@@ -1,5 +1,7 @@
 //! What makes two requests identical.
 
+use std::net::IpAddr;
+
 use http::header::{
     HOST, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
@@ -41,13 +43,16 @@ pub(super) struct CallKey {
     path: Option<PathAndQuery>,
     headers: Vec<(HeaderName, HeaderValue)>,
     key: Option<Key<'static>>,
+    /// `None` if something else identifies the client.
+    peer: Option<IpAddr>,
 }
 
 impl CallKey {
     /// Compares by a key or by some headers. By default all that may identify the client or select
-    /// a response count.
+    /// a response count: the peer, and with it what it says of those behind it.
     pub(super) fn new<B>(
         request: &Request<B>,
+        peer: IpAddr,
         by: CoalesceKey,
         named: Option<&[HeaderName]>,
     ) -> Self {
@@ -67,6 +72,7 @@ impl CallKey {
             .collect();
         // Stable: lines of one name keep their order.
         headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+        let by_client = named.is_none() && key.is_none();
         CallKey {
             method: request.method().clone(),
             authority: request.uri().authority().cloned(),
@@ -74,6 +80,7 @@ impl CallKey {
             path: request.uri().path_and_query().cloned(),
             headers,
             key,
+            peer: by_client.then_some(peer),
         }
     }
 }
@@ -87,7 +94,6 @@ fn is_ignored(name: &str) -> bool {
             | "cache-control"
             | "connection"
             | "dnt"
-            | "forwarded"
             | "host"
             | "keep-alive"
             | "pragma"
@@ -99,8 +105,6 @@ fn is_ignored(name: &str) -> bool {
             | "user-agent"
             | "via"
             | "x-correlation-id"
-            | "x-forwarded-for"
-            | "x-real-ip"
             | "x-request-id"
     ) || name.starts_with("sec-")
 }
@@ -110,22 +114,26 @@ mod tests {
     use super::*;
 
     fn key(headers: &[(&str, &str)], named: Option<&[HeaderName]>) -> CallKey {
+        key_of([192, 0, 2, 1], headers, CoalesceKey::Credentials, named)
+    }
+
+    fn key_of(
+        peer: [u8; 4],
+        headers: &[(&str, &str)],
+        by: CoalesceKey,
+        named: Option<&[HeaderName]>,
+    ) -> CallKey {
         let mut request = Request::get("/a?b").header("host", "x");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        CallKey::new(&request.body(()).unwrap(), CoalesceKey::Credentials, named)
+        CallKey::new(&request.body(()).unwrap(), peer.into(), by, named)
     }
 
     #[test]
     fn different_credentials_make_different_requests() {
         let plain = key(&[], None);
-        for name in [
-            "user-agent",
-            "x-forwarded-for",
-            "traceparent",
-            "sec-fetch-site",
-        ] {
+        for name in ["user-agent", "traceparent", "sec-fetch-site"] {
             assert!(plain == key(&[(name, "any")], None), "{name}");
         }
         for (name, value) in [
@@ -133,7 +141,10 @@ mod tests {
             ("cookie", "a=1"),
             ("x-api-key", "k"),
             ("x-session-id", "s"),
+            ("x-forwarded-for", "192.0.2.1"),
             ("x-forwarded-user", "ann"),
+            ("x-real-ip", "192.0.2.1"),
+            ("forwarded", "for=192.0.2.1"),
             ("x-forwarded-client-cert", "By=a"),
             ("x-tenant", "1"),
             ("accept", "text/html"),
@@ -144,6 +155,20 @@ mod tests {
             assert!(one != key(&[(name, "other")], None), "{name}");
             assert!(one != key(&[(name, value), (name, value)], None), "{name}");
         }
+    }
+
+    #[test]
+    fn other_clients_make_other_requests_unless_something_else_identifies_them() {
+        let named = [HeaderName::from_static("x-tenant")];
+        let by_key = || CoalesceKey::Key(Key::from_parts(["a"]));
+        let is_same = |by: fn() -> CoalesceKey, named: Option<&[HeaderName]>| {
+            let one = key_of([192, 0, 2, 1], &[], by(), named);
+            assert!(one == key_of([192, 0, 2, 1], &[], by(), named));
+            one == key_of([192, 0, 2, 2], &[], by(), named)
+        };
+        assert!(!is_same(|| CoalesceKey::Credentials, None));
+        assert!(is_same(|| CoalesceKey::Credentials, Some(&named)));
+        assert!(is_same(by_key, None));
     }
 
     #[test]

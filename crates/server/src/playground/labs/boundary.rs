@@ -20,7 +20,7 @@ settings! {
 pub(super) fn run(json: &[u8]) -> LabResult {
     let Settings { limit } = Settings::parse(json)?;
     let mut behaviours = Vec::new();
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::BASIC {
         let quota = Quota::new(algorithm, limit, PERIOD).map_err(failed)?;
         let admissions = admissions(&quota);
         behaviours.push(json!({

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tallygate::store::StoreErrorKind;
 use tallygate::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, OnFailure, Quota, Replicas, Request,
-    Store, StoreError, StoreErrorKind,
+    Store, StoreError,
 };
 use tokio::time::{sleep, timeout};
 

@@ -200,6 +200,40 @@ fn every_answer_has_the_time_of_its_decision() {
 }
 
 #[test]
+fn an_answer_says_when_the_next_request_fits() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::new(&server);
+    let steps = |quota: &str, count: usize, t_us: u64| -> Vec<Value> {
+        let step = json!({"card": quota, "quota": quota, "t_us": t_us});
+        vec![step; count]
+    };
+    let next = |quota: &str, count: usize, t_us: u64| {
+        let answers = visitor.play("supplied", &steps(quota, count, t_us));
+        answers.last().unwrap()["next"].clone()
+    };
+    let times = |fits: u64, delay: u64| json!({"fits_us": fits, "delay_us": delay});
+    assert_eq!(next("fixed-window 3/10s", 2, 4_000_000), times(0, 0));
+    assert_eq!(
+        next("fixed-window 3/10s", 1, 4_000_000),
+        times(6_000_000, 0)
+    );
+    assert_eq!(next("sliding-window-log 3/10s", 3, 5), times(10_000_000, 0));
+    // Admitted, and yet nothing is left.
+    assert_eq!(
+        next("token-bucket 3/10s burst 1", 1, 5),
+        times(3_333_334, 0)
+    );
+    assert_eq!(next("leaky-bucket 1/s queue 3", 1, 5), times(0, 1_000_000));
+    assert_eq!(
+        next("leaky-bucket 1/s queue 3", 2, 5),
+        times(1_000_000, 3_000_000)
+    );
+    let real = visitor.step("r", "sliding-window-log 1/h", "check");
+    let fits = real["next"]["fits_us"].as_u64().unwrap();
+    assert!((3_500_000_000..=3_600_000_000).contains(&fits), "{real}");
+}
+
+#[test]
 fn a_quota_being_typed_is_checked_without_an_error() {
     let server = Server::start(&[]);
     let visitor = Visitor::new(&server);
@@ -214,6 +248,15 @@ fn a_quota_being_typed_is_checked_without_an_error() {
         good,
         json!({"quota": "sliding-window-counter 10/10s", "problem": null})
     );
+    let wrong = check("tokenbucket 7/s");
+    assert_eq!(wrong["suggestion"], "token-bucket 7/s");
+    let problem = wrong["problem"].as_str().unwrap();
+    let reason = wrong["reason"].as_str().unwrap();
+    assert!(
+        problem.starts_with(reason) && problem.len() > reason.len(),
+        "{wrong}"
+    );
+    assert_eq!(check("2000/s")["suggestion"], Value::Null);
     for quota in ["", "fixed-window 1", "5/blink", "100000000/s"] {
         let wrong = check(quota);
         assert!(

@@ -57,7 +57,7 @@ fn cards_count_in_redis_under_their_own_keys_and_expire() {
     let names: Vec<&str> = names.filter(|name| !is_replica_count(name)).collect();
     assert_eq!(names.len(), 12);
     for name in names {
-        assert!(name.starts_with("tallygate:1:{play|"), "{name}");
+        assert!(name.starts_with("tallygate:1:playground:{play|"), "{name}");
         assert!(!name.contains(secret), "the cookie is in a key");
         let lives = redis.command(&["PTTL", name]).integer();
         assert!(lives > 0 && lives <= 7_200_000, "{name} {lives}");

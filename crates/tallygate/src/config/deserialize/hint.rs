@@ -76,9 +76,19 @@ pub(super) fn missing_field(name: &str, field: &str) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// Another word for yes or no, as it is written here.
+pub(super) fn switch(text: &str, words: &[&str]) -> Option<String> {
+    let meant = match text.to_lowercase().as_str() {
+        "yes" | "on" | "y" | "1" | "true" => ["on", "true"],
+        "no" | "off" | "n" | "0" | "false" => ["off", "false"],
+        _ => return None,
+    };
+    let word = meant.into_iter().find(|word| words.contains(word))?;
+    Some(format!("write `{word}`"))
+}
+
 pub(super) fn wrong_type(node: &Node, field: &str, expected: &str) -> Option<String> {
     let example = match (field, expected) {
-        ("", "a mapping") => "a rules file starts with `version: 1`",
         ("rules", "a list") => "each rule starts with `- name: …`",
         ("rules", "a mapping") => "a rule has at least `name: …` and `limits: …`",
         ("overrides", "a list") => "each override starts with `- for: …`",
@@ -102,11 +112,7 @@ pub(super) fn wrong_type(node: &Node, field: &str, expected: &str) -> Option<Str
     }
     let text = scalar.text.as_str();
     match expected {
-        super::BOOL => match text.to_lowercase().as_str() {
-            "yes" | "on" | "y" | "1" | "true" => Some("write `true`".into()),
-            "no" | "off" | "n" | "0" | "false" => Some("write `false`".into()),
-            _ => None,
-        },
+        super::BOOL => switch(text, &["true", "false"]),
         super::INTEGER => {
             if let Some(integer) = text.strip_suffix(".0") {
                 return Some(format!("write `{integer}`"));

@@ -10,7 +10,12 @@ pub(super) fn within_rule(rule: &Rule, spans: &RuleSpans, diagnostics: &mut Diag
     for (list, quota_spans) in rule.limits.each().into_iter().zip(&spans.quotas) {
         let list: Vec<&Quota> = list.iter().map(|(_, quota)| quota).collect();
         for (number, (quota, span)) in list.iter().zip(quota_spans).enumerate() {
-            if let Some(what) = cost_above(&rule.cost, quota.capacity()) {
+            // A concurrency limit counts requests, whatever they cost.
+            let capacity = match quota.algorithm().is_concurrent() {
+                true => u32::MAX,
+                false => quota.capacity(),
+            };
+            if let Some(what) = cost_above(&rule.cost, capacity) {
                 let message = format!("{what} is above the capacity of this limit");
                 let warning = diagnostics.warning("rules::never-fits", *span, message);
                 warning.help("such requests are always refused; raise the limit");
@@ -44,8 +49,12 @@ pub(super) fn between_rules(config: &SpannedConfig, diagnostics: &mut Diagnostic
     let rules: Vec<_> = rules.take(MAX_COMPARED).collect();
     for (number, (later, later_spans)) in rules.iter().enumerate() {
         for (earlier, earlier_spans) in &rules[..number] {
-            let comparable = earlier.key == later.key
+            // A budget counts the requests of other rules too.
+            let comparable = earlier.budget.is_none()
+                && later.budget.is_none()
+                && earlier.key == later.key
                 && earlier.cost == later.cost
+                && earlier.actual == later.actual
                 && earlier.count_if == later.count_if
                 && earlier.allow.is_empty()
                 && later.allow.is_empty()
@@ -89,18 +98,41 @@ fn cost_above(cost: &Cost, capacity: u32) -> Option<&'static str> {
     match cost {
         Cost::Constant(cost) if *cost > capacity => Some("the cost"),
         Cost::Header { min, .. } if *min > capacity => Some("the minimum cost"),
+        Cost::FirstOf { sources, .. } if sources.iter().any(|source| source.exceeds(capacity)) => {
+            Some("the cost of a text")
+        }
         Cost::Method { costs, .. } if costs.iter().any(|(_, cost)| *cost > capacity) => {
             Some("the cost of a method")
         }
-        Cost::Header { default, .. } | Cost::Method { default, .. } if *default > capacity => {
+        Cost::Path { costs, .. } if costs.iter().any(|(_, cost)| *cost > capacity) => {
+            Some("the cost of a path")
+        }
+        Cost::Header { default, .. }
+        | Cost::FirstOf { default, .. }
+        | Cost::Method { default, .. }
+        | Cost::Path { default, .. }
+            if *default > capacity =>
+        {
             Some("the default cost")
         }
-        Cost::Constant(_) | Cost::Header { .. } | Cost::Method { .. } | Cost::Custom(_) => None,
+        Cost::Constant(_)
+        | Cost::Header { .. }
+        | Cost::FirstOf { .. }
+        | Cost::Method { .. }
+        | Cost::Path { .. }
+        | Cost::Custom(_) => None,
     }
 }
 
 /// Returns whether `strict` always refuses before `loose`, for the same requests.
 fn is_redundant(loose: &Quota, strict: &Quota) -> bool {
+    // Of a shared limit, a member may have less than all; what is in flight has no rate.
+    if loose.algorithm().is_shared() {
+        return false;
+    }
+    if loose.algorithm().is_concurrent() || strict.algorithm().is_concurrent() {
+        return loose.algorithm() == strict.algorithm() && strict.limit() <= loose.limit();
+    }
     let is_bucket = |quota: &Quota| quota.algorithm().capacity_keyword().is_some();
     let rate = |quota: &Quota| (u128::from(quota.limit()), u128::from(quota.period_us()));
     match (is_bucket(strict), is_bucket(loose)) {
@@ -161,6 +193,12 @@ mod tests {
                 false,
             ),
             ("10000/h", "gcra 50/s burst 200", false),
+            ("concurrent 5 for 30s", "concurrent 9 for 1min", true),
+            ("concurrent 9 for 30s", "concurrent 5 for 1min", false),
+            ("1/h", "concurrent 5 for 30s", false),
+            ("concurrent 5 for 30s", "1000/h", false),
+            ("gcra 10/s burst 20 shared", "gcra 10/s burst 50", true),
+            ("gcra 10/s burst 20", "gcra 10/s burst 50 shared", false),
         ] {
             let found = is_redundant(&loose.parse().unwrap(), &strict.parse().unwrap());
             assert_eq!(found, expected, "{strict} and {loose}");

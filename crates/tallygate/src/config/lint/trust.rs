@@ -125,6 +125,24 @@ pub(super) fn untrusted_proxy(config: &SpannedConfig, diagnostics: &mut Diagnost
     }
 }
 
+/// Tiers, costs and claims by a header, with no proxy that could set it: clients write it.
+pub(super) fn spoofable_headers(config: &SpannedConfig, diagnostics: &mut Diagnostics) {
+    for (rule, spans) in config.enabled_rules() {
+        let mut chosen: Vec<&str> = Vec::new();
+        for (what, _) in rule.proxy_headers() {
+            if !chosen.contains(&what) {
+                chosen.push(what);
+            }
+        }
+        if !chosen.is_empty() {
+            let message = format!("clients can choose their own {}", chosen.join(" and "));
+            diagnostics
+                .warning("rules::spoofable-header", spans.name, message)
+                .help("add the proxy that sets the header: `trusted_proxies: [10.0.0.0/8]`");
+        }
+    }
+}
+
 /// The span of a header that only a proxy can set reliably.
 fn relies_on_proxy(rule: &Rule, spans: &RuleSpans) -> Option<(Span, &'static str)> {
     let is_claim = |source: &Source| matches!(source, Source::Claim { .. });

@@ -9,6 +9,7 @@ use crate::config::deserialize::{BOOL, Context, Field, FromNode, INTEGER};
 use crate::config::source::Span;
 use crate::config::yaml::Kind;
 pub(crate) use crate::config::yaml::Scalar as Text;
+use crate::store::MAX_HASH_TAGS;
 
 // Doc comments of types that derive `JsonSchema` would become descriptions of every field.
 
@@ -36,6 +37,35 @@ pub(crate) struct Integer(pub(crate) u64);
 #[derive(Clone, Copy)]
 pub(crate) struct Bool(pub(crate) bool);
 
+/// Written as in YAML 1.1, or as a boolean.
+#[derive(Clone, Copy)]
+pub(crate) struct Switch(pub(crate) bool);
+
+/// Whether `X-RateLimit-*` is sent, and with which reset.
+#[derive(Clone, Copy)]
+pub(crate) enum XRateLimit {
+    On,
+    Off,
+    Epoch,
+}
+
+/// Whether keys are leased.
+#[derive(Clone, Copy)]
+pub(crate) enum LeaseMode {
+    On,
+    Off,
+    /// Those that are hot.
+    Auto,
+}
+
+/// How many hash tags a cluster has.
+#[derive(Clone, Copy)]
+pub(crate) enum HashTags {
+    Off,
+    Default,
+    Count(u64),
+}
+
 /// A list, which may be written as its only item.
 #[derive(Clone)]
 pub(crate) struct OneOrMany<T>(pub(crate) Vec<Spanned<T>>);
@@ -48,9 +78,9 @@ pub(crate) enum Shorthand<V, M> {
     Map(M),
 }
 
-/// A mapping with arbitrary names.
+/// A mapping with arbitrary names, which may be secret.
 #[derive(Clone)]
-pub(crate) struct Table<T>(pub(crate) Vec<(Spanned<Text>, Spanned<T>)>);
+pub(crate) struct Table<T, N = Text>(pub(crate) Vec<(Spanned<N>, Spanned<T>)>);
 
 impl<T> Spanned<T> {
     pub(crate) fn get(&self) -> Option<&T> {
@@ -160,6 +190,54 @@ impl FromNode for Bool {
     }
 }
 
+impl FromNode for Switch {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let words = [
+            ("true", Switch(true)),
+            ("false", Switch(false)),
+            ("on", Switch(true)),
+            ("off", Switch(false)),
+        ];
+        field.word(&words, context)
+    }
+}
+
+impl FromNode for XRateLimit {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let words = [
+            ("true", XRateLimit::On),
+            ("false", XRateLimit::Off),
+            ("epoch", XRateLimit::Epoch),
+        ];
+        field.word(&words, context)
+    }
+}
+
+impl FromNode for LeaseMode {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        let words = [
+            ("true", LeaseMode::On),
+            ("false", LeaseMode::Off),
+            ("auto", LeaseMode::Auto),
+        ];
+        field.word(&words, context)
+    }
+}
+
+impl FromNode for HashTags {
+    fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
+        const EXPECTED: &str = "`true`, `false` or an integer";
+        match &*field.scalar(EXPECTED, context)?.text {
+            "true" => Some(HashTags::Default),
+            "false" => Some(HashTags::Off),
+            text => match text.parse() {
+                Ok(count) if !text.starts_with('+') => Some(HashTags::Count(count)),
+                Ok(_) | Err(_) => field.expected(EXPECTED, context),
+            },
+        }
+    }
+}
+
 impl<T: FromNode> FromNode for Vec<Spanned<T>> {
     fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
         let Kind::List(items) = &field.node.kind else {
@@ -186,7 +264,7 @@ impl<T: FromNode> FromNode for OneOrMany<T> {
     }
 }
 
-impl<T: FromNode> FromNode for Table<T> {
+impl<T: FromNode, N: FromNode> FromNode for Table<T, N> {
     fn from_node(field: Field<'_>, context: &mut Context) -> Option<Self> {
         let entries = field.entries(context)?.iter().map(|entry| {
             let name = Spanned::from_node(Field::new(&entry.key), context)?;
@@ -235,11 +313,43 @@ inline_schema!(Integer, [], |_generator| json_schema!({
 inline_schema!(Bool, [], |_generator| json_schema!({
     "anyOf": [{ "type": "boolean" }, { "type": "string", "pattern": r"\$\{" }]
 }));
+inline_schema!(Switch, [], |_generator| json_schema!({
+    "anyOf": [
+        { "type": "boolean" },
+        { "type": "string", "enum": ["on", "off"] },
+        { "type": "string", "pattern": r"\$\{" }
+    ]
+}));
+inline_schema!(XRateLimit, [], |_generator| json_schema!({
+    "anyOf": [
+        { "type": "boolean" },
+        { "type": "string", "enum": ["epoch"] },
+        { "type": "string", "pattern": r"\$\{" }
+    ]
+}));
+inline_schema!(LeaseMode, [], |_generator| json_schema!({
+    "anyOf": [
+        { "type": "boolean" },
+        { "type": "string", "enum": ["auto"] },
+        { "type": "string", "pattern": r"\$\{" }
+    ]
+}));
+inline_schema!(HashTags, [], |_generator| json_schema!({
+    "anyOf": [
+        { "type": "boolean" },
+        { "type": "integer", "minimum": 1, "maximum": MAX_HASH_TAGS },
+        { "type": "string", "pattern": r"\$\{" }
+    ]
+}));
 inline_schema!(OneOrMany<T>, [T], |generator| {
     let item = generator.subschema_for::<T>();
     json_schema!({ "anyOf": [item, { "type": "array", "items": item }] })
 });
 inline_schema!(Table<T>, [T], |generator| {
+    let value = generator.subschema_for::<T>();
+    json_schema!({ "type": "object", "additionalProperties": value })
+});
+inline_schema!(Table<T, Secret>, [T], |generator| {
     let value = generator.subschema_for::<T>();
     json_schema!({ "type": "object", "additionalProperties": value })
 });

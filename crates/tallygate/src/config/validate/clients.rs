@@ -138,6 +138,12 @@ impl Validator<'_> {
             // An invalid rule has been reported.
             rule = Some((*known)?);
         }
+        if let (Some(OverrideAction::Limits(quotas)), Some(limits)) = (&action, &field.limits) {
+            let rules = rule.map_or(index.rules, std::slice::from_ref);
+            if let Some(settings) = rules.iter().find_map(|rule| rule.lease) {
+                self.leasable_override(&settings, quotas, limits.span);
+            }
+        }
         let shape = match (rule, field.r#for.get()?) {
             (Some(rule), _) => KeyShape::from_rule(rule),
             (None, Shorthand::Value(_)) => KeyShape::default(),

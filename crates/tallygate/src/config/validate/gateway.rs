@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Uri;
 
 use super::{OneOrMany, OptionalField, Spanned, Text, Validator, code, schema};
-use crate::config::schema::{Shorthand, Url};
+use crate::config::schema::{Shorthand, Switch, Url};
 use crate::rules::{CoalesceBy, Matcher};
 
 const MAX_UPSTREAMS: usize = 256;
@@ -24,6 +24,8 @@ pub struct GatewayConfig {
     pub upstream_host: bool,
     /// The certificate authority to trust for upstreams instead of the system's.
     pub upstream_ca_cert: Option<PathBuf>,
+    /// Whether trusted proxies have to send a PROXY protocol header.
+    pub proxy_protocol: bool,
     /// TLS of the listener: PEM files with the certificate chain and the private key.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Timeouts.
@@ -38,6 +40,7 @@ pub struct GatewayConfig {
 pub struct GatewayTimeouts {
     pub header: Option<Duration>,
     pub body_idle: Option<Duration>,
+    pub body_grace: Option<Duration>,
     pub keep_alive: Option<Duration>,
     pub write: Option<Duration>,
     pub connect: Option<Duration>,
@@ -54,9 +57,11 @@ pub struct GatewayTimeouts {
 #[allow(missing_docs, reason = "documented in the schema of the rules file")]
 pub struct GatewaySizes {
     pub connections: Option<usize>,
+    pub connections_per_client: Option<usize>,
     pub head_bytes: Option<usize>,
     pub headers: Option<usize>,
     pub body_bytes: Option<u64>,
+    pub body_rate: Option<u32>,
     pub streams: Option<u32>,
     pub pool: Option<usize>,
 }
@@ -71,6 +76,7 @@ impl Validator<'_> {
             upstreams: self.upstreams(&field.upstreams),
             upstream_host: matches!(field.host.value(), Some(schema::GatewayHost::Upstream)),
             upstream_ca_cert: self.path("upstream_ca_cert", &field.upstream_ca_cert),
+            proxy_protocol: self.proxy_protocol(file, &field.proxy_protocol),
             tls: field.tls.value().and_then(|tls| {
                 let certificate = self.path("cert", &tls.cert);
                 certificate.zip(self.path("key", &tls.key))
@@ -88,6 +94,26 @@ impl Validator<'_> {
                 .help("write upstreams like https://host, or remove it");
         }
         Some(config)
+    }
+
+    fn proxy_protocol(
+        &mut self,
+        file: &schema::RulesFile,
+        field: &Option<Spanned<Switch>>,
+    ) -> bool {
+        let (Some(Switch(true)), Some(span)) = (field.value(), field.span()) else {
+            return false;
+        };
+        let message = match &file.trusted_proxies {
+            None => "`proxy_protocol` requires `trusted_proxies`: nobody else may send a header",
+            Some(field) if matches!(field.get(), Some(Shorthand::Map(_))) => {
+                "`proxy_protocol` requires the networks of `trusted_proxies`, not `hops`"
+            }
+            Some(_) => return true,
+        };
+        self.error(code::CONTRADICTION, span, message)
+            .help("name the load balancer: `trusted_proxies: [10.0.0.0/8]`");
+        true
     }
 
     fn listen(&mut self, field: &Spanned<Text>) -> Option<SocketAddr> {
@@ -128,6 +154,7 @@ impl Validator<'_> {
         GatewayTimeouts {
             header: self.duration(&field.header),
             body_idle: self.duration(&field.body_idle),
+            body_grace: self.duration(&field.body_grace),
             keep_alive: self.duration(&field.keep_alive),
             write: self.duration(&field.write),
             connect: self.duration(&field.connect),
@@ -143,9 +170,15 @@ impl Validator<'_> {
     fn sizes(&mut self, field: &schema::GatewaySizes) -> GatewaySizes {
         GatewaySizes {
             connections: self.integer("connections", &field.connections, 1..=1 << 20),
+            connections_per_client: self.integer(
+                "connections_per_client",
+                &field.connections_per_client,
+                0..=1 << 20,
+            ),
             head_bytes: self.integer("head_bytes", &field.head_bytes, 8 << 10..=1 << 20),
             headers: self.integer("headers", &field.headers, 1..=10_000),
             body_bytes: self.integer("body_bytes", &field.body_bytes, 0..=1 << 40),
+            body_rate: self.integer("body_rate", &field.body_rate, 0..=1 << 30),
             streams: self.integer("streams", &field.streams, 1..=10_000),
             pool: self.integer("pool", &field.pool, 0..=65_536),
         }
@@ -166,7 +199,7 @@ impl Validator<'_> {
                         .help("write `by: [{ constant: all }]` if that is intended, or `true`");
                     return None;
                 }
-                let (parts, _) = self.key(parts, map.by.span, matcher);
+                let (parts, _) = self.key(parts, map.by.span, Some(matcher));
                 parts.map(CoalesceBy::Parts)
             }
         }

@@ -11,12 +11,13 @@ const PARTS: &str =
     "expected `ip`, `route`, `method`, `host`, or a mapping such as `{ header: x-user }`";
 
 impl Validator<'_> {
-    /// A key and the spans of its parts. The key is `None` if a part is invalid.
+    /// A key and the spans of its parts. The key is `None` if a part is invalid. Without a matcher,
+    /// path parameters are not looked up.
     pub(super) fn key(
         &mut self,
         parts: &OneOrMany<schema::Part>,
         span: Span,
-        matcher: &Matcher,
+        matcher: Option<&Matcher>,
     ) -> (Option<Vec<Part>>, Vec<Span>) {
         let spans = parts.0.iter().map(|part| part.span).collect();
         if parts.0.is_empty() {
@@ -45,7 +46,7 @@ impl Validator<'_> {
     fn part(
         &mut self,
         field: &Spanned<schema::Part>,
-        matcher: &Matcher,
+        matcher: Option<&Matcher>,
         sources: &mut Vec<Source>,
     ) -> Option<()> {
         let part = match field.get()? {
@@ -95,7 +96,7 @@ impl Validator<'_> {
         &mut self,
         part: &schema::PartSource,
         span: Span,
-        matcher: &Matcher,
+        matcher: Option<&Matcher>,
     ) -> Option<Source> {
         if part.claim.is_some() && part.header.is_none() {
             self.error(code::MISSING_FIELD, span, "`claim` requires `header`")
@@ -133,12 +134,19 @@ impl Validator<'_> {
         Some(Source::Constant(text.text.clone()))
     }
 
-    fn path_parameter(&mut self, field: &Spanned<Text>, matcher: &Matcher) -> Option<String> {
+    fn path_parameter(
+        &mut self,
+        field: &Spanned<Text>,
+        matcher: Option<&Matcher>,
+    ) -> Option<String> {
         let name = self.non_empty_text("path", field)?;
+        let Some(matcher) = matcher else {
+            return Some(name);
+        };
         let text = field.get()?;
         let has = |path: &PathPattern| path.parameter_names().any(|own| own == name);
         let some = matcher.paths.iter().any(has);
-        if some && matcher.paths.iter().all(has) {
+        if matcher.has_parameter(&name) {
             return Some(name);
         }
         let paths = matcher.paths.iter();

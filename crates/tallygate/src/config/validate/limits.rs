@@ -6,15 +6,26 @@ use crate::config::diagnostic::did_you_mean;
 use crate::config::schema::{Shorthand, Table};
 use crate::rules::{KeyText, Name, Quotas, QuotasError, RuleLimits, TierBy, Tiers};
 
+/// The fields of a rule or a budget with its limits.
+pub(super) struct LimitFields<'f> {
+    /// What messages call the mapping.
+    pub(super) shown: &'static str,
+    pub(super) span: Span,
+    pub(super) limits: &'f Option<Spanned<OneOrMany<schema::Limit>>>,
+    pub(super) tier: &'f Option<Spanned<schema::Tier>>,
+    pub(super) tiers: &'f Option<Spanned<Table<OneOrMany<schema::Limit>>>>,
+    pub(super) share: &'f Option<Spanned<Box<schema::Share>>>,
+}
+
 impl Validator<'_> {
-    /// The limits of a rule, and the span of each quota of each tier.
+    /// The limits of a rule or a budget, and the span of each quota of each tier.
     pub(super) fn limits(
         &mut self,
-        rule: &schema::Rule,
-        span: Span,
+        fields: &LimitFields<'_>,
         shape: KeyShape<'_>,
     ) -> Option<(RuleLimits, Vec<Vec<Span>>)> {
-        match (&rule.limits, &rule.tier, &rule.tiers) {
+        let (shown, span) = (fields.shown, fields.span);
+        match (fields.limits, fields.tier, fields.tiers) {
             (Some(limits), None, None) => {
                 let (quotas, spans) = self.quotas(limits)?;
                 return Some((RuleLimits::Same(quotas), vec![spans]));
@@ -26,7 +37,7 @@ impl Validator<'_> {
             // An unknown field with a suggestion has been reported.
             (None, None, None) if self.suggestions.contains(&(span, "limits")) => {}
             (None, None, None) => {
-                let message = "missing field `limits` in a rule";
+                let message = format!("missing field `limits` in {shown}");
                 self.error(code::MISSING_FIELD, span, message)
                     .help("such as `limits: 100/min`, or `tier` and `tiers`");
             }

@@ -1,4 +1,4 @@
-//! Rules: their fields, costs, failure policies and counted statuses.
+//! Rules: their fields, failure policies and counted statuses.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::http::Headers;
 use crate::{OnFailure, Replicas};
 
-use super::clients::KeyShape;
-use super::settings::{MAX_KEYS, missing};
-use super::{OptionalField, Span, Spanned, Text, Validator, code, schema};
-use crate::config::schema::{Integer, Shorthand, Table};
+use super::budget::{Budgets, CountedBy};
+use super::settings::missing;
+use super::{OptionalField, Span, Validator, code, schema};
+use crate::config::schema::Shorthand;
 use crate::rules::{Cost, Matcher, Missing, Rule, StatusFilter};
 
 const MAX_REPLICAS: u32 = 1_000_000;
@@ -32,6 +32,7 @@ pub(in crate::config) struct RuleSpans {
     pub(in crate::config) on_failure: Option<Span>,
     pub(in crate::config) stop: Option<Span>,
     pub(in crate::config) keys: Option<Span>,
+    pub(in crate::config) lease: Option<Span>,
 }
 
 impl Validator<'_> {
@@ -41,29 +42,28 @@ impl Validator<'_> {
         field: &schema::Rule,
         span: Span,
         defaults: &RuleDefaults,
+        budgets: &Budgets,
     ) -> Option<(Rule, RuleSpans)> {
         let name = self.name(&field.name);
         let (matcher, paths) = match field.r#match.value() {
             None => (Matcher::default(), Vec::new()),
             Some(field) => self.matcher(field),
         };
-        let parts = field.key.value();
-        let (key, key_spans) = match parts {
-            None => (Some(Vec::new()), Vec::new()),
-            Some(parts) => self.key(parts, field.key.span().unwrap_or(span), &matcher),
-        };
-        // The number of parts is known even if some are invalid.
-        let shape = KeyShape {
-            length: parts.map_or(0, |parts| parts.0.len()),
-            parts: key.as_deref().unwrap_or_default(),
-        };
-        let limits = self.limits(field, span, shape);
+        let counted_by = self.counted_by(field, span, &matcher, budgets);
         let cost = match &field.cost {
-            None => Some(Cost::default()),
-            Some(cost) => cost.get().and_then(|value| self.cost(value, cost.span)),
+            None => Some((Cost::default(), None)),
+            Some(cost) => cost
+                .get()
+                .and_then(|value| self.cost(value, cost.span, &matcher, &paths)),
         };
-        let allow = self.clients(&field.allow, shape);
-        let deny = self.clients(&field.deny, shape);
+        let (allow, deny) = match counted_by.shape() {
+            Some(shape) => (
+                self.clients(&field.allow, shape),
+                self.clients(&field.deny, shape),
+            ),
+            // The budget has been reported.
+            None => (Vec::new(), Vec::new()),
+        };
         let (on_failure, deadline) = match field.on_failure.value() {
             None => defaults.on_failure,
             Some(field) => self.on_failure(field, defaults.on_failure),
@@ -75,18 +75,31 @@ impl Validator<'_> {
         let count = field.count.as_ref();
         let count_if = count.and_then(|count| self.status_filter(count.get()?, count.span));
         let max_delay = self.duration(&field.longest_delay);
-        let keys = self.integer("keys", &field.keys, 1..=MAX_KEYS);
+        let limits = counted_by.limits.as_ref();
+        let limits = limits.map(|(limits, spans)| (limits, spans.as_slice()));
+        let lease = self.lease(&field.lease, limits);
         let coalesce = field.single_flight.value();
         let coalesce = coalesce.and_then(|value| self.single_flight(value, &matcher));
 
+        let CountedBy {
+            budget,
+            key,
+            limits,
+            share,
+            keys,
+            spans,
+            ..
+        } = counted_by;
         let (limits, quotas) = limits?;
         let mut rule = Rule::with_limits(name?, limits);
         rule.enabled = field.enabled.value().is_none_or(|flag| flag.0);
         rule.matcher = matcher;
         rule.key = key?;
+        rule.budget = budget;
+        rule.share = share;
         let on_missing = field.on_missing.value();
         rule.on_missing = on_missing.map_or(defaults.on_missing, |value| missing(*value));
-        rule.cost = cost?;
+        (rule.cost, rule.actual) = cost?;
         rule.allow = allow;
         rule.deny = deny;
         rule.on_failure = Some(on_failure);
@@ -96,91 +109,21 @@ impl Validator<'_> {
         rule.headers = headers;
         rule.count_if = count_if.unwrap_or_default();
         rule.max_delay = max_delay;
+        rule.lease = lease;
         rule.keys = keys;
         rule.coalesce = coalesce;
         let spans = RuleSpans {
             name: field.name.span,
             paths,
-            key: key_spans,
+            key: spans.key,
             quotas,
             cost: field.cost.span(),
             on_failure: field.on_failure.span(),
             stop: field.stop.span(),
-            keys: field.keys.span(),
+            keys: spans.keys,
+            lease: field.lease.span(),
         };
         Some((rule, spans))
-    }
-
-    fn cost(&mut self, field: &schema::Cost, span: Span) -> Option<Cost> {
-        let source = match field {
-            Shorthand::Value(field) => {
-                let cost = self.integer("cost", field, 0..=u32::MAX);
-                return cost.map(Cost::Constant);
-            }
-            Shorthand::Map(source) => source,
-        };
-        let default = self.cost_or("default", &source.default, 1)?;
-        let fields = [
-            ("header", source.header.is_some()),
-            ("method", source.method.is_some()),
-        ];
-        let help = "such as `cost: { header: x-cost, default: 1 }`";
-        self.exactly_one("`cost`", span, &fields, help)?;
-        match (&source.header, &source.method) {
-            (Some(header), _) => self.cost_by_header(source, header, default),
-            (None, methods) => self.cost_by_method(source, methods.value()?, default),
-        }
-    }
-
-    fn cost_by_header(
-        &mut self,
-        source: &schema::CostSource,
-        header: &Spanned<Text>,
-        default: u32,
-    ) -> Option<Cost> {
-        let name = self.header_name(header);
-        let least = self.cost_or("at_least", &source.at_least, 1)?;
-        let most = self.cost_or("at_most", &source.at_most, u32::MAX)?;
-        if least > most
-            && let Some(field) = source.at_most.as_ref().or(source.at_least.as_ref())
-        {
-            let message = "`at_most` is below `at_least`, which is 1 by default";
-            self.error(code::CONTRADICTION, field.span, message);
-            return None;
-        }
-        if let Some(field) = &source.default
-            && !(least..=most).contains(&default)
-        {
-            let message = "`default` is not between `at_least` and `at_most`";
-            self.error(code::CONTRADICTION, field.span, message)
-                .help("`at_least` is 1 by default");
-            return None;
-        }
-        Some(Cost::Header {
-            name: name?,
-            default: default.clamp(least, most),
-            min: least,
-            max: most,
-        })
-    }
-
-    fn cost_by_method(
-        &mut self,
-        source: &schema::CostSource,
-        methods: &Table<Integer>,
-        default: u32,
-    ) -> Option<Cost> {
-        for field in [&source.at_least, &source.at_most].into_iter().flatten() {
-            let message = "`at_least` and `at_most` require a cost by `header`";
-            self.error(code::CONTRADICTION, field.span, message);
-        }
-        let mut costs = Vec::new();
-        for (name, cost) in &methods.0 {
-            let method = self.method(name);
-            let cost = self.integer("method", cost, 0..=u32::MAX);
-            costs.extend(method.zip(cost));
-        }
-        Some(Cost::Method { costs, default })
     }
 
     pub(super) fn on_failure(

@@ -8,8 +8,9 @@ use crate::http::{ClientAddress, Draft, ForwardedBy, Headers, Network};
 
 use super::rule::RuleDefaults;
 use super::{OptionalField, Span, Spanned, SpannedConfig, Text, Validator, code, schema};
-use crate::config::schema::{Integer, Shorthand, Url};
+use crate::config::schema::{HashTags, Integer, Secret, Shorthand, Url};
 use crate::rules::Missing;
+use crate::store::{DEFAULT_HASH_TAGS, MAX_HASH_TAGS, MIN_HMAC_SECRET_BYTES, may_be_hash_tags};
 
 const VERSION: u64 = 1;
 /// The keys of a process's memory, about 39 bytes each.
@@ -28,6 +29,10 @@ pub struct StoreConfig {
     pub keys: Option<usize>,
     /// The cache of exhausted counters in front of Redis or Valkey. `None` if it is off.
     pub refusal_cache: Option<RefusalCacheConfig>,
+    /// What secrets in stored keys are hashed with, by HMAC-SHA-256. Never shown.
+    pub hmac_secret: Option<String>,
+    /// The number of hash tags of a cluster, if keys are put under some.
+    pub hash_tags: Option<u32>,
     /// The certificate authority to trust instead of the system's.
     pub ca_cert: Option<PathBuf>,
     /// The client certificate.
@@ -42,6 +47,8 @@ impl Default for StoreConfig {
             url: "memory".into(),
             keys: None,
             refusal_cache: Some(RefusalCacheConfig::default()),
+            hmac_secret: None,
+            hash_tags: None,
             ca_cert: None,
             client_cert: None,
             client_key: None,
@@ -68,7 +75,7 @@ impl Default for RefusalCacheConfig {
 }
 
 impl fmt::Debug for StoreConfig {
-    /// Omits the URL, which may contain a password.
+    /// Omits the URL, which may contain a password, and the HMAC secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreConfig").finish_non_exhaustive()
     }
@@ -117,13 +124,25 @@ impl Validator<'_> {
             }
             Shorthand::Map(options) => options,
         };
-        if let Some(url) = options.url.get() {
-            self.store_url(options.url.span, url, &mut config);
+        match (&options.url, &options.shards) {
+            (_, Some(shards)) => self.shards(options, shards, &mut config),
+            (Some(field), None) => {
+                if let Some(url) = field.get() {
+                    self.store_url(field.span, url, &mut config);
+                }
+            }
+            (None, None) => {
+                let message = "missing field in `store`: expected `url` or `shards`";
+                self.error(code::MISSING_FIELD, span, message)
+                    .help("such as `url: redis://host:6379` or `shards: [a:6379, b:6379]`");
+            }
         }
         config.keys = self.integer("keys", &options.keys, 1..=MAX_KEYS);
         if let Some(cache) = options.refusal_cache.value() {
             config.refusal_cache = self.refusal_cache(cache);
         }
+        config.hmac_secret = self.hmac_secret(&options.hmac_secret);
+        config.hash_tags = self.hash_tags(&options.hash_tags);
         config.ca_cert = self.path("ca_cert", &options.ca_cert);
         config.client_cert = self.path("client_cert", &options.client_cert);
         config.client_key = self.path("client_key", &options.client_key);
@@ -146,16 +165,52 @@ impl Validator<'_> {
         config
     }
 
+    fn hmac_secret(&mut self, field: &Option<Spanned<Secret>>) -> Option<String> {
+        let field = field.as_ref()?;
+        let Secret(Text { text, .. }) = field.get()?;
+        let bytes = text.len();
+        if bytes < MIN_HMAC_SECRET_BYTES {
+            let message =
+                format!("`hmac_secret` has {bytes} bytes, which is below {MIN_HMAC_SECRET_BYTES}");
+            self.error(code::OUT_OF_RANGE, field.span, message)
+                .help("such as the output of `openssl rand -hex 32`, as `\"${NAME}\"`");
+            return None;
+        }
+        Some(text.clone())
+    }
+
+    fn hash_tags(&mut self, field: &Option<Spanned<HashTags>>) -> Option<u32> {
+        let field = field.as_ref()?;
+        let count = match field.get()? {
+            HashTags::Off => return None,
+            HashTags::Default => return Some(DEFAULT_HASH_TAGS),
+            HashTags::Count(count) => *count,
+        };
+        let valid = u32::try_from(count)
+            .ok()
+            .filter(|&count| may_be_hash_tags(count));
+        if valid.is_none() {
+            let message =
+                format!("`hash_tags` {count} is not a power of two from 1 to {MAX_HASH_TAGS}");
+            self.error(code::OUT_OF_RANGE, field.span, message)
+                .help("such as 64, which `true` is short for");
+        }
+        valid
+    }
+
     /// Whether the file names the memory store, literally.
     pub(super) fn chose_memory(&self, file: &schema::RulesFile) -> bool {
         let span = file.store.as_ref().and_then(|field| match field.get()? {
             Shorthand::Value(_) => Some(field.span),
-            Shorthand::Map(options) => Some(options.url.span),
+            Shorthand::Map(options) => options.url.span(),
         });
         span.is_some_and(|span| self.text_start(span, "memory").is_some())
     }
 
-    fn refusal_cache(&mut self, field: &schema::RefusalCache) -> Option<RefusalCacheConfig> {
+    pub(super) fn refusal_cache(
+        &mut self,
+        field: &schema::RefusalCache,
+    ) -> Option<RefusalCacheConfig> {
         let options = match field {
             Shorthand::Value(schema::Off::Off) => return None,
             Shorthand::Map(options) => options,
@@ -182,10 +237,15 @@ impl Validator<'_> {
     pub(super) fn memory_parts(&mut self, config: &SpannedConfig) {
         let capacity = config.store.keys.unwrap_or(DEFAULT_KEYS);
         let mut left = capacity;
-        for (rule, spans) in config.set.rules.iter().zip(&config.spans) {
+        let rules = &config.set.rules;
+        for (number, (rule, spans)) in rules.iter().zip(&config.spans).enumerate() {
             let (Some(keys), Some(span)) = (rule.keys, spans.keys) else {
                 continue;
             };
+            // The rules of a budget have one part.
+            if rules[..number].iter().any(|other| rule.same_budget(other)) {
+                continue;
+            }
             if keys > left {
                 let message = format!(
                     "`keys: {keys}` does not fit: {left} of the store's {capacity} keys are left"
@@ -210,7 +270,7 @@ impl Validator<'_> {
         Some(directory.map_or_else(|| PathBuf::from(&path), |parent| parent.join(&path)))
     }
 
-    fn store_url(&mut self, span: Span, url: &Url, config: &mut StoreConfig) {
+    pub(super) fn store_url(&mut self, span: Span, url: &Url, config: &mut StoreConfig) {
         let text = &url.0.text;
         // Without the feature `redis`, the application has to check the URL.
         #[cfg(feature = "redis")]
@@ -221,7 +281,8 @@ impl Validator<'_> {
             self.error(code::STORE, span, error.problem().to_owned())
                 .help(
                     "expected `memory` or a URL such as redis://host:6379/0, rediss:// for TLS, \
-                 redis-sentinel://host:26379/master or redis-cluster://host1,host2",
+                 redis-sentinel://host:26379/master, redis-cluster://host1,host2 or \
+                 redis+shards://host1,host2",
                 );
             return;
         }
@@ -296,15 +357,23 @@ impl Validator<'_> {
 
     pub(super) fn headers(&mut self, field: &schema::Headers, defaults: Headers) -> Headers {
         let options = match field {
-            Shorthand::Value(schema::Off::Off) => return Headers::none(),
+            Shorthand::Value(schema::OnOff::On) => return defaults.reported(true),
+            Shorthand::Value(schema::OnOff::Off) => return defaults.reported(false),
             Shorthand::Map(options) => options,
         };
         let mut headers = defaults;
+        if let Some(on) = options.reported.value() {
+            headers = headers.reported(on.0);
+        }
         if let Some(on) = options.retry_after.value() {
             headers = headers.retry_after(on.0);
         }
         if let Some(on) = options.x_ratelimit.value() {
-            headers = headers.x_ratelimit(on.0);
+            headers = match on {
+                schema::XRateLimit::On => headers.x_ratelimit(true),
+                schema::XRateLimit::Off => headers.x_ratelimit(false),
+                schema::XRateLimit::Epoch => headers.x_ratelimit_epoch(),
+            };
         }
         if let Some(version) = options.ratelimit.value() {
             headers = headers.draft(match version {

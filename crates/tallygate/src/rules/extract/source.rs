@@ -3,19 +3,20 @@
 use std::borrow::Cow;
 use std::sync::Once;
 
-use ::http::header::{COOKIE, HeaderName};
+use ::http::header::{COOKIE, HeaderName, HeaderValue};
 
 use super::super::Source;
 use super::super::key_part::PartSource;
 use super::super::matcher::Route;
 use super::super::path::decoded;
 use super::super::request_view::RequestView;
-use super::{address_key, claim};
-use crate::http::canonical;
+use super::{address_key, claim, method_name};
+use crate::http::{HOW_TO_RECORD_PEERS, canonical};
 use crate::key::Key;
 
-/// Logged once: the cause is the configuration of the server, not a client.
+/// Logged once: the cause is the code of the server or of the sender of checks, not a client.
 static NO_PEER: Once = Once::new();
+static NO_ATTRIBUTE: Once = Once::new();
 
 #[derive(Debug, PartialEq)]
 pub(in crate::rules) enum Extracted<T> {
@@ -34,7 +35,10 @@ impl PartSource {
         let value = match &self.source {
             Source::Ip => match view.grouped_client_ip() {
                 Some(ip) => return Extracted::Value(address_key(ip)),
-                None => return no_peer(),
+                None => {
+                    warn_of_missing_address(view);
+                    return Extracted::Absent;
+                }
             },
             Source::Custom(key) => {
                 let key = key.call(view.head);
@@ -51,14 +55,21 @@ impl PartSource {
 }
 
 #[cold]
-fn no_peer<T>() -> Extracted<T> {
-    NO_PEER.call_once(|| {
-        tracing::warn!(
-            "a rule keyed by `ip` got a request without an address: the server has to insert \
-             `tallygate::http::Peer`, or a check has to send `ip`"
-        );
-    });
-    Extracted::Absent
+fn warn_of_missing_address(view: &RequestView<'_>) {
+    if view.lacks_address() {
+        NO_PEER.call_once(|| {
+            tracing::error!(
+                "requests to rules keyed by `ip` are answered with 500, because they have no \
+                 address: {HOW_TO_RECORD_PEERS}"
+            );
+        });
+    } else {
+        NO_ATTRIBUTE.call_once(|| {
+            tracing::warn!(
+                "a check of a rule keyed by `ip` has no attribute `ip`: such checks share a counter"
+            );
+        });
+    }
 }
 
 fn value<'a>(
@@ -67,7 +78,7 @@ fn value<'a>(
     route: Route<'a>,
 ) -> Extracted<Cow<'a, [u8]>> {
     match source {
-        Source::Header(name) => header(name, view),
+        Source::Header(name) => header(name, view.head.headers().get_all(name).iter()),
         Source::Cookie(name) => single(cookies(name, view)),
         Source::Query(name) => single(query(name, view.head.uri().query().unwrap_or_default())),
         Source::Path(name) => {
@@ -81,11 +92,11 @@ fn value<'a>(
             single(value.map(Cow::Borrowed))
         }
         Source::Claim { header, name } => {
-            let values = view.head.headers().get_all(header).iter();
+            let values = view.proxy_header(header);
             single(values.filter_map(|value| claim::find(name, value.as_bytes())))
         }
         Source::Route => single([route.text()]),
-        Source::Method => single([Cow::Borrowed(view.head.method().as_str().as_bytes())]),
+        Source::Method => single([method_name(view.head.method().as_str().as_bytes())]),
         Source::Host => single(view.hosts().iter().map(|host| Cow::Borrowed(&**host))),
         Source::Constant(text) => Extracted::Value(Cow::Borrowed(text.as_bytes())),
         // They are keys already.
@@ -93,11 +104,18 @@ fn value<'a>(
     }
 }
 
-pub(in crate::rules) fn header<'a>(
+/// The value of a header that only a proxy may set.
+pub(in crate::rules) fn proxy_header<'a>(
     name: &HeaderName,
     view: &'a RequestView<'_>,
 ) -> Extracted<Cow<'a, [u8]>> {
-    let values = view.head.headers().get_all(name).iter();
+    header(name, view.proxy_header(name))
+}
+
+fn header<'a>(
+    name: &HeaderName,
+    values: impl Iterator<Item = &'a HeaderValue>,
+) -> Extracted<Cow<'a, [u8]>> {
     single(values.map(|value| canonical(name, value.as_bytes())))
 }
 

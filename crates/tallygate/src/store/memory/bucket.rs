@@ -2,12 +2,20 @@
 
 use std::hint::select_unpredictable;
 
-use tallygate_core::{Quota, State, evaluate};
+use tallygate_core::{Caller, Quota, State, Verb, evaluate};
 
 use super::{Operation, TimedVerdict};
 
 /// The expiry of a claimed slot: later than that of any counter.
 pub(super) const CLAIMED: u64 = (1 << 54) - 1;
+
+/// Equal checks of one counter.
+#[derive(Clone, Copy)]
+pub(super) struct RepeatedCheck {
+    pub(super) cost: u32,
+    pub(super) now: u64,
+    pub(super) times: usize,
+}
 
 /// A few slots, vacant at first.
 pub(super) trait Bucket: Sized + Send + Sync + 'static {
@@ -80,8 +88,25 @@ pub(super) trait Slots: Sized {
         at: usize,
         tag: u64,
         quota: &Quota,
-        operation: Operation,
+        operation: Operation<'_>,
     ) -> TimedVerdict;
+
+    /// Evaluates the same check of the counter of a slot so many times.
+    #[inline]
+    fn check_repeatedly(
+        &mut self,
+        at: usize,
+        tag: u64,
+        quota: &Quota,
+        repeated: RepeatedCheck,
+        mut each: impl FnMut(TimedVerdict),
+    ) {
+        let RepeatedCheck { cost, now, times } = repeated;
+        for _ in 0..times {
+            let operation = Operation::new(Verb::Check, cost, now, &Caller::NONE);
+            each(self.evaluate(at, tag, quota, operation));
+        }
+    }
 
     /// Evaluates an operation on a new counter, which starts from a state.
     fn evaluate_new(
@@ -89,10 +114,12 @@ pub(super) trait Slots: Sized {
         at: usize,
         tag: u64,
         quota: &Quota,
-        operation: Operation,
+        operation: Operation<'_>,
         mut state: State,
     ) -> TimedVerdict {
-        let Operation { verb, cost, now } = operation;
+        let Operation {
+            verb, cost, now, ..
+        } = operation;
         let effective_time_us = state.effective_time_us(quota, now);
         let verdict = evaluate(quota, &mut state, verb, cost, now);
         self.store(at, tag, quota, state);

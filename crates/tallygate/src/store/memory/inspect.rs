@@ -1,6 +1,6 @@
 //! Reads a counter without changing it.
 
-use tallygate_core::{MAX_TIME_US, State};
+use tallygate_core::{MAX_TIME_US, State, StateSize};
 
 use super::bucket::Bucket;
 use super::table::{LockedBuckets, Place, Table};
@@ -15,7 +15,8 @@ impl<C: Clock> MemoryStore<C> {
     /// shown as new.
     ///
     /// ```
-    /// use tallygate::{CounterState, Limiter, Quota};
+    /// use tallygate::store::CounterState;
+    /// use tallygate::{Limiter, Quota};
     ///
     /// let limiter = Limiter::new("leaky-bucket 1/h burst 5".parse::<Quota>()?);
     /// let _ = limiter.check("user:42");
@@ -26,10 +27,11 @@ impl<C: Clock> MemoryStore<C> {
     pub fn inspect(&self, key: &Key<'_>, limit: &Limit) -> Snapshot {
         let counter = self.counter(key, limit);
         let now_us = self.clock.now_us().min(MAX_TIME_US);
-        let state = if counter.is_log() {
-            find(self.part(limit).existing_logs(), counter)
-        } else {
-            find(self.part(limit).existing_packed(), counter)
+        let part = self.part(limit);
+        let state = match counter.size() {
+            StateSize::Packed => find(part.existing_packed(), counter),
+            StateSize::Log => find(part.existing_logs(), counter),
+            StateSize::Callers => find(part.existing_callers(), counter),
         };
         let state = state.inspect(limit.quota(), now_us);
         Snapshot { now_us, state }

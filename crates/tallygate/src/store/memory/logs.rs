@@ -123,9 +123,11 @@ impl Slots for MutexGuard<'_, LogSlots> {
         at: usize,
         tag: u64,
         quota: &Quota,
-        operation: Operation,
+        operation: Operation<'_>,
     ) -> TimedVerdict {
-        let Operation { verb, cost, now } = operation;
+        let Operation {
+            verb, cost, now, ..
+        } = operation;
         self.slots[at].prefetch();
         // Frees the heap memory of expired neighbours.
         for slot in &mut self.slots {

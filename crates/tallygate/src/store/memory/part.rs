@@ -2,7 +2,10 @@
 
 use std::sync::OnceLock;
 
+use tallygate_core::StateSize;
+
 use super::Counter;
+use super::callers::CallersBucket;
 use super::logs::LogBucket;
 use super::overflow::Overflow;
 use super::slots::PackedBucket;
@@ -16,6 +19,7 @@ pub(super) struct Part {
     /// Counters of fixed size. Each table is allocated on first use.
     packed: OnceLock<Table<PackedBucket>>,
     logs: OnceLock<Table<LogBucket>>,
+    callers: OnceLock<Table<CallersBucket>>,
     pub(super) overflow: Overflow,
 }
 
@@ -26,6 +30,7 @@ impl Part {
             capacity,
             packed: OnceLock::new(),
             logs: OnceLock::new(),
+            callers: OnceLock::new(),
             overflow: Overflow::new(index, capacity),
         }
     }
@@ -50,6 +55,13 @@ impl Part {
         self.logs.get_or_init(allocate)
     }
 
+    /// Counters that tell callers apart.
+    #[inline]
+    pub(super) fn callers(&self) -> &Table<CallersBucket> {
+        let allocate = || Table::new(self.index, self.capacity);
+        self.callers.get_or_init(allocate)
+    }
+
     /// The table, if it was allocated.
     pub(super) fn existing_packed(&self) -> Option<&Table<PackedBucket>> {
         self.packed.get()
@@ -60,19 +72,25 @@ impl Part {
         self.logs.get()
     }
 
+    /// The table, if it was allocated.
+    pub(super) fn existing_callers(&self) -> Option<&Table<CallersBucket>> {
+        self.callers.get()
+    }
+
     /// Prefetches the home bucket of a counter.
     #[inline]
     pub(super) fn prefetch_home(&self, counter: Counter<'_>) {
-        if counter.is_log() {
-            self.logs().prefetch_home(counter.id);
-        } else {
-            self.packed().prefetch_home(counter.id);
+        match counter.size() {
+            StateSize::Packed => self.packed().prefetch_home(counter.id),
+            StateSize::Log => self.logs().prefetch_home(counter.id),
+            StateSize::Callers => self.callers().prefetch_home(counter.id),
         }
     }
 
     /// Counts the live counters. Reads every bucket.
     pub(super) fn live(&self, now: u64) -> usize {
         let packed = self.packed.get().map_or(0, |packed| packed.live(now));
-        packed + self.logs.get().map_or(0, |logs| logs.live(now))
+        let logs = self.logs.get().map_or(0, |logs| logs.live(now));
+        packed + logs + self.callers.get().map_or(0, |callers| callers.live(now))
     }
 }

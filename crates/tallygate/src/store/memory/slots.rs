@@ -12,10 +12,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::yield_now;
 
-use tallygate_core::{Change, Packed, Quota, State, evaluate_packed};
+use tallygate_core::{Change, Packed, Quota, State, Verb, evaluate_packed};
 use zerocopy::FromZeros;
 
-use super::bucket::{Bucket, Buckets, CLAIMED, Slots, find};
+use super::bucket::{Bucket, Buckets, CLAIMED, RepeatedCheck, Slots, find};
 use super::prefetch::{prefetch, request_huge_pages};
 use super::{Operation, TimedVerdict};
 
@@ -168,7 +168,7 @@ impl Drop for LockedSlots<'_> {
 
 impl LockedSlots<'_> {
     #[inline(always)]
-    fn packed(&self, at: usize) -> Packed {
+    pub(super) fn packed(&self, at: usize) -> Packed {
         let at = at % LEN;
         let b_low = self.bucket[B + at].load(Relaxed) & B_MASK;
         let b_low = select_unpredictable(B + at == LOCK, self.first_b, b_low);
@@ -182,7 +182,7 @@ impl LockedSlots<'_> {
     }
 
     #[inline(always)]
-    fn set(&mut self, at: usize, tag: u64, packed: Packed) {
+    pub(super) fn set(&mut self, at: usize, tag: u64, packed: Packed) {
         let at = at % LEN;
         self.bucket[TAGS + at].store(tag, Relaxed);
         self.set_state(at, packed);
@@ -212,7 +212,7 @@ impl LockedSlots<'_> {
     }
 
     #[inline(never)]
-    fn vacate(&mut self, at: usize) {
+    pub(super) fn vacate(&mut self, at: usize) {
         self.set(at, 0, Packed::default());
     }
 }
@@ -236,11 +236,19 @@ impl Slots for LockedSlots<'_> {
     }
 
     #[inline(always)]
-    fn evaluate(&mut self, at: usize, _: u64, quota: &Quota, operation: Operation) -> TimedVerdict {
-        let Operation { verb, cost, now } = operation;
+    fn evaluate(
+        &mut self,
+        at: usize,
+        _: u64,
+        quota: &Quota,
+        operation: Operation<'_>,
+    ) -> TimedVerdict {
+        let Operation {
+            verb, cost, now, ..
+        } = operation;
         let packed = self.packed(at);
         let evaluation = evaluate_packed(quota, packed, verb, cost, now);
-        let evaluation = evaluation.expect("logs have their own table");
+        let evaluation = evaluation.expect("other states have their own tables");
         match evaluation.change {
             Change::None => {}
             Change::Write(next) if next.b == packed.b => self.set_state_but_low_b(at, next),
@@ -250,6 +258,42 @@ impl Slots for LockedSlots<'_> {
         TimedVerdict {
             verdict: evaluation.verdict,
             effective_time_us: evaluation.effective_time_us,
+        }
+    }
+
+    /// Reads the state once, and writes it once.
+    #[inline]
+    fn check_repeatedly(
+        &mut self,
+        at: usize,
+        _: u64,
+        quota: &Quota,
+        repeated: RepeatedCheck,
+        mut each: impl FnMut(TimedVerdict),
+    ) {
+        let RepeatedCheck { cost, now, times } = repeated;
+        let before = self.packed(at);
+        let mut packed = before;
+        for left in (0..times).rev() {
+            let evaluation = evaluate_packed(quota, packed, Verb::Check, cost, now);
+            let evaluation = evaluation.expect("other states have their own tables");
+            let verdict = TimedVerdict {
+                verdict: evaluation.verdict,
+                effective_time_us: evaluation.effective_time_us,
+            };
+            each(verdict);
+            match evaluation.change {
+                Change::Write(next) => packed = next,
+                Change::Delete => packed = Packed::default(),
+                // Nothing was taken, and will be by the others.
+                Change::None => {
+                    (0..left).for_each(|_| each(verdict));
+                    break;
+                }
+            }
+        }
+        if packed != before {
+            self.set_state(at, packed);
         }
     }
 

@@ -26,7 +26,7 @@ const MAX_MOVES: usize = 3;
 const CROWDED_INTERVAL_US: u64 = 1_000;
 
 /// The hash of a counter: determines its buckets and is its tag there.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(u64);
 
 impl Id {
@@ -69,6 +69,11 @@ impl<B: Bucket> Table<B> {
     #[inline]
     fn scale(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
+    }
+
+    /// A bucket by its number, modulo their count.
+    pub(super) fn bucket(&self, number: usize) -> &B {
+        self.buckets.get(number % self.buckets.len())
     }
 
     /// The first bucket to search.
@@ -140,7 +145,7 @@ impl<B: Bucket> Table<B> {
         &'t self,
         mut home_slots: B::Slots<'t>,
         counter: Counter<'_>,
-        operation: Operation,
+        operation: Operation<'_>,
         overflow: &Overflow,
     ) -> Option<TimedVerdict> {
         let Counter { id, limit } = counter;
@@ -172,7 +177,7 @@ impl<B: Bucket> Table<B> {
     }
 
     /// Both buckets of a counter, its home first.
-    fn indices(&self, id: Id) -> [usize; 2] {
+    pub(super) fn indices(&self, id: Id) -> [usize; 2] {
         let home = self.home_index(id);
         [home, self.alternate_index(home, id.tag())]
     }
@@ -256,8 +261,8 @@ struct LockedBucket<'t, B: Bucket> {
 /// A slot that is reserved until its state is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
-    bucket: usize,
-    at: usize,
+    pub(super) bucket: usize,
+    pub(super) at: usize,
 }
 
 impl<'t, B: Bucket> LockedBuckets<'t, B> {
@@ -281,7 +286,7 @@ impl<'t, B: Bucket> LockedBuckets<'t, B> {
         }
     }
 
-    fn slots(&mut self, table: &Table<B>, index: usize) -> &mut B::Slots<'t> {
+    pub(super) fn slots(&mut self, table: &Table<B>, index: usize) -> &mut B::Slots<'t> {
         let is_it = |locked: &&mut LockedBucket<'t, B>| {
             locked.index == index && locked.partition == table.partition
         };
@@ -324,10 +329,23 @@ impl<'t, B: Bucket> LockedBuckets<'t, B> {
 
     /// Stores the state of a claimed slot.
     pub(super) fn store(&mut self, place: Place<'t, B>, claim: Claim, quota: &Quota, state: State) {
+        self.store_with(place, claim, |slots, at, tag| {
+            slots.store(at, tag, quota, state);
+        });
+    }
+
+    /// Stores something in a claimed slot: in these slots, at that position, under that tag.
+    #[inline]
+    pub(super) fn store_with(
+        &mut self,
+        place: Place<'t, B>,
+        claim: Claim,
+        store: impl FnOnce(&mut B::Slots<'t>, usize, u64),
+    ) {
         let Place { table, id } = place;
         let Claim { bucket, at } = claim;
         let slots = self.slots(table, bucket);
-        slots.store(at, id.tag(), quota, state);
+        store(slots, at, id.tag());
         let expires_at = slots.expires_at(at);
         let home = table.home_index(id);
         if bucket != home {

@@ -18,6 +18,7 @@ use self::vote::{SLOTS, SlotRange, elect, has_majority, join_adjacent, parse_slo
 use super::command::{ScriptCall, ScriptReply};
 use super::connector::Connector;
 use super::error::StoreFailure;
+use super::keys;
 use super::reconnect::{Node, Target};
 use super::url::{Endpoints, Host};
 
@@ -143,16 +144,14 @@ impl Cluster {
             return reply.map_err(|failure| failure.with_default_host(node.host()));
         };
         let node = self.redirect_target(&host);
-        let reply = match node.connection().await {
-            Ok(connection) => connection.decide_asking(call).await,
-            Err(failure) => Err(failure),
-        };
+        let reply = node.decide_asking(call).await;
         reply.map_err(|failure| failure.with_default_host(node.host()))
     }
 
-    /// Whether the owner of a slot is unknown or has stopped replying.
-    pub(super) fn is_silent(&self, slot: u16) -> bool {
-        self.owner(slot).is_none_or(|node| node.is_silent())
+    /// Whether the owner of a key is unknown or has stopped replying.
+    pub(super) fn is_silent(&self, key: &[u8]) -> bool {
+        let owner = self.owner(keys::slot(key));
+        owner.is_none_or(|node| node.is_silent(key))
     }
 
     /// Sends a command about keys of one slot, following redirections. Not for commands that must
@@ -234,30 +233,21 @@ impl Cluster {
         Ok(masters)
     }
 
-    /// Refreshes the map and checks that most masters accept writes. Calls to the others fail on
-    /// their own.
+    /// Refreshes the map and checks that most masters accept writes.
     pub(super) async fn probe(self: &Arc<Self>) -> Result<(), StoreFailure> {
         self.refresh().await;
         let masters = self.masters().await?;
-        let mut healthy = 0;
-        let mut failure = StoreFailure::Unavailable("CLUSTERDOWN");
-        for result in join_all(masters.iter().map(|(_, node)| node.probe())).await {
-            match result {
-                Ok(()) => healthy += 1,
-                Err(other) => failure = other,
-            }
-        }
-        if healthy * 2 > masters.len() {
-            Ok(())
-        } else {
-            Err(failure)
-        }
+        let masters: Vec<Arc<Node>> = masters.into_iter().map(|(_, node)| node).collect();
+        probe_most(&masters).await
     }
 
     fn seed_hosts(&self) -> &[Host] {
         match &self.connector.url.endpoints {
             Endpoints::Cluster(seeds) => seeds,
-            Endpoints::Single(_) | Endpoints::Socket(_) | Endpoints::Sentinel { .. } => &[],
+            Endpoints::Single(_)
+            | Endpoints::Socket(_)
+            | Endpoints::Sentinel { .. }
+            | Endpoints::Shards(_) => &[],
         }
     }
 
@@ -421,6 +411,23 @@ impl Cluster {
 
     fn connect(&self, host: &Host) -> Arc<Node> {
         Node::connect(Arc::clone(&self.connector), Target::Node(host.clone()))
+    }
+}
+
+/// Checks that most servers accept writes. Calls to the others fail on their own.
+pub(super) async fn probe_most(nodes: &[Arc<Node>]) -> Result<(), StoreFailure> {
+    let mut healthy = 0;
+    let mut failure = StoreFailure::Unavailable("CLUSTERDOWN");
+    for result in join_all(nodes.iter().map(|node| node.probe())).await {
+        match result {
+            Ok(()) => healthy += 1,
+            Err(other) => failure = other,
+        }
+    }
+    if healthy * 2 > nodes.len() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 

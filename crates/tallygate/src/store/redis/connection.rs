@@ -1,14 +1,14 @@
-//! One connection to a server, and the batches of requests sent over it.
+//! One connection to a server, over which batches of requests are sent.
 //!
-//! Callers put requests in a queue; tasks on the store's runtime send them. While calls are in
-//! flight, further requests queue, and are sent as one batch when a reply arrives: one script call
-//! decides many requests. Up to two batches are in flight, with half of the requests each. A call
-//! that may have run is never sent again.
+//! Callers put requests in a [queue](CallQueue); tasks on the store's runtime send them. While calls
+//! are in flight, further requests queue, and are sent as one batch when a reply arrives: one script
+//! call decides many requests. Two batches are in flight, with half of the requests each; on a long
+//! link, more full ones. A call that may have run is never sent again.
 
-use std::collections::{HashSet, VecDeque};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
@@ -16,18 +16,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-use super::cache::CounterCache;
-use super::command::{ScriptCall, ScriptRef, ScriptReply, Scripts, parse_replies};
+use super::batch::{Batch, BatchEntry, CallQueue, CallResult, ReplySender};
+use super::cache::{CacheClock, CounterCache};
+use super::command::{RepeatedCall, ScriptCall, ScriptReply, Scripts, parse_replies};
 use super::connector::Connector;
 use super::error::StoreFailure;
-
-/// Batches in flight before requests queue.
-const MAX_IN_FLIGHT: usize = 2;
-/// Counters in one batch, unless one request alone has more: bounds the time that one script
-/// blocks the server.
-const MAX_BATCH_COUNTERS: usize = 128;
-/// Queued requests; the next one fails as overloaded.
-const MAX_QUEUED: usize = 16_384;
 
 const REPLACED: &str = "the previous connection was replaced";
 
@@ -39,7 +32,7 @@ pub(super) struct Connection {
     batching: bool,
     /// Whether only requests of one slot may share a script call.
     by_slot: bool,
-    queue: Mutex<Queue>,
+    queue: Mutex<CallQueue<ReplySender>>,
     /// Held from the delivery of a batch's replies until the next batch is sent. If the replies of
     /// both batches arrive together, the server works on the next batch of the first while the
     /// second is delivered. Otherwise it would wait for both, again and again.
@@ -54,24 +47,15 @@ pub(super) struct Connection {
     silent: AtomicBool,
 }
 
-#[derive(Default)]
-struct Queue {
-    /// Batches in flight, each with a [`BatchSender`].
-    in_flight: usize,
-    /// Requests in these batches.
-    in_flight_requests: usize,
-    waiting: VecDeque<QueuedCall>,
-    /// Whether the connection has been replaced.
-    closed: bool,
+/// What is sent before script calls, in the same pipeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prelude {
+    None,
+    /// The scripts.
+    Load,
+    /// The scripts, and `ASKING` for the only call.
+    LoadAndAsk,
 }
-
-struct QueuedCall {
-    call: Arc<ScriptCall>,
-    reply: ReplySender,
-}
-
-type CallResult = Result<ScriptReply, StoreFailure>;
-type ReplySender = oneshot::Sender<CallResult>;
 
 impl Connection {
     pub(super) fn new(
@@ -87,7 +71,7 @@ impl Connection {
             runtime: connector.runtime.clone(),
             batching: connector.batching,
             by_slot,
-            queue: Mutex::default(),
+            queue: Mutex::new(CallQueue::new(connector.max_queued())),
             delivery: tokio::sync::Mutex::default(),
             broken,
             in_flight: AtomicUsize::new(0),
@@ -104,21 +88,21 @@ impl Connection {
     ) -> Result<ScriptReply, StoreFailure> {
         let pending = {
             let mut queue = self.queue();
-            if queue.closed {
+            if queue.is_closed() {
                 return Err(StoreFailure::NotConnected(REPLACED));
             }
-            if queue.waiting.len() >= MAX_QUEUED {
-                return Err(StoreFailure::Overloaded);
-            }
             let (reply, pending) = oneshot::channel();
-            queue.waiting.push_back(QueuedCall { call, reply });
-            if queue.in_flight < MAX_IN_FLIGHT {
-                queue.in_flight += 1;
-                self.runtime.spawn(BatchSender::new(Arc::clone(self)).run());
+            queue.push(call, reply)?;
+            if queue.begin_batch() {
+                self.spawn_sender();
             }
             pending
         };
         pending.await.unwrap_or(Err(StoreFailure::ConnectionLost))
+    }
+
+    fn spawn_sender(self: &Arc<Self>) {
+        self.runtime.spawn(BatchSender::new(Arc::clone(self)).run());
     }
 
     /// Requests that this connection be replaced.
@@ -129,6 +113,11 @@ impl Connection {
     /// Waits until the connection has ended or was marked as broken.
     pub(super) async fn wait_broken(&self) {
         self.broken.notified().await;
+    }
+
+    /// How many calls wait to be sent.
+    pub(super) fn queued_calls(&self) -> usize {
+        self.queue().waiting()
     }
 
     /// Waits until a command is in flight.
@@ -154,14 +143,10 @@ impl Connection {
 
     /// Sends nothing more; queued calls fail as not sent.
     pub(super) fn close(&self) {
-        let waiting = {
-            let mut queue = self.queue();
-            queue.closed = true;
-            std::mem::take(&mut queue.waiting)
-        };
-        for queued in waiting {
+        let waiting = self.queue().close();
+        for reply in waiting {
             let failure = StoreFailure::NotConnected(REPLACED);
-            let _ = queued.reply.send(Err(failure));
+            let _ = reply.send(Err(failure));
         }
     }
 
@@ -171,26 +156,18 @@ impl Connection {
     /// The first failure; how many of the later calls ran is unknown.
     pub(super) async fn decide_in_order(
         &self,
-        mut calls: &[Arc<ScriptCall>],
+        calls: &[Arc<ScriptCall>],
     ) -> Result<Vec<ScriptReply>, StoreFailure> {
         let mut replies = Vec::with_capacity(calls.len());
+        let calls: Vec<RepeatedCall> = calls.iter().map(RepeatedCall::once).collect();
+        let mut calls = &calls[..];
         while !calls.is_empty() {
-            let mut pipeline = Pipeline::with_capacity(calls.len());
-            let mut loaded = HashSet::new();
-            for call in calls {
-                // The first call of each script carries its text. With a hash that is unknown,
-                // later calls of another script would run before it.
-                let script = if loaded.insert(call.kinds) {
-                    ScriptRef::Text
-                } else {
-                    ScriptRef::Hash
-                };
-                pipeline.add_command(self.scripts.command(script, slice::from_ref(call)));
-            }
+            // Loaded first: if one script is unknown, later calls of another would run before it.
+            let groups: Vec<&[_]> = calls.chunks(1).collect();
+            let values = self.send_groups(Prelude::Load, &groups).await;
             let mut missed = None;
-            let values = self.send_pipeline(&pipeline, calls.len()).await?;
             for (i, value) in values.into_iter().enumerate() {
-                match (self.parse(slice::from_ref(&calls[i]), value), missed) {
+                match (self.parse(groups[i], value?), missed) {
                     (Err(StoreFailure::NoScript), _) => missed = missed.or(Some(i)),
                     (Err(failure), _) => return Err(failure),
                     // Another client loaded the script in between: the order is broken.
@@ -209,15 +186,11 @@ impl Connection {
         &self,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(redis::cmd("ASKING"));
-        let command = self
-            .scripts
-            .command(ScriptRef::Text, slice::from_ref(&call));
-        pipeline.add_command(command);
-        let mut values = self.send_pipeline(&pipeline, 2).await?;
-        let value = values.pop().ok_or(StoreFailure::InvalidReply)?;
-        let mut replies = self.parse(&[call], value)?;
+        let call = RepeatedCall::once(&call);
+        let calls = slice::from_ref(&call);
+        let mut values = self.send_groups(Prelude::LoadAndAsk, &[calls]).await;
+        let value = values.pop().ok_or(StoreFailure::InvalidReply)??;
+        let mut replies = self.parse(calls, value)?;
         replies.pop().ok_or(StoreFailure::InvalidReply)
     }
 
@@ -250,10 +223,10 @@ impl Connection {
     /// its calls, are split by a slot migration.
     async fn run(
         &self,
-        script: ScriptRef,
-        groups: Vec<Vec<Arc<ScriptCall>>>,
+        prelude: Prelude,
+        groups: Vec<Vec<RepeatedCall>>,
     ) -> Vec<Result<ScriptReply, StoreFailure>> {
-        let values = self.send_groups(script, &groups).await;
+        let values = self.send_groups(prelude, &groups).await;
         let mut replies = Vec::new();
         let (mut no_script, mut split) = (Vec::new(), Vec::new());
         for (group, value) in groups.into_iter().zip(values) {
@@ -262,7 +235,7 @@ impl Connection {
                 Ok(parsed) => replies.extend(parsed.into_iter().map(Ok)),
                 Err(failure) => {
                     replies.extend(group.iter().map(|_| Err(failure.clone())));
-                    if failure == StoreFailure::NoScript && script == ScriptRef::Hash {
+                    if failure == StoreFailure::NoScript && prelude == Prelude::None {
                         no_script.push((start, group));
                     } else if failure == StoreFailure::TryAgain && group.len() > 1 {
                         let singles = group.into_iter().map(|call| vec![call]);
@@ -271,13 +244,13 @@ impl Connection {
                 }
             }
         }
-        for (script, retry) in [(ScriptRef::Text, no_script), (ScriptRef::Hash, split)] {
+        for (prelude, retry) in [(Prelude::Load, no_script), (Prelude::None, split)] {
             if retry.is_empty() {
                 continue;
             }
             let (starts, groups): (Vec<usize>, Vec<_>) = retry.into_iter().unzip();
             let lens: Vec<usize> = groups.iter().map(Vec::len).collect();
-            let mut retried = Box::pin(self.run(script, groups)).await.into_iter();
+            let mut retried = Box::pin(self.run(prelude, groups)).await.into_iter();
             for (start, len) in starts.into_iter().zip(lens) {
                 for reply in &mut replies[start..start + len] {
                     *reply = retried.next().unwrap_or(Err(StoreFailure::InvalidReply));
@@ -287,20 +260,42 @@ impl Connection {
         replies
     }
 
-    async fn send_groups(
+    /// Sends one script call for each group, in one pipeline.
+    async fn send_groups<G: AsRef<[RepeatedCall]>>(
         &self,
-        script: ScriptRef,
-        groups: &[Vec<Arc<ScriptCall>>],
+        prelude: Prelude,
+        groups: &[G],
     ) -> Vec<Result<Value, StoreFailure>> {
-        if let [group] = groups {
-            return vec![self.command(&self.scripts.command(script, group)).await];
+        let mut first = match prelude {
+            Prelude::None => Vec::new(),
+            Prelude::Load | Prelude::LoadAndAsk => self.scripts.load_commands(groups),
+        };
+        if prelude == Prelude::LoadAndAsk {
+            first.push(redis::cmd("ASKING"));
         }
-        let mut pipeline = Pipeline::with_capacity(groups.len());
+        if let ([group], []) = (groups, &first[..]) {
+            let command = self.scripts.command(group.as_ref());
+            return vec![self.command(&command).await];
+        }
+        let preludes = first.len();
+        let mut pipeline = Pipeline::with_capacity(preludes + groups.len());
+        for command in first {
+            pipeline.add_command(command);
+        }
         for group in groups {
-            pipeline.add_command(self.scripts.command(script, group));
+            pipeline.add_command(self.scripts.command(group.as_ref()));
         }
-        match self.send_pipeline(&pipeline, groups.len()).await {
-            Ok(values) => values.into_iter().map(check_value).collect(),
+        match self.send_pipeline(&pipeline, preludes + groups.len()).await {
+            Ok(values) => {
+                let mut values = values.into_iter().map(check_value);
+                let failed = values.by_ref().take(preludes).find_map(Result::err);
+                // An unknown script means little if it could not be loaded.
+                let explain = |failure| match (failure, &failed) {
+                    (StoreFailure::NoScript, Some(failed)) => failed.clone(),
+                    (failure, _) => failure,
+                };
+                values.map(|value| value.map_err(explain)).collect()
+            }
             Err(failure) => groups.iter().map(|_| Err(failure.clone())).collect(),
         }
     }
@@ -340,7 +335,7 @@ impl Connection {
 
     fn parse(
         &self,
-        calls: &[Arc<ScriptCall>],
+        calls: &[RepeatedCall],
         value: Value,
     ) -> Result<Vec<ScriptReply>, StoreFailure> {
         let Value::BulkString(text) = check_value(value)? else {
@@ -349,39 +344,57 @@ impl Connection {
         parse_replies(calls, &text).ok_or_else(|| self.invalid_reply())
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, CallQueue<ReplySender>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decides a batch, and returns each caller with its reply.
     async fn decide_batch(
         &self,
-        mut batch: Vec<QueuedCall>,
+        mut batch: Vec<BatchEntry<ReplySender>>,
+        is_full: bool,
     ) -> impl Iterator<Item = (ReplySender, CallResult)> + use<> {
-        if self.by_slot {
-            batch.sort_by_key(|queued| queued.call.slot());
-        }
-        let (calls, senders): (Vec<_>, Vec<_>) = batch
-            .into_iter()
-            .map(|queued| (queued.call, queued.reply))
-            .unzip();
-        let groups = calls.chunk_by(|a, b| self.share_script(a, b));
-        let groups = groups.map(<[_]>::to_vec).collect();
+        let groups = self.sort_into_groups(&mut batch);
         let sent_us = self.cache.as_ref().map(|cache| cache.now_us());
-        let replies = self.run(ScriptRef::Hash, groups).await;
-        if let (Some(cache), Some(sent_us)) = (&self.cache, sent_us) {
-            // Before any caller is answered: what it sends next may be refused by the cache.
-            for (call, reply) in calls.iter().zip(&replies) {
-                if let Ok(reply) = reply {
-                    cache.on_reply(call, reply, sent_us);
-                }
-            }
+        let sent = Instant::now();
+        let replies = self.run(Prelude::None, groups).await;
+        if replies.iter().all(Result::is_ok) {
+            self.queue().on_round_trip(is_full, sent.elapsed());
         }
-        senders.into_iter().zip(replies)
+        let cache = self.cache.as_deref().zip(sent_us).map(|(cache, sent_us)| {
+            let received_us = cache.now_us();
+            (
+                cache,
+                CacheClock {
+                    sent_us,
+                    received_us,
+                },
+            )
+        });
+        let mut callers = Vec::with_capacity(batch.len());
+        for (entry, reply) in batch.into_iter().zip(replies) {
+            callers.extend(entry.replies(reply, cache));
+        }
+        callers.into_iter()
+    }
+
+    /// Sorts a batch into groups that one script call each decides.
+    fn sort_into_groups(&self, batch: &mut [BatchEntry<ReplySender>]) -> Vec<Vec<RepeatedCall>> {
+        if self.by_slot {
+            batch.sort_by_key(|entry| entry.call.slot());
+        }
+        let mut groups = Vec::new();
+        for run in batch.chunk_by_mut(|a, b| self.may_share_script(&a.call, &b.call)) {
+            let count = separate_logs(run);
+            let (others, logs) = run.split_at(count);
+            let parts = [others, logs].into_iter().filter(|part| !part.is_empty());
+            groups.extend(parts.map(|part| part.iter().map(BatchEntry::repeated).collect()));
+        }
+        groups
     }
 
     /// Whether one script call may decide both.
-    fn share_script(&self, a: &ScriptCall, b: &ScriptCall) -> bool {
+    fn may_share_script(&self, a: &ScriptCall, b: &ScriptCall) -> bool {
         self.batching
             && a.at_us.is_none()
             && b.at_us.is_none()
@@ -389,37 +402,26 @@ impl Connection {
     }
 }
 
-impl Queue {
-    /// Removes the next batch, without callers that have stopped waiting. While another batch is
-    /// in flight, it holds half of all requests: the server works on one half while this process
-    /// handles the other.
-    ///
-    /// Requests that the cache can refuse by now are answered and not sent.
-    fn next_batch(&mut self, cache: Option<&CounterCache>) -> Vec<QueuedCall> {
-        let waiting = self.waiting.len();
-        let share = match self.in_flight {
-            MAX_IN_FLIGHT.. => (self.in_flight_requests + waiting).div_ceil(MAX_IN_FLIGHT),
-            _ => waiting,
-        };
-        let mut batch = Vec::with_capacity(share.min(waiting).min(MAX_BATCH_COUNTERS));
-        let mut counters = 0;
-        while batch.len() < share
-            && let Some(next) = self.waiting.front()
-            && (batch.is_empty() || counters + next.call.len() <= MAX_BATCH_COUNTERS)
-            && let Some(queued) = self.waiting.pop_front()
-        {
-            if queued.reply.is_closed() {
-                continue;
-            }
-            if let Some(refusal) = cache.and_then(|cache| cache.try_reply(&queued.call)) {
-                let _ = queued.reply.send(Ok(refusal));
-                continue;
-            }
-            counters += queued.call.len();
-            batch.push(queued);
-        }
-        batch
+/// So many counters are decided faster apart from a log, in spite of the second script call: they are
+/// read by one command, and the script has fewer branches.
+const MIN_READ_TOGETHER: usize = 2;
+
+/// Sorts calls without a log before the others, and returns how many there are, if they are worth a
+/// script call of their own, which reads all their counters by one command. Otherwise returns 0.
+fn separate_logs(calls: &mut [BatchEntry<ReplySender>]) -> usize {
+    let reads_values = |entry: &BatchEntry<ReplySender>| entry.call.kinds.reads_values();
+    if calls.iter().all(reads_values) {
+        return 0;
     }
+    let others = calls.iter().filter(|entry| reads_values(entry));
+    let (count, counters) = others.fold((0, 0), |(count, counters), entry| {
+        (count + 1, counters + entry.call.len())
+    });
+    if counters < MIN_READ_TOGETHER {
+        return 0;
+    }
+    calls.sort_by_key(|entry| !reads_values(entry));
+    count
 }
 
 /// Sends batches until the queue is empty.
@@ -442,11 +444,13 @@ impl BatchSender {
     async fn run(mut self) {
         let connection = Arc::clone(&self.connection);
         let mut delivery = connection.delivery.lock().await;
-        while let Some(batch) = self.next() {
+        while let Some((batch, is_full)) = self.next() {
             drop(delivery);
-            let replies = connection.decide_batch(batch).await;
+            let replies = connection.decide_batch(batch, is_full).await;
             delivery = connection.delivery.lock().await;
-            connection.queue().in_flight_requests -= std::mem::take(&mut self.requests);
+            connection
+                .queue()
+                .batch_delivered(std::mem::take(&mut self.requests));
             for (caller, reply) in replies {
                 // An error means that the caller has stopped waiting.
                 let _ = caller.send(reply);
@@ -457,17 +461,33 @@ impl BatchSender {
     }
 
     /// Takes the next batch, or finishes under the same lock.
-    fn next(&mut self) -> Option<Vec<QueuedCall>> {
-        let mut queue = self.connection.queue();
-        let batch = queue.next_batch(self.connection.cache.as_deref());
-        if batch.is_empty() {
-            queue.in_flight -= 1;
+    fn next(&mut self) -> Option<(Vec<BatchEntry<ReplySender>>, bool)> {
+        let connection = &self.connection;
+        let cache = connection.cache.as_deref();
+        let cache = cache.map(|cache| (cache, cache.now_us()));
+        let mut queue = connection.queue();
+        let Batch {
+            entries,
+            is_full,
+            refused,
+        } = queue.next_batch(cache, connection.batching);
+        let more = queue.begin_full_batch();
+        if entries.is_empty() {
+            queue.end_batches();
             self.finished = true;
+        }
+        drop(queue);
+        if more {
+            connection.spawn_sender();
+        }
+        for (caller, refusal) in refused {
+            let _ = caller.send(Ok(refusal));
+        }
+        if self.finished {
             return None;
         }
-        self.requests = batch.len();
-        queue.in_flight_requests += self.requests;
-        Some(batch)
+        self.requests = entries.iter().map(|entry| entry.callers.len()).sum();
+        Some((entries, is_full))
     }
 }
 
@@ -478,11 +498,9 @@ impl Drop for BatchSender {
         }
         // The runtime is shutting down, and the connection with it.
         let mut queue = self.connection.queue();
-        queue.in_flight_requests -= self.requests;
-        queue.in_flight -= 1;
-        if queue.in_flight == 0 {
-            queue.waiting.clear();
-        }
+        queue.batch_delivered(self.requests);
+        queue.end_batches();
+        queue.drop_unsent();
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind,
-    TlsCertificates,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, PushInfo,
+    PushKind, TlsCertificates,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::batch::MAX_QUEUED;
 use super::cache::CounterCache;
 use super::command::Scripts;
 use super::error::{self, RedisError, StoreFailure};
@@ -30,11 +31,18 @@ pub(super) struct Connector {
     pub(super) batching: bool,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
+    /// To each server; at least 1.
+    pub(super) connections: usize,
     /// The store's own runtime, which runs all connections.
     pub(super) runtime: Handle,
 }
 
 impl Connector {
+    /// The number of calls that may wait for each connection.
+    pub(super) fn max_queued(&self) -> usize {
+        MAX_QUEUED / self.connections
+    }
+
     /// Connects and authenticates. `lost` is notified when the connection ends.
     pub(super) async fn connect(
         &self,
@@ -63,6 +71,44 @@ impl Connector {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(connect_failure(&error, timeout_reason)),
             Err(_) => Err(StoreFailure::NotConnected(timeout_reason)),
+        }
+    }
+
+    /// Explains a failure to connect: tries plain connections instead of encrypted ones or the other
+    /// way round, without credentials. Returns the failure itself if that does not work either.
+    pub(super) async fn explain(
+        &self,
+        failure: StoreFailure,
+        info: &ConnectionInfo,
+    ) -> StoreFailure {
+        let (addr, mismatch) = match (&failure, info.addr().clone()) {
+            (StoreFailure::NotConnected(error::CLOSED), ConnectionAddr::Tcp(host, port)) => {
+                let encrypted = ConnectionAddr::TcpTls {
+                    host,
+                    port,
+                    insecure: false,
+                    tls_params: None,
+                };
+                (encrypted, error::REQUIRES_TLS)
+            }
+            (
+                StoreFailure::NotConnected(error::TLS_TIMEOUT),
+                ConnectionAddr::TcpTls { host, port, .. },
+            ) => (ConnectionAddr::Tcp(host, port), error::NO_TLS),
+            _ => return failure,
+        };
+        let Ok(other) = addr.into_connection_info() else {
+            return failure;
+        };
+        let is_other = match self.connect(other, Arc::default()).await {
+            // Replies to the handshake, if only that a password is missing.
+            Ok(_) | Err(StoreFailure::Rejected(_) | StoreFailure::Unavailable(_)) => true,
+            Err(StoreFailure::NotConnected(reason)) => error::is_tls_mismatch(reason),
+            Err(_) => false,
+        };
+        match is_other {
+            true => StoreFailure::NotConnected(mismatch),
+            false => failure,
         }
     }
 
@@ -154,6 +200,6 @@ fn connect_reason(error: &redis::RedisError) -> &'static str {
     } else if mentions("lookup") || mentions("resolve") {
         "the host name cannot be resolved"
     } else {
-        "the server closed it; does it require TLS (rediss://)?"
+        error::CLOSED
     }
 }

@@ -7,10 +7,11 @@ use std::fmt;
 use redis::{ErrorKind, ServerErrorKind};
 
 use super::url::Host;
+use crate::error::debug_is_display;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// Why a Redis store cannot be used.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisError {
     kind: StoreErrorKind,
     code: Option<&'static str>,
@@ -42,7 +43,8 @@ impl RedisError {
             StoreErrorKind::Misconfigured,
             format!("invalid store URL: {reason}"),
             "use redis://user:password@host:6379/0, or rediss://, unix:///path, \
-             redis-sentinel://host:26379/master, redis-cluster://host1,host2",
+             redis-sentinel://host:26379/master, redis-cluster://host1,host2, \
+             redis+shards://host1,host2",
         )
     }
 
@@ -64,6 +66,12 @@ impl RedisError {
         self.code
     }
 
+    /// Whether it stays until the configuration is changed: a wrong password, a missing permission,
+    /// a certificate, the scheme of the URL.
+    pub fn is_permanent(&self) -> bool {
+        self.kind == StoreErrorKind::Misconfigured
+    }
+
     /// What went wrong.
     pub fn problem(&self) -> &str {
         &self.problem
@@ -81,6 +89,8 @@ impl fmt::Display for RedisError {
     }
 }
 
+debug_is_display!(RedisError);
+
 impl std::error::Error for RedisError {}
 
 impl From<RedisError> for StoreError {
@@ -95,7 +105,15 @@ pub(super) const UNTRUSTED: &str = "the server's certificate is not signed by a 
 pub(super) const OTHER_NAME: &str = "the server's certificate is for another host name";
 pub(super) const NO_CERTIFICATE: &str = "the server requires a client certificate";
 pub(super) const NO_TLS: &str = "the server does not support TLS";
+pub(super) const REQUIRES_TLS: &str = "the server requires TLS";
 pub(super) const TLS_TIMEOUT: &str = "no reply to the TLS handshake in time";
+/// The reason when a server, or a proxy in front of it, closes a connection during the handshake.
+pub(super) const CLOSED: &str = "the server closed it; does it require TLS (rediss://)?";
+
+/// Whether a server is up, but its TLS and the URL or the certificates do not fit.
+pub(super) fn is_tls_mismatch(reason: &str) -> bool {
+    reason.contains("certificate") || matches!(reason, NO_TLS | REQUIRES_TLS)
+}
 
 /// Why a call has no result, and whether it may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,6 +239,10 @@ impl StoreFailure {
         }
     }
 
+    pub(super) fn kind(&self) -> StoreErrorKind {
+        self.clone().describe().kind
+    }
+
     /// Completes a redirection without a host name: it means the server that replied.
     pub(super) fn with_default_host(mut self, replied: Option<&Host>) -> Self {
         if let StoreFailure::Moved { to, .. } | StoreFailure::Ask(to) = &mut self
@@ -230,6 +252,26 @@ impl StoreFailure {
             to.name.clone_from(&host.name);
         }
         self
+    }
+
+    /// Whether the server failed, and not this process or the request. A call that missed its
+    /// deadline shows a failure only if the server is silent.
+    pub(super) fn is_of_server(&self, is_silent: impl FnOnce() -> bool) -> bool {
+        match self {
+            StoreFailure::Moved { .. }
+            | StoreFailure::Ask(_)
+            | StoreFailure::TryAgain
+            | StoreFailure::NoScript
+            | StoreFailure::Overloaded
+            | StoreFailure::BreakerOpen => false,
+            StoreFailure::TimedOut => is_silent(),
+            StoreFailure::ReadOnly
+            | StoreFailure::Unavailable(_)
+            | StoreFailure::Rejected(_)
+            | StoreFailure::NotConnected(_)
+            | StoreFailure::ConnectionLost
+            | StoreFailure::InvalidReply => true,
+        }
     }
 
     /// Whether the call certainly did not run.
@@ -315,10 +357,10 @@ impl StoreFailure {
             StoreFailure::Rejected("NOPERM") => RedisError::new(
                 Misconfigured,
                 "NOPERM: the user lacks a permission",
-                "ACL SETUSER name ~tallygate:* +eval +evalsha +time +get +mget +getrange +set \
-                 +setrange +del +pexpireat +info +ping, for Sentinel +role, for a cluster \
+                "ACL SETUSER name ~tallygate:* +eval +evalsha +script|load +time +get +mget \
+                 +getrange +set +setrange +del +pexpireat +info +ping, for Sentinel +role, for a cluster \
                  +cluster|slots +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
-                 +zremrangebyscore +zcard +pexpire",
+                 +zremrangebyscore +zcard +pexpire, with hash tags +zrange",
             ),
             StoreFailure::Rejected("NOAUTH") => RedisError::new(
                 Misconfigured,
@@ -366,7 +408,10 @@ impl StoreFailure {
                 "run `tallygate doctor` for details",
             ),
             StoreFailure::NotConnected(reason) => RedisError::new(
-                Unreachable,
+                match is_tls_mismatch(reason) {
+                    true => Misconfigured,
+                    false => Unreachable,
+                },
                 format!("no connection: {reason}"),
                 match reason {
                     EXPIRED => "renew it on the server",
@@ -376,6 +421,7 @@ impl StoreFailure {
                         "provide one (tallygate: --client-cert FILE --client-key FILE)"
                     }
                     NO_TLS => "use redis:// instead of rediss://",
+                    REQUIRES_TLS => "use rediss:// instead of redis://",
                     TLS_TIMEOUT => {
                         "is the server up, and does it support TLS? Without TLS, use redis://"
                     }

@@ -1,25 +1,59 @@
 //! The keys of counters in Redis: injective, bounded in length, and without secrets in clear text.
 
+mod hash_tags;
+
 use std::sync::Arc;
 
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use tallygate_core::Quota;
 
 use crate::key::Key;
 use crate::limit::Limit;
+pub(super) use hash_tags::HashTags;
 
 /// The prefix of every key; the number is the version of the format.
 const PREFIX: &[u8] = b"tallygate:1:";
+/// The prefix of counters with a hash tag, which is in braces before the limited key.
+const TAGGED_PREFIX: &[u8] = b"tallygate:2:";
+/// Both, in a `SCAN` pattern.
+const ANY_PREFIX: &[u8] = b"tallygate:[12]:";
 /// Longer keys, limit names and namespaces are hashed.
 const MAX_TEXT_BYTES: usize = 128;
 
-#[derive(Clone, Debug, Default)]
+/// Not `Debug`: it has a secret.
+#[derive(Clone, Default)]
 pub(super) struct Keyspace {
     namespace: Vec<u8>,
+    secrets: SecretHash,
+    /// Select the slots of counters, instead of the limited keys.
+    hash_tags: Option<Arc<HashTags>>,
+}
+
+/// How the secrets in keys are hashed. Everybody can compute the hash of a likely one, unless it is
+/// keyed.
+#[derive(Clone, Default)]
+enum SecretHash {
+    #[default]
+    Sha256,
+    HmacSha256(Hmac<Sha256>),
+}
+
+impl SecretHash {
+    /// Writes 128 bits of the hash.
+    fn write(&self, out: &mut Vec<u8>, secret: &[u8]) {
+        match self {
+            SecretHash::Sha256 => write_hash(out, secret),
+            SecretHash::HmacSha256(keyed) => {
+                let digest = keyed.clone().chain_update(secret).finalize();
+                write_digest(out, &digest.into_bytes());
+            }
+        }
+    }
 }
 
 impl Keyspace {
-    pub(super) fn new(namespace: &str) -> Self {
+    pub(super) fn new(namespace: &str, hmac_secret: Option<&[u8]>) -> Self {
         let mut text = Vec::new();
         if !namespace.is_empty() {
             let mut name = Vec::new();
@@ -33,13 +67,33 @@ impl Keyspace {
             }
             text.push(b':');
         }
-        Keyspace { namespace: text }
+        let keyed = hmac_secret.map(|secret| {
+            let keyed = Hmac::new_from_slice(secret).expect("HMAC takes keys of any length");
+            SecretHash::HmacSha256(keyed)
+        });
+        Keyspace {
+            namespace: text,
+            secrets: keyed.unwrap_or_default(),
+            hash_tags: None,
+        }
     }
 
-    /// A `SCAN` pattern that matches every key of this store and, with a namespace, no other.
+    /// Puts all counters under a few hash tags.
+    pub(super) fn with_hash_tags(mut self, tags: HashTags) -> Self {
+        self.hash_tags = Some(Arc::new(tags));
+        self
+    }
+
+    /// The number of hash tags, if it has some.
+    pub(super) fn hash_tags(&self) -> Option<usize> {
+        Some(self.hash_tags.as_ref()?.len())
+    }
+
+    /// A `SCAN` pattern that matches every key of this store, in both formats, and, with a namespace,
+    /// no other.
     pub(super) fn scan_pattern(&self) -> Vec<u8> {
-        let mut pattern = Vec::new();
-        for &byte in [PREFIX, &self.namespace].concat().iter() {
+        let mut pattern = ANY_PREFIX.to_vec();
+        for &byte in &self.namespace {
             if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
                 pattern.push(b'\\');
             }
@@ -54,16 +108,78 @@ impl Keyspace {
         [PREFIX, &self.namespace, b"replicas"].concat()
     }
 
-    /// The key of a counter: the limited key in braces, which select the slot, then the limit.
+    /// The key of a counter: the limited key in braces, which select the slot, then the limit. With
+    /// hash tags, one of them is in braces before it.
     pub(super) fn counter_key(&self, key: &Key<'_>, limit: &Limit) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        out.extend_from_slice(PREFIX);
+        let Some(tags) = &self.hash_tags else {
+            out.extend_from_slice(PREFIX);
+            out.extend_from_slice(&self.namespace);
+            self.write_key(&mut out, key, limit);
+            return out;
+        };
+        out.extend_from_slice(TAGGED_PREFIX);
         out.extend_from_slice(&self.namespace);
         out.push(b'{');
-        write_tag(&mut out, key);
+        let tag_at = out.len();
+        out.extend_from_slice(&[0; HashTags::BYTES]);
+        out.push(b'}');
+        let key_at = out.len();
+        self.write_key(&mut out, key, limit);
+        // All limits of a key have the same tag.
+        let tag = tags.select(tag(&out[key_at..]));
+        out[tag_at..][..HashTags::BYTES].copy_from_slice(tag);
+        out
+    }
+
+    fn write_key(&self, out: &mut Vec<u8>, key: &Key<'_>, limit: &Limit) {
+        out.push(b'{');
+        self.write_tag(out, key);
         out.push(b'}');
         out.extend_from_slice(limit.suffix());
-        out
+    }
+
+    /// The name of a member or an owner as it is stored; never empty. An empty one is the same as none.
+    pub(super) fn name(&self, name: Option<&Key<'_>>) -> Box<[u8]> {
+        let mut out = Vec::new();
+        match name {
+            Some(name) if !name.identity().0.is_empty() => self.write_tag(&mut out, name),
+            _ => write_escaped(&mut out, b""),
+        }
+        out.into()
+    }
+
+    /// The key of a reservation of a counter. No suffix of a counter's other keys starts like this.
+    pub(super) fn reservation_key(&self, counter: &[u8], id: &Key<'_>) -> Box<[u8]> {
+        let mut out = [counter, b"|r"].concat();
+        self.write_tag(&mut out, id);
+        out.into()
+    }
+
+    /// Writes a key's parts, separated by `|`. A key that is too long is hashed as a whole.
+    fn write_tag(&self, out: &mut Vec<u8>, key: &Key<'_>) {
+        let start = out.len();
+        let mut parts = 0;
+        for part in key.parts() {
+            if parts > 0 {
+                out.push(b'|');
+            }
+            if part.secret {
+                out.extend_from_slice(b"%#");
+                self.secrets.write(out, part.bytes);
+            } else {
+                write_escaped(out, part.bytes);
+            }
+            parts += 1;
+        }
+        if parts == 0 {
+            out.extend_from_slice(b"%0");
+        }
+        if out.len() - start > MAX_TEXT_BYTES {
+            let whole = out.split_off(start);
+            out.extend_from_slice(b"%*");
+            write_hash(out, &whole);
+        }
     }
 }
 
@@ -76,32 +192,6 @@ pub(crate) fn suffix(name: &str, quota: &Quota) -> Arc<[u8]> {
         write_bounded(&mut suffix, name.as_bytes());
     }
     suffix.into()
-}
-
-/// Writes a key's parts, separated by `|`. A key that is too long is hashed as a whole.
-fn write_tag(out: &mut Vec<u8>, key: &Key<'_>) {
-    let start = out.len();
-    let mut parts = 0;
-    for part in key.parts() {
-        if parts > 0 {
-            out.push(b'|');
-        }
-        if part.secret {
-            out.extend_from_slice(b"%#");
-            write_hash(out, part.bytes);
-        } else {
-            write_escaped(out, part.bytes);
-        }
-        parts += 1;
-    }
-    if parts == 0 {
-        out.extend_from_slice(b"%0");
-    }
-    if out.len() - start > MAX_TEXT_BYTES {
-        let whole = out.split_off(start);
-        out.extend_from_slice(b"%*");
-        write_hash(out, &whole);
-    }
 }
 
 fn write_bounded(out: &mut Vec<u8>, text: &[u8]) {
@@ -133,32 +223,75 @@ fn write_escaped(out: &mut Vec<u8>, text: &[u8]) {
 
 /// Writes 128 bits of a cryptographic hash.
 fn write_hash(out: &mut Vec<u8>, text: &[u8]) {
-    for byte in &Sha256::digest(text)[..16] {
+    write_digest(out, &Sha256::digest(text));
+}
+
+fn write_digest(out: &mut Vec<u8>, digest: &[u8]) {
+    for byte in &digest[..16] {
         out.extend_from_slice(format!("{byte:02x}").as_bytes());
     }
 }
 
+/// The slot of a key in a cluster.
 pub(super) fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key)) % 16_384
+}
+
+/// The part of a key in braces, or the whole key: counters with the same tag are on the same server.
+pub(super) fn tag(key: &[u8]) -> &[u8] {
     let open = key.iter().position(|&byte| byte == b'{');
-    let tagged = open.and_then(|open| {
+    let tag = open.and_then(|open| {
         let inside = &key[open + 1..];
         let close = inside.iter().position(|&byte| byte == b'}')?;
         (close > 0).then(|| &inside[..close])
     });
-    crc16(tagged.unwrap_or(key)) % 16_384
+    tag.unwrap_or(key)
 }
 
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
-        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
-            if crc & 0x8000 == 0 {
+        crc << 8 ^ CRC16[usize::from(crc >> 8 ^ u16::from(byte))]
+    })
+}
+
+/// The checksum of each byte.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
                 crc << 1
             } else {
                 crc << 1 ^ 0x1021
-            }
-        })
-    })
+            };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// FNV-1a, and a final mix. It must never change: all processes have to agree on the shard, or the
+/// hash tag, of a key.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    let fnv = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    mix(fnv)
+}
+
+/// The finalizer of SplitMix64: every bit of the input affects every bit of the result.
+pub(super) fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
 }
 
 #[cfg(test)]
@@ -191,6 +324,41 @@ mod tests {
         );
     }
 
+    fn tagged(count: u32) -> Keyspace {
+        Keyspace::default().with_hash_tags(HashTags::new(count))
+    }
+
+    #[test]
+    fn with_hash_tags_a_tag_selects_the_slot() {
+        let keyspace = tagged(64);
+        let stored = keyspace.counter_key(&"user:42".into(), &per_minute());
+        assert_eq!(
+            String::from_utf8_lossy(&stored),
+            "tallygate:2:{03aa}{user:42}cmin"
+        );
+        assert_eq!(slot(&stored), slot(tag(&stored)));
+        let names = Keyspace::new("a:b", None).with_hash_tags(HashTags::new(64));
+        let stored = names.counter_key(&"user:42".into(), &per_minute());
+        assert_eq!(
+            String::from_utf8_lossy(&stored),
+            "tallygate:2:a%3ab:{03aa}{user:42}cmin"
+        );
+    }
+
+    #[test]
+    fn all_limits_of_a_key_have_the_same_tag() {
+        let keyspace = tagged(1_024);
+        let mut tags = HashMap::new();
+        for key in 0..500 {
+            let key = Key::from(key.to_string()).and_secret("s");
+            let login = Limit::named("login", *per_minute().quota());
+            let stored = [per_minute(), login].map(|limit| keyspace.counter_key(&key, &limit));
+            assert_eq!(tag(&stored[0]), tag(&stored[1]));
+            *tags.entry(tag(&stored[0]).to_vec()).or_insert(0) += 1;
+        }
+        assert!(tags.len() > 300, "{}", tags.len());
+    }
+
     #[test]
     fn distinct_counters_have_distinct_keys() {
         let quotas = [
@@ -215,15 +383,79 @@ mod tests {
             keys.push(one.into());
             keys.extend(parts.iter().map(|two| Key::from_parts([one, two])));
         }
+        let (plain, coarse) = (Keyspace::default(), tagged(1));
         let mut seen = HashMap::new();
         for (i, key) in keys.iter().enumerate() {
             for (j, limit) in limits.iter().enumerate() {
-                let stored = Keyspace::default().counter_key(key, limit);
-                assert!(stored.len() < 320, "{} bytes", stored.len());
-                let text = String::from_utf8_lossy(&stored).into_owned();
-                assert_eq!(seen.insert(stored, (i, j)), None, "{text} twice");
+                for keyspace in [&plain, &coarse] {
+                    let stored = keyspace.counter_key(key, limit);
+                    assert!(stored.len() < 320, "{} bytes", stored.len());
+                    let text = String::from_utf8_lossy(&stored).into_owned();
+                    assert_eq!(seen.insert(stored, (i, j)), None, "{text} twice");
+                }
             }
         }
+    }
+
+    #[test]
+    fn the_further_keys_of_counters_are_distinct_and_in_the_same_slot() {
+        let keyspace = Keyspace::default();
+        let quotas = [
+            "concurrent 3 for 1min",
+            "token-bucket 9/min burst 9 shared 2",
+            "9/min",
+        ];
+        let names = [
+            "",
+            "0",
+            "1",
+            "u",
+            "r",
+            "|0",
+            "|u",
+            "|r",
+            "r0",
+            &"n".repeat(500),
+        ];
+        let mut seen = HashMap::new();
+        for text in quotas {
+            let quota: tallygate_core::Quota = text.parse().unwrap();
+            let named = names.iter().map(|name| Limit::named(name, quota));
+            for (i, limit) in [Limit::from(quota)].into_iter().chain(named).enumerate() {
+                let counter = keyspace.counter_key(&"k".into(), &limit);
+                let further = tallygate_core::lua::key_suffixes(&quota).iter();
+                let further = further.map(|suffix| [&counter, suffix.as_bytes()].concat());
+                let ids = names.iter().map(|id| Key::from(*id));
+                let ids = ids.chain([Key::secret("u"), Key::from_parts(["r", "0"])]);
+                let ids = ids.map(|id| keyspace.reservation_key(&counter, &id).into_vec());
+                let all = [counter.clone()].into_iter().chain(further).chain(ids);
+                for key in all {
+                    assert_eq!(slot(&key), slot(&counter));
+                    let shown = String::from_utf8_lossy(&key).into_owned();
+                    assert_eq!(seen.insert(key, (text, i)), None, "{shown} twice");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_distinct_short_and_never_empty() {
+        let keyspace = Keyspace::default();
+        let long = "n".repeat(1 << 20);
+        let names = ["a", "%_", "a|b", " ", "\0", &long].map(Key::from);
+        let names = names
+            .into_iter()
+            .chain([Key::secret("a"), Key::from_parts(["a", "b"])]);
+        let mut seen = HashMap::new();
+        for name in names {
+            let stored = keyspace.name(Some(&name));
+            assert!((1..=128).contains(&stored.len()));
+            assert_eq!(seen.insert(stored, ()), None);
+        }
+        let nameless = keyspace.name(None);
+        assert_eq!(keyspace.name(Some(&Key::from(""))), nameless);
+        assert_eq!(keyspace.name(Some(&Key::secret(""))), nameless);
+        assert!(!nameless.is_empty() && !seen.contains_key(&nameless));
     }
 
     #[test]
@@ -232,26 +464,30 @@ mod tests {
         let namespaces = [
             "a", "a:", "a:b", ":", "a%3a", "a%", "%3a", &long, "replicas", "a*",
         ];
-        let key =
-            |namespace: &str| Keyspace::new(namespace).counter_key(&"k".into(), &per_minute());
-        let replicas = |namespace: &str| Keyspace::new(namespace).replicas_key();
+        let key = |namespace: &str, tags: bool| {
+            let keyspace = Keyspace::new(namespace, None);
+            let keyspace = match tags {
+                true => keyspace.with_hash_tags(HashTags::new(64)),
+                false => keyspace,
+            };
+            keyspace.counter_key(&"k".into(), &per_minute())
+        };
+        let replicas = |namespace: &str| Keyspace::new(namespace, None).replicas_key();
         for one in namespaces {
-            let pattern = Keyspace::new(one).scan_pattern();
-            let prefix: Vec<u8> = pattern.into_iter().filter(|&byte| byte != b'\\').collect();
-            let prefix = prefix.strip_suffix(b"*").unwrap();
-            for other in namespaces {
-                assert_eq!(
-                    key(other).starts_with(prefix),
-                    one == other,
-                    "{one} {other}"
-                );
-                assert_eq!(
-                    replicas(other).starts_with(prefix),
-                    one == other,
-                    "{one} {other}"
-                );
+            let pattern = Keyspace::new(one, None).scan_pattern();
+            let pattern = String::from_utf8(pattern).unwrap().replace('\\', "");
+            let pattern = pattern.strip_suffix('*').unwrap();
+            for (format, tags) in [("1", false), ("2", true)] {
+                let prefix = pattern.replacen("[12]", format, 1);
+                let prefix = prefix.as_bytes();
+                for other in namespaces {
+                    let matches = key(other, tags).starts_with(prefix);
+                    assert_eq!(matches, one == other, "{one} {other}");
+                    let matches = replicas(other).starts_with(prefix);
+                    assert_eq!(matches, one == other && !tags, "{one} {other}");
+                }
+                assert!(!key("", tags).starts_with(prefix), "{one}");
             }
-            assert!(!key("").starts_with(prefix), "{one}");
         }
     }
 
@@ -260,6 +496,23 @@ mod tests {
         let key_text = counter_key(&Key::from("tenant").and_secret("hunter2"), &per_minute());
         assert!(key_text.starts_with("tallygate:1:{tenant|%#"), "{key_text}");
         assert!(!key_text.contains("hunter2"));
+    }
+
+    #[test]
+    fn with_an_hmac_secret_the_hash_of_a_secret_is_keyed() {
+        // RFC 4231, test case 2.
+        let keyspace = Keyspace::new("", Some(b"Jefe"));
+        let key = Key::secret("what do ya want for nothing?");
+        let stored = keyspace.counter_key(&key, &per_minute());
+        assert_eq!(
+            String::from_utf8_lossy(&stored),
+            "tallygate:1:{%#5bdcc146bf60754e6a042426089575c7}cmin"
+        );
+        // Other keys are stored as without it.
+        for key in [Key::from("user:42"), Key::from("k".repeat(500))] {
+            let stored = keyspace.counter_key(&key, &per_minute());
+            assert_eq!(stored, Keyspace::default().counter_key(&key, &per_minute()));
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Keeps a connection to one server. Reconnects in the background with jittered backoff, never on
+//! Keeps the connections to one server. Reconnects in the background with jittered backoff, never on
 //! a caller's task. A circuit breaker stops requests to a server that fails or has become silent.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, Value};
@@ -15,17 +16,12 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::command::{ScriptCall, ScriptReply};
 use super::connection::Connection;
 use super::connector::Connector;
-use super::error::StoreFailure;
+use super::error::{self, StoreFailure};
+use super::keys;
+use super::link::{Backoff, STABLE_AFTER, Silence, TICK};
 use super::url::{Endpoints, Host};
 use crate::store::StoreError;
-use crate::store::breaker::{Breaker, Probe};
-
-/// The backoff after the first failure to connect; it doubles up to the maximum.
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
-const MAX_BACKOFF: Duration = Duration::from_millis(200);
-
-/// A connection that breaks sooner counts as a failure to connect.
-const STABLE_AFTER: Duration = Duration::from_secs(1);
+use crate::store::breaker::{Breaker, Probe, RANDOM};
 
 /// How long a node that replied `CLUSTERDOWN` has no vote on the slot map.
 const CLUSTER_DOWN_VALID: Duration = Duration::from_secs(1);
@@ -34,11 +30,7 @@ const NO_SENTINEL: StoreFailure = StoreFailure::NotConnected("no sentinel replie
 /// How long to wait for other sentinels after the first reply, unless most agree sooner.
 const VOTE_TIMEOUT: Duration = Duration::from_millis(100);
 
-const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
-/// A server is silent after so many ticks in a row without a reply, while commands are in flight:
-/// 250 ms. Ticks of the runtime that reads the replies, so that a stall of this process is one.
-const SILENT_TICKS: u32 = 25;
-const TICK: Duration = Duration::from_millis(10);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Fails wherever a writing script would, and changes nothing. Before version 7 the first line is
 /// invalid Lua; the resulting error shows that the server is alive.
 const PROBE: &str = "#!lua\nreturn 1";
@@ -49,14 +41,17 @@ pub(super) enum Target {
     Url,
     /// A node of a cluster.
     Node(Host),
+    /// One of several independent servers.
+    Shard(Host),
 }
 
-/// A server, the current connection to it, and its circuit breaker.
+/// A server, the current connections to it, and its circuit breaker.
 pub(super) struct Node {
     name: String,
     /// Of a cluster node.
     host: Option<Host>,
-    state: watch::Receiver<State>,
+    /// At least one. Keys are distributed over them.
+    connections: Box<[ConnectionState]>,
     breaker: Breaker,
     /// When it last replied that the cluster is down.
     cluster_down: Mutex<Option<Instant>>,
@@ -64,6 +59,8 @@ pub(super) struct Node {
     redirected: Mutex<Option<Instant>>,
     runtime: Handle,
 }
+
+type ConnectionState = watch::Receiver<State>;
 
 #[derive(Clone)]
 enum State {
@@ -75,29 +72,50 @@ enum State {
 impl Node {
     /// Starts connecting in the background.
     pub(super) fn connect(connector: Arc<Connector>, target: Target) -> Arc<Self> {
-        let (sender, state) = watch::channel(State::Connecting);
+        let channels = (0..connector.connections).map(|_| watch::channel(State::Connecting));
+        let (senders, states): (Vec<_>, Vec<_>) = channels.unzip();
         let (name, host) = match &target {
             Target::Url => (connector.url.summary().name, None),
             Target::Node(host) => (host.to_string(), Some(host.clone())),
+            Target::Shard(host) => (host.to_string(), None),
         };
         let runtime = connector.runtime.clone();
         let node = Arc::new(Node {
             name,
             host,
-            state,
+            connections: states.into(),
             breaker: Breaker::default(),
             cluster_down: Mutex::default(),
             redirected: Mutex::default(),
             runtime: runtime.clone(),
         });
-        let reconnector = Reconnector {
-            connector,
-            target,
-            state: sender,
-            node: Arc::downgrade(&node),
-        };
-        runtime.spawn(reconnector.run());
+        for state in senders {
+            let reconnector = Reconnector {
+                connector: Arc::clone(&connector),
+                target: target.clone(),
+                state,
+                node: Arc::downgrade(&node),
+                explained: OnceLock::new(),
+            };
+            runtime.spawn(reconnector.run());
+        }
         node
+    }
+
+    /// The connection for a key, the same for all limits of a limited key. Another one, if it is lost
+    /// and the other is not.
+    fn connection_state(&self, key: &[u8]) -> &ConnectionState {
+        let many = match &*self.connections {
+            [only] => return only,
+            many => many,
+        };
+        let hash = keys::hash(keys::tag(key)) % many.len() as u64;
+        let own = &many[hash as usize];
+        let is_up = |state: &&ConnectionState| matches!(*state.borrow(), State::Up(_));
+        match is_up(&own) {
+            true => own,
+            false => many.iter().find(is_up).unwrap_or(own),
+        }
     }
 
     /// The address, for log lines and metrics.
@@ -130,12 +148,21 @@ impl Node {
         self.breaker.is_open()
     }
 
-    /// Whether there is no connection, or the server has stopped replying.
-    pub(super) fn is_silent(&self) -> bool {
-        match &*self.state.borrow() {
+    /// Whether there is no connection for a key, or the server has stopped replying over it.
+    pub(super) fn is_silent(&self, key: &[u8]) -> bool {
+        match &*self.connection_state(key).borrow() {
             State::Up(connection) => connection.is_silent(),
             State::Connecting | State::Down(_) => true,
         }
+    }
+
+    /// How many calls wait to be sent.
+    pub(super) fn queued_calls(&self) -> usize {
+        let queued = |state: &ConnectionState| match &*state.borrow() {
+            State::Up(connection) => connection.queued_calls(),
+            State::Connecting | State::Down(_) => 0,
+        };
+        self.connections.iter().map(queued).sum()
     }
 
     /// Decides a call, unless the breaker is open.
@@ -146,15 +173,39 @@ impl Node {
         if self.breaker.is_open() {
             return Err(StoreFailure::BreakerOpen);
         }
-        let reply = match self.connection().await {
-            Ok(connection) => connection.decide(call).await,
+        let reply = match current(self.connection_state(call.first_key())).await {
+            Ok(connection) => connection.decide(Arc::clone(&call)).await,
             Err(failure) => Err(failure),
         };
+        self.record(&call, reply)
+    }
+
+    /// Decides a call on the target of a slot migration, unless the breaker is open.
+    pub(super) async fn decide_asking(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+    ) -> Result<ScriptReply, StoreFailure> {
+        if self.breaker.is_open() {
+            return Err(StoreFailure::BreakerOpen);
+        }
+        let reply = match current(self.connection_state(call.first_key())).await {
+            Ok(connection) => connection.decide_asking(Arc::clone(&call)).await,
+            Err(failure) => Err(failure),
+        };
+        self.record(&call, reply)
+    }
+
+    /// Tells the breaker of a reply.
+    fn record(
+        self: &Arc<Self>,
+        call: &ScriptCall,
+        reply: Result<ScriptReply, StoreFailure>,
+    ) -> Result<ScriptReply, StoreFailure> {
         if let Err(StoreFailure::Unavailable("CLUSTERDOWN")) = reply {
             *self.cluster_down.lock() = Some(Instant::now());
         }
         match &reply {
-            Err(failure) if self.is_failure(failure) => {
+            Err(failure) if failure.is_of_server(|| self.is_silent(call.first_key())) => {
                 if self.breaker.on_failure() {
                     self.open_breaker(failure);
                 }
@@ -165,69 +216,58 @@ impl Node {
         reply
     }
 
-    /// Whether the server failed, and not this process or the request.
-    fn is_failure(&self, failure: &StoreFailure) -> bool {
-        match failure {
-            StoreFailure::Moved { .. }
-            | StoreFailure::Ask(_)
-            | StoreFailure::TryAgain
-            | StoreFailure::NoScript
-            | StoreFailure::Overloaded
-            | StoreFailure::BreakerOpen => false,
-            StoreFailure::TimedOut => self.is_silent(),
-            StoreFailure::ReadOnly
-            | StoreFailure::Unavailable(_)
-            | StoreFailure::Rejected(_)
-            | StoreFailure::NotConnected(_)
-            | StoreFailure::ConnectionLost
-            | StoreFailure::InvalidReply => true,
-        }
-    }
-
     fn open_breaker(self: &Arc<Self>, failure: &StoreFailure) {
         let error = failure.clone().into();
         self.breaker.open(self, &self.runtime, &error);
     }
 
-    /// Returns the connection, after waiting for an attempt to connect that is under way.
+    /// Returns a connection, after waiting for an attempt to connect that is under way.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreFailure> {
-        match &*self.state.borrow() {
-            State::Up(connection) => return Ok(Arc::clone(connection)),
-            State::Down(failure) => return Err(failure.clone()),
-            State::Connecting => {}
-        }
-        let mut state = self.state.clone();
-        let known = |state: &State| !matches!(state, State::Connecting);
-        match state.wait_for(known).await.as_deref() {
-            Ok(State::Up(connection)) => Ok(Arc::clone(connection)),
-            Ok(State::Down(failure)) => Err(failure.clone()),
-            Ok(State::Connecting) | Err(_) => {
-                Err(StoreFailure::NotConnected("the store is closed"))
-            }
-        }
+        current(self.connection_state(b"")).await
     }
 
-    /// Checks whether the server accepts writes. Replaces the connection if the server does not
-    /// reply or is a replica.
+    /// Checks whether the server accepts writes over every connection. Replaces those over which it
+    /// does not reply or is a replica.
     pub(super) async fn probe(&self) -> Result<(), StoreFailure> {
-        let connection = self.connection().await?;
-        let result = probe(&connection, PROBE_TIMEOUT).await;
-        if let Err(
-            StoreFailure::ConnectionLost
-            | StoreFailure::TimedOut
-            | StoreFailure::InvalidReply
-            | StoreFailure::ReadOnly,
-        ) = result
-        {
-            connection.mark_broken();
-        }
-        result
+        let each = self.connections.iter().map(|state| async move {
+            let connection = current(state).await?;
+            let result = probe(&connection, PROBE_TIMEOUT).await;
+            if let Err(
+                StoreFailure::ConnectionLost
+                | StoreFailure::TimedOut
+                | StoreFailure::InvalidReply
+                | StoreFailure::ReadOnly,
+            ) = result
+            {
+                connection.mark_broken();
+            }
+            result
+        });
+        join_all(each).await.into_iter().collect()
     }
 
     pub(super) fn mark_broken(&self) {
-        if let State::Up(connection) = &*self.state.borrow() {
-            connection.mark_broken();
+        for state in &self.connections {
+            if let State::Up(connection) = &*state.borrow() {
+                connection.mark_broken();
+            }
         }
+    }
+}
+
+/// Returns a connection, after waiting for an attempt to connect that is under way.
+async fn current(state: &ConnectionState) -> Result<Arc<Connection>, StoreFailure> {
+    match &*state.borrow() {
+        State::Up(connection) => return Ok(Arc::clone(connection)),
+        State::Down(failure) => return Err(failure.clone()),
+        State::Connecting => {}
+    }
+    let mut state = state.clone();
+    let known = |state: &State| !matches!(state, State::Connecting);
+    match state.wait_for(known).await.as_deref() {
+        Ok(State::Up(connection)) => Ok(Arc::clone(connection)),
+        Ok(State::Down(failure)) => Err(failure.clone()),
+        Ok(State::Connecting) | Err(_) => Err(StoreFailure::NotConnected("the store is closed")),
     }
 }
 
@@ -257,28 +297,29 @@ impl Probe for Node {
 
 /// Waits until the server is silent: commands are in flight, and no reply arrives.
 async fn wait_silent(connection: &Connection) {
-    let mut received = connection.received();
-    let mut ticks = 0;
-    while ticks < SILENT_TICKS {
+    let mut silence = Silence::new(connection.received());
+    loop {
         connection.wait_in_flight().await;
         sleep(TICK).await;
-        let now = connection.received();
-        ticks = if now == received { ticks + 1 } else { 0 };
-        received = now;
+        if silence.on_tick(connection.received()) {
+            return;
+        }
     }
 }
 
-/// The background task of a node; ends when the node is dropped.
+/// The background task of a connection; ends when its node is dropped.
 struct Reconnector {
     connector: Arc<Connector>,
     target: Target,
     state: watch::Sender<State>,
     node: Weak<Node>,
+    /// The first failure to connect, and what it means.
+    explained: OnceLock<(StoreFailure, StoreFailure)>,
 }
 
 impl Reconnector {
     async fn run(self) {
-        let mut backoff = MIN_BACKOFF;
+        let mut backoff = Backoff::default();
         while self.node.strong_count() > 0 {
             let failure = match self.connect().await {
                 Ok(connection) => {
@@ -291,7 +332,7 @@ impl Reconnector {
                     };
                     let stable = since.elapsed() >= STABLE_AFTER;
                     if stable {
-                        backoff = MIN_BACKOFF;
+                        backoff = Backoff::default();
                     }
                     // Callers wait for the next connection, unless that may take long.
                     self.state.send_replace(if unresponsive || !stable {
@@ -309,10 +350,9 @@ impl Reconnector {
             };
             self.state.send_replace(State::Down(failure));
             tokio::select! {
-                () = sleep(jittered(backoff)) => {}
+                () = sleep(backoff.next(fastrand::u32(..RANDOM))) => {}
                 () = self.state.closed() => return,
             }
-            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -336,9 +376,8 @@ impl Reconnector {
     async fn connect(&self) -> Result<Connection, StoreFailure> {
         let url = &self.connector.url;
         match (&self.target, &url.endpoints) {
-            (Target::Node(host), _) | (Target::Url, Endpoints::Single(host)) => {
-                self.connect_to(url.info(host)?).await
-            }
+            (Target::Node(host) | Target::Shard(host), _)
+            | (Target::Url, Endpoints::Single(host)) => self.connect_to(url.info(host)?).await,
             (Target::Url, Endpoints::Socket(path)) => self.connect_to(url.socket_info(path)?).await,
             (Target::Url, Endpoints::Sentinel { sentinels, master }) => {
                 let mut failure = NO_SENTINEL;
@@ -350,16 +389,35 @@ impl Reconnector {
                 }
                 Err(failure)
             }
-            (Target::Url, Endpoints::Cluster(_)) => Err(StoreFailure::Rejected("ERR")),
+            (Target::Url, Endpoints::Cluster(_) | Endpoints::Shards(_)) => {
+                Err(StoreFailure::Rejected("ERR"))
+            }
         }
     }
 
     async fn connect_to(&self, info: ConnectionInfo) -> Result<Connection, StoreFailure> {
         let broken = Arc::new(Notify::new());
-        let client = self.connector.connect(info, Arc::clone(&broken)).await?;
+        let client = self.connector.connect(info.clone(), Arc::clone(&broken));
+        let client = match client.await {
+            Ok(client) => client,
+            Err(failure) => return Err(self.explain(failure, &info).await),
+        };
         let by_slot = matches!(self.target, Target::Node(_));
         let connection = Connection::new(client, &self.connector, by_slot, broken);
         Ok(connection)
+    }
+
+    /// Explains a failure to connect. Only the first one is examined: later attempts are frequent.
+    async fn explain(&self, failure: StoreFailure, info: &ConnectionInfo) -> StoreFailure {
+        if let Some((known, explained)) = self.explained.get() {
+            return match failure == *known {
+                true => explained.clone(),
+                false => failure,
+            };
+        }
+        let explained = self.connector.explain(failure.clone(), info).await;
+        let _ = self.explained.set((failure, explained.clone()));
+        explained
     }
 
     async fn connect_to_master(&self, host: &Host) -> Result<Connection, StoreFailure> {
@@ -403,7 +461,7 @@ impl Reconnector {
                         return Ok(vec![host]);
                     }
                 }
-                Err(StoreFailure::NotConnected(_)) => {}
+                Err(StoreFailure::NotConnected(reason)) if !error::is_tls_mismatch(reason) => {}
                 Err(other) => failure = other,
             }
         }
@@ -440,11 +498,6 @@ impl Reconnector {
             _ => Err(StoreFailure::InvalidReply),
         }
     }
-}
-
-/// Half to one and a half times a delay, so that many clients do not reconnect together.
-fn jittered(delay: Duration) -> Duration {
-    delay / 2 + delay * fastrand::u32(..1_000) / 1_000
 }
 
 /// A sentinel may still name the old master after a failover.

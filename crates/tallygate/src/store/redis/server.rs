@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use super::batch::MAX_QUEUED;
 use super::compatibility::cluster_failure;
 use super::error::{RedisError, StoreFailure};
 use super::reconnect::Node;
-use super::url::Host;
 use super::{Backend, RedisStore};
 
 /// How the servers of a store are deployed, according to its URL.
@@ -21,6 +21,8 @@ pub enum Topology {
     Sentinel,
     /// A cluster.
     Cluster,
+    /// Independent servers, each with a part of the keys.
+    Shards,
 }
 
 /// One server that holds counters of a [`RedisStore`], for administration tools.
@@ -62,36 +64,34 @@ impl RedisStore {
     /// The servers that are known now, and whether the circuit breaker of each is open: it has
     /// failed repeatedly and is probed until it answers.
     pub fn breakers(&self) -> Vec<(String, bool)> {
+        let nodes = self.inner.backend.nodes();
         let state = |node: &Arc<Node>| (node.name().to_owned(), node.is_down());
-        match &self.inner.backend {
-            Backend::Single(node) => vec![state(node)],
-            Backend::Cluster(cluster) => cluster.nodes().iter().map(state).collect(),
-        }
+        nodes.iter().map(state).collect()
     }
 
-    /// The servers that hold counters now: one, or every master of a cluster.
+    /// How many calls may wait to be sent to each server. Further ones are shed.
+    pub const MAX_QUEUED_CALLS: usize = MAX_QUEUED;
+
+    /// The servers that are known now, and how many calls wait to be sent to each.
+    pub fn queued_calls(&self) -> Vec<(String, usize)> {
+        let nodes = self.inner.backend.nodes();
+        let queued = |node: &Arc<Node>| (node.name().to_owned(), node.queued_calls());
+        nodes.iter().map(queued).collect()
+    }
+
+    /// The servers that hold counters now: one, every master of a cluster, or every shard.
     ///
     /// # Errors
-    /// When none can be reached. Single masters of a cluster may still be unreachable; their
-    /// first command fails then.
+    /// When none can be reached. Single masters or shards may still be unreachable; their first
+    /// command fails then.
     pub async fn servers(&self) -> Result<Vec<RedisServer>, RedisError> {
-        match &self.inner.backend {
-            Backend::Single(node) => {
-                node.connection().await?;
-                Ok(vec![RedisServer {
-                    address: self.inner.url.name.clone(),
-                    node: Arc::clone(node),
-                }])
-            }
-            Backend::Cluster(cluster) => {
-                let masters = cluster.masters().await.map_err(cluster_failure)?;
-                let server = |(host, node): (Host, _)| RedisServer {
-                    address: host.to_string(),
-                    node,
-                };
-                Ok(masters.into_iter().map(server).collect())
-            }
+        let (backend, url) = (&self.inner.backend, &self.inner.url);
+        if let Backend::Single(node) = backend {
+            node.connection().await?;
         }
+        let masters = backend.masters(&url.name).await.map_err(cluster_failure)?;
+        let server = |(address, node)| RedisServer { address, node };
+        Ok(masters.into_iter().map(server).collect())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use redis::Value;
-use tallygate_core::{Quota, State, Verb, lua};
+use tallygate_core::{Quota, State, StateSize, Verb, lua};
 
-use super::command::ScriptCall;
+use super::command::{ScriptCall, counter_id};
 use super::error::StoreFailure;
 use super::{Inner, RedisStore};
 use crate::key::Key;
@@ -33,8 +33,11 @@ impl Inner {
         let (quota, now_us) = (found.quota, found.now_us);
         let state = match found.state {
             State::New => State::New,
-            _ if quota.algorithm().is_log() => self.stored_log(&call, quota).await?,
-            state => state,
+            _ => match quota.algorithm().state_size() {
+                StateSize::Packed => found.state,
+                StateSize::Log => self.stored_log(&call, quota).await?,
+                StateSize::Callers => self.stored_callers(&call, quota).await?,
+            },
         };
         let state = state.inspect(quota, now_us);
         Ok(Snapshot { now_us, state })
@@ -53,5 +56,39 @@ impl Inner {
             }
             _ => Err(StoreFailure::InvalidReply),
         }
+    }
+
+    /// A share with its members, or what owners hold. Each key is read by a command of its own: members
+    /// may be newer than the bucket.
+    async fn stored_callers(
+        &self,
+        call: &ScriptCall,
+        quota: &Quota,
+    ) -> Result<State, StoreFailure> {
+        let key = call.first_key();
+        let id = |name: &[u8]| counter_id(name);
+        if quota.algorithm().is_concurrent() {
+            return Ok(lua::read_holds(&self.stored_fields(key).await?, id));
+        }
+        let mut members = Vec::new();
+        for suffix in lua::key_suffixes(quota) {
+            let key = [key, suffix.as_bytes()].concat();
+            members.push(self.stored_fields(&key).await?);
+        }
+        let read = redis::cmd("GET").arg(key).take();
+        match (self.command(key, &read).await?, &*members) {
+            (Value::BulkString(root), [even, odd]) => {
+                let share = lua::read_share(&root, [even, odd], id);
+                share.ok_or(StoreFailure::InvalidReply)
+            }
+            // It has expired since the first command.
+            _ => Ok(State::New),
+        }
+    }
+
+    async fn stored_fields(&self, key: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreFailure> {
+        let read = redis::cmd("HGETALL").arg(key).take();
+        let fields = self.command(key, &read).await?;
+        redis::from_redis_value(fields).map_err(|_| StoreFailure::InvalidReply)
     }
 }

@@ -1,18 +1,47 @@
-//! Undoes decisions: one call per slot and charge time.
+//! Undoes decisions: one call per part of the servers and charge time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tallygate_core::MAX_TIME_US;
 use tallygate_core::lua::Operation;
+use tallygate_core::{FoundState, MAX_TIME_US, refund_tail};
 
+use super::cache::CounterCache;
 use super::command::{Counter, ScriptCall, counter_id};
 use super::error::StoreFailure;
-use super::{Backend, Inner, RedisStore, keys};
+use super::keys::Keyspace;
+use super::{Inner, RedisStore};
 use crate::decision::Decision;
 use crate::request::Request;
-use crate::store::StoreError;
+use crate::store::{StoreError, TailRefund};
+
+/// The calls that undo a decision: one for each part of the servers and time.
+pub(super) fn undo_calls(
+    keyspace: &Keyspace,
+    part_of: impl Fn(&[u8]) -> u16,
+    cache: Option<&CounterCache>,
+    request: &Request<'_>,
+    decision: &Decision,
+    at_us: Option<u64>,
+) -> Vec<Arc<ScriptCall>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for check in request.entries() {
+        let units = decision.taken_units(check);
+        let key = keyspace.counter_key(&check.key, check.limit);
+        if units > 0
+            && let Some(taken_us) = decision.counter_taken_us(|| counter_id(&key))
+        {
+            let group = groups.entry((part_of(&key), taken_us)).or_default();
+            group.push(Counter::from_entry(keyspace, request, check, units, cache));
+        }
+    }
+    let call = |((_, taken_us), counters): (_, Vec<_>)| {
+        let operation = Operation::Undo { taken_us };
+        Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
+    };
+    groups.into_iter().map(call).collect()
+}
 
 impl RedisStore {
     /// Undoes a decision at a supplied time instead of the server's; see
@@ -39,27 +68,50 @@ impl Inner {
         decision: &Decision,
         at_us: Option<u64>,
     ) -> Vec<Arc<ScriptCall>> {
-        let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for check in request.entries() {
-            let units = decision.taken_units(check);
-            let key = self.keyspace.counter_key(&check.key, check.limit);
-            if units > 0
-                && let Some(taken_us) = decision.counter_taken_us(|| counter_id(&key))
-            {
-                let slot = match self.backend {
-                    Backend::Single(_) => 0,
-                    Backend::Cluster(_) => keys::slot(&key),
-                };
-                let group = groups.entry((slot, taken_us)).or_default();
-                let id = self.cache().map_or(0, |cache| cache.id(check));
-                group.push(Counter::new(key, *check.limit.quota(), units, id));
-            }
-        }
-        let call = |((_, taken_us), counters): (_, Vec<_>)| {
-            let operation = Operation::Undo { taken_us };
-            Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
+        let part_of = |key: &[u8]| self.backend.part(key);
+        let cache = self.cache().map(|cache| &**cache);
+        undo_calls(&self.keyspace, part_of, cache, request, decision, at_us)
+    }
+
+    /// The call that returns the tail of one shaping limit, if its schedule ends as expected. `None`
+    /// for several limits: their slots are not known to be the last of all.
+    pub(super) fn tail_call(&self, request: &Request<'_>, ends_us: &[u64]) -> Option<ScriptCall> {
+        let ([entry], [end_us]) = (request.entries(), ends_us) else {
+            return None;
         };
-        groups.into_iter().map(call).collect()
+        let key = self.keyspace.counter_key(&entry.key, entry.limit);
+        let id = self.cache().map_or(0, |cache| cache.id(entry));
+        let counter = Counter::new(key, *entry.limit.quota(), entry.cost(), id);
+        let operation = Operation::RefundTail { end_us: *end_us };
+        Some(ScriptCall::new([counter].into_iter(), operation, None))
+    }
+
+    pub(super) async fn refund_tail(&self, call: ScriptCall) -> TailRefund {
+        let Operation::RefundTail { end_us } = call.operation else {
+            return TailRefund::NotLast;
+        };
+        let call = Arc::new(call);
+        let _invalidation = self.cache().and_then(|cache| cache.invalidate(&call));
+        match self.send(Arc::clone(&call)).await {
+            Ok(reply) => {
+                let refunded = call.found(reply).all(|mut found| {
+                    let FoundState {
+                        quota,
+                        cost,
+                        now_us,
+                        ..
+                    } = found;
+                    refund_tail(quota, &mut found.state, end_us, cost, now_us).is_some()
+                });
+                if refunded {
+                    TailRefund::Refunded
+                } else {
+                    TailRefund::NotLast
+                }
+            }
+            Err(failure) if failure.did_not_run() => TailRefund::NotLast,
+            Err(_) => TailRefund::Unknown,
+        }
     }
 
     /// Sends the calls in parallel. A lost one is not repeated: it might have run.

@@ -8,9 +8,10 @@ use redis::{
 };
 
 use super::error::{RedisError, StoreFailure};
+use super::shards::{self, ShardList};
 use super::{Topology, UrlSummary};
 
-const DEFAULT_PORT: u16 = 6379;
+pub(super) const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// A parsed URL: the servers and the credentials.
@@ -34,6 +35,7 @@ pub(super) enum Endpoints {
         master: String,
     },
     Cluster(Vec<Host>),
+    Shards(ShardList),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +86,7 @@ impl StoreUrl {
             .ok_or_else(|| invalid("it has no `://`"))?;
         let (rest, options) = match rest.split_once('?') {
             Some((rest, options)) if scheme.ends_with("-sentinel") => (rest, options),
+            Some((rest, options)) if scheme.ends_with("+shards") => (rest, options),
             _ => (rest, ""),
         };
         if rest.contains(['?', '#']) || options.contains('#') {
@@ -91,7 +94,11 @@ impl StoreUrl {
                 "options after `?` or `#` are not supported; set them in code",
             ));
         }
-        let (sentinel_username, sentinel_password) = sentinel_account(options)?;
+        let is_shards = scheme.ends_with("+shards");
+        let (sentinel_username, sentinel_password) = match is_shards {
+            true => (None, None),
+            false => sentinel_account(options)?,
+        };
         let (before, path) = match scheme {
             "unix" | "redis+unix" | "valkey+unix" => match rest.rfind('@') {
                 Some(at) => (&rest[..=at], &rest[at + 1..]),
@@ -163,10 +170,24 @@ impl StoreUrl {
                 }
                 Endpoints::Cluster(list(DEFAULT_PORT)?)
             }
+            "redis+shards" | "rediss+shards" | "valkey+shards" | "valkeys+shards" => {
+                parsed.database = database(path)?;
+                Endpoints::Shards(match shard_file(options)? {
+                    Some(_) if !hosts.is_empty() => {
+                        return Err(invalid("shards are either listed or read from a file"));
+                    }
+                    Some(path) => ShardList::File(path),
+                    None => {
+                        let hosts = list(DEFAULT_PORT)?;
+                        shards::validate(&hosts).map_err(|problem| invalid(&problem))?;
+                        ShardList::Fixed(hosts)
+                    }
+                })
+            }
             _ => {
                 return Err(invalid(
                     "the scheme is none of redis, rediss, unix, redis-sentinel, rediss-sentinel, \
-                     redis-cluster, rediss-cluster",
+                     redis-cluster, rediss-cluster, redis+shards, rediss+shards",
                 ));
             }
         };
@@ -182,6 +203,13 @@ impl StoreUrl {
             Endpoints::Cluster(seeds) => {
                 let names: Vec<String> = seeds.iter().map(Host::to_string).collect();
                 (Topology::Cluster, names.join(","))
+            }
+            Endpoints::Shards(ShardList::Fixed(hosts)) => {
+                let names: Vec<String> = hosts.iter().map(Host::to_string).collect();
+                (Topology::Shards, names.join(","))
+            }
+            Endpoints::Shards(ShardList::File(path)) => {
+                (Topology::Shards, path.display().to_string())
             }
         };
         UrlSummary {
@@ -258,6 +286,23 @@ fn sentinel_account(options: &str) -> Result<(Option<String>, Option<String>), R
         }
     }
     Ok((user.flatten(), password.flatten()))
+}
+
+/// Parses `file=…`.
+fn shard_file(options: &str) -> Result<Option<PathBuf>, RedisError> {
+    match options.split_once('=') {
+        None if options.is_empty() => Ok(None),
+        Some(("file", path)) => match decode(path)? {
+            Some(path) if path.starts_with('/') => Ok(Some(PathBuf::from(path))),
+            _ => Err(RedisError::invalid_url(
+                "the file with the list of shards needs an absolute path: \
+                 redis+shards://?file=/etc/tallygate/shards",
+            )),
+        },
+        _ => Err(RedisError::invalid_url(
+            "the option after `?` is not `file`: redis+shards://?file=/etc/tallygate/shards",
+        )),
+    }
 }
 
 /// Percent-decodes a user name or password; an empty one is `None`.

@@ -6,9 +6,10 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tallygate::store::TailRefund;
 use tallygate::{
-    AcquireError, Decision, Limit, Limiter, MemoryStore, OnFailure, Quota, Request, RetryAfter,
-    Store, StoreError, Wait,
+    AcquireError, Decision, Limit, Limiter, MemoryStore, OnFailure, Quota, Request, Retry, Store,
+    StoreError, Verb, Wait,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -25,6 +26,8 @@ struct LinkStore {
     /// The times of the next replies.
     replies: Mutex<VecDeque<Duration>>,
     hangs: bool,
+    /// Whether the end of a schedule can be returned.
+    refunds: bool,
 }
 
 impl Store for LinkStore {
@@ -46,6 +49,18 @@ impl Store for LinkStore {
     fn undo(&self, request: &Request<'_>, decision: &Decision) {
         self.memory.undo(request, decision);
     }
+
+    fn refund_tail(
+        &self,
+        request: &Request<'_>,
+        ends_us: &[u64],
+        done: impl FnOnce(TailRefund) + Send + 'static,
+    ) {
+        if self.refunds {
+            return Store::refund_tail(&self.memory, request, ends_us, done);
+        }
+        done(TailRefund::NotLast);
+    }
 }
 
 struct Link {
@@ -65,6 +80,7 @@ impl Link {
             one_way: Duration::from_millis(one_way_ms),
             replies: Mutex::new(replies.collect()),
             hangs,
+            refunds: false,
         };
         let quota: Quota = quota.parse().unwrap();
         Link {
@@ -100,7 +116,7 @@ impl Link {
 
     fn stored_delay(&self) -> Duration {
         let memory = &self.limiter.store().memory;
-        let peek = self.limiter.request("k").verb(tallygate::Verb::Peek);
+        let peek = self.limiter.request("k").verb(Verb::Peek);
         memory.decide(&peek).delay()
     }
 }
@@ -181,7 +197,7 @@ async fn a_slot_after_the_deadline_is_refused_and_used_by_a_later_request() {
     for task in tasks.drain(3..) {
         let refused = task.await.unwrap().unwrap();
         assert!(!refused.allowed() && !refused.degraded());
-        assert!(matches!(refused.retry_after(), Some(RetryAfter::After(_))));
+        assert!(matches!(refused.retry_after(), Some(Retry::After(_))));
     }
     link.until_ms(120).await;
     link.admit(6, wait).await;
@@ -214,6 +230,111 @@ async fn a_store_that_hangs_delays_no_request_beyond_its_deadline() {
             Ok(decision) => assert!(decision.unavailable()),
             Err(error) => assert!(matches!(error, AcquireError::Unavailable), "{error}"),
         }
+    }
+    assert_eq!(link.limiter.waiting(), 0);
+}
+
+/// A store that answers after 60 ms.
+fn slow_limiter(limit: Limit) -> Limiter<Arc<LinkStore>> {
+    let store = LinkStore {
+        memory: paused_store(Instant::now()),
+        one_way: MS * 30,
+        replies: Mutex::default(),
+        hangs: false,
+        refunds: true,
+    };
+    Limiter::with_store(Arc::new(store), limit).deadline(Duration::from_secs(1))
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_ends_with_its_wait_and_what_is_taken_later_is_returned() {
+    let quotas = [
+        "fixed-window 9/h",
+        "sliding-window-log 9/h",
+        "9/h",
+        "token-bucket 9/h",
+        "leaky-bucket 9/h burst 9",
+        "leaky-bucket 9/h queue 9",
+    ];
+    for quota in quotas {
+        for others in [0, 2] {
+            let limiter = slow_limiter(Limit::named("slow", quota.parse().unwrap()));
+            let memory = &limiter.store().memory;
+            if others > 0 {
+                assert!(memory.decide(&limiter.request("k").cost(others)).allowed());
+            }
+            let used = || {
+                let peek = memory.decide(&limiter.request("k").verb(Verb::Peek));
+                peek.limit() - peek.remaining()
+            };
+            let request = limiter.request("k").cost(3);
+            let started = Instant::now();
+            // Long enough for the request, not for the reply.
+            let outcome = limiter.acquire_with(&request, Wait::at_most(MS * 40)).await;
+            let late = matches!(outcome, Err(AcquireError::TooLate { wait }) if wait <= MS * 40);
+            assert!(late, "{quota}: {outcome:?}");
+            assert_eq!(started.elapsed(), MS * 40, "{quota}");
+            assert_eq!(used(), others + 3, "{quota}: the store has decided");
+            sleep(MS * 30).await;
+            settle().await;
+            assert_eq!(used(), others, "{quota}: it is returned");
+            assert_eq!(limiter.waiting(), 0);
+            let wait = Wait::at_most(Duration::from_secs(3_600));
+            assert!(
+                limiter.acquire_with(&request, wait).await.is_ok(),
+                "{quota}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_over_a_link_waits_for_room_no_longer_than_allowed() {
+    let limiter = slow_limiter("fixed-window 1/s".parse::<Quota>().unwrap().into());
+    let memory = &limiter.store().memory;
+    assert!(memory.decide(&limiter.request("k")).allowed());
+    let peek = memory.decide(&limiter.request("k").verb(Verb::Peek));
+    let Some(room) = peek.retry_after().and_then(Retry::duration) else {
+        panic!("{peek:?}");
+    };
+    for (max, fits) in [(room + MS * 30, false), (room + MS * 200, true)] {
+        let limiter = slow_limiter(limiter.limits()[0].clone());
+        let started = Instant::now();
+        assert!(
+            limiter
+                .store()
+                .memory
+                .decide(&limiter.request("k"))
+                .allowed()
+        );
+        let request = limiter.request("k");
+        let outcome = limiter.acquire_with(&request, Wait::at_most(max)).await;
+        assert_eq!(outcome.is_ok(), fits, "{max:?}: {outcome:?}");
+        assert!(
+            started.elapsed() <= max,
+            "{:?} of {max:?}",
+            started.elapsed()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_with_a_store_that_hangs_ends_with_its_wait() {
+    let mut link = Link::new("fixed-window 9/h", 1, &[], true);
+    link.limiter = link.limiter.deadline(Duration::from_secs(1));
+    let mut tasks = Vec::new();
+    for ms in [0, 1, 20, 500] {
+        let limiter = link.limiter.clone();
+        tasks.push(tokio::spawn(async move {
+            let started = Instant::now();
+            let request = limiter.request("k");
+            let outcome = limiter.acquire_with(&request, Wait::at_most(MS * ms)).await;
+            assert!(matches!(outcome, Err(AcquireError::TooLate { .. })));
+            assert_eq!(started.elapsed(), MS * ms);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
     }
     assert_eq!(link.limiter.waiting(), 0);
 }

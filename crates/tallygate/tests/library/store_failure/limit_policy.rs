@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tallygate::{Decision, Limit, Limiter, OnFailure, Quota, Replicas, Request, RetryAfter, Verb};
+use tallygate::{Decision, Limit, Limiter, OnFailure, Quota, Replicas, Request, Retry, Verb};
 
 use super::{FAILS, FaultyStore, HANGS, HEALTHY, check, faulty_limiter, local};
 use crate::fixtures::remaining_by_limit;
@@ -68,7 +68,7 @@ async fn with_open_and_local_limits_the_local_ones_decide() {
     let refused = decide_degraded(&limiter, &both).await;
     assert!(!refused.allowed() && !refused.unavailable());
     assert_eq!(refused.binding(), 1);
-    assert!(matches!(refused.retry_after(), Some(RetryAfter::After(_))));
+    assert!(matches!(refused.retry_after(), Some(Retry::After(_))));
 }
 
 #[tokio::test]

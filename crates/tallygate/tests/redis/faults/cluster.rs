@@ -90,6 +90,41 @@ fn keys_of_other_masters_are_counted_exactly_when_one_is_gone() {
     }
 }
 
+/// The replica has not received what its master admitted.
+#[test]
+fn a_failover_that_loses_writes_admits_the_limit_once_more() {
+    let cluster = Cluster::start();
+    let store = connect(&cluster);
+    let limiter = limiter(&store, "fixed-window 5/366d").on_failure(OnFailure::Closed);
+    let limiter = limiter.deadline(Duration::from_millis(500));
+    let decide = || block_on(limiter.decide(&limiter.request(SPREAD[1])));
+    let slot = cluster.key_slot(SPREAD[1]);
+    let master = cluster.node_for_slot(slot);
+    let replica = cluster.node((master + 3) % 6);
+    replica.stop();
+    let killed = cluster
+        .node(master)
+        .command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    assert_eq!(killed.integer(), 1);
+    let mut admitted = 0;
+    poll::until(TIMEOUT, "the limit is reached", || {
+        let decision = decide();
+        admitted += u32::from(decision.allowed());
+        !decision.allowed() && !decision.degraded()
+    });
+    assert_eq!(admitted, 5);
+    cluster.node(master).kill();
+    replica.resume();
+    cluster.settle();
+    poll::until(TIMEOUT, "the limit is reached again", || {
+        let decision = decide();
+        admitted += u32::from(decision.allowed());
+        !decision.allowed() && !decision.degraded()
+    });
+    assert_eq!(admitted, 10);
+    every_key_expires(replica);
+}
+
 /// Migrates the slot of a key to the next master, one key first; runs `between` during the
 /// migration.
 fn migrate(cluster: &Cluster, key: &str, between: impl FnOnce()) {

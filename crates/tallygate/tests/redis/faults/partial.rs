@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tallygate::{
-    Decision, Engine, Limit, OnFailure, RedisStore, Replicas, Request, RetryAfter, Verb,
-};
+use tallygate::{Decision, Engine, Limit, OnFailure, RedisStore, Replicas, Request, Retry, Verb};
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::Cluster;
 
@@ -15,6 +13,8 @@ use crate::fixtures::{LONG_DEADLINE, TIMEOUT, block_on, builder, connected, quot
 
 /// Keys in slots of each of the three masters, in order.
 const SPREAD: [&str; 3] = ["b", "c", "d"];
+/// Enough for a healthy server on a loaded machine, and passed before a silent one counts as lost.
+const DEADLINE: Duration = Duration::from_millis(200);
 const LOCAL: OnFailure = OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN));
 
 const POLICIES: [(&str, OnFailure); 3] = [
@@ -88,7 +88,7 @@ fn a_known_refusal_stands_whatever_happens_to_other_servers() {
         // From the first moment, and until long after the breaker has opened.
         while started.elapsed() < Duration::from_secs(2) {
             for (name, policy) in POLICIES {
-                let exhausted = limit(name, policy);
+                let exhausted = limit(name, policy).deadline(DEADLINE);
                 for key in [SPREAD[0], SPREAD[2]] {
                     let both = Request::new(SPREAD[1], &exhausted)
                         .and(key, &exhausted)
@@ -97,7 +97,7 @@ fn a_known_refusal_stands_whatever_happens_to_other_servers() {
                     let stands = !decision.allowed()
                         && !decision.degraded()
                         && decision.binding() == 0
-                        && matches!(decision.retry_after(), Some(RetryAfter::After(_)));
+                        && matches!(decision.retry_after(), Some(Retry::After(_)));
                     if !stands {
                         wrong.push(format!("{name} {key} {decision:?}"));
                     }
@@ -177,6 +177,45 @@ fn a_failed_part_goes_to_its_own_policy_and_a_refusal_gives_back_the_rest() {
     let decision = decide(&engine, &both.cost(4).verb(Verb::Take));
     assert_eq!(decision.granted(), 2);
     poll::until(TIMEOUT, "the surplus is returned", || used(key) == 2);
+}
+
+#[test]
+fn requests_to_a_lost_server_fail_at_once() {
+    for loss in [Loss::Killed, Loss::Stopped] {
+        let cluster = cluster();
+        let store = connect(&cluster);
+        let engine = engine(&store);
+        let (one, both) = (
+            limit("one", OnFailure::Open),
+            limit("both", OnFailure::Open),
+        );
+        assert!(!decide(&engine, &Request::new(SPREAD[0], &one)).degraded());
+        lose(&cluster, SPREAD[0], loss);
+        poll::until(TIMEOUT, "the breaker opens", || {
+            decide(&engine, &Request::new(SPREAD[0], &one));
+            engine.store_is_down()
+        });
+        let timeouts = engine.timeouts();
+        for _ in 0..200 {
+            assert!(decide(&engine, &Request::new(SPREAD[0], &one)).degraded());
+        }
+        assert_eq!(
+            engine.timeouts(),
+            timeouts,
+            "{loss:?}: they wait for an answer"
+        );
+        // With another server: nobody waits for the lost one.
+        let patient = Limit::clone(&both).deadline(LONG_DEADLINE);
+        let started = Instant::now();
+        for _ in 0..5 {
+            let both = Request::new(SPREAD[1], &patient)
+                .and(SPREAD[0], &patient)
+                .unwrap();
+            let decision = decide(&engine, &both);
+            assert!(decision.degraded() && decision.allowed());
+        }
+        assert!(started.elapsed() < LONG_DEADLINE, "{loss:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use serde::Serialize;
 use tallygate::http::{
     Charge, DelayMode, Enforcement, Head, Plan, StopReason, TryEnforce, try_enforce,
 };
-use tallygate::{Engine, Key, Limit, ManualClock, MemoryStore, Request, Verb, Verdict};
+use tallygate::store::Verdict;
+use tallygate::{Engine, Key, Limit, ManualClock, MemoryStore, Request, Verb};
 
 #[derive(Serialize)]
 pub(super) struct SampleResponse {
@@ -36,13 +37,15 @@ impl SampleResponse {
         };
         if let Some(stop) = plan.stopped() {
             let rule = &*stop.settings.name;
-            let what = match stop.reason {
-                StopReason::Denied => "denies this client",
-                StopReason::NoKey => "requires a key that is missing",
-                StopReason::TooManyLimits => "exceeds the limits of a request",
-                StopReason::Closed => "refuses every request",
+            let because = match stop.reason {
+                StopReason::Denied => format!("`{rule}` denies this client"),
+                StopReason::NoKey => format!("`{rule}` requires a key that is missing"),
+                StopReason::NoAddress => format!("`{rule}` needs the address of the client"),
+                StopReason::TooManyLimits => format!("`{rule}` exceeds the limits of a request"),
+                StopReason::TooManySegments => "the path has too many segments".to_owned(),
+                StopReason::Closed => format!("`{rule}` refuses every request"),
             };
-            let when = format!("Always, as `{rule}` {what}");
+            let when = format!("Always, as {because}");
             return vec![SampleResponse::new(when, &first, head)];
         }
         let Some(decision) = first.decision() else {
@@ -69,7 +72,7 @@ impl SampleResponse {
             0 => u32::MAX,
             cost => verdict.remaining / cost,
         };
-        let each = decision.verdicts().iter().copied().zip(limits);
+        let each = first.verdicts().iter().copied().zip(limits);
         if let Some((verdict, (key, limit, _))) = each.min_by_key(lasts) {
             let rest = Request::new(key, limit).verb(Verb::Charge);
             engine.try_decide(&rest.cost(verdict.remaining));

@@ -1,0 +1,111 @@
+//! Estimates that are charged first and settled later.
+
+use std::sync::Arc;
+
+use tallygate::{Decision, Limit, Limiter, Quota, Request, ReserveError, Retry, Verb};
+
+use crate::fixtures::{MINUTE, SECOND, Store, T0, limiter, remaining_by_limit, store};
+
+const HOUR: u64 = 60 * MINUTE;
+
+fn limiter_of(quota: &str) -> (Arc<tallygate::ManualClock>, Limiter<Arc<Store>>) {
+    limiter(quota.parse().unwrap())
+}
+
+#[tokio::test]
+async fn less_is_returned_as_far_as_it_still_counts_and_more_is_charged() {
+    let (clock, limiter) = limiter_of("token-bucket 10/s burst 1000");
+    let reservation = limiter.reserve("k", 600).await.unwrap();
+    assert_eq!(reservation.decision().remaining(), 400);
+    clock.set(T0 + SECOND);
+    // 400 less, of which 10 have drained.
+    assert_eq!(reservation.settle(200).await.remaining(), 800);
+    let reservation = limiter.reserve("k", 600).await.unwrap();
+    let settled = reservation.settle(900).await;
+    assert_eq!((settled.granted(), settled.remaining()), (300, 0));
+    assert!(settled.allowed());
+}
+
+#[tokio::test]
+async fn a_dropped_reservation_stays_charged() {
+    let (_, limiter) = limiter_of("fixed-window 100/h");
+    drop(limiter.reserve("k", 60).await.unwrap());
+    assert_eq!(limiter.peek("k", 0).remaining(), 40);
+    let refused = limiter.reserve("k", 41).await.unwrap_err();
+    let ReserveError::Refused(refused) = refused else {
+        panic!("{refused}");
+    };
+    assert!(matches!(
+        refused.decision().retry_after(),
+        Some(Retry::After(_))
+    ));
+}
+
+#[tokio::test]
+async fn an_id_is_charged_once_and_another_estimate_is_a_conflict() {
+    let (_, limiter) = limiter_of("fixed-window 100/h");
+    let request = limiter.request("k").id("r1");
+    let engine = limiter.engine();
+    let first = engine.reserve(&request.clone().cost(30)).await.unwrap();
+    let again = engine.reserve(&request.clone().cost(30)).await.unwrap();
+    assert_eq!(limiter.peek("k", 0).remaining(), 70);
+    match engine.reserve(&request.clone().cost(31)).await {
+        Err(ReserveError::Conflict { estimate: 30 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(first.settle(10).await.remaining(), 90);
+    // The id is forgotten.
+    assert_eq!(again.settle(0).await.remaining(), 90);
+}
+
+#[test]
+fn an_id_is_remembered_for_an_hour() {
+    let (clock, limiter) = limiter_of("fixed-window 100/d");
+    let decide = |verb, cost| -> Decision {
+        let request = limiter.request("k").id("r1").verb(verb).cost(cost);
+        limiter.decide_now(&request)
+    };
+    assert_eq!(decide(Verb::Reserve, 30).remaining(), 70);
+    clock.set(T0 + HOUR - 1);
+    assert_eq!(decide(Verb::Reserve, 30).remaining(), 70);
+    clock.set(T0 + HOUR);
+    assert_eq!(decide(Verb::Settle, 0).remaining(), 70);
+    assert_eq!(decide(Verb::Reserve, 30).remaining(), 40);
+}
+
+#[test]
+fn each_limit_of_a_request_settles_its_own_cost() {
+    let (_, store) = store(100);
+    let requests = Limit::named("requests", Quota::fixed_window(10).per_hour());
+    let tokens = Limit::named("tokens", Quota::fixed_window(10_000).per_hour());
+    let decide = |verb, cost| {
+        let request = Request::new("k", &tokens).cost(cost);
+        let request = request.and_cost("k", &requests, 1).unwrap();
+        store.decide(&request.id("r1").verb(verb))
+    };
+    let remaining = |decision: &Decision| remaining_by_limit(decision);
+    assert_eq!(remaining(&decide(Verb::Reserve, 1_000)), [9_000, 9]);
+    assert_eq!(remaining(&decide(Verb::Settle, 812)), [9_188, 9]);
+}
+
+#[test]
+fn ids_count_as_keys_and_without_a_place_the_estimate_stays_charged() {
+    let (_, store) = store(1);
+    let limit = Limit::from(Quota::token_bucket(1_000).per_day().burst(1_000_000));
+    let mut forgotten = 0;
+    for n in 0..2_000 {
+        let request = Request::new("k", &limit).id(format!("id{n}"));
+        let reserved = store.decide(&request.clone().verb(Verb::Reserve).cost(10));
+        assert!(reserved.allowed());
+        let before = reserved.remaining();
+        if n % 2 == 0 {
+            continue;
+        }
+        let settled = store.decide(&request.verb(Verb::Settle).cost(0));
+        let given_back = settled.remaining() - before;
+        // Whoever is not remembered is told so.
+        assert_eq!(given_back, if reserved.shared() { 0 } else { 10 });
+        forgotten += u32::from(reserved.shared());
+    }
+    assert!(forgotten > 100, "{forgotten}");
+}
