@@ -1,6 +1,6 @@
 //! Reload of the rules: by signal, on change, as Kubernetes replaces files, and under load.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -42,6 +42,19 @@ fn a_changed_file_is_applied_without_a_signal_and_keeps_counts() {
     fs::rename(new, &path).unwrap();
     poll::until(TIMEOUT, "the newest limit", || limit(&server) == 30);
     assert_eq!(reloads(&server, "ok"), Some(2.0));
+}
+
+#[test]
+fn a_change_that_keeps_the_length_and_the_modification_time_is_applied() {
+    let folder = TempDir::new();
+    let path = folder.write("rules.yaml", &rules(10));
+    let server = Server::start(&["--config", &path]);
+    let new = folder.write("new", &rules(20));
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = File::options().write(true).open(&new).unwrap();
+    file.set_modified(modified).unwrap();
+    fs::rename(new, &path).unwrap();
+    poll::until(TIMEOUT, "the new limit", || limit(&server) == 20);
 }
 
 #[test]

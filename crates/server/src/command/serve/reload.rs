@@ -2,9 +2,12 @@
 //! files leave what is active in place.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tallygate::http::Policy;
@@ -28,18 +31,23 @@ pub(super) struct Reload {
     pub(super) fingerprint: Fingerprint,
 }
 
+/// A hash of each file's contents, `None` if it cannot be read. Two writes within one tick of the
+/// kernel's clock leave the same modification time, so that time and length cannot tell them apart.
 #[derive(PartialEq, Eq)]
-pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<FileState>>);
+pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<u64>>);
 
-/// The canonical path, the modification time and the length.
-type FileState = (PathBuf, SystemTime, u64);
+/// No file of rules or certificates is larger.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 impl Reload {
     pub(super) async fn run(mut self, mut hang_ups: HangUps) {
         // One pending event is enough: every reload reads all files.
         let (send, mut changes) = mpsc::channel(1);
-        let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
-            let _ = send.try_send(());
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Reading the files here is an event too.
+            if !event.is_ok_and(|event| event.kind.is_access()) {
+                let _ = send.try_send(());
+            }
         });
         let mut watcher = match watcher {
             Ok(watcher) => Some(watcher),
@@ -132,7 +140,7 @@ impl Reload {
 pub(super) async fn run_certificate(certificate: Certificate, mut hang_ups: HangUps) {
     let files = || {
         let tls = certificate.tls();
-        (file_state(&tls.certificate), file_state(&tls.key))
+        (contents_hash(&tls.certificate), contents_hash(&tls.key))
     };
     let mut loaded = files();
     loop {
@@ -195,7 +203,7 @@ impl Fingerprint {
     fn new(path: &Path, files: &[PathBuf]) -> Self {
         let all = std::iter::once(path).chain(files.iter().map(PathBuf::as_path));
         Fingerprint(
-            all.map(|file| (file.to_owned(), file_state(file)))
+            all.map(|file| (file.to_owned(), contents_hash(file)))
                 .collect(),
         )
     }
@@ -208,8 +216,15 @@ impl Fingerprint {
     }
 }
 
-fn file_state(path: &Path) -> Option<FileState> {
-    let path = path.canonicalize().ok()?;
-    let metadata = std::fs::metadata(&path).ok()?;
-    Some((path, metadata.modified().ok()?, metadata.len()))
+fn contents_hash(path: &Path) -> Option<u64> {
+    // Reading a pipe or a device may never end.
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut contents = Vec::new();
+    let mut file = File::open(path).ok()?.take(MAX_FILE_BYTES + 1);
+    file.read_to_end(&mut contents).ok()?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&contents);
+    Some(hasher.finish())
 }
