@@ -16,6 +16,11 @@ rules:
     key: [{ header: x-api-key }]
     limits: [fixed-window 100000/366d, concurrent 2 for 1h]
     cost: { header: x-max-tokens, default: 1000, actual: { header: x-tokens } }
+  - name: rates
+    match: { path: /complete }
+    key: [{ header: x-api-key }]
+    limits: [fixed-window 100000/366d, sliding-window-log 100000/366d]
+    cost: { default: 1000, actual: { header: x-tokens } }
   - name: reports
     match: { path: /reports }
     limits: concurrent 2 for 1h
@@ -33,9 +38,9 @@ fn start(folder: &TempDir, upstream: &Upstream, store: &str) -> Server {
     server
 }
 
-/// What is left of the tokens, and the units that are free.
-fn left(server: &Server) -> [u64; 2] {
-    let body = json!({"rule":"tokens","verb":"peek","cost":0,
+/// What is left of both limits of a rule: of the tokens, and the units that are free.
+fn left(server: &Server, rule: &str) -> [u64; 2] {
+    let body = json!({"rule":rule,"verb":"peek","cost":0,
                       "attributes":{"headers":{"x-api-key":"k"}}});
     let quotas = server.check(&body.to_string()).json()["quotas"].clone();
     [0, 1].map(|at| quotas[at]["remaining"].as_u64().unwrap())
@@ -57,9 +62,32 @@ fn gateways_settle_and_release_in_one_redis() {
         assert_eq!(response.status, 200, "{}", response.body);
         let expected = [100_000 - 812 * (number as u64 + 1), 2];
         for asked in &servers {
-            poll::until(TIMEOUT, "settled and released", || left(asked) == expected);
+            poll::until(TIMEOUT, "settled and released", || {
+                left(asked, "tokens") == expected
+            });
         }
     }
+}
+
+#[test]
+fn gateways_settle_rates_alone_in_one_redis() {
+    let redis = Redis::start();
+    let folder = TempDir::new();
+    let upstream = Upstream::start(|_| {
+        "HTTP/1.1 200 OK\r\nx-tokens: 2500\r\ncontent-length: 2\r\n\r\nhi".into()
+    });
+    let server = start(&folder, &upstream, &redis.url());
+    let response = send(
+        server.gateway(),
+        "GET",
+        "/complete",
+        &[("x-api-key", "k")],
+        "",
+    );
+    assert_eq!(response.status, 200, "{}", response.body);
+    poll::until(TIMEOUT, "settled", || {
+        left(&server, "rates") == [97_500, 97_500]
+    });
 }
 
 #[test]

@@ -193,8 +193,8 @@ impl<S: Store> Engine<S> {
 
     /// Decides a request and, if it is admitted with a shaping delay, waits until the delay is
     /// over, first come, first served for each key. Unlike [`acquire`](Engine::acquire) it does not
-    /// wait for room: a request that does not fit is refused immediately. The verb of the request is
-    /// ignored.
+    /// wait for room: a request that does not fit is refused immediately. The verb is a check, unless
+    /// it is a reserve.
     ///
     /// A delay longer than `wait` is refused too, and nothing is charged;
     /// [`retry_after`](Decision::retry_after) is the time until it is short enough. Jitter is
@@ -227,7 +227,7 @@ impl<S: Store> Engine<S> {
     pub async fn admit(&self, request: &Request<'_>, wait: Wait) -> Result<Decision, AcquireError> {
         let check;
         let request = match request.requested_verb() {
-            Verb::Check => request,
+            Verb::Check | Verb::Reserve => request,
             _ => {
                 check = request.clone().verb(Verb::Check);
                 &check
@@ -239,7 +239,10 @@ impl<S: Store> Engine<S> {
         let deadline = wait.deadline();
         let ticket = self.shared.guard.queues.enter(delaying_entries(request))?;
         let shaping = &ticket.queue.shaping;
-        let mut check_first = deadline.is_some_and(|deadline| shaping.is_full_until(deadline));
+        // A reserve is decided once: its id is known from then on, and would be admitted at no charge.
+        let is_reserve = request.requested_verb() == Verb::Reserve;
+        let mut check_first =
+            deadline.is_some_and(|deadline| is_reserve || shaping.is_full_until(deadline));
         let mut attempts = 0;
         loop {
             if check_first && let Some(refusal) = self.peek_refusal(request, deadline).await {
@@ -259,7 +262,7 @@ impl<S: Store> Engine<S> {
             drop(slot);
             self.undo_unshaped(request, &decision);
             attempts += 1;
-            if attempts == MAX_ATTEMPTS {
+            if attempts == MAX_ATTEMPTS || is_reserve {
                 let max = deadline.saturating_duration_since(Instant::now());
                 let max = max.min(decision.delay().saturating_sub(MICROSECOND));
                 return Ok(decision.refused_beyond(max).unwrap_or(decision));

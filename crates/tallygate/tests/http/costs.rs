@@ -73,6 +73,22 @@ async fn the_actual_cost_is_charged_at_the_end_of_any_body() {
 }
 
 #[tokio::test]
+async fn the_actual_cost_is_charged_of_shaped_requests_too() {
+    let queue: Quota = "leaky-bucket 1000000/s queue 1000000".parse().unwrap();
+    let layer = RateLimitLayer::new(settled().limit(queue));
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(
+            ANSWER.as_bytes(),
+        ))))
+    });
+    let mut service = layer.layer(inner);
+    for number in 1..=3 {
+        service.call(Request::new(())).await.unwrap();
+        assert_eq!(left(&layer), LIMIT - 812 * number);
+    }
+}
+
+#[tokio::test]
 async fn a_wrapped_body_is_seen_too() {
     let layer = RateLimitLayer::new(settled());
     let inner = service_fn(|_: Request<()>| async {

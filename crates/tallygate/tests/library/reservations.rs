@@ -1,8 +1,9 @@
 //! Estimates that are charged first and settled later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tallygate::{Decision, Limit, Limiter, Quota, Request, ReserveError, Retry, Verb};
+use tallygate::{Decision, Limit, Limiter, Quota, Request, ReserveError, Retry, Verb, Wait};
 
 use crate::fixtures::{MINUTE, SECOND, Store, T0, limiter, remaining_by_limit, store};
 
@@ -39,6 +40,23 @@ async fn a_dropped_reservation_stays_charged() {
         refused.decision().retry_after(),
         Some(Retry::After(_))
     ));
+}
+
+#[tokio::test]
+async fn an_admitted_reserve_is_remembered_and_one_that_waits_too_long_is_not() {
+    let (_, limiter) = limiter_of("leaky-bucket 10/s queue 10");
+    let request = |verb, cost, id| limiter.request("k").verb(verb).cost(cost).id(id);
+    for (id, admitted) in [("a", true), ("b", false)] {
+        let reserve = request(Verb::Reserve, 5, id);
+        let wait = Wait::at_most(Duration::ZERO);
+        let decision = limiter.admit(&reserve, wait).await.unwrap();
+        assert_eq!(decision.allowed(), admitted, "{id}");
+        assert_eq!(limiter.peek("k", 0).remaining(), 5, "{id}");
+    }
+    for (id, remaining) in [("b", 5), ("a", 9)] {
+        let settled = limiter.decide_now(&request(Verb::Settle, 1, id));
+        assert_eq!(settled.remaining(), remaining, "{id}");
+    }
 }
 
 #[tokio::test]
