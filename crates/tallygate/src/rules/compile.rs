@@ -260,7 +260,8 @@ impl Rule {
             CostSource::Json(_) | CostSource::JsonText { .. } => None,
         });
         let cost = header.into_iter().chain(headers).map(|name| ("cost", name));
-        let sources = self.key.iter().flat_map(Part::sources);
+        let members = self.share.iter().flat_map(|share| &share.by);
+        let sources = self.key.iter().chain(members).flat_map(Part::sources);
         let claims = sources.filter_map(|source| match source {
             Source::Claim { header, .. } => Some(("claims", header)),
             _ => None,

@@ -7,7 +7,7 @@ use ::http::header::HeaderName;
 
 use super::{CoalesceBy, Part, Rule, Source};
 
-/// The headers that rules read: in matchers, keys, tiers, costs and claims.
+/// The headers that rules read: in matchers, keys, shares, tiers, costs and claims.
 ///
 /// To CGI, WSGI and PHP, `X_Api_Key` is `X-Api-Key`. A server that forwards requests to such an
 /// application must not forward what rules would have read, had it been spelled like this.
@@ -24,7 +24,9 @@ impl HeaderNames {
             Some(CoalesceBy::Parts(parts)) => &parts[..],
             Some(CoalesceBy::Credentials) | None => &[],
         };
-        let sources = rule.key.iter().chain(coalesce).flat_map(Part::sources);
+        let members = rule.share.iter().flat_map(|share| &share.by);
+        let parts = rule.key.iter().chain(members).chain(coalesce);
+        let sources = parts.flat_map(Part::sources);
         let keys = sources.filter_map(|source| match source {
             Source::Header(name) | Source::Claim { header: name, .. } => Some(name),
             _ => None,
@@ -66,7 +68,7 @@ fn fold(name: &HeaderName) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Quotas, RuleLimits};
+    use crate::rules::{Quotas, RuleLimits, Share};
 
     #[test]
     fn other_spellings_of_a_header_are_found() {
@@ -76,6 +78,7 @@ mod tests {
             Part::new(Source::Header(HeaderName::from_static("x-api-key"))),
             Part::new(Source::Header(HeaderName::from_static("x_own"))),
         ];
+        rule.share = Some(Share::by_header("x-tenant"));
         let mut names = HeaderNames::default();
         let name = HeaderName::from_static;
         assert!(!names.contains_in_any_spelling(&name("x-api-key")));
@@ -83,6 +86,7 @@ mod tests {
         for (header, is_read, is_respelled) in [
             ("x-api-key", true, false),
             ("x_api_key", true, true),
+            ("x_tenant", true, true),
             ("x-api_key", true, true),
             ("x.api.key", true, true),
             ("x_own", true, false),
