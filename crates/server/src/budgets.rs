@@ -10,7 +10,7 @@ use tallygate::rules::{KeyText, Rule, Rules, Source};
 use tallygate::store::Snapshot;
 use tallygate::{Key, Limit, Quota};
 use tallygate_core::CounterState;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 use crate::state::ServerState;
 
@@ -24,6 +24,8 @@ const ASKED_FOR: Duration = Duration::from_secs(600);
 /// The counters that are sampled.
 const MAX_COUNTERS: usize = 1_000;
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a round of samples goes on: the metrics wait for it.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The histories of the counters of budgets.
 #[derive(Default)]
@@ -39,7 +41,7 @@ struct CounterId {
 
 /// What was spent of a counter.
 struct History {
-    /// The counter when it was sampled last.
+    /// The counter when it was sampled last. A log has one entry, its sum.
     last: Snapshot,
     /// Times of the store, and thousandths of units spent until then since the first.
     samples: VecDeque<(u64, i64)>,
@@ -175,12 +177,14 @@ impl Budgets {
 
     /// Samples the budgets that all clients share, for the metrics, and those that somebody asked for.
     pub(crate) async fn sample(&self, state: &ServerState) {
+        let deadline = Instant::now() + ROUND_TIMEOUT;
         let rules = state.active_rules.rules();
         let mut reports = Vec::new();
         let shared = rules.budgets().into_iter().filter(|rule| !rule.has_key());
         for rule in shared.take(MAX_COUNTERS) {
             let Some(budget) = &rule.budget else { continue };
-            let Ok(report) = self.report(state, budget.as_str(), None).await else {
+            let report = self.report(state, budget.as_str(), None);
+            let Ok(Ok(report)) = timeout_at(deadline, report).await else {
                 // Others would wait for the store as long.
                 break;
             };
@@ -198,7 +202,8 @@ impl Budgets {
         for id in asked {
             let limit = rules.limits().find(|limit| limit.name() == id.limit);
             let Some(limit) = limit else { continue };
-            let Ok(snapshot) = inspect(state, &id.key, limit).await else {
+            let snapshot = timeout_at(deadline, inspect(state, &id.key, limit));
+            let Ok(Ok(snapshot)) = snapshot.await else {
                 break;
             };
             if let Some(history) = self.histories().get_mut(&id) {
@@ -257,21 +262,24 @@ async fn inspect(
 impl History {
     fn new(first: &Snapshot) -> Self {
         History {
-            last: first.clone(),
+            last: summarized(first.clone()),
             samples: VecDeque::from([(first.now_us, 0)]),
             asked: Instant::now(),
         }
     }
 
     fn add(&mut self, quota: &Quota, snapshot: Snapshot) {
-        let (last_us, spent) = self.samples.back().copied().unwrap_or_default();
-        // A clock that steps back starts over.
-        if snapshot.now_us < last_us {
-            let asked = self.asked;
-            *self = History::new(&snapshot);
-            self.asked = asked;
+        let back_us = self.last.now_us.saturating_sub(snapshot.now_us);
+        if back_us > 0 {
+            // Answers of the store may overtake each other. A clock that steps back starts over.
+            if u128::from(back_us) > STORE_TIMEOUT.as_micros() {
+                let asked = self.asked;
+                *self = History::new(&snapshot);
+                self.asked = asked;
+            }
             return;
         }
+        let (last_us, spent) = self.samples.back().copied().unwrap_or_default();
         let spent = spent.saturating_add(spent_milli(quota, &self.last, &snapshot));
         match snapshot.now_us - last_us < 1_000_000 && self.samples.len() > 1 {
             // Whoever asks often does not shorten the history.
@@ -285,7 +293,7 @@ impl History {
         while self.samples.len() > 2 && snapshot.now_us - self.samples[1].0 >= RATE_US {
             self.samples.pop_front();
         }
-        self.last = snapshot;
+        self.last = summarized(snapshot);
     }
 
     /// The present rate.
@@ -304,6 +312,17 @@ impl History {
     }
 }
 
+/// A snapshot whose log is one entry: a log may have 100,000, and only their sum is needed later.
+fn summarized(mut snapshot: Snapshot) -> Snapshot {
+    if let CounterState::Log { entries } = &mut snapshot.state
+        && let Some((newest_us, _)) = entries.last().copied()
+    {
+        let units = entries.iter().map(|(_, units)| units).sum();
+        *entries = vec![(newest_us, units)];
+    }
+    snapshot
+}
+
 impl Rate {
     fn new(milli: u64, over_us: u64) -> Self {
         Rate {
@@ -315,13 +334,14 @@ impl Rate {
     }
 }
 
-/// The average of the current window.
+/// The average of the current window. `None` in a window that starts later: the clock stepped back.
 fn window_rate(quota: &Quota, snapshot: &Snapshot) -> Option<Rate> {
+    let since = |start_us: u64| snapshot.now_us.saturating_sub(start_us);
     let (units, over_us) = match &snapshot.state {
-        CounterState::Window { start_us, used, .. } => (*used, snapshot.now_us - start_us),
+        CounterState::Window { start_us, used, .. } => (*used, since(*start_us)),
         CounterState::Windows {
             start_us, current, ..
-        } => (*current, snapshot.now_us - start_us),
+        } => (*current, since(*start_us)),
         CounterState::Log { entries } => (
             entries.iter().map(|(_, units)| units).sum(),
             quota.period_us(),
@@ -529,6 +549,43 @@ mod tests {
         let (_, _, ends) = forecast("fixed-window 1000/h", &[(0, 100)]);
         assert_eq!(ends, None);
         assert_eq!(forecast("token-bucket 1/h burst 10", &[]).1, None);
+    }
+
+    #[test]
+    fn answers_that_overtake_each_other_do_not_start_over_and_clocks_that_step_back_do() {
+        for quota in [
+            "fixed-window 1000/h",
+            "sliding-window-counter 1000/h",
+            "sliding-window-log 1000/h",
+            "token-bucket 60/h burst 1000",
+        ] {
+            let clock = Arc::new(ManualClock::at(1_000_000_000_000_000));
+            let store = MemoryStore::builder().clock(Arc::clone(&clock)).build();
+            let limit = Limit::from(quota.parse::<Quota>().unwrap());
+            let key = Key::from("all");
+            let mut history = History::new(&store.inspect(&key, &limit));
+            let charge = Request::new(&key, &limit).verb(Verb::Charge).cost(10);
+            for _ in 0..12 {
+                clock.advance(Duration::from_secs(10));
+                store.decide(&charge);
+                let earlier = store.inspect(&key, &limit);
+                clock.advance(Duration::from_millis(300));
+                let later = store.inspect(&key, &limit);
+                clock.advance(Duration::from_millis(300));
+                let latest = store.inspect(&key, &limit);
+                for snapshot in [latest, earlier, later] {
+                    history.add(limit.quota(), snapshot);
+                }
+            }
+            let rate = history.rate(limit.quota()).unwrap();
+            assert_eq!((rate.units, rate.over_us), (120, 127_200_000), "{quota}");
+            // Before the start of the stored window.
+            clock.set(1_000_000_000_000_000 - 50 * 60 * 1_000_000);
+            history.add(limit.quota(), store.inspect(&key, &limit));
+            assert_eq!(history.samples.len(), 1, "{quota}");
+            let rate = history.rate(limit.quota());
+            assert!(rate.is_none_or(|rate| rate.over_us <= limit.quota().period_us()));
+        }
     }
 
     #[test]
