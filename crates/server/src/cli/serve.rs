@@ -7,14 +7,15 @@ use clap::{Args, ValueEnum, ValueHint};
 
 pub(super) const ABOUT: &str = "\
 Without a rules file, --limit applies to every client address, or else a small
-sample of rules, and the counters are in memory. The first line on standard output is JSON with the bound addresses; port
-0 picks a free port. Logs go to standard error: text on a terminal, JSON
-otherwise. TALLYGATE_LOG sets the level, such as debug.
+sample of rules, and the counters are in memory. The first line on standard
+output is JSON with the bound addresses; port 0 picks a free port. Logs go to
+standard error: text on a terminal, JSON otherwise. TALLYGATE_LOG sets the
+level, such as debug.
 
 SIGHUP and any change of the rules file reload it; an invalid file changes
-nothing. SIGHUP also opens the access log again. Changes of the gateway's certificate and key reload them too. SIGTERM
-and SIGINT stop accepting connections and finish requests in flight, for at most
-20 seconds.
+nothing. SIGHUP also opens the access log again. Changes of the gateway's
+certificate and key reload them too. SIGTERM and SIGINT stop accepting
+connections and finish requests in flight, for at most 20 seconds.
 
 Arguments override the `gateway` section of the rules file; timeouts and other
 sizes are set only there.
