@@ -12,6 +12,7 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tallygate::http::Policy;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use super::signals::HangUps;
 use crate::config::{Config, Style, load};
@@ -63,7 +64,11 @@ impl Reload {
                 watch_folders(watcher, &mut watched, &folders(&self.path, &self.loaded));
             }
             // Also before the first event: files may have changed before they were watched.
-            let fingerprint = Fingerprint::new(&self.path, &self.loaded.files);
+            let (path, files) = (self.path.clone(), self.loaded.files.clone());
+            // A network drive may take its time.
+            let fingerprint = spawn_blocking(move || Fingerprint::new(&path, &files)).await;
+            // The runtime is shutting down.
+            let Ok(fingerprint) = fingerprint else { return };
             if requested || fingerprint != self.fingerprint {
                 self.fingerprint = fingerprint;
                 self.reload(requested).await;
@@ -89,7 +94,7 @@ impl Reload {
             tracing::error!("the rules are in a pipe or device now; the active ones stay");
             return;
         }
-        let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
+        let loaded = spawn_blocking(move || load(&path)).await;
         let loaded = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(report)) => {
@@ -138,17 +143,22 @@ impl Reload {
 
 /// Reloads the gateway's certificate until dropped.
 pub(super) async fn run_certificate(certificate: Certificate, mut hang_ups: HangUps) {
+    let tls = certificate.tls().clone();
     let files = || {
-        let tls = certificate.tls();
-        (contents_hash(&tls.certificate), contents_hash(&tls.key))
+        let tls = tls.clone();
+        spawn_blocking(move || (contents_hash(&tls.certificate), contents_hash(&tls.key)))
     };
-    let mut loaded = files();
+    let Ok(mut loaded) = files().await else {
+        return;
+    };
     loop {
         let requested = tokio::select! {
             () = hang_ups.next() => true,
             () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let current = files();
+        let Ok(current) = files().await else {
+            return;
+        };
         if !requested && current == loaded {
             continue;
         }
