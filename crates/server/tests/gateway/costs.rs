@@ -17,15 +17,6 @@ use super::*;
 const LIMIT: u32 = 1_000_000;
 const ESTIMATE: u32 = 1_000;
 
-/// A gateway with one rule, and what is left of its limit.
-async fn gateway(upstream: SocketAddr, rule: Rule) -> (Running, impl Fn() -> u32) {
-    let layer = RateLimitLayer::new(rule);
-    let limit = layer.policy().limits().next().unwrap().clone();
-    let limiter = layer.engine().limiter(limit);
-    let left = move || limiter.peek("all", 1).remaining();
-    (Running::start(proxy_to(upstream), layer).await, left)
-}
-
 fn tokens() -> Rule {
     let quota: Quota = format!("fixed-window {LIMIT}/366d").parse().unwrap();
     Rule::new("tokens", quota).cost(|_| ESTIMATE)
@@ -71,7 +62,7 @@ fn response(kind: &str, body: &str) -> String {
 
 /// What a request cost in the end, after a response of these bytes.
 async fn cost_after(answer: String) -> u32 {
-    let (gateway, left) = gateway(raw_upstream(answer).await, settled()).await;
+    let (gateway, left) = start_with_rule(raw_upstream(answer).await, settled()).await;
     let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let response = gateway.raw(request).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
@@ -179,7 +170,7 @@ async fn a_response_that_breaks_off_leaves_the_estimate() {
 #[tokio::test]
 async fn a_client_that_is_gone_before_the_end_leaves_the_estimate() {
     let (send, address) = event_stream().await;
-    let (gateway, left) = gateway(address, settled()).await;
+    let (gateway, left) = start_with_rule(address, settled()).await;
     let mut client = gateway.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     send.send("data: {\"usage\":{\"total_tokens\":5}}\n\n")
         .unwrap();
@@ -217,7 +208,7 @@ async fn event_stream() -> (mpsc::UnboundedSender<&'static str>, SocketAddr) {
 #[tokio::test]
 async fn no_byte_is_delayed() {
     let (send, address) = event_stream().await;
-    let (gateway, left) = gateway(address, settled()).await;
+    let (gateway, left) = start_with_rule(address, settled()).await;
     let request = Request::get(gateway.url("/")).body(empty()).unwrap();
     let response = http1().request(request).await.unwrap();
     assert_eq!(left(), LIMIT - ESTIMATE);
@@ -293,7 +284,7 @@ async fn upstreams_are_asked_for_identity_and_compressed_responses_are_not_read(
         (tokens().actual_cost([header()]), "gzip, br"),
         (tokens(), "gzip, br"),
     ] {
-        let (gateway, left) = gateway(address, rule).await;
+        let (gateway, left) = start_with_rule(address, rule).await;
         let request = Request::get(gateway.url("/")).header("accept-encoding", "gzip, br");
         let response = http1()
             .request(request.body(empty()).unwrap())
@@ -309,7 +300,7 @@ async fn upstreams_are_asked_for_identity_and_compressed_responses_are_not_read(
 async fn what_does_not_count_is_not_settled() {
     let json = response("application/json", r#"{"usage":{"total_tokens":812}}"#);
     let rule = settled().count_if(|status, _| status != 200);
-    let (gateway, left) = gateway(raw_upstream(json).await, rule).await;
+    let (gateway, left) = start_with_rule(raw_upstream(json).await, rule).await;
     assert_eq!(get(&http1(), &gateway.url("/")).await.0, 200);
     assert_eq!(left(), LIMIT);
 }
@@ -381,7 +372,7 @@ async fn echo() -> SocketAddr {
 
 #[tokio::test]
 async fn the_cost_of_a_model_is_in_the_body_which_is_forwarded_unchanged() {
-    let (gateway, left) = gateway(echo().await, by_model()).await;
+    let (gateway, left) = start_with_rule(echo().await, by_model()).await;
     let padding = "x".repeat(2 << 20);
     let mut before = LIMIT;
     for (body, expected) in [
@@ -444,7 +435,7 @@ async fn a_body_in_pieces_and_its_trailers_are_forwarded_unchanged() {
         }
     })
     .await;
-    let (gateway, left) = gateway(address, by_model()).await;
+    let (gateway, left) = start_with_rule(address, by_model()).await;
     let mut stream = gateway
         .send(
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\
@@ -506,7 +497,7 @@ async fn a_number_in_the_body_is_a_cost_within_bounds() {
         min: 10,
         max: 4_000,
     };
-    let (gateway, left) = gateway(echo().await, rule).await;
+    let (gateway, left) = start_with_rule(echo().await, rule).await;
     let mut before = LIMIT;
     for (header, body, expected) in [
         (None, r#"{"max_tokens":500}"#, 500),

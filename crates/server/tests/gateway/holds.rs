@@ -11,15 +11,6 @@ use super::*;
 
 const HOLD: &str = "concurrent 2 for 1h";
 
-/// A gateway with one concurrency limit, and how many units are free.
-async fn gateway(upstream: SocketAddr, rule: Rule) -> (Running, impl Fn() -> u32) {
-    let layer = RateLimitLayer::new(rule);
-    let limit = layer.policy().limits().next().unwrap().clone();
-    let limiter = layer.engine().limiter(limit);
-    let free = move || limiter.peek("all", 0).remaining();
-    (Running::start(proxy_to(upstream), layer).await, free)
-}
-
 fn rule() -> Rule {
     Rule::new("reports", HOLD.parse::<Quota>().unwrap())
 }
@@ -42,7 +33,7 @@ async fn waiting() -> (Arc<Notify>, SocketAddr) {
 #[tokio::test]
 async fn a_request_holds_a_unit_until_its_response_has_ended() {
     let (go, address) = waiting().await;
-    let (gateway, free) = gateway(address, rule().cost(|_| 900)).await;
+    let (gateway, free) = start_with_rule(address, rule().cost(|_| 900)).await;
     let url = gateway.url("/");
     let request = move |url: String| tokio::spawn(async move { get(&http1(), &url).await });
     let (one, two) = (request(url.clone()), request(url.clone()));
@@ -65,7 +56,7 @@ async fn a_request_holds_a_unit_until_its_response_has_ended() {
 #[tokio::test]
 async fn a_client_that_disconnects_releases_what_it_holds() {
     let (_go, address) = waiting().await;
-    let (gateway, free) = gateway(address, rule()).await;
+    let (gateway, free) = start_with_rule(address, rule()).await;
     let bodies = [
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody",
@@ -107,7 +98,7 @@ async fn streaming() -> (mpsc::UnboundedSender<&'static str>, SocketAddr) {
 async fn a_stream_holds_a_unit_to_its_end_or_until_its_client_is_gone() {
     for to_the_end in [true, false] {
         let (send, address) = streaming().await;
-        let (gateway, free) = gateway(address, rule()).await;
+        let (gateway, free) = start_with_rule(address, rule()).await;
         let request = Request::get(gateway.url("/")).body(empty()).unwrap();
         let client = http1();
         let mut response = client.request(request).await.unwrap();
@@ -139,7 +130,7 @@ async fn a_response_that_breaks_off_releases() {
         let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal";
         stream.write_all(cut).await.unwrap();
     });
-    let (gateway, free) = gateway(address, rule()).await;
+    let (gateway, free) = start_with_rule(address, rule()).await;
     let answer = gateway.raw("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(answer.ends_with("hal"), "{answer}");
     until("it is released", || free() == 2).await;
@@ -165,7 +156,7 @@ async fn an_upgraded_connection_holds_a_unit_until_it_is_closed() {
             stream.write_u8(byte).await.unwrap();
         }
     });
-    let (gateway, free) = gateway(address, rule()).await;
+    let (gateway, free) = start_with_rule(address, rule()).await;
     let mut client = gateway
         .send(
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
@@ -191,7 +182,7 @@ async fn an_upgraded_connection_holds_a_unit_until_it_is_closed() {
 async fn a_hold_is_renewed_for_as_long_as_the_response_takes() {
     let (send, address) = streaming().await;
     let rule = Rule::new("short", "concurrent 1 for 1s".parse::<Quota>().unwrap());
-    let (gateway, free) = gateway(address, rule).await;
+    let (gateway, free) = start_with_rule(address, rule).await;
     let request = Request::get(gateway.url("/")).body(empty()).unwrap();
     let mut response = http1().request(request).await.unwrap();
     // Two hold times: without a renewal it would have ended.

@@ -110,6 +110,15 @@ fn proxy_to(upstream: SocketAddr) -> Settings {
     Settings::new([format!("http://{upstream}").parse().unwrap()])
 }
 
+/// Starts a gateway with one rule. Returns it, and what is left of the rule's first limit.
+async fn start_with_rule(upstream: SocketAddr, rule: Rule) -> (Running, impl Fn() -> u32) {
+    let layer = RateLimitLayer::new(rule);
+    let limit = layer.policy().limits().next().unwrap().clone();
+    let limiter = layer.engine().limiter(limit);
+    let left = move || limiter.peek("all", 0).remaining();
+    (Running::start(proxy_to(upstream), layer).await, left)
+}
+
 /// A running gateway.
 struct Running {
     address: SocketAddr,
