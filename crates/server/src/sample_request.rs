@@ -140,7 +140,7 @@ impl SampleRequest {
         match self.method {
             Method::GET => {}
             Method::HEAD => command += " --head",
-            ref method => command += &format!(" -X {method}"),
+            ref method => command += &format!(" -X {}", quoted(method.as_str())),
         }
         for (name, value) in &self.headers {
             command += &format!(" -H {}", quoted(&format!("{name}: {value}")));
