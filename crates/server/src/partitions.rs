@@ -22,7 +22,7 @@ enum Owner {
 }
 
 impl Owner {
-    fn of(rule: &Rule) -> Self {
+    fn new(rule: &Rule) -> Self {
         match &rule.budget {
             None => Owner::Rule(rule.name.clone()),
             Some(budget) => Owner::Budget(budget.clone()),
@@ -38,7 +38,7 @@ impl Partitions {
     /// When the rules' own keys do not fit.
     pub(crate) fn divide(rules: &[Rule], keys: usize) -> Result<(Self, Vec<usize>), String> {
         let mut owners = HashSet::new();
-        let first_of_owner = |rule: &&Rule| owners.insert(Owner::of(rule));
+        let first_of_owner = |rule: &&Rule| owners.insert(Owner::new(rule));
         let rules: Vec<&Rule> = rules.iter().filter(first_of_owner).collect();
         let own: usize = rules.iter().filter_map(|rule| rule.keys).sum();
         let Some(rest) = keys.checked_sub(own) else {
@@ -53,7 +53,7 @@ impl Partitions {
         let mut sizes = Vec::with_capacity(rules.len());
         for (rule, index) in rules.iter().zip(1..=u16::MAX) {
             let partition = Partition::new(index);
-            partitions.by_owner.insert(Owner::of(rule), partition);
+            partitions.by_owner.insert(Owner::new(rule), partition);
             sizes.push(rule.keys.unwrap_or(equal));
         }
         Ok((partitions, sizes))
@@ -61,7 +61,7 @@ impl Partitions {
 
     /// Assigns a partition to every rule. Rules that stay keep theirs, and their counters.
     pub(crate) fn assign(&mut self, rules: &mut [Rule]) {
-        let owners: HashSet<Owner> = rules.iter().map(Owner::of).collect();
+        let owners: HashSet<Owner> = rules.iter().map(Owner::new).collect();
         let free = &mut self.free;
         self.by_owner.retain(|owner, partition| {
             let stays = owners.contains(owner);
@@ -71,7 +71,7 @@ impl Partitions {
             stays
         });
         for rule in rules {
-            let owner = Owner::of(rule);
+            let owner = Owner::new(rule);
             let known = self.by_owner.get(&owner).copied();
             let partition = known.or_else(|| self.free.pop());
             rule.partition = partition.unwrap_or_default();

@@ -354,7 +354,7 @@ pub(crate) struct RuleHeaders(Option<Arc<CurrentRules>>);
 type CurrentRules = dyn Fn() -> Arc<Rules> + Send + Sync;
 
 impl RuleHeaders {
-    pub(crate) fn of(rules: impl Fn() -> Arc<Rules> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(rules: impl Fn() -> Arc<Rules> + Send + Sync + 'static) -> Self {
         RuleHeaders(Some(Arc::new(rules)))
     }
 

@@ -53,7 +53,7 @@ impl Report {
 
     /// Names codes after another kind of file.
     #[cfg(feature = "simulate")]
-    pub(crate) fn of_family(mut self, family: &'static str) -> Self {
+    pub(crate) fn with_family(mut self, family: &'static str) -> Self {
         self.family = Some(family);
         self
     }

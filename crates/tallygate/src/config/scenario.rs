@@ -44,5 +44,5 @@ fn finish(sources: Sources, mut context: Context, file: Option<u16>) -> Result<S
     let scenario = parsed.and_then(|parsed| {
         validate::validate_scenario(&parsed, &sources, &suggestions, &mut diagnostics)
     });
-    scenario.ok_or_else(|| Report::new(sources, diagnostics).of_family(FAMILY))
+    scenario.ok_or_else(|| Report::new(sources, diagnostics).with_family(FAMILY))
 }

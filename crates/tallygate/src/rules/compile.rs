@@ -70,7 +70,7 @@ impl<'o> BudgetOverrides<'o> {
     }
 
     /// The overrides for a rule and their indices. Rules of one budget have the same limits.
-    fn of(&self, rule: &Rule) -> Vec<(usize, &'o Override)> {
+    fn for_rule(&self, rule: &Rule) -> Vec<(usize, &'o Override)> {
         let applies = |one: &Override, budget: &Option<Name>| match &one.rule {
             None => true,
             Some(name) => *name == rule.name || budget.is_some() && *budget == rule.budget,
@@ -86,7 +86,7 @@ impl CompiledRule {
     pub(super) fn new(rule: Rule, overrides: &BudgetOverrides<'_>, client: &ClientAddress) -> Self {
         let list =
             |entries: &[ListEntry]| ClientList::new(entries.iter().zip(0..), &rule.key, client);
-        let overrides = overrides.of(&rule);
+        let overrides = overrides.for_rule(&rule);
         let entries = overrides.iter().map(|(_, one)| &one.client).zip(0..);
         let (tier_by, default_tier, tiers) = match &rule.limits {
             RuleLimits::Same(quotas) => (None, 0, vec![(None, limits(quotas, &rule))]),

@@ -414,7 +414,7 @@ mod tests {
             (results.requests, results.admitted) = (200, 110);
             results.exact_admitted = 100;
             (results.calls, results.decisions) = (20, 200);
-            results.latency = super::super::results::Percentiles::of(&[2_000; 10]);
+            results.latency = super::super::results::Percentiles::from_values(&[2_000; 10]);
             results.worst = vec![super::super::results::WorstCase::new("user")];
             results.worst[0].record(5, 10, 1);
             let checked = bound.check(&results);

@@ -175,7 +175,7 @@ const STEPS: u64 = 32;
 
 impl Percentiles {
     #[cfg(test)]
-    pub(super) fn of(values_us: &[u64]) -> Self {
+    pub(super) fn from_values(values_us: &[u64]) -> Self {
         let mut percentiles = Percentiles::default();
         values_us.iter().for_each(|us| percentiles.record(*us));
         percentiles
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn percentiles_are_exact_to_three_percent() {
         let values: Vec<u64> = (1..=100_000).collect();
-        let percentiles = Percentiles::of(&values);
+        let percentiles = Percentiles::from_values(&values);
         for (thousandths, exact) in [
             (500, 50_000),
             (990, 99_000),
@@ -374,8 +374,8 @@ mod tests {
             );
         }
         assert_eq!(Percentiles::default().at(500), 0);
-        assert_eq!(Percentiles::of(&[7]).at(500), 7);
-        assert_eq!(Percentiles::of(&[u64::MAX >> 1, 3]).at(500), 3);
+        assert_eq!(Percentiles::from_values(&[7]).at(500), 7);
+        assert_eq!(Percentiles::from_values(&[u64::MAX >> 1, 3]).at(500), 3);
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub(super) fn build(
     let active_rules = Arc::clone(&state.active_rules);
     settings.trusted = TrustedPeers::when(move |peer| active_rules.rules().client().trusts(peer));
     let active_rules = Arc::clone(&state.active_rules);
-    settings.rule_headers = RuleHeaders::of(move || active_rules.rules());
+    settings.rule_headers = RuleHeaders::new(move || active_rules.rules());
     let active_rules = Arc::clone(&state.active_rules);
     let single_flight = SingleFlight::by(move |head| active_rules.rules().coalesce_key(head));
     settings.single_flight = vec![single_flight];

@@ -27,7 +27,7 @@ const MAX_STREAMS: usize = 32;
 const MAX_FAULTS: usize = 100;
 const MAX_BOUNDS: usize = 100;
 const MAX_DRIFT_PPM: u32 = 100_000;
-/// A simulation takes about a microsecond for each, and 16 bytes if it is admitted.
+/// A simulation takes about a microsecond for each, and 24 bytes if it is admitted.
 const MAX_REQUESTS: f64 = 100_000_000.0;
 const MAX_DURATION: Duration = Duration::from_secs(3_600);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
