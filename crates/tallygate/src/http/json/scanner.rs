@@ -132,7 +132,7 @@ impl JsonScanner {
         }
     }
 
-    /// Compares names without the case of ASCII letters, as some servers do.
+    /// Compares names without case, as some servers do.
     #[must_use]
     pub fn ignore_case(mut self) -> Self {
         self.ignore_case = true;
@@ -358,7 +358,7 @@ impl JsonScanner {
         }
         self.continued(|segment| {
             let name = segment.name.as_bytes();
-            name == self.text || self.ignore_case && name.eq_ignore_ascii_case(&self.text)
+            name == self.text || self.ignore_case && is_same_without_case(name, &self.text)
         })
     }
 
@@ -528,6 +528,15 @@ impl JsonScanner {
         }
         self.end_value();
     }
+}
+
+/// Compares names as Go does, to which `ſ` is an `s` and the Kelvin sign a `k`.
+fn is_same_without_case(name: &[u8], other: &[u8]) -> bool {
+    if name.is_ascii() && other.is_ascii() {
+        return name.eq_ignore_ascii_case(other);
+    }
+    let folded = |name| String::from_utf8_lossy(name).to_uppercase().to_lowercase();
+    folded(name) == folded(other)
 }
 
 /// A number that is written as a whole one, without a leading 0.
@@ -760,6 +769,19 @@ mod tests {
                 }
             });
             assert_eq!(found, expected);
+        }
+        for name in [
+            "max_tokens",
+            "MAX_TOKENS",
+            "max_to\u{212a}ens",
+            "max_token\u{17f}",
+        ] {
+            let paths = ["max_tokens".parse::<JsonPath>().unwrap()];
+            let mut scanner = JsonScanner::new(paths).ignore_case();
+            let mut is_found = false;
+            let json = format!("{{\"{name}\":1}}");
+            scanner.read(json.as_bytes(), &mut |_, _| is_found = true);
+            assert!(is_found, "{name}");
         }
     }
 
