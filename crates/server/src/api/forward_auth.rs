@@ -61,6 +61,8 @@ impl Api {
         }
         restore_original(&mut parts, target)?;
         let mut plan = self.state.active_rules.plan(&Head::from(&parts));
+        // The end of the request is not seen.
+        plan.keep_estimates();
         if plan.lacks_owner() {
             CANNOT_RELEASE.call_once(|| {
                 tracing::warn!(

@@ -106,3 +106,25 @@ fn forward_auth_holds_for_the_hold_time_and_says_so() {
             .contains("/v1/auth has a concurrency limit")
     );
 }
+
+#[test]
+fn forward_auth_remembers_no_estimates() {
+    let folder = TempDir::new();
+    let upstream = Upstream::text("hello");
+    let server = start(&folder, &upstream, "memory");
+    let original = [
+        ("x-original-method", "GET"),
+        ("x-original-uri", "/complete"),
+        ("x-api-key", "k"),
+    ];
+    for _ in 0..9 {
+        assert_eq!(
+            send(server.api, "GET", "/v1/auth", &original, "").status,
+            200
+        );
+    }
+    assert_eq!(left(&server, "rates"), [91_000, 91_000]);
+    let metrics = server.admin("GET", "/metrics", "").body;
+    // One for each limit.
+    assert!(metrics.contains("\ntallygate_keys 2\n"), "{metrics}");
+}

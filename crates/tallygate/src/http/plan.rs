@@ -53,6 +53,8 @@ pub struct Plan {
     charges: SmallVec<[Charge; 1]>,
     /// Whether enforced charges have counters in common.
     shares_counters: bool,
+    /// Whether nobody settles estimates.
+    keeps_estimates: bool,
     stop: Option<Stop>,
     verb: Verb,
     delay_mode: DelayMode,
@@ -227,6 +229,12 @@ impl Plan {
         }
     }
 
+    /// Charges estimates for good, where nobody sees the response that says the actual cost: an estimate
+    /// to be settled is remembered for an hour.
+    pub fn keep_estimates(&mut self) {
+        self.keeps_estimates = true;
+    }
+
     /// The owner, if one is set.
     pub fn owner(&self) -> Option<&Key<'static>> {
         self.caller.as_ref()?.owner.as_ref()
@@ -245,11 +253,9 @@ impl Plan {
         if self.delay_mode != DelayMode::Wait || self.verb != Verb::Check || self.stop.is_some() {
             return false;
         }
-        let estimates = self.charges.iter();
-        if estimates
-            .clone()
-            .any(|charge| charge.settings.actual.is_some())
-        {
+        let mut charges = self.charges.iter();
+        let estimates = charges.any(|charge| charge.settings.actual.is_some());
+        if estimates && !self.keeps_estimates {
             self.verb = Verb::Reserve;
             self.set_id(unique_name());
         }
