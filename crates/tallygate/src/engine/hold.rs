@@ -61,7 +61,7 @@ impl<S: Store> Engine<S> {
         }
         // Before the store is asked: it may answer nobody.
         let held = self.held(&request);
-        let mut release = ReleaseGuard(held.map(|held| Arc::new(held) as Arc<dyn Held>));
+        let mut release = ReleaseGuard(held.map(|held| Arc::new(held) as Arc<dyn ErasedHold>));
         let decision = self.decide(&request).await;
         if !decision.allowed() {
             release.0 = None;
@@ -148,7 +148,7 @@ impl fmt::Debug for Hold {
 }
 
 /// A request whose limits are all concurrent, whatever its store.
-trait Held: Send + Sync {
+trait ErasedHold: Send + Sync {
     fn hold_time(&self) -> Duration;
 
     fn decide(&self, verb: Verb) -> DecisionFuture;
@@ -164,7 +164,7 @@ struct HeldRequest<S> {
     hold_time: Duration,
 }
 
-impl<S: Store> Held for HeldRequest<S> {
+impl<S: Store> ErasedHold for HeldRequest<S> {
     fn hold_time(&self) -> Duration {
         self.hold_time
     }
@@ -182,7 +182,7 @@ impl<S: Store> Held for HeldRequest<S> {
 }
 
 /// Releases when dropped, unless it is empty.
-struct ReleaseGuard(Option<Arc<dyn Held>>);
+struct ReleaseGuard(Option<Arc<dyn ErasedHold>>);
 
 impl Drop for ReleaseGuard {
     fn drop(&mut self) {
@@ -202,7 +202,7 @@ impl Drop for Renewal {
 }
 
 /// Renews until the task is aborted or what is held is lost.
-async fn renew(held: Arc<dyn Held>, is_lost: Arc<AtomicBool>) {
+async fn renew(held: Arc<dyn ErasedHold>, is_lost: Arc<AtomicBool>) {
     loop {
         sleep(held.hold_time() / RENEWALS).await;
         let decision = held.decide(Verb::Renew).await;

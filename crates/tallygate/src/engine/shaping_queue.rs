@@ -54,7 +54,7 @@ struct Schedule {
     next_id: u64,
     /// The end of the last slot, in time of the store.
     tail: Nanos,
-    told: Told,
+    stored_ends: StoredEnds,
     /// Whether a refund is in flight: the next one needs its result.
     refunding: bool,
 }
@@ -82,7 +82,7 @@ struct FreeSlot {
 
 /// Where the stored schedules end, as far as this process knows.
 #[derive(Default)]
-struct Told {
+struct StoredEnds {
     /// The time of the last decision.
     taken_us: u64,
     /// One for each limit that shapes; empty if they are not known.
@@ -173,8 +173,8 @@ impl ShapingQueue {
         let moved = Arc::new(Notify::new());
         let mut schedule = self.schedule.lock();
         let start = schedule.scheduled_start(decision, sent);
-        if let Some(told) = Told::new(request, decision) {
-            schedule.told.update(told);
+        if let Some(stored_ends) = StoredEnds::new(request, decision) {
+            schedule.stored_ends.update(stored_ends);
         }
         let load = Load::new(request, decision.single_time_us().is_some());
         let id = schedule.push(load, start, Arc::clone(&moved));
@@ -204,7 +204,7 @@ impl ShapingQueue {
     }
 }
 
-impl Told {
+impl StoredEnds {
     /// `None` if the decision has no time of the store.
     fn new(request: &Request<'_>, decision: &Decision) -> Option<Self> {
         let taken_us = decision.single_time_us()?;
@@ -212,15 +212,17 @@ impl Told {
         let shaping = verdicts.filter(|(entry, _)| shapes(entry));
         let end_us = |verdict: &Verdict| taken_us.saturating_add(verdict.reset_after_us);
         let ends = shaping.map(|(_, verdict)| Nanos::from(end_us(verdict)) * MICROSECOND);
-        Some(Told {
+        Some(StoredEnds {
             taken_us,
             ends: ends.collect(),
         })
     }
 
     /// Keeps the later decision of the two.
-    fn update(&mut self, other: Told) {
-        let at = |told: &Told| (told.taken_us, told.ends.iter().max().copied());
+    fn update(&mut self, other: StoredEnds) {
+        let at = |stored_ends: &StoredEnds| {
+            (stored_ends.taken_us, stored_ends.ends.iter().max().copied())
+        };
         if at(&other) >= at(self) {
             *self = other;
         }
@@ -236,7 +238,7 @@ impl Default for Schedule {
             free: VecDeque::new(),
             next_id: 0,
             tail: 0,
-            told: Told::default(),
+            stored_ends: StoredEnds::default(),
             refunding: false,
         }
     }
@@ -377,10 +379,10 @@ impl Schedule {
             slots: Vec::new(),
             units: SmallVec::from_elem(0, limits),
             ends_us: SmallVec::new(),
-            taken_us: self.told.taken_us,
+            taken_us: self.stored_ends.taken_us,
         };
         while !self.refunding
-            && self.told.ends.len() == limits
+            && self.stored_ends.ends.len() == limits
             && let Some(free) = self.free.back()
             && free.load.units.len() == limits
             && free.load.unit_duration >= MIN_REFUNDED_UNIT
@@ -402,7 +404,7 @@ impl Schedule {
         if tail.slots.is_empty() {
             return None;
         }
-        let ends = counters.iter().zip(&mut self.told.ends);
+        let ends = counters.iter().zip(&mut self.stored_ends.ends);
         for (((_, limit), end), units) in ends.zip(&tail.units) {
             let end_us = (*end + MICROSECOND - 1) / MICROSECOND;
             tail.ends_us.push(u64::try_from(end_us).unwrap_or(0));
@@ -418,9 +420,9 @@ impl Schedule {
         if refund == TailRefund::Refunded {
             return;
         }
-        if self.told.taken_us == tail.taken_us {
+        if self.stored_ends.taken_us == tail.taken_us {
             // Until the next decision.
-            self.told.ends.clear();
+            self.stored_ends.ends.clear();
         }
         if refund == TailRefund::Unknown {
             // Never used twice: they may have been refunded.

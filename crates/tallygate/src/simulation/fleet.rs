@@ -109,7 +109,7 @@ struct ServerNode {
 }
 
 /// A request without an answer.
-struct Asked {
+struct PendingRequest {
     arrived_us: u64,
     key: u64,
     cost: u32,
@@ -130,7 +130,7 @@ struct Fleet<'s> {
     servers: Vec<ServerNode>,
     /// In the order of the requests: all have the same deadline.
     deadlines: VecDeque<(u64, Address, RequestId)>,
-    asked: HashMap<RequestId, Asked, FixedState>,
+    asked: HashMap<RequestId, PendingRequest, FixedState>,
     requests: RequestId,
     processes: u64,
     rng: Rng,
@@ -293,7 +293,7 @@ impl<'s> Fleet<'s> {
         self.healthy.0 += u64::from(healthy);
         self.requests += 1;
         let id = self.requests;
-        let asked = Asked {
+        let asked = PendingRequest {
             arrived_us: self.now,
             key,
             cost,
