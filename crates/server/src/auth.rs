@@ -1,12 +1,16 @@
 //! Authorization of administrators: the admin token, and what requests from this machine may do
 //! without it.
 
+use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use crate::error::Failure;
 
 /// Shorter tokens can be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
@@ -44,6 +48,24 @@ impl Token {
         let hash: [u8; 32] = Sha256::digest(token.trim_ascii()).into();
         given_scheme.eq_ignore_ascii_case(scheme) && bool::from(hash.ct_eq(&self.0))
     }
+}
+
+/// The text of the admin token: of a file, or else of the environment.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let text =
+        match file {
+            Some(path) => Some(fs::read_to_string(path).map_err(|error| {
+                Failure::Input(format!("cannot read {}: {error}", path.display()))
+            })?),
+            // Compose files pass unset variables on as empty ones.
+            None => std::env::var("TALLYGATE_ADMIN_TOKEN")
+                .ok()
+                .filter(|text| !text.trim().is_empty()),
+        };
+    Ok(text.map(|text| text.trim().to_owned()))
 }
 
 /// Whether a request may read state: it comes from this machine, or carries the token.

@@ -27,7 +27,7 @@ use self::banner::{Banner, StoreSummary};
 use self::signals::{HangUps, Shutdown};
 use crate::access_log::AccessLog;
 use crate::active_rules::ActiveRules;
-use crate::auth::Token;
+use crate::auth::{self, Token};
 use crate::cli::{Failing, ServeArgs, StoreArgs};
 use crate::config::{self, Config, Report, StoreConfig, Style};
 use crate::endpoints::{Endpoints, GatewayEndpoint};
@@ -382,16 +382,7 @@ fn rules_origin(args: &ServeArgs) -> String {
 }
 
 fn read_token(args: &ServeArgs) -> Result<Option<Token>, Failure> {
-    let text =
-        match &args.admin_token_file {
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                Failure::Input(format!("cannot read {}: {error}", path.display()))
-            })?),
-            // Compose files pass unset variables on as empty ones.
-            None => std::env::var("TALLYGATE_ADMIN_TOKEN")
-                .ok()
-                .filter(|text| !text.trim().is_empty()),
-        };
+    let text = auth::read_token(args.admin_token_file.as_deref())?;
     let token = text.map(|text| Token::new(&text)).transpose();
     token.map_err(Failure::Input)
 }

@@ -7,7 +7,6 @@ mod stream;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyEventKind};
@@ -19,6 +18,7 @@ use tokio::sync::mpsc::Receiver;
 use self::event::Event;
 use self::stream::{Source, Update};
 use self::view::{Action, View};
+use crate::auth::read_token;
 use crate::cli::TopArgs;
 use crate::error::Failure;
 
@@ -26,7 +26,8 @@ use crate::error::Failure;
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &TopArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let source = Source::new(&args.url, token(args.admin_token_file.as_deref())?)?;
+    let token = read_token(args.admin_token_file.as_deref())?;
+    let source = Source::new(&args.url, token.filter(|token| !token.is_empty()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -42,19 +43,6 @@ pub(crate) fn run(args: &TopArgs, out: &mut impl Write) -> Result<(), Failure> {
     // A connection attempt may still be under way.
     runtime.shutdown_background();
     result
-}
-
-/// The token of the file, or of the environment.
-fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    let text =
-        match file {
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                Failure::Input(format!("cannot read {}: {error}", path.display()))
-            })?),
-            None => std::env::var("TALLYGATE_ADMIN_TOKEN").ok(),
-        };
-    let text = text.map(|text| text.trim().to_owned());
-    Ok(text.filter(|text| !text.is_empty()))
 }
 
 /// Prints each event, or only one.
