@@ -31,7 +31,7 @@ pub enum RuleSetError {
         /// The rule.
         rule: usize,
     },
-    /// A key has a path parameter that one of the rule's paths does not have.
+    /// A key or a share has a path parameter that one of the rule's paths does not have.
     #[error("no path of the rule has `{{{parameter}}}`, or not all have it")]
     UnknownParameter {
         /// The rule.
@@ -221,7 +221,8 @@ impl Rule {
         if self.key.len() > MAX_PARTS || self.key.iter().any(too_long) {
             errors.push(RuleSetError::TooManyParts { rule });
         }
-        for source in self.key.iter().flat_map(|part| part.sources()) {
+        let members = self.share.iter().flat_map(|share| &share.by);
+        for source in self.key.iter().chain(members).flat_map(Part::sources) {
             let Source::Path(name) = source else { continue };
             if !self.matcher.has_parameter(name) {
                 let parameter = name.clone();

@@ -237,6 +237,18 @@ impl Validator<'_> {
                 .help("a path names parameters in braces: `match: { path: '/users/{id}' }`");
             valid = false;
         }
+        if let Some(share) = &budget.share
+            && share.by.iter().any(lacks)
+        {
+            let message = format!(
+                "not every path of this rule has the parameter by which budget {} tells members \
+                 apart",
+                text.quoted()
+            );
+            self.error(code::KEY, name.span, message)
+                .help("a path names parameters in braces: `match: { path: '/users/{id}' }`");
+            valid = false;
+        }
         valid.then_some(budget)
     }
 }
