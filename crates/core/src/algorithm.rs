@@ -395,36 +395,76 @@ pub(crate) trait Level {
     /// not, nothing is changed.
     fn undo(&mut self, quota: &Quota, units: u32, taken: u64, now: u64) -> bool;
 
+    /// The units in flight; `None` if units are used up, not held.
+    #[inline]
+    fn in_flight(&self) -> Option<InFlight> {
+        None
+    }
+
     /// The units that the caller holds until they are released.
     #[inline]
     fn held(&self) -> u32 {
-        0
+        self.in_flight().map_or(0, |units| units.own)
     }
 
     /// Prolongs what the caller holds.
     #[inline]
     fn renew(&mut self, quota: &Quota, now: u64) {
-        let _ = (quota, now);
+        if let Some(units) = self.in_flight() {
+            self.take(quota, units.own, now);
+        }
     }
 
     /// The units to report as remaining, of which `available` fit.
     #[inline]
     fn remaining(&self, quota: &Quota, available: u32) -> u32 {
-        let _ = quota;
-        available
+        match self.in_flight() {
+            Some(units) => quota.limit().saturating_sub(units.live),
+            None => available,
+        }
     }
 
     /// The units that remain after `granted` of those available were taken.
     #[inline]
     fn remaining_after(&self, quota: &Quota, available: u32, granted: u32, now: u64) -> u32 {
-        let _ = (quota, now);
-        available.saturating_sub(granted)
+        let _ = now;
+        self.remaining(quota, available.saturating_sub(granted))
     }
 
-    /// The retry after that wait.
+    /// The retry after that wait: at most that if units may be released before.
     #[inline]
     fn retry(&self, wait: u64) -> Retry {
-        Retry::after_us(wait)
+        match self.in_flight() {
+            Some(_) => Retry::at_most_us(wait),
+            None => Retry::after_us(wait),
+        }
+    }
+}
+
+/// The units of all live holds, and of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InFlight {
+    pub(crate) live: u32,
+    pub(crate) own: u32,
+}
+
+impl InFlight {
+    fn others(self) -> u32 {
+        self.live.saturating_sub(self.own)
+    }
+
+    /// Sets what the caller holds.
+    fn hold(&mut self, units: u32) {
+        self.live = self.others() + units;
+        self.own = units;
+    }
+
+    /// Returns up to that much of what the caller holds. Returns how much it was.
+    fn give_back(&mut self, units: u32) -> u32 {
+        let back = units.min(self.own);
+        self.own -= back;
+        self.live = self.live.saturating_sub(back);
+        back
     }
 }
 

@@ -11,8 +11,8 @@ use core::mem;
 
 use crate::MAX_TIME_US;
 use crate::algorithm::{
-    Bucket, Counter, Epoch, FairShare, FormerHold, Holds, HoldsSummary, Log, LogSummary, Member,
-    Own, ShareView, State, Tally, View, Window,
+    Bucket, Counter, Epoch, FairShare, FormerHold, Holds, HoldsSummary, InFlight, Log, LogSummary,
+    Member, Own, ShareView, State, Tally, View, Window,
 };
 use crate::caller::{Reservation, Weight};
 use crate::evaluate::touches;
@@ -528,8 +528,10 @@ pub fn read_state(quota: &Quota, result: &mut &[u8]) -> Option<State> {
         }
         Twin::Holds => State::HoldsSummary(HoldsSummary {
             newest: seven(0),
-            live: narrow(number(&state[8..12])),
-            own: narrow(number(&state[12..16])),
+            units: InFlight {
+                live: narrow(number(&state[8..12])),
+                own: narrow(number(&state[12..16])),
+            },
             own_until: number(&state[16..23]),
             next: number(&state[23..30]),
         }),

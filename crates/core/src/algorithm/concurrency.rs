@@ -20,9 +20,8 @@
 use alloc::vec::Vec;
 
 use super::id_map::{IdMap, NONE};
-use super::{Level, effective_time};
+use super::{InFlight, Level, effective_time};
 use crate::caller::{Caller, Room};
-use crate::decision::Retry;
 use crate::quota::Quota;
 use crate::snapshot::{CounterState, HoldState};
 
@@ -237,9 +236,7 @@ pub(crate) struct AdvancedHolds<'a> {
     owner: u64,
     is_full: bool,
     now: u64,
-    /// The units of all live holds, and of the owner's.
-    live: u32,
-    own: u32,
+    units: InFlight,
 }
 
 impl<'a> AdvancedHolds<'a> {
@@ -257,8 +254,10 @@ impl<'a> AdvancedHolds<'a> {
         let own = holds.owners.find(caller.owner).map(|at| *holds.hold(at));
         let own = own.filter(|hold| hold.until > live_after);
         let advanced = AdvancedHolds {
-            live: holds.units - holds.expired(live_after),
-            own: own.map_or(0, |hold| hold.units),
+            units: InFlight {
+                live: holds.units - holds.expired(live_after),
+                own: own.map_or(0, |hold| hold.units),
+            },
             owner: caller.owner,
             is_full: caller.room == Room::Full,
             now: live_after,
@@ -267,12 +266,8 @@ impl<'a> AdvancedHolds<'a> {
         (advanced, effective.unwrap_or(now))
     }
 
-    fn others(&self) -> u32 {
-        self.live - self.own
-    }
-
     fn lacks_room(&self) -> bool {
-        self.is_full && self.own == 0
+        self.is_full && self.units.own == 0
     }
 
     fn live_holds(&self) -> impl Iterator<Item = &(u64, Hold)> {
@@ -285,8 +280,7 @@ impl<'a> AdvancedHolds<'a> {
     fn hold(&mut self, quota: &Quota, units: u32, now: u64) {
         self.holds.drop_expired(self.now);
         self.holds.set(self.owner, units, now + quota.period_us());
-        self.live = self.others() + units;
-        self.own = units;
+        self.units.hold(units);
         self.now = now;
     }
 
@@ -306,11 +300,11 @@ impl Level for AdvancedHolds<'_> {
         if self.lacks_room() {
             return 0;
         }
-        quota.limit().saturating_sub(self.others())
+        quota.limit().saturating_sub(self.units.others())
     }
 
     fn until_fits(&self, quota: &Quota, units: u32, now: u64) -> u64 {
-        let mut others = self.others();
+        let mut others = self.units.others();
         let mut others_holds = self.live_holds().filter(|(owner, _)| *owner != self.owner);
         let end = others_holds.find(|(_, hold)| {
             others -= hold.units;
@@ -324,7 +318,7 @@ impl Level for AdvancedHolds<'_> {
     }
 
     fn until_new(&self, _: &Quota, now: u64) -> u64 {
-        match self.live {
+        match self.units.live {
             0 => 0,
             1.. => self.holds.expires_at_us().saturating_sub(now),
         }
@@ -335,7 +329,7 @@ impl Level for AdvancedHolds<'_> {
     }
 
     fn refund(&mut self, _: &Quota, units: u32, now: u64) -> bool {
-        if self.own == 0 {
+        if self.units.own == 0 {
             return false;
         }
         self.holds.drop_expired(self.now);
@@ -343,15 +337,13 @@ impl Level for AdvancedHolds<'_> {
         let Some(at) = self.holds.owners.find(self.owner) else {
             return false;
         };
-        let back = units.min(self.own);
-        if back < self.own {
+        let back = self.units.give_back(units);
+        if self.units.own > 0 {
             self.holds.owners.at_mut(at).units -= back;
             self.holds.units -= back;
         } else {
             self.holds.remove(at);
         }
-        self.own -= back;
-        self.live -= back;
         true
     }
 
@@ -360,24 +352,7 @@ impl Level for AdvancedHolds<'_> {
         self.refund(quota, u32::MAX, now)
     }
 
-    fn held(&self) -> u32 {
-        self.own
-    }
-
-    fn renew(&mut self, quota: &Quota, now: u64) {
-        self.hold(quota, self.own, now);
-    }
-
-    fn remaining(&self, quota: &Quota, _: u32) -> u32 {
-        quota.limit().saturating_sub(self.live)
-    }
-
-    fn remaining_after(&self, quota: &Quota, _: u32, _: u32, _: u64) -> u32 {
-        quota.limit().saturating_sub(self.live)
-    }
-
-    /// Holds may be released before they end.
-    fn retry(&self, wait: u64) -> Retry {
-        Retry::at_most_us(wait)
+    fn in_flight(&self) -> Option<InFlight> {
+        Some(self.units)
     }
 }

@@ -4,8 +4,9 @@
 use super::{HoldsSummary, LogSummary};
 use alloc::boxed::Box;
 
-use super::{AdvancedHolds, AdvancedLog, AdvancedShare, Bucket, Counter, Level, State, Window};
-use crate::decision::Retry;
+use super::{
+    AdvancedHolds, AdvancedLog, AdvancedShare, Bucket, Counter, InFlight, Level, State, Window,
+};
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
@@ -66,24 +67,12 @@ impl Level for AnyLevel<'_> {
         dispatch!(self, level => level.undo(quota, units, taken, now))
     }
 
-    fn held(&self) -> u32 {
-        dispatch!(self, level => level.held())
-    }
-
-    fn renew(&mut self, quota: &Quota, now: u64) {
-        dispatch!(self, level => level.renew(quota, now));
-    }
-
-    fn remaining(&self, quota: &Quota, available: u32) -> u32 {
-        dispatch!(self, level => level.remaining(quota, available))
+    fn in_flight(&self) -> Option<InFlight> {
+        dispatch!(self, level => level.in_flight())
     }
 
     fn remaining_after(&self, quota: &Quota, available: u32, granted: u32, now: u64) -> u32 {
         dispatch!(self, level => level.remaining_after(quota, available, granted, now))
-    }
-
-    fn retry(&self, wait: u64) -> Retry {
-        dispatch!(self, level => level.retry(wait))
     }
 }
 

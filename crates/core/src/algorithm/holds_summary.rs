@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{FormerHold, Level, effective_time};
-use crate::decision::Retry;
+use super::{FormerHold, InFlight, Level, effective_time};
 use crate::quota::Quota;
 use crate::snapshot::CounterState;
 
@@ -12,10 +11,8 @@ use crate::snapshot::CounterState;
 pub struct HoldsSummary {
     /// The end of the hold that ends last.
     pub(crate) newest: u64,
-    /// The units of all live holds.
-    pub(crate) live: u32,
-    /// What the owner holds, 0 if nothing, and until when.
-    pub(crate) own: u32,
+    pub(crate) units: InFlight,
+    /// Until when the owner holds what it holds.
     pub(crate) own_until: u64,
     /// The end of the hold after which the request fits, if it does not. For a refund, the end of the
     /// hold that ends last after it.
@@ -31,8 +28,8 @@ impl HoldsSummary {
 
     /// What the owner holds.
     pub(crate) fn former(&self) -> Option<FormerHold> {
-        (self.own > 0).then_some(FormerHold {
-            units: self.own,
+        (self.units.own > 0).then_some(FormerHold {
+            units: self.units.own,
             until_us: self.own_until,
         })
     }
@@ -40,15 +37,11 @@ impl HoldsSummary {
     pub(super) fn inspect(&self, _: &Quota) -> CounterState {
         CounterState::Holds { holds: Vec::new() }
     }
-
-    fn others(&self) -> u32 {
-        self.live.saturating_sub(self.own)
-    }
 }
 
 impl Level for HoldsSummary {
     fn available(&self, quota: &Quota, _: u64) -> u32 {
-        quota.limit().saturating_sub(self.others())
+        quota.limit().saturating_sub(self.units.others())
     }
 
     fn until_fits(&self, _: &Quota, _: u32, now: u64) -> u64 {
@@ -56,24 +49,21 @@ impl Level for HoldsSummary {
     }
 
     fn until_new(&self, _: &Quota, now: u64) -> u64 {
-        match self.live {
+        match self.units.live {
             0 => 0,
             1.. => self.newest.saturating_sub(now),
         }
     }
 
     fn take(&mut self, quota: &Quota, units: u32, now: u64) {
-        self.live = self.others() + units;
-        self.own = units;
+        self.units.hold(units);
         self.newest = now + quota.period_us();
         self.own_until = self.newest;
     }
 
     fn refund(&mut self, _: &Quota, units: u32, _: u64) -> bool {
-        let back = units.min(self.own);
-        self.own -= back;
-        self.live = self.live.saturating_sub(back);
-        if back > 0 && self.own == 0 {
+        let back = self.units.give_back(units);
+        if back > 0 && self.units.own == 0 {
             self.newest = self.next;
         }
         back > 0
@@ -83,24 +73,7 @@ impl Level for HoldsSummary {
         self.refund(quota, u32::MAX, now)
     }
 
-    fn held(&self) -> u32 {
-        self.own
-    }
-
-    fn renew(&mut self, quota: &Quota, now: u64) {
-        self.take(quota, self.own, now);
-    }
-
-    fn remaining(&self, quota: &Quota, _: u32) -> u32 {
-        quota.limit().saturating_sub(self.live)
-    }
-
-    fn remaining_after(&self, quota: &Quota, _: u32, _: u32, _: u64) -> u32 {
-        quota.limit().saturating_sub(self.live)
-    }
-
-    /// Holds may be released before they end.
-    fn retry(&self, wait: u64) -> Retry {
-        Retry::at_most_us(wait)
+    fn in_flight(&self) -> Option<InFlight> {
+        Some(self.units)
     }
 }
