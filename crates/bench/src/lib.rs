@@ -15,5 +15,6 @@ pub mod memory;
 pub mod options;
 pub mod quota_spec;
 pub mod redis;
+pub mod shares;
 pub mod table;
 pub mod target;

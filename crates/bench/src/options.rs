@@ -1,5 +1,7 @@
 //! The arguments after `cargo bench -p tallygate-bench --`.
 
+use std::path::PathBuf;
+
 /// The text of `--help`.
 pub const USAGE: &str = "\
 cargo bench -p tallygate-bench [--bench NAME] -- [OPTIONS] [WORD]...
@@ -8,6 +10,7 @@ cargo bench -p tallygate-bench [--bench NAME] -- [OPTIONS] [WORD]...
   --contender NAME   only contenders whose name has NAME; may be repeated
   --quick            small sizes: less than a minute
   --full             larger sizes, more often
+  --svg FILE         a picture of fair shares (bench shares)
   --help             this text";
 
 /// How much to measure.
@@ -32,6 +35,8 @@ pub struct Options {
     pub words: Vec<String>,
     /// Whether `cargo bench` started the program; `cargo test` does so without `--bench`.
     pub bench: bool,
+    /// Where to write a picture.
+    pub svg: Option<PathBuf>,
     /// Whether `--help` was given.
     pub help: bool,
     /// The task of a child process: everything after `--child`.
@@ -51,6 +56,7 @@ impl Options {
             size: Size::Usual,
             contenders: Vec::new(),
             words: Vec::new(),
+            svg: None,
             bench: false,
             help: false,
             child: None,
@@ -71,6 +77,11 @@ impl Options {
                 "--quick" => options.size = Size::Quick,
                 "--full" => options.size = Size::Full,
                 "--help" | "-h" => options.help = true,
+                "--svg" => {
+                    options.svg = Some(args.next().ok_or("--svg needs a file")?.into());
+                    // Not part of what is measured.
+                    continue;
+                }
                 "--contender" => {
                     let name = args.next().ok_or("--contender needs a name")?;
                     options.given.push(arg);
