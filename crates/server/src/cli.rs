@@ -26,6 +26,8 @@ Quotas:
   token-bucket 10/s burst 50      bursts of 50, 10 per second in the long run
   leaky-bucket 10/s burst 20      drains at 10 per second; excess is refused
   leaky-bucket 10/s queue 20      excess is delayed in a queue of 20
+  token-bucket 100/s shared 4     members share it by weight, and borrow the rest
+  concurrent 10 for 30s           10 in flight, each held for 30 s at most
   Units: ms s min h d, also combined: fixed-window 5/1h30min
 
 Exit codes:
@@ -53,7 +55,7 @@ pub(crate) enum Command {
     /// Describe what a quota allows, with a chart
     #[command(after_long_help = ABOUT_EXPLAIN)]
     Explain(ExplainArgs),
-    /// Send the same bursty traffic through all six algorithms
+    /// Show what every kind of limit does with bursty traffic
     #[command(after_long_help = ABOUT_DEMO)]
     Demo(DemoArgs),
     /// Show the race condition of counting by read, check and write
@@ -217,8 +219,9 @@ pub(crate) struct ExplainArgs {
 }
 
 const ABOUT_DEMO: &str = "\
-The production engine decides at supplied timestamps, so the demo is immediate
-and its output is always the same.
+The same traffic through all six algorithms; then fair shares, a concurrency limit
+and reservations. The production engine decides at supplied timestamps, so the
+demo is immediate and its output is always the same.
 
 Examples:
   tallygate demo

@@ -21,7 +21,12 @@ pub(crate) fn worst_case_formula(algorithm: Algorithm) -> &'static str {
 
 /// The rate as text: `10 per second`, `5 every 1 h 30 min`.
 pub(crate) fn rate(quota: &Quota) -> String {
-    let limit = count(quota.limit().into());
+    every_period(quota.limit().into(), quota)
+}
+
+/// That many units every period.
+pub(crate) fn every_period(units: u64, quota: &Quota) -> String {
+    let limit = count(units);
     match quota.period_us() {
         1_000 => format!("{limit} per millisecond"),
         1_000_000 => format!("{limit} per second"),
@@ -105,13 +110,15 @@ pub(crate) fn summary(quota: &Quota) -> String {
             let least = count(quota.shared_units().unwrap_or_default().into());
             format!(
                 "A bucket of {capacity} at {rate} that the members of a key share by weight. A \
-                 member has its part of the rate, at least {least} at once for each of its weight, \
-                 and borrows what others leave."
+                 member has its part of the rate, at least {least} at once for each unit of its \
+                 weight, and borrows what others leave. A greedy member cannot use up what others \
+                 need."
             )
         }
         Algorithm::Concurrent => format!(
             "At most {capacity} in flight at once. An owner holds its units until it releases \
-             them, or for {period} if it is not heard of again."
+             them, or for {period} if it is not heard of again. It counts what has not ended yet: \
+             slow requests, streams, jobs."
         ),
     }
 }
@@ -163,14 +170,15 @@ pub(crate) fn demo(algorithm: Algorithm) -> Demo {
                       what does not fit into the queue is refused.",
         },
         Algorithm::SharedTokenBucket | Algorithm::SharedLeakyPolicing => Demo {
-            capacity: Some(20),
+            capacity: Some(16),
             effect: "fair shares",
-            caption: "Alone, a member has the whole bucket. Beside others it leaves them a part.",
+            caption: "Each has half of the rate. The light tenant asks for less and gets all of it; \
+                      the greedy one gets the rest, and the whole bucket whenever it is alone.",
         },
         Algorithm::Concurrent => Demo {
             capacity: None,
             effect: "in flight",
-            caption: "Counts what has not ended yet, however fast it comes.",
+            caption: "Counts what has not ended yet: never more than 4 at once.",
         },
     }
 }

@@ -1,5 +1,9 @@
-//! `tallygate demo`: the same bursty traffic through every algorithm, at supplied timestamps.
+//! `tallygate demo`: the same bursty traffic through every algorithm, then shares, concurrency limits and
+//! reservations, at supplied timestamps.
 
+mod in_flight;
+mod reservations;
+mod shares;
 mod simulation;
 
 use std::io::{self, IsTerminal, Write};
@@ -90,10 +94,17 @@ fn page(runs: &[Simulation], style: Style, out: &mut impl Write) -> io::Result<(
 
     writeln!(out)?;
     table(runs, style, out)?;
+    writeln!(out)?;
+    shares::draw(style, out)?;
+    writeln!(out)?;
+    in_flight::draw(style, out)?;
+    writeln!(out)?;
+    reservations::draw(style, out)?;
     writeln!(
         out,
         "\nNext, see what another quota allows:\n  \
-         tallygate explain 'token-bucket 10/s burst 50'"
+         tallygate explain 'token-bucket 10/s burst 50'\n  \
+         tallygate explain 'token-bucket 100/s burst 100 shared 4'"
     )
 }
 

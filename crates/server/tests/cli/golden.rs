@@ -26,12 +26,26 @@ fn explain_matches_its_golden_files() {
             "token-bucket 1000000000/30d burst 1000000",
         ),
         ("explain-uneven.txt", "leaky-bucket 7/1h30min queue 3"),
+        (
+            "explain-shared.txt",
+            "token-bucket 100/s burst 100 shared 4",
+        ),
+        ("explain-concurrent.txt", "concurrent 10 for 30s"),
     ] {
         golden(name, &page(&["explain", quota]));
     }
-    let json = page(&["explain", "--json", "token-bucket 10/s burst 50"]);
-    golden("explain-token-bucket.json", &json);
-    serde_json::from_str::<serde_json::Value>(&json).unwrap();
+    for (name, quota) in [
+        ("explain-token-bucket.json", "token-bucket 10/s burst 50"),
+        (
+            "explain-shared.json",
+            "token-bucket 100/s burst 100 shared 4",
+        ),
+        ("explain-concurrent.json", "concurrent 10 for 30s"),
+    ] {
+        let json = page(&["explain", "--json", quota]);
+        golden(name, &json);
+        serde_json::from_str::<serde_json::Value>(&json).unwrap();
+    }
 }
 
 #[test]

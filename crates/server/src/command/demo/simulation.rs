@@ -13,7 +13,7 @@ pub(super) const PERIOD_US: u64 = 1_000_000;
 pub(super) const TICK_US: u64 = 100_000;
 pub(super) const TICKS: usize = 64;
 /// A whole second, so that windows start on the ruler.
-const START_US: u64 = 1_700_000_000_000_000;
+pub(super) const START_US: u64 = 1_700_000_000_000_000;
 
 /// Requests per tick: the whole limit on both sides of 1 s, then one per tick until 2 s; at 4.1 s
 /// a burst of 25.

@@ -22,9 +22,13 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         1 => "one".to_owned(),
         capacity => format!("all {}", count(capacity.into())),
     };
+    let client = match quota.algorithm().is_shared() {
+        true => "A member alone",
+        false => "A client",
+    };
     writeln!(
         out,
-        "  A client takes {opening} at once, then whatever fits every {step}:\n"
+        "  {client} takes {opening} at once, then whatever fits every {step}:\n"
     )?;
     let units: Vec<u64> = admitted.iter().map(|(_, units)| *units).collect();
     bars(out, quota, &units, 4)?;
@@ -136,6 +140,9 @@ mod tests {
     fn no_chart_exceeds_the_worst_case() {
         for text in crate::command::explain::tests::QUOTAS {
             let quota: Quota = text.parse().unwrap();
+            if quota.algorithm().is_concurrent() {
+                continue;
+            }
             let admitted = simulate(&quota).admitted;
             let max = max_per_period(&admitted, quota.period_us());
             let bound = quota.worst_case(quota.period_us());

@@ -45,16 +45,11 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "{mark} {name:<23} only for limits up to {max}")?;
             continue;
         };
-        let facts = Facts::new(&other);
-        writeln!(
-            out,
-            "{mark} {name:<23}{:>9}{:>11}{:>12}{:>13}{:>9}",
-            count(facts.capacity.into()),
-            count(facts.worst_case.one_period),
-            count(facts.worst_case.ten_periods),
-            duration(facts.after_refusal.one_fits_after_us),
-            memory(&facts),
-        )?;
+        row(mark, name, &Facts::new(&other), out)?;
+    }
+    if quota.algorithm().is_shared() {
+        let name = format!("{}, shared", quota.algorithm().name());
+        row('>', &name, &Facts::new(quota), out)?;
     }
     writeln!(out)?;
     let notes = format!(
@@ -64,6 +59,18 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         describe::period(quota)
     );
     write_wrapped(&notes, 2, super::WIDTH, out)
+}
+
+fn row(mark: char, name: &str, facts: &Facts, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{mark} {name:<23}{:>9}{:>11}{:>12}{:>13}{:>9}",
+        count(facts.capacity.into()),
+        count(facts.worst_case.one_period),
+        count(facts.worst_case.ten_periods),
+        duration(facts.after_refusal.one_fits_after_us),
+        memory(facts),
+    )
 }
 
 fn memory(facts: &Facts) -> String {
