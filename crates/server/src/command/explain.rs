@@ -119,8 +119,9 @@ fn entries(quota: &Quota, facts: &Facts) -> Entries {
     };
     entries.push(("Memory per key", memory));
     let (name, mut expiry) = expiry(facts, "request");
-    if facts.share.is_some() {
-        let longest = duration(2 * quota.span_us().max(DAY_US));
+    let longest_us = 2 * quota.span_us().max(DAY_US);
+    if facts.share.is_some() && facts.forgotten_after_us < longest_us {
+        let longest = duration(longest_us);
         expiry = format!("{expiry} of one member, {longest} of very many");
     }
     entries.push((name, expiry));
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     /// Every algorithm, and the ends of every range.
-    pub(super) const QUOTAS: [&str; 27] = [
+    pub(super) const QUOTAS: [&str; 28] = [
         "100/min",
         "fixed-window 100/min",
         "fixed-window 1/366d",
@@ -278,6 +279,7 @@ mod tests {
         "leaky-bucket 1/366d queue 142",
         "leaky-bucket 1000000000/ms queue 1000000000",
         "token-bucket 100/s burst 100 shared 4",
+        "token-bucket 1000000/d burst 1000000 shared 1000",
         "token-bucket 4/366d burst 4 shared 1",
         "token-bucket 1000000000/ms burst 1000000000 shared 250000000",
         "leaky-bucket 7/min burst 1000 shared 250",

@@ -23,7 +23,7 @@ pub(super) fn draw(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         capacity => format!("all {}", count(capacity.into())),
     };
     let client = match quota.algorithm().is_shared() {
-        true => "A member alone",
+        true => "One member",
         false => "A client",
     };
     writeln!(
