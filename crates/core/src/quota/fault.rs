@@ -162,7 +162,11 @@ impl Fault {
             _ => &text[self.quoted.start..self.quoted.end],
         };
         let problem = self.problem.message(quoted);
-        QuotaError::new(problem, self.problem.example())
+        let example = match text.split(' ').next() {
+            Some("concurrent") => CONCURRENT_EXAMPLE,
+            _ => self.problem.example(),
+        };
+        QuotaError::new(problem, example)
             .at(text, marked.start..marked.end)
             .suggest(hint::suggestion(text))
     }

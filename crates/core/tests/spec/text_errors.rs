@@ -351,7 +351,12 @@ fn invalid_shares_are_marked() {
 fn invalid_concurrency_limits_are_marked() {
     let missing = "the hold time is missing: `for` and a period";
     for (text, marks, problem, example) in [
-        ("concurrent", "          ^", "the limit is missing", PLAIN),
+        (
+            "concurrent",
+            "          ^",
+            "the limit is missing",
+            CONCURRENT,
+        ),
         ("concurrent 10", "             ^", missing, CONCURRENT),
         (
             "concurrent 10 for",
@@ -369,13 +374,13 @@ fn invalid_concurrency_limits_are_marked() {
             "concurrent 0 for 30s",
             "           ^",
             "limit 0 is below 1",
-            PLAIN,
+            CONCURRENT,
         ),
         (
             "concurrent 10001 for 30s",
             "           ^^^^^",
             "limit 10001 is above 10000",
-            PLAIN,
+            CONCURRENT,
         ),
         (
             "concurrent 10 for 999ms",
@@ -387,7 +392,7 @@ fn invalid_concurrency_limits_are_marked() {
             "concurrent 10 for 0s",
             "                  ^",
             "the period's count 0 is below 1 in `0s`",
-            PLAIN,
+            CONCURRENT,
         ),
         (
             "concurrent 10 for 1d1ms",
@@ -399,13 +404,13 @@ fn invalid_concurrency_limits_are_marked() {
             "concurrent 10/s for 30s",
             "             ^^",
             "limit `10/s` is not a whole number",
-            PLAIN,
+            CONCURRENT,
         ),
         (
             "concurrent 10 for 30s burst",
             "                      ^^^^^",
             "`burst` is one word too many",
-            BURST,
+            CONCURRENT,
         ),
     ] {
         assert_golden(text, marks, problem, example);
