@@ -6,10 +6,12 @@
 use std::io;
 use std::process::ExitCode;
 
+use tallygate_bench::callers::TURNS;
 use tallygate_bench::child;
 use tallygate_bench::entry;
 use tallygate_bench::machine;
 use tallygate_bench::measurement::Measurement;
+use tallygate_bench::memory::callers;
 use tallygate_bench::memory::contender;
 use tallygate_bench::memory::scenario::Plan;
 use tallygate_bench::memory::target;
@@ -82,6 +84,12 @@ fn tasks(plan: &Plan, options: &Options) -> Vec<Vec<String>> {
             }
         }
     }
+    let mut rows = TURNS.iter().map(callers::row);
+    if options.selects_contender(contender::TALLYGATE)
+        && rows.any(|row| options.selects_scenario(&row))
+    {
+        tasks.push(vec!["callers".into()]);
+    }
     let rows = [plan.worst_cpu_row(), plan.worst_wall_row()];
     if rows.iter().any(|row| options.selects_scenario(row)) {
         for entry in contender::expiring() {
@@ -110,6 +118,7 @@ fn run_task(options: &Options, task: &[String]) -> io::Result<()> {
             let entry = entries.find(|entry| entry.name == name);
             scenario.measure(&entry.ok_or_else(unknown)?)?.print();
         }
+        ["callers"] => callers::measure(options, plan.decisions, plan.repetitions),
         ["expiry", name] => {
             let mut entries = contender::expiring().into_iter();
             let entry = entries

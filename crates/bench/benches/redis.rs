@@ -7,12 +7,13 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tallygate_bench::callers::TURNS;
 use tallygate_bench::entry;
 use tallygate_bench::machine;
 use tallygate_bench::measurement::Measurement;
 use tallygate_bench::options::Options;
 use tallygate_bench::quota_spec::{QuotaSpec, algorithm_name};
-use tallygate_bench::redis::callers::TURNS;
+use tallygate_bench::redis::callers;
 use tallygate_bench::redis::client;
 use tallygate_bench::redis::concurrency::{
     self, ConcurrentScenario, DynClient, Keys, Load, Servers, THREADS,
@@ -120,11 +121,12 @@ fn measure_server_cpu(plan: &Plan, options: &Options, server: &mut Server, table
 /// One round of the server's CPU time of calls for callers, one at a time.
 fn measure_callers(options: &Options, server: &mut Server, table: &mut Table) {
     for turn in TURNS {
-        if options.selects_scenario(turn.row) && options.selects_contender(script::TALLYGATE) {
+        let row = callers::row(&turn);
+        if options.selects_scenario(&row) && options.selects_contender(script::TALLYGATE) {
             table.add(Measurement {
-                row: turn.row.to_owned(),
+                row,
                 contender: script::TALLYGATE.to_owned(),
-                value: turn.measure(server, CALLER_TURNS),
+                value: callers::measure(&turn, server, CALLER_TURNS),
             });
         }
     }

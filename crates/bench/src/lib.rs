@@ -4,6 +4,7 @@
 //! measured alternately in one run. Nothing asserts a time, because machines are noisy.
 #![allow(clippy::float_arithmetic, clippy::print_stdout, clippy::print_stderr)]
 
+pub mod callers;
 pub mod child;
 pub mod entry;
 pub mod gateway;

@@ -3,6 +3,7 @@
 //! [`contender`] has one file per contender; the other modules use contenders only through their
 //! traits.
 
+pub mod callers;
 pub mod contender;
 pub mod expiry;
 pub mod resident_memory;

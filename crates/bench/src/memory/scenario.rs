@@ -81,9 +81,9 @@ pub struct Plan {
     /// The number of runs in which they expire; the best counts.
     pub expiry_runs: usize,
     /// Decisions in a timed run.
-    decisions: usize,
+    pub decisions: usize,
     /// Timed runs; the median counts.
-    repetitions: usize,
+    pub repetitions: usize,
 }
 
 impl Plan {

@@ -1,6 +1,8 @@
 //! The targets of the memory store.
 
+use crate::callers::{TURNS, Turn};
 use crate::keys::Spread;
+use crate::memory::callers;
 use crate::memory::contender::{GOVERNOR, TALLYGATE};
 use crate::memory::resident_memory::MemoryScenario;
 use crate::memory::scenario::{Plan, Scenario};
@@ -52,6 +54,10 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
             .iter()
             .map(|scenario| memory_target(table, scenario)),
     );
+    let [plain, others @ ..] = TURNS;
+    for turn in others {
+        targets.push(callers_target(table, &turn, &plain));
+    }
     targets.push(worst_call_target(table, &plan.worst_cpu_row()));
     targets
 }
@@ -83,6 +89,20 @@ fn algorithm_target(table: &Table, many: Scenario, algorithm: Algorithm, max: f6
             (text, times <= max)
         }),
         wanted: format!("at most {max}x"),
+    }
+}
+
+/// Decisions that tell callers apart, compared with a plain check.
+fn callers_target(table: &Table, turn: &Turn, plain: &Turn) -> Target {
+    let (row, plain) = (callers::row(turn), callers::row(plain));
+    let times = table.ratio((&row, TALLYGATE), (&plain, TALLYGATE));
+    Target {
+        what: row,
+        measured: times.map(|times| {
+            let text = format!("{}x a plain check", short(times));
+            (text, times <= turn.max_memory)
+        }),
+        wanted: format!("at most {}x", turn.max_memory),
     }
 }
 

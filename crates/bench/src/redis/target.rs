@@ -1,11 +1,12 @@
 //! The targets of the Redis store.
 
-use super::callers::TURNS;
+use super::callers;
 use super::client::{BY_HAND, HASH_TAGS, LEASED, LIMITADOR, UNBATCHED, UNEQUAL};
 use super::concurrency::{ConcurrentScenario, Keys, RATE, Servers};
 use super::memory::MemoryScenario;
 use super::scenario::{Plan, Scenario, Shape};
 use super::script::{ARTICLES, TALLYGATE};
+use crate::callers::TURNS;
 use crate::quota_spec::Algorithm;
 use crate::table::{Cell, Table, short};
 use crate::target::Target;
@@ -41,9 +42,17 @@ pub fn targets(plan: &Plan, table: &Table) -> Vec<Target> {
     targets.push(at_most(table, of_10k, of_100, "its script at 100", 2.0));
 
     let [plain, others @ ..] = TURNS;
+    let plain = callers::row(&plain);
     for turn in others {
-        let (of_turn, of_plain) = ((turn.row, TALLYGATE), (plain.row, TALLYGATE));
-        targets.push(at_most(table, of_turn, of_plain, "a plain check", turn.max));
+        let of_turn = callers::row(&turn);
+        let (of_turn, of_plain) = ((&*of_turn, TALLYGATE), (&*plain, TALLYGATE));
+        targets.push(at_most(
+            table,
+            of_turn,
+            of_plain,
+            "a plain check",
+            turn.max_redis,
+        ));
     }
 
     let bucket = ConcurrentScenario::new(Algorithm::TokenBucket, 64).row(RATE);
