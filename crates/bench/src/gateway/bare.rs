@@ -1,14 +1,17 @@
-//! Baselines in bare hyper: a proxy without limits, and a handler that parses and answers a check
-//! without deciding. Each runs in a process of its own.
+//! Servers in bare hyper: a proxy without limits, a handler that parses and answers a check without
+//! deciding, and an upstream that streams events. Each runs in a process of its own.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use http::header::CONTENT_TYPE;
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
@@ -29,6 +32,8 @@ pub enum Bare {
     },
     /// Parses and answers a check.
     Check,
+    /// Answers with a stream of events, each sent on its own.
+    Events,
 }
 
 impl Bare {
@@ -37,6 +42,7 @@ impl Bare {
         match self {
             Bare::Proxy { to } => vec!["proxy".into(), port.to_string(), to.to_string()],
             Bare::Check => vec!["check".into(), port.to_string()],
+            Bare::Events => vec!["events".into(), port.to_string()],
         }
     }
 
@@ -48,6 +54,7 @@ impl Bare {
         let (bare, port) = match task {
             [kind, port, to] if kind == "proxy" => (Bare::Proxy { to: to.parse()? }, port),
             [kind, port] if kind == "check" => (Bare::Check, port),
+            [kind, port] if kind == "events" => (Bare::Events, port),
             _ => return Err(format!("no task: {}", task.join(" ")).into()),
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?));
@@ -57,6 +64,7 @@ impl Bare {
         let ended = match bare {
             Bare::Proxy { to } => runtime.block_on(proxy(address, to)),
             Bare::Check => runtime.block_on(check(address)),
+            Bare::Events => runtime.block_on(events(address)),
         };
         ended.map_err(|error| error as Box<dyn Error>)
     }
@@ -133,6 +141,62 @@ async fn check(address: SocketAddr) -> Result<(), BoxError> {
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
             Ok::<_, BoxError>(response)
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), handler));
+    }
+}
+
+/// The events of a response.
+const EVENTS: usize = 100;
+/// An event, as completion servers send them.
+const EVENT: &str = "data: {\"id\":\"cmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\
+    \"model\":\"small\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n";
+/// The last one, with what the response cost.
+const USAGE: &str = "data: {\"id\":\"cmpl-7\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\
+    \"model\":\"small\",\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":70,\
+    \"total_tokens\":90}}\n\ndata: [DONE]\n\n";
+
+/// A body of events. It pauses before each, so that the events before are sent.
+struct Events {
+    left: usize,
+    paused: bool,
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.paused = !self.paused;
+        if self.paused {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
+        self.left = left;
+        let event = if left == 0 { USAGE } else { EVENT };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(event.as_bytes())))))
+    }
+}
+
+async fn events(address: SocketAddr) -> Result<(), BoxError> {
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let handler = service_fn(|_: Request<Incoming>| async {
+            let mut response = Response::new(Events {
+                left: EVENTS,
+                paused: false,
+            });
+            let events = HeaderValue::from_static("text/event-stream");
+            response.headers_mut().insert(CONTENT_TYPE, events);
+            Ok::<_, Infallible>(response)
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), handler));
     }

@@ -41,9 +41,12 @@ impl Contender {
     pub fn supports(self, workload: Workload) -> bool {
         match (self, workload) {
             (Contender::Tallygate, _) => true,
-            (Contender::Bare, Workload::Proxied | Workload::Checked) => true,
-            (Contender::Nginx, Workload::Proxied | Workload::Refused) => true,
-            (Contender::Bare, Workload::Refused) | (Contender::Nginx, Workload::Checked) => false,
+            (Contender::Bare, Workload::Proxied | Workload::Checked | Workload::Streamed)
+            | (Contender::Nginx, Workload::Proxied | Workload::Refused) => true,
+            (Contender::Bare, Workload::Refused | Workload::Settled)
+            | (Contender::Nginx, Workload::Checked | Workload::Streamed | Workload::Settled) => {
+                false
+            }
         }
     }
 
@@ -65,7 +68,7 @@ impl Contender {
         };
         let path = match scenario.workload {
             Workload::Checked => "/v1/check",
-            Workload::Proxied | Workload::Refused => "/",
+            Workload::Proxied | Workload::Refused | Workload::Streamed | Workload::Settled => "/",
         };
         let url = format!("http://127.0.0.1:{port}{path}");
         Ok((Process::listening(command, port)?, url))
@@ -77,12 +80,15 @@ impl Contender {
 pub struct Setup {
     folder: TempDir,
     tallygate: PathBuf,
+    /// Answers with a short text.
     upstream: u16,
-    _upstream_process: Process,
+    /// Answers with a stream of events.
+    events: u16,
+    _upstreams: [Process; 2],
 }
 
 impl Setup {
-    /// Builds the program and starts nginx as the upstream.
+    /// Builds the program and starts the upstreams.
     ///
     /// # Errors
     /// When nginx, wrk, taskset or setpriv is missing, or the program cannot be built.
@@ -113,11 +119,18 @@ impl Setup {
             Workers::One,
             &server,
         )?;
+        let events = ports::free();
+        let mut event_server = Cores::Others.command(env::current_exe()?);
+        event_server.arg("--child").args(Bare::Events.task(events));
         Ok(Setup {
             tallygate: build()?,
-            _upstream_process: Process::listening(upstream_nginx, upstream)?,
+            _upstreams: [
+                Process::listening(upstream_nginx, upstream)?,
+                Process::listening(event_server, events)?,
+            ],
             folder,
             upstream,
+            events,
         })
     }
 
@@ -131,9 +144,17 @@ impl Setup {
         &self.tallygate
     }
 
-    /// The URL of the upstream.
+    /// The URL of the upstream that answers with a short text.
     pub fn upstream_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.upstream)
+    }
+
+    /// The port of the upstream of a workload.
+    fn upstream_of(&self, workload: Workload) -> u16 {
+        match workload {
+            Workload::Proxied | Workload::Refused | Workload::Checked => self.upstream,
+            Workload::Streamed | Workload::Settled => self.events,
+        }
     }
 
     /// The wrk script for the check API.
@@ -143,11 +164,18 @@ impl Setup {
 
     fn tallygate(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
         let limit = match scenario.workload {
-            Workload::Proxied | Workload::Checked => UNREACHED_LIMIT,
             Workload::Refused => "token-bucket 1/d",
+            Workload::Proxied | Workload::Checked | Workload::Streamed | Workload::Settled => {
+                UNREACHED_LIMIT
+            }
         };
-        let rules =
-            format!("version: 1\nrules:\n  - {{ name: all, key: [ip], limits: [{limit}] }}\n");
+        let cost = match scenario.workload {
+            Workload::Proxied | Workload::Refused | Workload::Checked | Workload::Streamed => "1",
+            Workload::Settled => "{ default: 100, actual: { json: usage.total_tokens } }",
+        };
+        let rules = format!(
+            "version: 1\nrules:\n  - {{ name: all, key: [ip], limits: [{limit}], cost: {cost} }}\n"
+        );
         let file = self.folder.path().join("rules.yaml");
         fs::write(&file, rules)?;
         let mut command = with_threads(cores.command(&self.tallygate), scenario.workers);
@@ -156,13 +184,14 @@ impl Setup {
         command.args(["--connections-per-client", "0"]);
         command.args(["--admin", &address(ports::free())]);
         match scenario.workload {
-            Workload::Proxied | Workload::Refused => {
-                command.args(["--listen", &address(ports::free())]);
-                command.args(["--gateway", &address(port)]);
-                command.args(["--upstream", &self.upstream_url()]);
-            }
             Workload::Checked => {
                 command.args(["--listen", &address(port)]);
+            }
+            Workload::Proxied | Workload::Refused | Workload::Streamed | Workload::Settled => {
+                let upstream = address(self.upstream_of(scenario.workload));
+                command.args(["--listen", &address(ports::free())]);
+                command.args(["--gateway", &address(port)]);
+                command.args(["--upstream", &format!("http://{upstream}")]);
             }
         }
         Ok(command)
@@ -170,8 +199,10 @@ impl Setup {
 
     fn bare(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
         let bare = match scenario.workload {
-            Workload::Proxied | Workload::Refused => Bare::Proxy { to: self.upstream },
             Workload::Checked => Bare::Check,
+            workload => Bare::Proxy {
+                to: self.upstream_of(workload),
+            },
         };
         let mut command = with_threads(cores.command(env::current_exe()?), scenario.workers);
         command.arg("--child").args(bare.task(port));
@@ -180,8 +211,10 @@ impl Setup {
 
     fn nginx(&self, scenario: Scenario, cores: Cores, port: u16) -> io::Result<Command> {
         let (rate, burst) = match scenario.workload {
-            Workload::Proxied | Workload::Checked => ("1000000r/s", " burst=1000000 nodelay"),
             Workload::Refused => ("1r/m", ""),
+            Workload::Proxied | Workload::Checked | Workload::Streamed | Workload::Settled => {
+                ("1000000r/s", " burst=1000000 nodelay")
+            }
         };
         let servers = format!(
             "limit_req_zone $binary_remote_addr zone=all:10m rate={rate};\n\

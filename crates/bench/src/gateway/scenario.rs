@@ -17,6 +17,21 @@ pub enum Workload {
     Refused,
     /// Admitted requests to the check API.
     Checked,
+    /// Requests that are answered by a stream of events, at a fixed cost.
+    Streamed,
+    /// The same, at the cost that the last event says.
+    Settled,
+}
+
+impl Workload {
+    /// All workloads.
+    pub const ALL: [Workload; 5] = [
+        Workload::Proxied,
+        Workload::Refused,
+        Workload::Checked,
+        Workload::Streamed,
+        Workload::Settled,
+    ];
 }
 
 /// How many threads and processors a contender has.
@@ -47,10 +62,9 @@ pub const METRICS: [&str; 3] = [CPU, RATE, "p99, ms"];
 impl Scenario {
     /// All scenarios.
     pub fn all() -> impl Iterator<Item = Scenario> {
-        let workload = [Workload::Proxied, Workload::Refused, Workload::Checked];
         let workers = [Workers::One, Workers::Default];
         workers.into_iter().flat_map(move |workers| {
-            workload
+            Workload::ALL
                 .into_iter()
                 .map(move |workload| Scenario { workload, workers })
         })
@@ -84,7 +98,7 @@ impl Scenario {
         let script = setup.script();
         let script: Option<&Path> = match self.workload {
             Workload::Checked => Some(&script),
-            Workload::Proxied | Workload::Refused => None,
+            Workload::Proxied | Workload::Refused | Workload::Streamed | Workload::Settled => None,
         };
         // Warm-up: opens connections and creates counters.
         let warm = Load { seconds: 1, ..load };
@@ -98,8 +112,10 @@ impl Scenario {
         }
         let successes = result.requests - result.errors;
         let (expected, name) = match self.workload {
-            Workload::Proxied | Workload::Checked => (successes, "admitted"),
             Workload::Refused => (result.errors, "refused"),
+            Workload::Proxied | Workload::Checked | Workload::Streamed | Workload::Settled => {
+                (successes, "admitted")
+            }
         };
         // A few may pass a limit that refills.
         if expected * 1_000 < result.requests * 999 {
@@ -121,6 +137,8 @@ impl fmt::Display for Scenario {
             Workload::Proxied => "proxied",
             Workload::Refused => "refused",
             Workload::Checked => "POST /v1/check",
+            Workload::Streamed => "100 events",
+            Workload::Settled => "100 events with cost.actual",
         })?;
         f.write_str(match self.workers {
             Workers::One => ", 1 worker",

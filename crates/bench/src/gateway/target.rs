@@ -24,7 +24,24 @@ pub fn targets(table: &Table) -> Vec<Target> {
         ),
     ]
     .map(|(workload, metric, peer, bound)| evaluate(table, workload, metric, peer, bound))
-    .into()
+    .into_iter()
+    .chain([settled(table)])
+    .collect()
+}
+
+/// What reading the actual cost of a stream adds.
+fn settled(table: &Table) -> Target {
+    let [plain, settled] = [Workload::Streamed, Workload::Settled].map(|workload| {
+        let workers = Workers::One;
+        Scenario { workload, workers }.row(CPU)
+    });
+    let column = Contender::Tallygate.name();
+    let ratio = table.ratio((&settled, column), (&plain, column));
+    Target {
+        what: settled,
+        measured: ratio.map(|ratio| (format!("{ratio:.2}x without"), ratio <= 1.05)),
+        wanted: "at most 1.05x".to_owned(),
+    }
 }
 
 #[derive(Clone, Copy)]
