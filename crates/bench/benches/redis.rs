@@ -235,12 +235,16 @@ fn run(
         time,
     };
     let requests = plan.requests_of(scenario);
-    // Warm-up: creates the counters.
-    client.run(runtime, requests, load(plan.load_time / 4));
+    // Creates the counters.
+    let warm_up = match scenario.keys {
+        Keys::Uniform => plan.load_time / 4,
+        Keys::Hot | Keys::Zipf => plan.skewed_warm_up,
+    };
+    client.run(runtime, requests, load(warm_up));
     let before = server.cpu();
     let result = client.run(runtime, requests, load(plan.load_time));
     let cpu = server.cpu() - before;
-    let decided = result.latencies_ns.len();
+    let decided = result.decided;
     if result.admitted != decided {
         let algorithm = algorithm_name(scenario.algorithm);
         eprintln!(

@@ -117,6 +117,8 @@ pub struct Plan {
     pub concurrent: Vec<ConcurrentScenario>,
     /// The duration of each of those.
     pub load_time: Duration,
+    /// The warm-up of those with skewed keys: leases are taken for keys that were asked for before.
+    pub skewed_warm_up: Duration,
     /// The rows of the memory per key.
     pub memory: Vec<MemoryScenario>,
     /// Requests over the keys, in the order of arrival.
@@ -154,10 +156,11 @@ impl Plan {
                 bucket(256).in_cluster().with_threads(),
             ],
             load_time: Duration::from_millis(load_ms),
+            skewed_warm_up: Duration::from_millis(10 * load_ms),
             memory: MemoryScenario::all(),
             requests: keys::requests(Spread::Uniform, keys, decisions, 42).into(),
             hot: vec![keys::key(0); decisions].into(),
-            zipf: keys::requests(Spread::Zipf, ZIPF_KEYS, 16 * decisions, 42).into(),
+            zipf: keys::requests(Spread::Zipf, ZIPF_KEYS, 100 * decisions, 42).into(),
             keys,
         }
     }

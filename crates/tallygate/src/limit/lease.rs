@@ -12,17 +12,17 @@ use crate::error::debug_is_display;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseSettings {
-    /// The most units that one process takes ahead for one key: 1,000 by default,
-    /// [at least 2](LeaseSettings::MIN_UNITS). It never takes more than a fourth of what is
-    /// available, divided by the number of processes.
+    /// The most units that one process takes ahead for one key,
+    /// [at least 2](LeaseSettings::MIN_UNITS). By default only the share bounds it: a fourth of what
+    /// is available, divided by the number of processes.
     pub max: u32,
     /// How long units are held before those left are returned: 1 s by default, from
     /// [10 ms](LeaseSettings::MIN_HOLD) to [1 min](LeaseSettings::MAX_HOLD). Units that nobody uses
     /// are returned after half of it.
     pub hold: Duration,
     /// Whether only hot keys are leased: those that this process checks at least
-    /// [64 times](LeaseSettings::HOT_CHECKS) in one `hold`. By default the second check in a `hold`
-    /// suffices.
+    /// [64 times](LeaseSettings::HOT_CHECKS) in one `hold`. By default
+    /// [8 times](LeaseSettings::MIN_CHECKS) suffice: to take and to return a lease are two calls.
     pub hot_only: bool,
 }
 
@@ -33,6 +33,8 @@ impl LeaseSettings {
     pub const MIN_HOLD: Duration = Duration::from_millis(10);
     /// The maximum of `hold`.
     pub const MAX_HOLD: Duration = Duration::from_secs(60);
+    /// The checks in one `hold` that make a key worth a lease.
+    pub const MIN_CHECKS: u32 = 8;
     /// The checks in one `hold` that make a key hot.
     pub const HOT_CHECKS: u32 = 64;
 
@@ -92,7 +94,7 @@ impl LeaseSettings {
     pub(crate) fn threshold(&self) -> u32 {
         match self.hot_only {
             true => Self::HOT_CHECKS,
-            false => 2,
+            false => Self::MIN_CHECKS,
         }
     }
 }
@@ -100,7 +102,7 @@ impl LeaseSettings {
 impl Default for LeaseSettings {
     fn default() -> Self {
         LeaseSettings {
-            max: 1_000,
+            max: u32::MAX,
             hold: Duration::from_secs(1),
             hot_only: false,
         }

@@ -32,12 +32,16 @@ fn timing(local_us: u64, store_us: u64) -> Timing {
     }
 }
 
-/// Checks twice; then a lease is due.
-fn check_twice(leases: &Leases<()>, quota: &Quota, state: &mut State, now_us: u64) {
-    for due in [false, true] {
-        let verdict = evaluate(quota, state, Verb::Check, 1, STORE_START + now_us);
-        let checked = leases.on_check(&counter(quota, 1), || (), &verdict, 1, now_us);
-        assert_eq!(checked, due);
+const MIN_CHECKS: u32 = LeaseSettings::MIN_CHECKS;
+
+/// Checks until a lease is due. The last two take a unit.
+fn check_until_due(leases: &Leases<()>, quota: &Quota, state: &mut State, now_us: u64) {
+    for number in 1..=MIN_CHECKS {
+        let takes = number > MIN_CHECKS - 2;
+        let verb = if takes { Verb::Check } else { Verb::Peek };
+        let verdict = evaluate(quota, state, verb, 1, STORE_START + now_us);
+        let due = leases.on_check(&counter(quota, 1), || (), &verdict, 1, now_us);
+        assert_eq!(due, number == MIN_CHECKS);
     }
 }
 
@@ -53,10 +57,10 @@ fn grant(leases: &Leases<()>, request: &LeaseRequest<()>, state: &mut State, now
     leases.on_granted(request, &verdict, store_us, timing(now_us, store_us));
 }
 
-/// Checks twice and takes a lease from a new counter.
+/// Checks and takes a lease from a new counter.
 fn leased(quota: &Quota, now_us: u64) -> (Leases<()>, State) {
     let (leases, mut state) = (Leases::new(), State::New);
-    check_twice(&leases, quota, &mut state, now_us);
+    check_until_due(&leases, quota, &mut state, now_us);
     let request = leases.request(7, 1).unwrap();
     grant(&leases, &request, &mut state, now_us);
     (leases, state)
@@ -84,7 +88,7 @@ fn a_process_of_many_leases_its_part() {
     let quota: Quota = "fixed-window 1000/min".parse().unwrap();
     let leases: Leases<()> = Leases::new();
     let verdict = evaluate(&quota, &mut State::New, Verb::Check, 1, STORE_START);
-    for _ in 0..2 {
+    for _ in 0..MIN_CHECKS {
         leases.on_check(&counter(&quota, 1), || (), &verdict, 10, 0);
     }
     let request = leases.request(7, 10).unwrap();
@@ -174,7 +178,7 @@ fn units_of_a_reset_counter_are_not_returned() {
 fn a_lease_that_a_reset_overtakes_is_neither_spent_nor_returned() {
     let quota: Quota = "token-bucket 100/min".parse().unwrap();
     let (leases, mut state) = (Leases::new(), State::New);
-    check_twice(&leases, &quota, &mut state, 0);
+    check_until_due(&leases, &quota, &mut state, 0);
     let early = leases.request(7, 1).unwrap();
     leases.forget(7);
     // The next lease is not taken for it.
@@ -193,7 +197,7 @@ fn a_lease_that_a_reset_overtakes_is_neither_spent_nor_returned() {
 fn a_lease_that_arrives_after_the_end_goes_back() {
     let quota: Quota = "token-bucket 100/min".parse().unwrap();
     let (leases, mut state) = (Leases::new(), State::New);
-    check_twice(&leases, &quota, &mut state, 0);
+    check_until_due(&leases, &quota, &mut state, 0);
     let request = leases.request(7, 1).unwrap();
     assert_eq!(leases.close(), []);
     grant(&leases, &request, &mut state, 0);
@@ -251,11 +255,11 @@ fn invented_keys_take_no_places_of_leased_ones() {
     }
     assert_eq!(known(&leases), 0);
     let hot = counter(&quota, 1);
-    assert!((0..2).any(|_| leases.on_check(&hot, || (), &verdict, 1, 0)));
-    // Those that are asked for twice are bounded.
+    assert!((0..MIN_CHECKS).any(|_| leases.on_check(&hot, || (), &verdict, 1, 0)));
+    // Those that are asked for often are bounded.
     for _ in 0..2 * MAX_COUNTERS {
         let id = rng.u64(..);
-        for _ in 0..2 {
+        for _ in 0..MIN_CHECKS {
             let warm = LeasedCounter { id, ..hot };
             leases.on_check(&warm, || (), &verdict, 1, 0);
         }
