@@ -153,6 +153,7 @@ impl Plan {
                 bucket(256).with_threads(),
                 bucket(64).in_cluster(),
                 bucket(256).in_cluster(),
+                bucket(1_024).in_cluster(),
                 bucket(256).in_cluster().with_threads(),
             ],
             load_time: Duration::from_millis(load_ms),

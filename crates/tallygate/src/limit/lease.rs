@@ -22,7 +22,7 @@ pub struct LeaseSettings {
     pub hold: Duration,
     /// Whether only hot keys are leased: those that this process checks at least
     /// [64 times](LeaseSettings::HOT_CHECKS) in one `hold`. By default
-    /// [8 times](LeaseSettings::MIN_CHECKS) suffice: to take and to return a lease are two calls.
+    /// [4 times](LeaseSettings::MIN_CHECKS) suffice: to take and to return a lease are two calls.
     pub hot_only: bool,
 }
 
@@ -34,7 +34,7 @@ impl LeaseSettings {
     /// The maximum of `hold`.
     pub const MAX_HOLD: Duration = Duration::from_secs(60);
     /// The checks in one `hold` that make a key worth a lease.
-    pub const MIN_CHECKS: u32 = 8;
+    pub const MIN_CHECKS: u32 = 4;
     /// The checks in one `hold` that make a key hot.
     pub const HOT_CHECKS: u32 = 64;
 
