@@ -686,7 +686,16 @@ impl Inner {
 
     /// Sends a call that one script decides.
     async fn send(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
-        self.backend.decide(call).await
+        self.backend.decide(call, None).await
+    }
+
+    /// The same. If it did not run, it is not sent again after `until`.
+    async fn send_until(
+        &self,
+        call: Arc<ScriptCall>,
+        until: Option<Instant>,
+    ) -> Result<ScriptReply, StoreFailure> {
+        self.backend.decide(call, until).await
     }
 
     /// Sends a command about one key, which may run twice.

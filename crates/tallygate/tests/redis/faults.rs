@@ -3,6 +3,7 @@
 
 mod clocks;
 mod cluster;
+mod migration;
 mod network;
 mod partial;
 mod replies;

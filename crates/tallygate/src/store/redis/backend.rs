@@ -1,6 +1,7 @@
 //! The servers behind a store: one, a cluster, or shards.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::cluster::Cluster;
 use super::command::{ScriptCall, ScriptReply};
@@ -35,12 +36,17 @@ impl Backend {
         parts.any(|part| Some(part) != first)
     }
 
-    /// Sends a call whose counters are in one part.
-    pub(super) async fn decide(&self, call: Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure> {
+    /// Sends a call whose counters are in one part. If it did not run, it is not sent again after
+    /// `until`.
+    pub(super) async fn decide(
+        &self,
+        call: Arc<ScriptCall>,
+        until: Option<Instant>,
+    ) -> Result<ScriptReply, StoreFailure> {
         match self {
             Backend::Single(node) => decide_on(node, call).await,
             // Boxed: waiting futures are moved, and should be small.
-            Backend::Cluster(cluster) => Box::pin(cluster.decide(call)).await,
+            Backend::Cluster(cluster) => Box::pin(cluster.decide(call, until)).await,
             Backend::Shards(shards) => {
                 let node = shards.node(call.first_key());
                 decide_on(&node, call).await

@@ -25,6 +25,10 @@ use super::url::{Endpoints, Host};
 /// How long a call that did not run is retried. The caller's deadline may end sooner.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// The same for a counter with several keys while a slot migration has them on two servers.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pauses between these attempts double up to this.
+const MAX_MIGRATION_INTERVAL: Duration = Duration::from_millis(100);
 /// Redirections followed without a pause; beyond that, the nodes disagree and need time.
 const MAX_FAST_REDIRECTS: u32 = 4;
 /// The minimum time between two fetches of the slot map, successful or not.
@@ -75,15 +79,18 @@ impl Cluster {
         })
     }
 
-    /// Decides a call whose counters share a slot, following redirections.
+    /// Decides a call whose counters share a slot, following redirections. Retries until `until` at
+    /// most, if there is such a time.
     pub(super) async fn decide(
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
+        until: Option<Instant>,
     ) -> Result<ScriptReply, StoreFailure> {
         let slot = call.slot();
         let started = Instant::now();
         let mut ask_target = None;
         let mut redirects = 0;
+        let mut migration_interval = RETRY_INTERVAL;
         loop {
             let result = self
                 .decide_once(slot, ask_target.take(), Arc::clone(&call))
@@ -92,7 +99,13 @@ impl Cluster {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
-            if started.elapsed() > RETRY_TIMEOUT {
+            let now = Instant::now();
+            let (retry_timeout, next) = match failure {
+                StoreFailure::TryAgain => (MIGRATION_TIMEOUT, now + migration_interval),
+                _ => (RETRY_TIMEOUT, now),
+            };
+            let is_late = until.is_some_and(|until| next >= until);
+            if is_late || now - started > retry_timeout {
                 return Err(failure);
             }
             if let StoreFailure::Moved { .. } | StoreFailure::Ask(_) = failure {
@@ -110,7 +123,12 @@ impl Cluster {
                 StoreFailure::Ask(to) => ask_target = Some(to),
                 // Several counters may be on both servers until the migration ends.
                 StoreFailure::TryAgain if call.len() > 1 => return Err(StoreFailure::TryAgain),
-                StoreFailure::TryAgain => sleep(RETRY_INTERVAL).await,
+                // The keys of one counter are decided together or not at all. One that does not exist
+                // counts as migrated on the source, and as missing on the target, to the end.
+                StoreFailure::TryAgain => {
+                    sleep(migration_interval).await;
+                    migration_interval = MAX_MIGRATION_INTERVAL.min(2 * migration_interval);
+                }
                 StoreFailure::NotConnected(_)
                 | StoreFailure::ReadOnly
                 | StoreFailure::Unavailable("CLUSTERDOWN" | "LOADING" | "MASTERDOWN") => {

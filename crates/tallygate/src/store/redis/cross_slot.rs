@@ -4,7 +4,7 @@
 //! charged for a moment before they are returned.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -225,8 +225,9 @@ async fn decide_parts(
     let (call, verb) = (Arc::clone(&split.call), split.verb);
     let _provisional = inner.cache().map(|cache| cache.begin_provisional(&call));
     let mut pending = FuturesUnordered::new();
+    let until = deadline.map(|deadline| Instant::now() + deadline);
     let send = |part: Part| async move {
-        let reply = inner.send(Arc::clone(&part.call)).await;
+        let reply = inner.send_until(Arc::clone(&part.call), until).await;
         (part, reply)
     };
     let parts = split.parts(split_by, |key| inner.backend.part(key));

@@ -306,14 +306,18 @@ impl StoreFailure {
     fn describe(self) -> RedisError {
         use StoreErrorKind::{Garbled, Misconfigured, Overloaded, Refused, Timeout, Unreachable};
         match self {
-            StoreFailure::Moved { .. } | StoreFailure::Ask(_) | StoreFailure::TryAgain => {
-                RedisError::new(
-                    Refused,
-                    "the cluster kept redirecting the request",
-                    "check it with `redis-cli --cluster check`; use redis-cluster:// for a cluster, not \
+            StoreFailure::Moved { .. } | StoreFailure::Ask(_) => RedisError::new(
+                Refused,
+                "the cluster kept redirecting the request",
+                "check it with `redis-cli --cluster check`; use redis-cluster:// for a cluster, not \
                  redis://",
-                )
-            }
+            ),
+            // No failure: its servers reply, and may know that the request is to be refused.
+            StoreFailure::TryAgain => RedisError::new(
+                Timeout,
+                "a slot is being migrated, and the keys of the counter are on two servers",
+                "wait until the migration has ended; check it with `redis-cli --cluster check`",
+            ),
             StoreFailure::NoScript => RedisError::new(
                 Refused,
                 "the server keeps losing its scripts",
