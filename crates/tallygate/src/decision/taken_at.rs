@@ -1,5 +1,8 @@
 //! The time at which a decision took units, which an undo needs.
 
+#[cfg(feature = "redis")]
+use tallygate_core::FormerHold;
+
 use super::{Decision, DecisionSource};
 use crate::request::RequestEntry;
 
@@ -13,9 +16,14 @@ pub(crate) enum TakenAt {
     Each { times: Box<Times>, leased: bool },
 }
 
-/// Pairs of a counter's hash and the time.
+/// By a counter's hash.
 #[derive(Clone, Debug)]
-pub(crate) struct Times(Box<[(u64, u64)]>);
+pub(crate) struct Times {
+    times: Box<[(u64, u64)]>,
+    /// What owners held of concurrency limits before, if that is to be restored.
+    #[cfg(feature = "redis")]
+    former: Box<[(u64, FormerHold)]>,
+}
 
 impl TakenAt {
     /// The same time for all counters.
@@ -36,11 +44,32 @@ impl TakenAt {
                 let each = times.iter().enumerate();
                 let each = each.map(|(i, &time)| (hash(i), time)).collect();
                 TakenAt::Each {
-                    times: Box::new(Times(each)),
+                    times: Box::new(Times {
+                        times: each,
+                        #[cfg(feature = "redis")]
+                        former: Box::default(),
+                    }),
                     leased: false,
                 }
             }
         }
+    }
+
+    /// With what owners held of some counters before: an undo restores it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_former(self, held: Vec<(u64, FormerHold)>) -> Self {
+        if held.is_empty() {
+            return self;
+        }
+        let leased = self.leased();
+        let times = match self {
+            // The time of all counters is the earliest.
+            TakenAt::All { time_us, .. } => [(0, time_us)].into(),
+            TakenAt::Each { times, .. } => times.times,
+        };
+        let former = held.into();
+        let times = Box::new(Times { times, former });
+        TakenAt::Each { times, leased }
     }
 
     pub(super) fn leased(&self) -> bool {
@@ -60,7 +89,10 @@ impl TakenAt {
     fn earliest(&self) -> u64 {
         match self {
             TakenAt::All { time_us, .. } => *time_us,
-            TakenAt::Each { times, .. } => times.0.iter().map(|&(_, time)| time).min().unwrap_or(0),
+            TakenAt::Each { times, .. } => {
+                let times = times.times.iter().map(|&(_, time)| time);
+                times.min().unwrap_or(0)
+            }
         }
     }
 }
@@ -123,8 +155,18 @@ impl Decision {
             return Some(earliest);
         };
         let hash = hash();
-        let own = times.0.iter().find(|(counter, _)| *counter == hash);
+        let own = times.times.iter().find(|(counter, _)| *counter == hash);
         Some(own.map_or(earliest, |&(_, time)| time))
+    }
+
+    /// What the owner held before of the counter with that hash, if an undo restores it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn former_hold(&self, hash: u64) -> Option<FormerHold> {
+        let DecisionSource::Counters(TakenAt::Each { times, .. }) = &self.source else {
+            return None;
+        };
+        let own = times.former.iter().find(|(counter, _)| *counter == hash);
+        own.map(|(_, former)| *former)
     }
 
     /// The units taken from the counter of one entry.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::Inner;
 use super::batch::CallResult;
-use super::command::{ScriptCall, ScriptReply};
+use super::command::{ScriptCall, ScriptReply, counter_id};
 use super::error::StoreFailure;
 use crate::decision::Decision;
 use crate::store::{FailedLimit, PartialDecision, StoreErrorKind};
@@ -330,7 +330,12 @@ fn combine(
     };
     if decision.as_ref().is_none_or(|one| one.verdict().allowed()) {
         let times: Vec<u64> = positions.iter().map(|&at| times_us[at]).collect();
+        let former = charges.iter().filter_map(|charge| {
+            let key = &call.counters[charge.index].key;
+            Some((counter_id(key), charge.former?))
+        });
         let taken_at = call.taken_at_positions(&positions, &times);
+        let taken_at = taken_at.with_former(former.collect());
         let failed = (0..call.len()).filter(|at| !positions.contains(at));
         let partial = PartialDecision {
             decision: decision.map(|decision| Decision::new(decision, taken_at)),

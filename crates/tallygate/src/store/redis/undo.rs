@@ -16,7 +16,8 @@ use crate::decision::Decision;
 use crate::request::Request;
 use crate::store::{StoreError, TailRefund};
 
-/// The calls that undo a decision: one for each part of the servers and time.
+/// The calls that undo a decision: one for each part of the servers and time, and one for each hold
+/// that is restored.
 pub(super) fn undo_calls(
     keyspace: &Keyspace,
     part_of: impl Fn(&[u8]) -> u16,
@@ -26,9 +27,18 @@ pub(super) fn undo_calls(
     at_us: Option<u64>,
 ) -> Vec<Arc<ScriptCall>> {
     let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut restores = Vec::new();
     for check in request.entries() {
         let units = decision.taken_units(check);
         let key = keyspace.counter_key(&check.key, check.limit);
+        if let Some(former) = decision.former_hold(counter_id(&key)) {
+            let counter = Counter::from_entry(keyspace, request, check, units, cache);
+            let former = Some(former);
+            let operation = Operation::Restore { former };
+            let call = ScriptCall::new([counter].into_iter(), operation, at_us);
+            restores.push(Arc::new(call));
+            continue;
+        }
         if units > 0
             && let Some(taken_us) = decision.counter_taken_us(|| counter_id(&key))
         {
@@ -40,7 +50,8 @@ pub(super) fn undo_calls(
         let operation = Operation::Undo { taken_us };
         Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
     };
-    groups.into_iter().map(call).collect()
+    let undos = groups.into_iter().map(call);
+    undos.chain(restores).collect()
 }
 
 impl RedisStore {

@@ -344,12 +344,13 @@ fn a_deadline_during_a_migration_is_overload_and_no_call_is_sent_after_it() {
     let decide = |owner| block_on(engine.decide(&request(owner)));
     let decisions: Vec<Decision> = (0..20).map(decide).collect();
     assert!(decisions.iter().all(Decision::degraded));
+    assert!(!decide(20).allowed());
     assert!(try_agains(&cluster) > before);
     // A server that replies is not down: `open` admits what is counted in this process, and no more.
     let admitted = decisions.iter().filter(|decision| decision.allowed());
     assert_eq!(admitted.count(), 8);
     assert!(store.breakers().iter().all(|(_, open)| !open));
-    assert_eq!(engine.overload().local, 20);
+    assert_eq!(engine.overload().local, 21);
     use_others(20);
     let at_deadline = try_agains(&cluster);
     use_others(100);
@@ -371,4 +372,9 @@ fn a_deadline_during_a_migration_is_overload_and_no_call_is_sent_after_it() {
         // Of the 8 that were counted in this process, some may have missed the deadline altogether.
         left[0] == 7 && left[1] >= 30 - 9
     });
+    // It held before it was refused.
+    let renew = Request::new("k", &holds)
+        .owner("owner 20")
+        .verb(Verb::Renew);
+    assert!(block_on(patient.decide(&renew)).allowed());
 }
