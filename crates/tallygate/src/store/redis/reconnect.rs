@@ -170,14 +170,8 @@ impl Node {
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
-        if self.breaker.is_open() {
-            return Err(StoreFailure::BreakerOpen);
-        }
-        let reply = match current(self.connection_state(call.first_key())).await {
-            Ok(connection) => connection.decide(Arc::clone(&call)).await,
-            Err(failure) => Err(failure),
-        };
-        self.record(&call, reply)
+        let decide = async |connection: Arc<Connection>, call| connection.decide(call).await;
+        self.decide_over(call, decide).await
     }
 
     /// Decides a call on the target of a slot migration, unless the breaker is open.
@@ -185,11 +179,20 @@ impl Node {
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
     ) -> Result<ScriptReply, StoreFailure> {
+        let decide = async |connection: Arc<Connection>, call| connection.decide_asking(call).await;
+        self.decide_over(call, decide).await
+    }
+
+    async fn decide_over(
+        self: &Arc<Self>,
+        call: Arc<ScriptCall>,
+        decide: impl AsyncFnOnce(Arc<Connection>, Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure>,
+    ) -> Result<ScriptReply, StoreFailure> {
         if self.breaker.is_open() {
             return Err(StoreFailure::BreakerOpen);
         }
         let reply = match current(self.connection_state(call.first_key())).await {
-            Ok(connection) => connection.decide_asking(Arc::clone(&call)).await,
+            Ok(connection) => decide(connection, Arc::clone(&call)).await,
             Err(failure) => Err(failure),
         };
         self.record(&call, reply)
