@@ -12,6 +12,7 @@ mod forwarding;
 mod headers;
 mod holds;
 mod rate_limits;
+mod redis;
 mod smuggling;
 mod tls;
 mod upstreams;
@@ -33,9 +34,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tallygate::Quota;
-use tallygate::rules::Rule;
+use tallygate::rules::{Rule, Rules};
 use tallygate::tower::RateLimitLayer;
+use tallygate::{Quota, Store};
 use tallygate_server::gateway::{DrainReport, Gateway, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -127,7 +128,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start(settings: Settings, layer: RateLimitLayer) -> Self {
+    async fn start<S: Store>(settings: Settings, layer: RateLimitLayer<Rules, S>) -> Self {
         let gateway = Gateway::new(settings, layer).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
