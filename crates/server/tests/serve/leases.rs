@@ -1,9 +1,29 @@
 //! Leased rules in `serve`: answers say so, metrics count, shutdown returns what is left.
 
 use tallygate_testkit::poll;
-use tallygate_testkit::redis::Server as Redis;
+use tallygate_testkit::redis::{Cluster, Server as Redis};
 
 use super::{Server, TIMEOUT, TempDir};
+
+#[test]
+fn shutdown_returns_what_is_left_of_leases_to_one_server() {
+    shutdown_returns_what_is_left_of_leases(&Redis::start().url());
+}
+
+#[test]
+fn shutdown_returns_what_is_left_of_leases_to_shards() {
+    let servers = [Redis::start(), Redis::start()];
+    let hosts = servers.each_ref().map(|server| {
+        let port = server.port();
+        format!("127.0.0.1:{port}")
+    });
+    shutdown_returns_what_is_left_of_leases(&format!("redis+shards://{}", hosts.join(",")));
+}
+
+#[test]
+fn shutdown_returns_what_is_left_of_leases_to_a_cluster() {
+    shutdown_returns_what_is_left_of_leases(&Cluster::start().url());
+}
 
 /// The window never ends during a test, and the lease is not returned for idleness.
 const RULES: &str = "\
@@ -21,13 +41,10 @@ fn body(verb: &str) -> String {
     format!(r#"{{"rule":"api","attributes":{{"ip":"192.0.2.1"}},"verb":"{verb}"}}"#)
 }
 
-#[test]
-fn shutdown_returns_what_is_left_of_leases() {
-    let redis = Redis::start();
+fn shutdown_returns_what_is_left_of_leases(url: &str) {
     let folder = TempDir::new();
     let rules = folder.write("rules.yaml", RULES);
-    let url = redis.url();
-    let start = || Server::start_with_env(&["--config", &rules], &[("REDIS_URL", &*url)]);
+    let start = || Server::start_with_env(&["--config", &rules], &[("REDIS_URL", url)]);
     let mut server = start();
     let mut admitted = 0;
     poll::until(TIMEOUT, "decisions are leased", || {

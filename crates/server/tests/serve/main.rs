@@ -28,6 +28,7 @@ mod check;
 mod drain;
 mod gateway;
 mod header_choice;
+mod holds;
 mod leases;
 mod limit_flag;
 mod live;
