@@ -100,6 +100,16 @@ bounds: [worst <= 1x, admitted >= 0.99x, admitted <= 1.01x, degraded <= 0%, heal
 }
 
 #[test]
+fn zero_has_any_unit() {
+    for zero in ["0", "0us", "0ms", "0s", "0min"] {
+        let text = format!(
+            "limits: 9/s\ntraffic: {{ rate: 1/s, from: {zero} }}\nnetwork: {{ delay: {zero}, jitter: {zero} }}\n"
+        );
+        assert_eq!(scenario(&text).faults().count(), 0);
+    }
+}
+
+#[test]
 fn equal_checks_of_a_hot_key_are_one_step() {
     let text = "
 duration: 2s

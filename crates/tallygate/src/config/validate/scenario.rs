@@ -412,7 +412,7 @@ impl Validator<'_> {
                 .ok()
                 .filter(|_| is_number)
                 .map(Duration::from_micros),
-            false if digits.strip_suffix(['s']) == Some("0") => Some(Duration::ZERO),
+            false if matches!(&*text.text, "0ms" | "0s" | "0min") => Some(Duration::ZERO),
             false => super::parse_duration(&text.text),
         };
         let bounds = Duration::from_micros(min_us)..=max;
