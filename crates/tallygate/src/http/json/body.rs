@@ -1,6 +1,7 @@
 //! Values in a body that is JSON, lines of JSON, or a stream of events with JSON.
 
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
 use super::{JsonPath, JsonScanner, JsonValue};
@@ -19,6 +20,8 @@ pub const MAX_JSON_BYTES: usize = 1 << 20;
 pub struct JsonBody {
     scanner: JsonScanner,
     format: Format,
+    /// A name of each path, all of which an event lacks that is skipped. Empty if a path has none.
+    names: SmallVec<[Finder<'static>; 1]>,
     /// How much of the current JSON value has been read.
     bytes: usize,
     /// What the current JSON value has, by path.
@@ -74,9 +77,14 @@ impl JsonBody {
             _ => Format::Single,
         };
         let count = paths.len();
+        let names: Option<SmallVec<[Finder<'static>; 1]>> = paths
+            .iter()
+            .map(|path| Some(Finder::new(path.longest_name()?).into_owned()))
+            .collect();
         Some(JsonBody {
             scanner: JsonScanner::new(paths),
             format,
+            names: names.unwrap_or_default(),
             bytes: 0,
             current: SmallVec::from_elem(None, count),
             found: SmallVec::from_elem(None, count),
@@ -98,7 +106,10 @@ impl JsonBody {
             }
             Format::Events(mut line) => {
                 while !piece.is_empty() {
-                    (line, piece) = self.read_line(line, piece);
+                    (line, piece) = match self.skip_event(line, piece) {
+                        Some(rest) => (line, rest),
+                        None => self.read_line(line, piece),
+                    };
                 }
                 self.format = Format::Events(line);
             }
@@ -109,6 +120,21 @@ impl JsonBody {
     pub fn finish(mut self) -> impl Iterator<Item = Option<u32>> {
         self.end_value();
         self.found.into_iter().map(Option::flatten)
+    }
+
+    /// Skips an event of one line that no path can lead into, and returns what follows: most events of
+    /// a stream say nothing of its cost.
+    fn skip_event<'p>(&self, line: Line, piece: &'p [u8]) -> Option<&'p [u8]> {
+        if line != Line::Start(0) || !self.scanner.is_new() || self.names.is_empty() {
+            return None;
+        }
+        let piece = piece.strip_prefix(b"data:")?;
+        let (event, rest) = piece.split_at(memchr::memchr(b'\n', piece)?);
+        let rest = rest.strip_prefix(b"\n\n")?;
+        // An escape may spell a name, and a carriage return ends a line.
+        let is_plain = memchr::memchr2(b'\\', b'\r', event).is_none();
+        let lacks = |name: &Finder<'_>| name.find(event).is_none();
+        (is_plain && self.names.iter().all(lacks)).then_some(rest)
     }
 
     /// Reads some of a line of a stream of events, and returns what follows.
@@ -287,6 +313,43 @@ mod tests {
         ] {
             let found = read("Text/Event-Stream; charset=utf-8", "n", text);
             assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    /// Pieces of one byte are never skipped.
+    #[test]
+    fn skipped_events_change_nothing() {
+        const PARTS: [&str; 16] = [
+            "data:",
+            "data: ",
+            "{\"n\":",
+            "{\"m\":{\"n\":",
+            "{\"\\u006e\":",
+            "1",
+            "23",
+            "}",
+            "}}",
+            ",",
+            "[",
+            "]",
+            "\n",
+            "\n\n",
+            "\r\n",
+            "event: n",
+        ];
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let count = rng.usize(0..24);
+            let parts = (0..count).map(|_| rng.choice(PARTS).unwrap_or_default());
+            let text: String = parts.collect();
+            for path in ["n", "m.n", "0"] {
+                let kind = "text/event-stream";
+                let (mut whole, mut bytes) = (body(kind, path), body(kind, path));
+                whole.read(text.as_bytes());
+                text.as_bytes().chunks(1).for_each(|byte| bytes.read(byte));
+                let (whole, bytes) = (whole.finish().next(), bytes.finish().next());
+                assert_eq!(whole, bytes, "{path} in {text:?}");
+            }
         }
     }
 

@@ -37,6 +37,14 @@ impl JsonPath {
         self.0.iter().map(|segment| &*segment.name)
     }
 
+    /// The longest name that is no position in a list.
+    pub(super) fn longest_name(&self) -> Option<&str> {
+        let names = self.0.iter().filter(|segment| segment.index.is_none());
+        names
+            .map(|segment| &*segment.name)
+            .max_by_key(|name| name.len())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
