@@ -65,11 +65,39 @@ struct Decided<'e> {
 }
 
 /// When to try again.
-enum RetryHint {
+pub(super) enum RetryHint {
     After(Duration),
     /// When somebody else's request ends.
     Soon,
     Never,
+}
+
+impl RetryHint {
+    /// After the longest exact retry of the limits that refuse. What is in flight may end at any time.
+    /// `None` if no counter refuses.
+    pub(super) fn new(decision: &Decision, verdicts: &[Verdict]) -> Option<Self> {
+        let retry = decision.retry_after()?;
+        let Some(wait) = retry.duration() else {
+            return Some(RetryHint::Never);
+        };
+        let refusing = verdicts.iter().filter_map(Verdict::retry);
+        let exact = refusing.filter(|retry| retry.is_exact());
+        let longest = exact.filter_map(Retry::duration).max();
+        Some(match longest {
+            Some(longest) => RetryHint::After(longest),
+            None if retry.is_exact() => RetryHint::After(wait),
+            None => RetryHint::Soon,
+        })
+    }
+
+    /// The time for `Retry-After`.
+    pub(super) fn wait(self) -> Option<Duration> {
+        match self {
+            RetryHint::After(wait) => Some(wait),
+            RetryHint::Soon => Some(IN_FLIGHT_RETRY),
+            RetryHint::Never => None,
+        }
+    }
 }
 
 /// The decision over all charges that can refuse.
@@ -290,7 +318,7 @@ impl Enforcement {
         match &self.combined {
             Combined::Skipped => None,
             Combined::Decided(decision) if decision.allowed() => None,
-            Combined::Decided(decision) => Some(match self.retry_hint(decision) {
+            Combined::Decided(decision) => Some(match RetryHint::new(decision, self.verdicts()) {
                 None if decision.shed() => Refusal::Overloaded,
                 None => Refusal::Unavailable,
                 Some(RetryHint::Never) => {
@@ -314,23 +342,6 @@ impl Enforcement {
         }
     }
 
-    /// When the client should try again: after the longest exact retry of the limits that refuse. What
-    /// is in flight may end at any time. `None` if no counter refuses.
-    fn retry_hint(&self, decision: &Decision) -> Option<RetryHint> {
-        let retry = decision.retry_after()?;
-        let Some(wait) = retry.duration() else {
-            return Some(RetryHint::Never);
-        };
-        let refusing = self.verdicts().iter().filter_map(Verdict::retry);
-        let exact = refusing.filter(|retry| retry.is_exact());
-        let longest = exact.filter_map(Retry::duration).max();
-        Some(match longest {
-            Some(longest) => RetryHint::After(longest),
-            None if retry.is_exact() => RetryHint::After(wait),
-            None => RetryHint::Soon,
-        })
-    }
-
     /// Whether [`on_response`](Enforcement::on_response) or
     /// [`merge_headers`](Enforcement::merge_headers) has anything to do.
     #[inline]
@@ -347,11 +358,10 @@ impl Enforcement {
         let Some(decision) = self.decision() else {
             return;
         };
-        let retry_after = match self.retry_hint(decision) {
-            Some(RetryHint::After(wait)) => Some(wait),
-            Some(RetryHint::Soon) => Some(IN_FLIGHT_RETRY),
+        let retry_after = match RetryHint::new(decision, self.verdicts()) {
+            Some(hint) => hint.wait(),
             None if decision.shed() => Some(OVERLOAD_RETRY),
-            Some(RetryHint::Never) | None => None,
+            None => None,
         };
         if let Some(wait) = retry_after {
             let mut rules = self.plan.enforced().map(|charge| &charge.settings.headers);

@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use bytes::Bytes;
-use tallygate_core::{Retry, Verdict};
+use tallygate_core::Verdict;
 
 pub(super) use expose::expose;
 pub(super) use inner::keeps_inner;
 pub(super) use shown::shown;
 
+use super::enforce::RetryHint;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::{Request, RequestError};
@@ -163,7 +164,8 @@ impl Headers {
         decision: &Decision,
         limits: impl Iterator<Item = &'l Limits> + Clone,
     ) {
-        if let Some(wait) = decision.retry_after().and_then(Retry::duration) {
+        let hint = RetryHint::new(decision, decision.verdicts());
+        if let Some(wait) = hint.and_then(RetryHint::wait) {
             self.write_retry_after(headers, wait);
         }
         let names = limits.clone().flat_map(|limits| {
