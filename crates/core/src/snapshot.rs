@@ -69,6 +69,14 @@ pub struct MemberState {
     pub most_milli: u64,
 }
 
+impl MemberState {
+    /// Whether it has less than a unit of its own left: what it takes now is what others leave.
+    #[must_use]
+    pub fn borrows(&self) -> bool {
+        self.most_milli.saturating_sub(self.used_milli) < 1_000
+    }
+}
+
 /// What one owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldState {
@@ -132,6 +140,18 @@ mod tests {
         shows(&taken, 11, vec![(2 * SECOND, 4)]);
         shows(&taken, 12, vec![]);
         shows(&[], 0, vec![]);
+    }
+
+    #[test]
+    fn a_member_borrows_with_less_than_a_unit_of_its_share_left() {
+        let member = |used_milli| MemberState {
+            id: 1,
+            weight: Weight::ONE,
+            used_milli,
+            most_milli: 4_000,
+        };
+        let borrows = [0, 3_000, 3_001, 4_000, 4_001].map(|used| member(used).borrows());
+        assert_eq!(borrows, [false, false, true, true, true]);
     }
 
     #[test]

@@ -61,6 +61,15 @@ impl ServerStore {
             Backend::Redis(store) => store.inspect(key, limit).await,
         }
     }
+
+    /// The number by which [`inspect`](Self::inspect) tells a member or an owner of a counter from
+    /// others.
+    pub(crate) fn caller_id(&self, key: &Key<'_>, limit: &Limit, name: &Key<'_>) -> u64 {
+        match &self.backend {
+            Backend::Memory(store) => store.caller_id(key, limit, name),
+            Backend::Redis(store) => store.caller_id(name),
+        }
+    }
 }
 
 impl ServerStore {

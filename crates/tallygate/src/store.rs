@@ -35,7 +35,7 @@ pub(crate) use redis::suffix;
 pub use redis::{RedisError, RedisReply, RedisServer, RedisStore, RedisStoreBuilder, Topology};
 #[cfg(feature = "redis")]
 pub use refusal_cache::{RefusalCacheSettings, RefusalCacheStats};
-pub use tallygate_core::{CounterState, Outcome, Verdict};
+pub use tallygate_core::{CounterState, HoldState, MemberState, Outcome, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Decision;

@@ -238,6 +238,20 @@ impl Rules {
         found
     }
 
+    /// The members of a rule's [share](super::Share) that a listed text may mean. Empty if the rule
+    /// shares nothing, or its members have another number of parts.
+    pub fn member_keys(&self, rule: &str, text: &KeyText) -> Vec<Key<'static>> {
+        let mut rules = self.rules.iter().map(|compiled| &compiled.rule);
+        let share = rules.find(|known| known.name.as_str() == rule);
+        let Some(share) = share.and_then(|rule| rule.share.as_ref()) else {
+            return Vec::new();
+        };
+        match text.parts() == share.by.len() {
+            true => listed_keys(&share.by, text, &self.client),
+            false => Vec::new(),
+        }
+    }
+
     /// The first rule of each budget.
     pub fn budgets(&self) -> Vec<&Rule> {
         let mut first: Vec<&Rule> = Vec::new();

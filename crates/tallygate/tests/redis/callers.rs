@@ -278,6 +278,11 @@ fn a_snapshot_shows_members_and_holds() {
         panic!("{snapshot:?}");
     };
     assert_eq!((used_milli.div_ceil(1_000), members.len()), (7, 2));
+    let own = members
+        .iter()
+        .find(|one| one.id == store.caller_id(&Key::from("a")));
+    assert_eq!(own.unwrap().used_milli.div_ceil(1_000), 5);
+    assert!(!own.unwrap().borrows());
     let holds = limit("concurrent 9 for 1h");
     for owner in ["a", "b", "b"] {
         ask(&store, &holds, owner, Verb::Check);

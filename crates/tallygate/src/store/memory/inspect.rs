@@ -36,6 +36,26 @@ impl<C: Clock> MemoryStore<C> {
         let state = state.inspect(limit.quota(), now_us);
         Snapshot { now_us, state }
     }
+
+    /// The number by which [`inspect`](MemoryStore::inspect) tells a member or an owner from others.
+    /// It is another one for each counter and each store.
+    ///
+    /// ```
+    /// use tallygate::store::CounterState;
+    /// use tallygate::{Key, Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new("token-bucket 100/s burst 100 shared 4".parse::<Quota>()?);
+    /// let _ = limiter.decide_now(&limiter.request("api").member("acme"));
+    /// let (key, limit) = (Key::from("api"), &limiter.limits()[0]);
+    /// let CounterState::Shared { members, .. } = limiter.store().inspect(&key, limit).state else {
+    ///     panic!("the limit is shared");
+    /// };
+    /// assert_eq!(members[0].id, limiter.store().caller_id(&key, limit, &"acme".into()));
+    /// # Ok::<(), tallygate::QuotaError>(())
+    /// ```
+    pub fn caller_id(&self, key: &Key<'_>, limit: &Limit, name: &Key<'_>) -> u64 {
+        self.name(name, self.counter(key, limit))
+    }
 }
 
 fn find<B: Bucket>(table: Option<&Table<B>>, counter: Counter<'_>) -> State {

@@ -24,6 +24,12 @@ impl RedisStore {
         let call = ScriptCall::from_request(&self.inner.keyspace, &request, None, None);
         Ok(self.inner.inspect(Arc::new(call)).await?)
     }
+
+    /// The number by which [`inspect`](RedisStore::inspect) tells a member or an owner from others:
+    /// the same for all counters, and another one in each process.
+    pub fn caller_id(&self, name: &Key<'_>) -> u64 {
+        counter_id(&self.inner.keyspace.name(Some(name)))
+    }
 }
 
 impl Inner {
