@@ -2,6 +2,7 @@
 //!
 //! Every change is logged with the target `audit` and the peer's address. Keys are hashed.
 
+mod callers;
 mod keys;
 mod live;
 mod overrides;

@@ -19,8 +19,8 @@ const figures = Object.fromEntries(KINDS.map(([kind, colour]) => {
   byId('rates').append(h('div', {}, h('dt', {}, h('i', { class: `dot ${colour}` }), capital(kind)), value));
   return [kind, value];
 }));
-const lookup = new KeyLookup(byId('search'), byId('key'), byId('found'));
-const rules = new RulesTable(byId('rule-rows'));
+const lookup = new KeyLookup(byId('search'), byId('found'), byId('found-status'));
+const rules = new RulesTable(byId('rule-rows'), lookup);
 
 /** The time of the latest event, and whether the stream is there. */
 let [latest, connected] = [0, true];
@@ -106,8 +106,9 @@ function top(id, list, emptyText) {
     const row = body.children[at];
     row.dataset.key = one.key;
     const [button, origin] = row.querySelectorAll('button, .origin');
-    setText(button, one.key);
-    button.title = `Look up ${one.key}`;
+    const name = one.key || 'all clients';
+    setText(button, name);
+    button.title = `Look up ${name}`;
     setText(origin, `${one.rule === NO_RULE ? 'No rule' : one.rule}${one.source ? `, as ${one.source}` : ''}`);
     setText(row.querySelector('.figure'), count(one.count));
     row.querySelector('i').style.width = `${(one.count / max) * 100}%`;

@@ -11,9 +11,11 @@ const COLUMNS = [['admitted', 'Admitted /s'], ['refused', 'Refused /s'], ['would
 export class RulesTable {
   #rows = new Map();
   #body;
+  #lookup;
 
-  constructor(body) {
+  constructor(body, lookup) {
     this.#body = body;
+    this.#lookup = lookup;
   }
 
   draw(rules, t_ms, top) {
@@ -46,7 +48,16 @@ export class RulesTable {
     const toggle = async () => {
       details.hidden = !details.hidden;
       button.setAttribute('aria-expanded', String(!details.hidden));
-      if (!details.hidden) content.replaceChildren(h('dl', {}, ...await settingsOf(name)), keys);
+      if (details.hidden) return;
+      const { pairs, hasKey } = await settingsOf(name);
+      content.replaceChildren(h('dl', {}, ...pairs), callersOf(hasKey), keys);
+    };
+    /** Where the members of a shared limit, or the holds of a concurrency limit, are shown. */
+    const callersOf = (hasKey) => {
+      const what = [[/ shared /, 'who shares its limit and who borrows'], [/^concurrent /m, 'what is in flight']].find(([pattern]) => pattern.test(`${limits.textContent} `));
+      if (!what) return '';
+      if (hasKey) return h('div', { class: 'muted' }, `Look up a key to see ${what[1]}.`);
+      return h('div', {}, h('button', { type: 'button', class: 'link', onclick: () => this.#lookup.show('') }, `See ${what[1]}`));
     };
     const button = h('button', { type: 'button', class: 'link disclosure', 'aria-expanded': 'false', 'aria-controls': id }, name);
     const title = name === NO_RULE ? h('b', {}, 'No rule') : button;
@@ -96,21 +107,23 @@ function keysOf(name, top) {
 
 async function settingsOf(name) {
   const pair = (term, text) => h('div', {}, h('dt', {}, term), h('dd', {}, text));
+  const only = (text) => ({ pairs: [pair('Settings', text)], hasKey: true });
   try {
     const response = await fetch('/admin/rules', { signal: AbortSignal.timeout(10000) });
-    if (!response.ok) return [pair('Settings', response.status === 401 ? 'need the admin token' : `the server responded with ${response.status}`)];
+    if (!response.ok) return only(response.status === 401 ? 'need the admin token' : `the server responded with ${response.status}`);
     const { rules } = await response.json();
     const rule = rules.find((one) => one.name === name);
-    if (!rule) return [pair('Settings', 'the rule no longer exists')];
+    if (!rule) return only('the rule no longer exists');
     const { methods, paths, every_request: all } = rule.match;
     const which = all ? 'every request' : [methods.join(' '), paths.join(' ')].filter(Boolean).join(' ') || 'some requests';
-    return [
+    const pairs = [
       pair('Applies to', which), pair('Key', rule.key.map((part) => part.join(', or else ')).join('; ') || 'all clients together'),
       pair('Without store', rule.on_failure), pair('Without key', rule.on_missing),
       pair('Lists', `${rule.allow} allowed, ${rule.deny} denied`), pair('Stop', rule.stop ? 'yes: later rules are skipped' : 'no'),
     ];
+    return { pairs, hasKey: rule.key.length > 0 };
   } catch {
-    return [pair('Settings', 'the server does not respond')];
+    return only('the server does not respond');
   }
 }
 

@@ -1,5 +1,6 @@
 //! `/admin/keys/{key}`: inspects or resets the counters of a key. The parts of a key are separated
 //! by `,` and percent-encoded. A key in the form of the top keys, with hashes, is looked up among them.
+//! An empty key is that of rules without one.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tallygate::{Decision, Key, Limit, Quota, Request, Verb};
 
-use super::Admin;
+use super::{Admin, callers};
 use crate::problem::{Code, Problem};
 use crate::redact::HASH_DIGITS;
 use crate::response::{self, HandlerResult};
@@ -18,16 +19,16 @@ use tallygate::http::NO_RULE;
 use tallygate::rules::{KeyText, Rule};
 
 #[derive(Clone)]
-struct Counter {
+pub(super) struct Counter {
     /// None for a quota given in the query.
-    rule: Option<String>,
+    pub(super) rule: Option<String>,
     budget: Option<String>,
-    key: Key<'static>,
+    pub(super) key: Key<'static>,
     /// How many parts of the key are configured; the rest is internal.
     parts: usize,
     /// Which of several sources the key is from.
     source: Option<String>,
-    limit: Limit,
+    pub(super) limit: Limit,
 }
 
 /// What a request is about.
@@ -65,7 +66,8 @@ impl Admin {
             Method::DELETE => Verb::Reset,
             _ => return Ok(response::method_not_allowed(&[Method::GET, Method::DELETE])),
         };
-        let [quota, name] = response::parse_query(request.uri().query(), ["quota", "name"])?;
+        let names = ["quota", "name", "member"];
+        let [quota, name, member] = response::parse_query(request.uri().query(), names)?;
         let Target {
             mut counters,
             bare_key,
@@ -93,6 +95,9 @@ impl Admin {
             let mut state = state(counter, &decision);
             // In the form of the top keys, to compare them.
             state["key"] = json!(self.state.top_keys.redact(&counter.key, counter.parts));
+            if verb == Verb::Peek {
+                callers::add(&self.state, counter, member.as_deref(), &mut state).await?;
+            }
             states.push(state);
         }
         if verb == Verb::Reset {
@@ -119,7 +124,10 @@ impl Admin {
                 hash: shown.clone(),
             },
             false => {
-                let parts = response::key_parts(key)?;
+                let parts = match key {
+                    "" => Vec::new(),
+                    _ => response::key_parts(key)?,
+                };
                 Target {
                     counters: self.counters(&parts),
                     bare_key: Some(Key::from(response::percent_decode(key)?)),

@@ -2,9 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { browser, proxy, waitForText, serve, visit } from './harness.mjs';
+import { axeSource, browser, proxy, redis, waitForText, serve, visit } from './harness.mjs';
 
 let chrome;
 before(async () => { chrome = await browser(); });
@@ -237,3 +240,100 @@ test('a key of 10,000 letters is looked up, and shown short', async () => {
   await end();
   await server.end();
 });
+
+/** A server with these rules; `end` removes them too. */
+async function serveRules(rules, more = {}) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tallygate-live-'));
+  writeFileSync(path.join(folder, 'rules.yaml'), rules);
+  const server = await serve({ ...more, args: ['--config', path.join(folder, 'rules.yaml')] });
+  return { ...server, async end() {
+    await server.end();
+    rmSync(folder, { recursive: true });
+  } };
+}
+
+/** Checks a rule and returns the decision. */
+async function check(server, rule, headers, more = {}) {
+  const body = JSON.stringify({ rule, attributes: { ip: '192.0.2.1', headers }, ...more });
+  const response = await fetch(`${server.page}/v1/check?status=200`, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
+  return response.json();
+}
+
+const SHARED = `version: 1
+rules:
+  - name: tenants
+    match: { path: /t/** }
+    limits: token-bucket 10/h burst 100 shared 4
+    share: { by: [{ header: x-tenant }], weights: { acme: 4 } }
+  - name: reports
+    match: { path: /reports }
+    key: [{ header: x-user }]
+    limits: [100/h, concurrent 5 for 1h]
+`;
+
+for (const kind of ['memory', 'Redis']) {
+  test(`the members of a shared limit and who borrows are shown without names, counters in ${kind}`, async () => {
+    const store = kind === 'Redis' ? await redis() : null;
+    const server = await serveRules(SHARED, { store: store?.url ?? 'memory' });
+    const tenant = (name) => check(server, 'tenants', { 'x-tenant': name });
+    for (const name of ['light', 'acme', 'acme']) assert.ok((await tenant(name)).allowed);
+    while ((await tenant('greedy')).allowed);
+    const { page, errors, end } = await visit(chrome, server.live);
+    // From the settings of the rule, which has no key.
+    await page.click('#rule-rows tr[data-rule=tenants] button.disclosure');
+    await page.click('.rule-details button:text-is("See who shares its limit and who borrows")');
+    await waitForText(page, '#found h3', 'tenants: token-bucket 10/h burst 100 shared 4');
+    await waitForText(page, '#found', /3 members with a weight of 6; 1 borrows\./);
+    const rows = () => page.$$eval('.callers tbody tr', (all) => all.map((row) => [...row.cells].filter((cell) => !cell.hasAttribute('aria-hidden')).map((cell) => cell.textContent)));
+    const [greedy, acme, light] = await rows();
+    assert.deepEqual([greedy[1], greedy[3]], ['1', 'borrows']);
+    assert.deepEqual(acme.slice(1), ['4', '2 of 66.7', 'own share']);
+    assert.deepEqual(light.slice(1), ['1', '1 of 16.7', 'own share']);
+    for (const [name] of [greedy, acme, light]) assert.match(name, /^#[0-9a-f]{12}$/);
+    assert.ok(!/acme|greedy|light/.test(await page.textContent('#found')));
+    await page.evaluate(axeSource);
+    const found = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`));
+    assert.deepEqual(found, []);
+    // What follows is seen without another lookup.
+    await tenant('fourth');
+    await waitForText(page, '#found', /4 members with a weight of 7; /);
+    await page.fill('#member', 'acme');
+    await page.click('#search button');
+    await page.waitForFunction(() => document.querySelectorAll('.callers tbody tr').length === 1);
+    assert.equal((await rows())[0][0], acme[0]);
+    await page.fill('#member', 'nobody');
+    await page.click('#search button');
+    await waitForText(page, '#found', /That member has not been admitted lately\./);
+    await page.fill('#member', '');
+    await page.evaluate(() => fetch('/admin/keys/', { method: 'DELETE' }));
+    await page.click('#search button');
+    await waitForText(page, '#found', /No members now\./);
+    assert.deepEqual(errors, []);
+    await end();
+    await server.end();
+    await store?.end();
+  });
+
+  test(`what is in flight under a key is shown without its owners, counters in ${kind}`, async () => {
+    const store = kind === 'Redis' ? await redis() : null;
+    const server = await serveRules(SHARED, { store: store?.url ?? 'memory' });
+    const ask = (owner, verb) => check(server, 'reports', { 'x-user': 'ann' }, { owner, verb });
+    for (const owner of ['one', 'two']) assert.ok((await ask(owner, 'check')).allowed);
+    const { page, errors, end } = await visit(chrome, server.live, { viewport: { width: 390, height: 844 } });
+    await page.fill('#key', 'ann');
+    await page.click('#search button');
+    await waitForText(page, '#found', /2 units in flight, held by 2 owners\./);
+    await waitForText(page, '.callers tbody tr', /^#[0-9a-f]{12}1ends in \d+ min.* unless renewed$/);
+    assert.ok(await page.isHidden('#member'));
+    await ask('one', 'release');
+    await waitForText(page, '#found', /1 unit in flight, held by 1 owner\./);
+    await ask('two', 'release');
+    await waitForText(page, '#found', /Nothing is in flight\./);
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(overflow <= 0, `${overflow} px too wide`);
+    assert.deepEqual(errors, []);
+    await end();
+    await server.end();
+    await store?.end();
+  });
+}

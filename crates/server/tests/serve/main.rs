@@ -34,6 +34,7 @@ mod limit_flag;
 mod live;
 mod llm_limits;
 mod many_connections;
+mod members;
 mod metrics;
 mod otlp;
 mod playground;
