@@ -1,7 +1,7 @@
 // The labs: experiments that the server runs, and their results.
 
 import { lab } from './api.js';
-import { h, plural, setText } from './dom.js';
+import { decimal, h, plural, setText } from './dom.js';
 
 const NAMES = {
   'fixed-window': 'Fixed window', 'sliding-window-log': 'Sliding log', 'sliding-window-counter': 'Sliding counter',
@@ -107,41 +107,98 @@ const LABS = [
   },
 ];
 
+/** Greedy tenants on one bucket, with shares and without. */
+export const FAIR_SHARES = {
+  id: 'shares',
+  field: ['greedy', 'Greedy', 1, 20, 5],
+  setup: (greedy) => `${plural(greedy, 'tenant')} at 200/s each and 95 at one in 2 s, for 30 s, on token-bucket 100/s burst 100: as it is, and shared 4.`,
+  name: 'Fair shares',
+  question: 'Many tenants share one limit, and some ask for far more than it has. Who gets what?',
+  show({ light, seconds, without, with: shared }) {
+    const [before, after] = [without, shared].map(({ members }) => {
+      const [greedy, modest] = [true, false].map((kind) => members.filter((one) => one.greedy === kind));
+      const total = (list, of) => list.reduce((sum, one) => sum + one[of], 0);
+      const got = (list) => percent(total(list, 'admitted'), total(list, 'sent'));
+      return {
+        greedy: greedy.map((one) => one.admitted), light: total(modest, 'admitted'),
+        each: `${decimal(total(greedy, 'admitted') / greedy.length / seconds)}/s`, all: `${decimal(total(modest, 'admitted') / seconds)}/s`,
+        used: percent(total(members, 'admitted'), 100 * seconds + 100),
+        got: got(modest), least: Math.min(...modest.map((one) => got([one]))),
+        borrow: members.filter((one) => one.borrows).length, borrowGreedy: greedy.filter((one) => one.borrows).length, count: members.length,
+      };
+    });
+    const rest = after.borrow - after.borrowGreedy;
+    const who = `${after.borrow} of ${after.count} tenants borrow: ${after.borrowGreedy} greedy, ${rest} light`;
+    return [
+      h('div', { class: 'shares' },
+        stacked('Without shares', before), stacked('With shares', after),
+        table(['', 'Without', 'With'], [
+          ['Each greedy tenant', before.each, after.each], [`All ${light} light ones`, before.all, after.all],
+          ['Light got, of what asked', `${before.got} %`, `${after.got} %`], ['The least of them', `${before.least} %`, `${after.least} %`],
+          ['Used of the limit', `${before.used} %`, `${after.used} %`],
+        ]),
+        h('p', { class: 'muted' }, `In the end, ${who}.`),
+        h('div', { class: 'members', role: 'img', 'aria-label': who }, ...shared.members.map((one) => h('i', { class: one.borrows ? 'borrows' : '' })))),
+      `On one bucket, the light tenants got ${before.got} % of what they asked${before.got < 90 ? ': who asks most gets most' : ''}. With shares they got ${after.got} %, and the greedy ones borrowed what was left.`,
+    ];
+  },
+};
+
+/** Who got what, as one bar. */
+function stacked(name, { greedy, light }) {
+  const total = greedy.reduce((sum, one) => sum + one, light) || 1;
+  const piece = (count, kind) => {
+    const part = h('i', { class: kind });
+    part.style.width = `${(count / total) * 100}%`;
+    return part;
+  };
+  return h('div', { class: 'stack', role: 'img', 'aria-label': `${name}: ${total - light} to greedy tenants, ${light} to light ones` },
+    h('span', {}, name), h('span', { class: 'pieces' }, ...greedy.map((one) => piece(one, 'over')), piece(light, '')));
+}
+
+/** A whole percentage; 100 only if it is all. */
+function percent(part, whole) {
+  return whole === 0 ? 100 : Math.floor((part / whole) * 100);
+}
+
 /** Adds the labs to the page. */
 export function labs(parent, announce) {
-  parent.append(...LABS.map((one) => {
-    const [setting, name, min, max, initial] = one.field;
-    const id = `lab-${one.id}-${setting}`;
-    const setup = h('p', { class: 'muted' }, one.setup(initial));
-    const input = h('input', {
-      id, type: 'number', min, max, step: 1, value: initial, required: true, inputmode: 'numeric', 'aria-describedby': `${id}-bounds`,
-      oninput: () => { if (input.checkValidity()) setText(setup, one.setup(input.valueAsNumber)); },
-    });
-    const result = h('div', { class: 'result', id: `lab-${one.id}-result` });
-    // The accessible name includes the lab's name.
-    const label = (text) => {
-      run.textContent = text;
-      run.setAttribute('aria-label', `${text}: ${one.name}`);
-    };
-    const run = h('button', { type: 'button', class: 'primary', onclick: async () => {
-      if (!input.reportValidity()) return;
-      run.disabled = true;
-      label('Running');
-      try {
-        const [content, conclusion] = one.show(await lab(one.id, { ...one.settings, [setting]: input.valueAsNumber }));
-        result.replaceChildren(content, h('p', { class: 'conclusion' }, conclusion));
-        result.dataset.done = String(Number(result.dataset.done ?? 0) + 1);
-        announce(`${one.name}: ${conclusion}`);
-      } catch (error) {
-        result.replaceChildren(h('p', { class: 'error' }, `The lab failed: ${error.message}.`));
-      }
-      run.disabled = false;
-      label('Run again');
-    } });
-    label('Run');
-    const row = h('div', { class: 'lab-form' }, h('label', { for: id }, name), input, h('span', { class: 'muted', id: `${id}-bounds` }, `${min} to ${max}`), run);
-    return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.question), setup, row, result);
-  }));
+  parent.append(...LABS.map((one) => labCard(one, announce)));
+}
+
+/** A lab as an article. */
+export function labCard(one, announce) {
+  const [setting, name, min, max, initial] = one.field;
+  const id = `lab-${one.id}-${setting}`;
+  const setup = h('p', { class: 'muted' }, one.setup(initial));
+  const input = h('input', {
+    id, type: 'number', min, max, step: 1, value: initial, required: true, inputmode: 'numeric', 'aria-describedby': `${id}-bounds`,
+    oninput: () => { if (input.checkValidity()) setText(setup, one.setup(input.valueAsNumber)); },
+  });
+  const result = h('div', { class: 'result', id: `lab-${one.id}-result` });
+  // The accessible name includes the lab's name.
+  const label = (text) => {
+    run.textContent = text;
+    run.setAttribute('aria-label', `${text}: ${one.name}`);
+  };
+  const run = h('button', { type: 'button', class: 'primary', onclick: async () => {
+    if (!input.reportValidity()) return;
+    run.disabled = true;
+    label('Running');
+    try {
+      const [content, conclusion] = one.show(await lab(one.id, { ...one.settings, [setting]: input.valueAsNumber }));
+      result.replaceChildren(content, h('p', { class: 'conclusion' }, conclusion));
+      result.dataset.done = String(Number(result.dataset.done ?? 0) + 1);
+      announce(`${one.name}: ${conclusion}`);
+    } catch (error) {
+      result.replaceChildren(h('p', { class: 'error' }, `The lab failed: ${error.message}.`));
+    }
+    run.disabled = false;
+    label('Run again');
+  } });
+  label('Run');
+  const row = h('div', { class: 'lab-form' }, h('label', { for: id }, name), input, h('span', { class: 'muted', id: `${id}-bounds` }, `${min} to ${max}`), run);
+  return h('article', { class: 'lab', id: `lab-${one.id}` }, h('h3', {}, one.name), h('p', {}, one.question), setup, row, result);
 }
 
 /** A table with bars and a mark at the limit. */

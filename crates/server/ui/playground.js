@@ -3,6 +3,7 @@
 import { StepQueue, about } from './api.js';
 import { StoreStatus } from './store-status.js';
 import { ALGORITHMS } from './algorithms.js';
+import { beyond } from './beyond.js';
 import { Card } from './card.js';
 import { Chart } from './chart.js';
 import { Clock } from './clock.js';
@@ -62,6 +63,7 @@ const traffic = new Traffic(cards, queue, clock);
 Object.assign(traffic, { source: settings.source, options: settings.options });
 const controls = new Controls(traffic, clock, app);
 const chart = new Chart(cards, byId('plots'));
+const drawBeyond = beyond(byId('beyond-list'), app.announce);
 labs(byId('lab-list'), app.announce);
 
 showLiveLink();
@@ -167,4 +169,5 @@ function frame() {
   for (const card of cards) card.frame(now);
   chart.frame(now);
   controls.frame(now);
+  drawBeyond();
 }

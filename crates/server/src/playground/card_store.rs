@@ -1,6 +1,7 @@
 //! The counters of cards on the real clock: in a store of their own, so that visitors neither take
 //! room of the server's keys, count in its metrics, nor open its breakers.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tallygate::http::Limits;
@@ -8,17 +9,26 @@ use tallygate::store::Snapshot;
 use tallygate::{Decision, Engine, Key, MemoryStore, OnFailure, RedisError, Request, Store, Verb};
 use tokio::time::timeout;
 
-use super::sessions::Eviction;
+use super::sessions::{Evicted, Eviction, MAX_OWNERS};
 use crate::metrics::Metrics;
 use crate::store::{Backend, ServerStore};
 use crate::store_url::StoreUrl;
 
-/// Room for every card of every session.
-const CAPACITY: usize = 40_000;
+/// Room for every card and reservation of every session.
+const CAPACITY: usize = 50_000;
 /// Of the counters in Redis.
 const NAMESPACE: &str = "playground";
 /// For a decision, an inspection or a probe. Longer than the default: a visitor prefers an answer.
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Who takes a step, by number.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Caller {
+    /// Of what a concurrency limit holds.
+    pub(super) owner: Option<u32>,
+    /// Of a reservation.
+    pub(super) id: Option<u32>,
+}
 
 pub(crate) struct CardStore(Engine<ServerStore>);
 
@@ -61,9 +71,38 @@ impl CardStore {
         verb: Verb,
         cost: u32,
     ) -> Decision {
+        let caller = Caller::default();
+        self.decide_by(caller, key, limits, verb, cost).await
+    }
+
+    /// As [`decide`](Self::decide), for a caller.
+    pub(super) async fn decide_by(
+        &self,
+        caller: Caller,
+        key: &Key<'_>,
+        limits: &Limits,
+        verb: Verb,
+        cost: u32,
+    ) -> Decision {
         let limit = limits[0].clone().deadline(STORE_TIMEOUT);
-        let request = Request::new(key, &limit).verb(verb).cost(cost);
+        let mut request = Request::new(key, &limit).verb(verb).cost(cost);
+        if let Some(owner) = caller.owner {
+            request = request.owner(owner.to_string());
+        }
+        if let Some(id) = caller.id {
+            request = request.id(id.to_string());
+        }
         self.0.decide(&request).await
+    }
+
+    /// The owners of what is held under a concurrency limit, by the ids that a snapshot shows.
+    pub(super) fn owners(&self, key: &Key<'_>, limits: &Limits) -> HashMap<u64, u32> {
+        if !limits[0].quota().algorithm().is_concurrent() {
+            return HashMap::new();
+        }
+        let store = self.0.store();
+        let id = |owner: u32| store.caller_id(key, &limits[0], &Key::from(owner.to_string()));
+        (1..=MAX_OWNERS).map(|owner| (id(owner), owner)).collect()
     }
 
     /// Reads a counter, or returns `None` if the store fails.
@@ -72,11 +111,19 @@ impl CardStore {
         timeout(STORE_TIMEOUT, inspected).await.ok()?.ok()
     }
 
-    /// Resets counters in the background.
+    /// Makes the store forget what is evicted, in the background.
     pub(super) fn evict(&self, evictions: impl IntoIterator<Item = Eviction>) {
-        for Eviction { key, limits } in evictions {
-            let reset = Request::new(&key, &limits[0]).verb(Verb::Reset);
-            self.0.store().submit(&reset);
+        for Eviction { key, limits, what } in evictions {
+            let request = Request::new(&key, &limits[0]);
+            let request = match what {
+                Evicted::Counter => request.verb(Verb::Reset),
+                // Settled at its estimate it is forgotten, and what it took stays charged.
+                Evicted::Reservation { id, units } => {
+                    let request = request.verb(Verb::Settle).cost(units);
+                    request.id(id.to_string())
+                }
+            };
+            self.0.store().submit(&request);
         }
     }
 }

@@ -29,6 +29,7 @@ mod boundary;
 mod greedy;
 mod outage;
 mod race;
+mod shares;
 mod skew;
 mod stampede;
 
@@ -111,8 +112,9 @@ async fn run(name: &str, json: &[u8], store: &ServerStore) -> LabResult {
         "outage" => outage::run(json).await,
         "greedy" => greedy::run(json),
         "stampede" => stampede::run(json).await,
+        "shares" => shares::run(json).await,
         _ => {
-            let detail = "the labs are boundary, race, skew, outage, greedy and stampede";
+            let detail = "the labs are boundary, race, skew, outage, greedy, stampede and shares";
             Err(Problem::new(Code::NotFound, detail))
         }
     }

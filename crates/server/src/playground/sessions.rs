@@ -1,6 +1,7 @@
 //! The sessions of visitors and their cards, both bounded in number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,13 @@ const MAX_SESSIONS: usize = 1_000;
 const MAX_CARDS: usize = 32;
 /// Cards per session that may be logs, which store every request.
 const MAX_LOG_CARDS: usize = 8;
+/// Cards per session that may tell callers apart: each has up to [`MAX_OWNERS`] of them.
+const MAX_CALLER_CARDS: usize = 1;
+/// Owners are numbers, from 1 to this one.
+pub(super) const MAX_OWNERS: u32 = 32;
+/// Reservations per session that are not settled; beyond it, the oldest is forgotten and stays
+/// charged.
+const MAX_RESERVATIONS: usize = 16;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 const COOKIE: &str = "tallygate_visitor";
@@ -53,10 +61,18 @@ impl SessionId {
     }
 }
 
-/// A counter of an evicted card, to be reset in its store.
+/// What its store shall forget.
 pub(super) struct Eviction {
     pub(super) key: Key<'static>,
     pub(super) limits: Arc<Limits>,
+    pub(super) what: Evicted,
+}
+
+pub(super) enum Evicted {
+    /// The counter.
+    Counter,
+    /// The id of a reservation of these units, which stay charged.
+    Reservation { id: u32, units: u32 },
 }
 
 #[derive(Default)]
@@ -110,6 +126,8 @@ pub(super) struct Session {
 #[derive(Default)]
 pub(super) struct Cards {
     list: Vec<Card>,
+    /// Those that are not settled, oldest first.
+    reservations: VecDeque<Reservation>,
     /// Increases with every use of a card.
     uses: u64,
 }
@@ -131,6 +149,30 @@ struct Card {
     last_use: u64,
 }
 
+struct Reservation {
+    card: String,
+    limits: Arc<Limits>,
+    id: u32,
+    units: u32,
+}
+
+impl Reservation {
+    fn is_of(&self, card: &str, limits: &Limits) -> bool {
+        self.card == card && self.limits[0].name() == limits[0].name()
+    }
+
+    fn evict(self, id: SessionId) -> Eviction {
+        Eviction {
+            key: id.key(&self.card),
+            limits: self.limits,
+            what: Evicted::Reservation {
+                id: self.id,
+                units: self.units,
+            },
+        }
+    }
+}
+
 impl Session {
     pub(super) fn cards(&self) -> MutexGuard<'_, Cards> {
         lock(&self.cards)
@@ -140,14 +182,47 @@ impl Session {
     pub(super) fn evict(&self, prefix: &str) -> Vec<Eviction> {
         let mut cards = self.cards();
         let matches = |card: &mut Card| card.clock == Clock::Real && card.name.starts_with(prefix);
-        let removed = cards.list.extract_if(.., matches);
-        removed.filter_map(|card| card.evict(self.id)).collect()
+        let removed: Vec<Card> = cards.list.extract_if(.., matches).collect();
+        let removed = removed.into_iter();
+        let evicted = removed.flat_map(|card| cards.evict(card, self.id));
+        evicted.collect()
     }
 
-    /// Marks a card on the real clock as used, and returns the card evicted for it.
-    pub(super) fn touch(&self, name: &str, limits: &Arc<Limits>) -> Option<Eviction> {
-        let (_, evicted) = self.cards().card(name, limits, Clock::Real);
-        evicted?.evict(self.id)
+    /// Marks a card on the real clock as used, and returns what is evicted for it.
+    pub(super) fn touch(&self, name: &str, limits: &Arc<Limits>) -> Vec<Eviction> {
+        let mut cards = self.cards();
+        let (_, evicted) = cards.card(name, limits, Clock::Real);
+        evicted.map_or_else(Vec::new, |card| cards.evict(card, self.id))
+    }
+
+    /// Remembers a reservation on a card, and returns the one evicted for it.
+    pub(super) fn reserved(
+        &self,
+        card: &str,
+        limits: &Arc<Limits>,
+        id: u32,
+        units: u32,
+    ) -> Option<Eviction> {
+        let mut cards = self.cards();
+        let mut known = cards.reservations.iter();
+        if known.any(|one| one.id == id && one.is_of(card, limits)) {
+            return None;
+        }
+        cards.reservations.push_back(Reservation {
+            card: card.to_owned(),
+            limits: Arc::clone(limits),
+            id,
+            units,
+        });
+        let is_full = cards.reservations.len() > MAX_RESERVATIONS;
+        let oldest = is_full.then(|| cards.reservations.pop_front()).flatten();
+        oldest.map(|reservation| reservation.evict(self.id))
+    }
+
+    /// Forgets a reservation that is settled.
+    pub(super) fn settled(&self, card: &str, limits: &Limits, id: u32) {
+        let reservations = &mut self.cards().reservations;
+        reservations.retain(|one| one.id != id || !one.is_of(card, limits));
     }
 }
 
@@ -158,10 +233,29 @@ impl Cards {
         id: SessionId,
         name: &str,
         limits: &Arc<Limits>,
-    ) -> (&mut State, Option<Eviction>) {
+    ) -> (&mut State, Vec<Eviction>) {
         let (at, evicted) = self.card(name, limits, Clock::Supplied);
-        let eviction = evicted.and_then(|card| card.evict(id));
-        (&mut self.list[at].state, eviction)
+        let evicted = evicted.map_or_else(Vec::new, |card| self.evict(card, id));
+        (&mut self.list[at].state, evicted)
+    }
+
+    /// What the store shall forget of a removed card.
+    fn evict(&mut self, card: Card, id: SessionId) -> Vec<Eviction> {
+        if card.clock == Clock::Supplied {
+            return Vec::new();
+        }
+        let reservations = mem::take(&mut self.reservations);
+        let (open, others) = reservations
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|one| one.is_of(&card.name, &card.limits));
+        self.reservations = others;
+        let mut evicted: Vec<Eviction> = open.into_iter().map(|one| one.evict(id)).collect();
+        evicted.push(Eviction {
+            key: id.key(&card.name),
+            limits: card.limits,
+            what: Evicted::Counter,
+        });
+        evicted
     }
 
     /// Returns the index of a card, created if necessary, and the card removed for it.
@@ -184,12 +278,13 @@ impl Cards {
             state: State::New,
             last_use: self.uses,
         };
-        let logs = self.list.iter().filter(|card| card.is_log()).count();
-        let logs_full = card.is_log() && logs >= MAX_LOG_CARDS;
+        let class = card.class();
+        let peers = self.list.iter().filter(|card| card.class() == class);
+        let class_full = peers.count() >= class.max();
         let mut evicted = None;
-        if logs_full || self.list.len() >= MAX_CARDS {
+        if class_full || self.list.len() >= MAX_CARDS {
             let cards = self.list.iter().enumerate();
-            let candidates = cards.filter(|(_, card)| !logs_full || card.is_log());
+            let candidates = cards.filter(|(_, card)| !class_full || card.class() == class);
             let idlest = candidates.min_by_key(|(_, card)| card.last_use);
             let idlest = idlest.map(|(at, _)| at);
             evicted = idlest.map(|at| self.list.swap_remove(at));
@@ -199,16 +294,35 @@ impl Cards {
     }
 }
 
-impl Card {
-    fn is_log(&self) -> bool {
-        self.limits[0].quota().algorithm().is_log()
-    }
+/// Cards by the memory that they may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Small,
+    Log,
+    Callers,
+}
 
-    fn evict(self, id: SessionId) -> Option<Eviction> {
-        (self.clock == Clock::Real).then(|| Eviction {
-            key: id.key(&self.name),
-            limits: self.limits,
-        })
+impl Class {
+    /// The number of cards of a session.
+    fn max(self) -> usize {
+        match self {
+            Class::Small => MAX_CARDS,
+            Class::Log => MAX_LOG_CARDS,
+            Class::Callers => MAX_CALLER_CARDS,
+        }
+    }
+}
+
+impl Card {
+    fn class(&self) -> Class {
+        let algorithm = self.limits[0].quota().algorithm();
+        if algorithm.is_log() {
+            Class::Log
+        } else if algorithm.is_concurrent() || algorithm.is_shared() {
+            Class::Callers
+        } else {
+            Class::Small
+        }
     }
 }
 
@@ -256,6 +370,39 @@ mod tests {
         let log: Quota = "sliding-window-log 10/s".parse().unwrap();
         let log = Arc::new(Limits::new([Limit::from(log)]).unwrap());
         let touch = |i: usize| session.touch(&i.to_string(), &log);
-        assert_eq!((0..100).filter_map(touch).count(), 100 - MAX_LOG_CARDS);
+        assert_eq!((0..100).flat_map(touch).count(), 100 - MAX_LOG_CARDS);
+    }
+
+    #[test]
+    fn an_evicted_card_takes_its_reservations_with_it_and_they_are_bounded() {
+        let (session, _) = Sessions::default().get_or_create(SessionId(1));
+        let limits = |text: &str| {
+            let quota: Quota = text.parse().unwrap();
+            Arc::new(Limits::new([Limit::from(quota)]).unwrap())
+        };
+        let bucket = limits("token-bucket 10/s burst 1000");
+        let evicted = |evictions: &[Eviction]| -> Vec<Option<u32>> {
+            let id = |one: &Eviction| match one.what {
+                Evicted::Counter => None,
+                Evicted::Reservation { id, .. } => Some(id),
+            };
+            evictions.iter().map(id).collect()
+        };
+        session.touch("a", &bucket);
+        for id in 0..20 {
+            let forgotten: Vec<Eviction> =
+                session.reserved("a", &bucket, id, 5).into_iter().collect();
+            let oldest = (id >= 16).then(|| Some(id - 16));
+            assert_eq!(evicted(&forgotten), Vec::from_iter(oldest));
+            assert!(session.reserved("a", &bucket, id, 5).is_none());
+        }
+        session.settled("a", &bucket, 7);
+        session.settled("b", &bucket, 8);
+        let all = evicted(&session.evict(""));
+        let open = (4..20).filter(|id| *id != 7).map(Some);
+        assert_eq!(all, open.chain([None]).collect::<Vec<_>>());
+        let holds = limits("concurrent 10 for 10s");
+        assert!(session.touch("x", &holds).is_empty());
+        assert_eq!(evicted(&session.touch("y", &holds)), [None]);
     }
 }

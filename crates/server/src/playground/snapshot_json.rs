@@ -1,7 +1,9 @@
 //! The state of a counter as JSON, for the page to draw.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
-use tallygate::store::CounterState;
+use tallygate::store::{CounterState, HoldState};
 use tallygate::{Algorithm, Quota};
 
 use super::validate;
@@ -9,7 +11,8 @@ use super::validate;
 /// The newest entries of a log that are sent: all, unless one of them is a charge beyond the limit.
 const MAX_LOG_ENTRIES: usize = validate::MAX_LIMIT as usize;
 
-pub(super) fn to_json(quota: &Quota, state: &CounterState) -> Value {
+/// `owners` are those of holds, by the ids of the state.
+pub(super) fn to_json(quota: &Quota, state: &CounterState, owners: &HashMap<u64, u32>) -> Value {
     let algorithm = quota.algorithm();
     let kind = match algorithm.is_shaping() {
         true => algorithm.behaviour(),
@@ -50,6 +53,15 @@ pub(super) fn to_json(quota: &Quota, state: &CounterState) -> Value {
             let level = i64::try_from(level).unwrap_or(i64::MIN);
             json!({"kind": kind, "level_milli": level, "capacity": capacity})
         }
+        CounterState::Holds { holds } => {
+            let used: u32 = holds.iter().map(|hold| hold.units).sum();
+            let hold = |hold: &HoldState| {
+                let owner = owners.get(&hold.id);
+                json!({"owner": owner, "units": hold.units, "until_us": hold.until_us})
+            };
+            let holds: Vec<Value> = holds.iter().map(hold).collect();
+            json!({"kind": kind, "holds": holds, "used": used})
+        }
         // `CounterState` is non-exhaustive.
         _ => Value::Null,
     }
@@ -63,7 +75,7 @@ mod tests {
     fn a_long_log_shows_the_newest_entries_and_counts_all() {
         let quota: Quota = "sliding-window-log 1000/min".parse().unwrap();
         let entries: Vec<(u64, u64)> = (0..1_200).map(|at| (at, 2)).collect();
-        let json = to_json(&quota, &CounterState::Log { entries });
+        let json = to_json(&quota, &CounterState::Log { entries }, &HashMap::new());
         assert_eq!(json["used"], 2_400);
         assert_eq!(json["entries"].as_array().unwrap().len(), MAX_LOG_ENTRIES);
         assert_eq!(json["entries"][0]["t_us"], 200);

@@ -1,6 +1,6 @@
 //! `POST /api/play`: requests on the cards of a session, on the store's clock or at supplied times.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use tallygate::http::{Headers, Limits};
 use tallygate::{Decision, Quota, Retry, Verb};
 use tallygate_core::{MAX_TIME_US, Verdict, evaluate};
 
-use super::sessions::{Clock, Session, SessionId};
+use super::card_store::Caller;
+use super::sessions::{Clock, MAX_OWNERS, Session, SessionId};
 use super::snapshot_json;
 use super::{Playground, validate};
 use crate::api::Object;
@@ -39,6 +40,8 @@ struct StepBody {
     cost: Option<u32>,
     verb: Option<String>,
     t_us: Option<u64>,
+    owner: Option<u32>,
+    id: Option<u32>,
 }
 
 struct Step {
@@ -46,6 +49,8 @@ struct Step {
     limits: Arc<Limits>,
     cost: u32,
     verb: Verb,
+    /// With `Clock::Real` only.
+    caller: Caller,
     /// With `Clock::Supplied` only.
     t_us: u64,
     /// Whether it is the last one of its card in this request.
@@ -113,7 +118,8 @@ impl Playground {
             validate::check_cost(cost)?;
             let verb = step.verb.as_deref().map_or(Ok(Verb::Check), str::parse);
             let verb = verb.map_err(|_| {
-                let detail = "`verb` is not check, peek, take, charge, refund or reset";
+                let detail = "`verb` is not check, peek, take, charge, refund, reset, reserve, settle, \
+                              renew or release";
                 Problem::new(Code::BadField, detail)
             })?;
             Ok(Step {
@@ -121,6 +127,7 @@ impl Playground {
                 limits,
                 cost,
                 verb,
+                caller: caller(clock, verb, step.owner, step.id)?,
                 t_us: supplied_time(clock, step.t_us)?,
                 last: false,
             })
@@ -141,17 +148,30 @@ impl Playground {
         let mut clock_read_at = Instant::now();
         for step in steps {
             let Step {
-                card, limits, cost, ..
+                card,
+                limits,
+                cost,
+                verb,
+                caller,
+                ..
             } = step;
             self.store.evict(session.touch(card, limits));
             let key = session.id.key(card);
-            if step.verb == Verb::Charge {
+            if matches!(verb, Verb::Charge | Verb::Settle) {
                 let peek = self.store.decide(&key, limits, Verb::Peek, 0).await;
                 let reset_after_us = peek.verdict().reset_after_us;
                 validate::check_charge(limits[0].quota(), *cost, reset_after_us)?;
             }
-            let decision = self.store.decide(&key, limits, step.verb, *cost).await;
+            let decided = self.store.decide_by(*caller, &key, limits, *verb, *cost);
+            let decision = decided.await;
             decided_at.push(Instant::now());
+            match (verb, caller.id, decision.granted()) {
+                (Verb::Reserve, Some(id), units @ 1..) => {
+                    self.store.evict(session.reserved(card, limits, id, units));
+                }
+                (Verb::Settle, Some(id), _) => session.settled(card, limits, id),
+                _ => {}
+            }
             let snapshot = match step.last && !decision.degraded() {
                 true => self.store.inspect(&key, limits).await,
                 false => None,
@@ -161,7 +181,8 @@ impl Playground {
                 results.now_us = snapshot.now_us;
                 clock_read_at = Instant::now();
                 let quota = limits[0].quota();
-                state = Some(snapshot_json::to_json(quota, &snapshot.state));
+                let owners = self.store.owners(&key, limits);
+                state = Some(snapshot_json::to_json(quota, &snapshot.state, &owners));
                 let peek = self.store.decide(&key, limits, Verb::Peek, 1).await;
                 next = (!peek.degraded()).then(|| next_request(quota, peek.verdict()));
             }
@@ -193,7 +214,7 @@ impl Playground {
             let peek = || evaluate(quota, &mut state.clone(), Verb::Peek, 1, step.t_us);
             let next = step.last.then(|| next_request(quota, &peek()));
             let state = step.last.then(|| state.inspect(quota, step.t_us));
-            let state = state.map(|state| snapshot_json::to_json(quota, &state));
+            let state = state.map(|state| snapshot_json::to_json(quota, &state, &HashMap::new()));
             let decision = Decision::from(vec![verdict]);
             let mut answer = answer(&decision, &step.limits, state);
             answer["now_us"] = json!(step.t_us);
@@ -234,6 +255,25 @@ fn supplied_time(clock: Clock, t_us: Option<u64>) -> Result<u64, Problem> {
         (Clock::Supplied, Some(t_us)) => format!("t_us {t_us} is above {MAX_TIME_US}"),
         (Clock::Supplied, None) => "with clock `supplied`, a step needs `t_us`".to_owned(),
         (Clock::Real, Some(_)) => "with clock `real`, a step has no `t_us`".to_owned(),
+    };
+    Err(Problem::new(Code::BadField, detail))
+}
+
+/// The caller of a step: an owner where a hold is taken, an id where a cost is reserved.
+fn caller(
+    clock: Clock,
+    verb: Verb,
+    owner: Option<u32>,
+    id: Option<u32>,
+) -> Result<Caller, Problem> {
+    let detail = if clock == Clock::Supplied && (owner.is_some() || id.is_some()) {
+        "with clock `supplied`, a step has no `owner` and no `id`".to_owned()
+    } else if owner.is_some_and(|owner| !(1..=MAX_OWNERS).contains(&owner)) {
+        format!("`owner` is not 1 to {MAX_OWNERS}")
+    } else if clock == Clock::Real && verb.needs_id() != id.is_some() {
+        "`id` goes with reserve and settle, which need one".to_owned()
+    } else {
+        return Ok(Caller { owner, id });
     };
     Err(Problem::new(Code::BadField, detail))
 }

@@ -57,7 +57,7 @@ test('the bar stays in reach and covers nothing that is scrolled to', async () =
   for (const screen of Object.values(SCREENS)) {
     const { page, end } = await visit(chrome, `${server.page}/#clock=step`, { ...size(screen), reducedMotion: 'reduce' });
     await page.waitForFunction(() => document.querySelectorAll('.card').length === 6);
-    for (const target of ['#throughput', '#labs', '#card-shaping .diagram', '#card-fixed .diagram', '#lab-stampede', '#cards']) {
+    for (const target of ['#throughput', '#labs', '#card-shaping .diagram', '#card-fixed .diagram', '#lab-stampede', '#beyond', '#lab-in-flight', '#cards']) {
       await page.evaluate((selector) => document.querySelector(selector).scrollIntoView(), target);
       const [bar, box, height] = await page.evaluate((selector) => [document.querySelector('#bar'), document.querySelector(selector)]
         .map((one) => { const { top, bottom } = one.getBoundingClientRect(); return { top, bottom }; }).concat(innerHeight), target);

@@ -23,6 +23,15 @@ const PREPARE = {
     await page.waitForFunction(() => [...document.querySelectorAll('.figures dd:last-child')].every((last) => last.textContent));
     await page.click('#lab-boundary button');
     await page.waitForSelector('#lab-boundary-result[data-done]');
+    await page.click('#lab-shares button');
+    await page.waitForSelector('#lab-shares-result[data-done]');
+    for (const [held, then] of [[1, 'Crash'], [2, 'Start request']]) {
+      await page.click('#lab-in-flight button:text-is("Start request")');
+      await page.waitForFunction((count) => document.querySelectorAll('.holds li:not(.free)').length >= count, held);
+      await page.click(`#lab-in-flight button:text-is("${then}")`);
+    }
+    await page.click('#lab-reserve button:text-is("Reserve 200")');
+    await page.waitForSelector('#lab-reserve tbody tr');
     await page.click('#card-leaky button:text-is("Details")');
     await page.click('#leaky-tab-1');
     await page.fill('#quota-leaky', 'leaky-bucket 10/10s burst 10x');
@@ -100,7 +109,7 @@ test('every control can be reached by keyboard and shows its focus', async () =>
     assert.ok(outlined, `no ring around ${label}`);
     reached.add(label);
   }
-  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Use this: Token bucket', 'Details: Sliding log', 'Run: Boundary burst', 'span']) {
+  for (const label of ['run', 'share', 'Switch to dark colours', 'Send: Fixed window', 'Hold to stream: Leaky bucket, shaping', 'quota-counter', 'Use this: Token bucket', 'Details: Sliding log', 'Run: Boundary burst', 'Run: Fair shares', 'Start request', 'Reserve 200', 'span']) {
     assert.ok(reached.has(label), `${label} is not reached: ${[...reached].join(' | ')}`);
   }
   await page.locator('#card-token button:text-is("Send")').focus();

@@ -1,5 +1,6 @@
 //! The playground over HTTP: its files, sessions and API.
 
+mod callers;
 mod cards;
 mod demo_api;
 mod labs;

@@ -343,6 +343,34 @@ fn bad_steps_are_rejected() {
             400,
             "bad-field",
         ),
+        (
+            real(json!({"card": "c", "quota": "concurrent 2 for 1s", "owner": 0})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "concurrent 2 for 1s", "owner": 33})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "verb": "reserve"})),
+            400,
+            "bad-field",
+        ),
+        (
+            real(json!({"card": "c", "quota": "1/s", "id": 1})),
+            400,
+            "bad-field",
+        ),
+        (
+            play(
+                "supplied",
+                &[json!({"card": "c", "quota": "1/s", "t_us": 1, "id": 1})],
+            ),
+            400,
+            "bad-field",
+        ),
         (" ".repeat(300_000), 413, "body-too-large"),
     ] {
         let answer = visitor.post("/api/play", &body);

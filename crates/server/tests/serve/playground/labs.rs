@@ -152,6 +152,38 @@ fn a_stampede_is_one_call_with_coalescing_and_many_without() {
 }
 
 #[test]
+fn with_fair_shares_light_members_get_what_they_ask_and_the_greedy_ones_borrow() {
+    let server = Server::start(&[]);
+    let visitor = Visitor::new(&server);
+    for greedy in [1, 5, 20] {
+        let measured = lab(&visitor, "shares", &json!({"greedy": greedy}));
+        let side = |side: &str| {
+            let members = measured[side]["members"].as_array().unwrap().clone();
+            assert_eq!(members.len(), greedy + 95);
+            let sum = |of: &str, is_greedy: bool| -> u64 {
+                let some = members.iter().filter(|one| one["greedy"] == is_greedy);
+                some.map(|one| one[of].as_u64().unwrap()).sum()
+            };
+            let percent = 100 * sum("admitted", false) / sum("sent", false);
+            let admitted = sum("admitted", true) + sum("admitted", false);
+            // The bound of the bucket, and little of it unused.
+            assert!((3_000..=3_100).contains(&admitted), "{side} {admitted}");
+            (percent, members)
+        };
+        let (without, members) = side("without");
+        assert!(without < 50, "{without} %");
+        assert!(members.iter().all(|one| one["borrows"].is_null()));
+        let (with, members) = side("with");
+        assert!(with >= 99, "{with} %");
+        let borrows = members.iter().filter(|one| one["borrows"] == true);
+        let greedy_ones = borrows.filter(|one| one["greedy"] == true).count();
+        assert!(greedy_ones > 0, "of {greedy}");
+    }
+    let twice = [(); 2].map(|()| lab(&visitor, "shares", &json!({})));
+    assert_eq!(twice[0], twice[1]);
+}
+
+#[test]
 fn bad_settings_are_rejected() {
     let invalid = [
         ("boundary", r#"{"limit":0}"#),
@@ -165,6 +197,8 @@ fn bad_settings_are_rejected() {
         ("greedy", r#"{"greedy":101}"#),
         ("stampede", r#"{"requests":1001}"#),
         ("stampede", r#"{"request":1}"#),
+        ("shares", r#"{"greedy":0}"#),
+        ("shares", r#"{"greedy":21}"#),
         ("boundary", "[10]"),
     ];
     for some in invalid.chunks(6) {
