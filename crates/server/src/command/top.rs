@@ -12,7 +12,8 @@ use std::time::Duration;
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyEventKind};
 use futures_util::StreamExt;
 use ratatui::DefaultTerminal;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 
 use self::event::Event;
@@ -98,8 +99,10 @@ async fn show(url: &str, mut updates: Receiver<Update>) -> Result<(), Failure> {
             },
             key = keys.next() => match key {
                 Some(Ok(TerminalEvent::Key(key))) if key.kind != KeyEventKind::Release => {
-                    if view.press(key) == Action::Quit {
-                        return Ok(());
+                    match view.press(key) {
+                        Action::Stay => {}
+                        Action::Suspend => screen = screen.suspend().map_err(cannot)?,
+                        Action::Quit => return Ok(()),
                     }
                 }
                 Some(Ok(_)) => {}
@@ -121,6 +124,13 @@ impl Screen {
         Ok(Screen(ratatui::try_init()?))
     }
 
+    /// Restores the terminal and stops the process, until the shell continues it.
+    fn suspend(self) -> io::Result<Self> {
+        drop(self);
+        kill_process(getpid(), Signal::TSTP)?;
+        Screen::open()
+    }
+
     fn draw(&mut self, view: &View) -> io::Result<()> {
         self.0.draw(|frame| screen::draw(frame, view)).map(|_| ())
     }
@@ -133,7 +143,7 @@ impl Drop for Screen {
 }
 
 /// The signals that end the command.
-struct Signals([Signal; 3]);
+struct Signals([unix::Signal; 3]);
 
 impl Signals {
     fn new() -> io::Result<Self> {

@@ -1,7 +1,7 @@
 //! `tallygate top` in a real terminal, in a pipe, and with servers that go away.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn top(columns: u16, rows: u16, admin: SocketAddr) -> Terminal {
 
 /// Waits for the end of `top` and asserts that the terminal is as it was.
 #[track_caller]
-fn assert_restored(terminal: &Terminal, code: i32) {
+fn assert_restored(terminal: &Terminal, code: i32) -> String {
     let text = terminal.wait_for(&format!("exit {code}"));
     assert!(text.contains("before"), "{text}");
     assert!(!text.contains("Rules,"), "{text}");
@@ -48,6 +48,7 @@ fn assert_restored(terminal: &Terminal, code: i32) {
             "{mode}: {text}"
         );
     }
+    text
 }
 
 fn once(args: &[&str], admin: SocketAddr) -> Output {
@@ -267,6 +268,92 @@ fn a_token_is_needed_where_the_server_needs_one() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// A proxy that says whom it forwards for, so that the server takes nobody for local. One request for
+/// each connection.
+fn proxy(admin: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(admin).unwrap());
+            std::thread::spawn(move || {
+                let mut from_client = BufReader::new(client.try_clone().unwrap());
+                let mut line = String::new();
+                from_client.read_line(&mut line).unwrap();
+                let head = format!("{line}x-forwarded-for: 192.0.2.1\r\n");
+                server.write_all(head.as_bytes()).unwrap();
+                let mut to_server = server.try_clone().unwrap();
+                std::thread::spawn(move || io::copy(&mut from_client, &mut to_server));
+                let _ = io::copy(&mut server, &mut client);
+                let _ = client.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn without_the_token_or_with_a_wrong_one_it_ends_and_says_so() {
+    let token = "0123456789abcdef";
+    let server = Server::start_with_env(&[], &[("TALLYGATE_ADMIN_TOKEN", token)]);
+    let remote = proxy(server.admin);
+    let folder = TempDir::new();
+    let failed = |args: &[&str], expected: &str| {
+        let output = once(args, remote);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+        assert!(!stderr.contains("fedcba"), "{stderr}");
+    };
+    failed(
+        &[],
+        "needs the admin token: set TALLYGATE_ADMIN_TOKEN or --admin-token-file",
+    );
+    let wrong = folder.write("wrong", "fedcba9876543210");
+    failed(
+        &["--admin-token-file", &wrong],
+        "does not accept this admin token",
+    );
+    let right = folder.write("right", token);
+    let output = once(&["--admin-token-file", &right], remote);
+    assert!(output.status.success(), "{output:?}");
+    let output = tallygate(&["top", "--once", "--url", &url(remote)])
+        .env("TALLYGATE_ADMIN_TOKEN", token)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // In a terminal too: it is restored, and the reason stays.
+    let terminal = top(100, 24, remote);
+    assert!(assert_restored(&terminal, 1).contains("needs the admin token"));
+}
+
+#[test]
+fn ctrl_z_suspends_it_and_fg_continues() {
+    let server = Server::start(&[]);
+    let mut shell = Command::new("bash");
+    shell.args(["--norc", "--noprofile", "-i"]).env("PS1", "$ ");
+    let terminal = Terminal::start(100, 30, &shell);
+    terminal.wait_for("$");
+    let program = env!("CARGO_BIN_EXE_tallygate");
+    let line = format!("{program} top --url {}", url(server.admin));
+    terminal.press(&[&line, "Enter"]);
+    terminal.wait_for("Rules,");
+    terminal.press(&["C-z"]);
+    let text = terminal.wait_for("Stopped");
+    assert!(!text.contains("Rules,"), "{text}");
+    // The terminal is the shell's.
+    let modes = "echo modes $(stty -a | grep -ow -e icanon -e isig -e echo)";
+    terminal.press(&[modes, "Enter"]);
+    terminal.wait_for("modes isig icanon echo");
+    drive(&server);
+    terminal.press(&["fg", "Enter"]);
+    terminal.wait_for("api, as header x-api-key");
+    terminal.press(&["q"]);
+    terminal.wait_without("Rules,");
+    terminal.press(&["echo \"exit $?\"", "Enter"]);
+    terminal.wait_for("exit 0");
+}
+
 #[test]
 fn what_is_not_a_server_is_an_error() {
     let server = Server::start(&[]);
@@ -288,15 +375,14 @@ fn what_is_not_a_server_is_an_error() {
         2,
         "is not the URL of a server, such as http://127.0.0.1:8090",
     );
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     failed(once(&[], address), 1, "cannot read http://127.0.0.1:");
     // One that accepts and says something else.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let garbage = std::thread::spawn(move || {
-        use std::io::Write;
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(

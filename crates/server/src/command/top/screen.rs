@@ -15,7 +15,7 @@ const WIDE: u16 = 92;
 const NARROW: u16 = 60;
 
 const HELP: &[(&str, &str)] = &[
-    ("q, Ctrl-C", "quit"),
+    ("q, Ctrl-C", "quit; Ctrl-Z: suspend, fg continues"),
     ("Tab", "next list"),
     ("j k, arrows", "scroll; g G: start, end"),
     ("s S", "sort the rules by the next, previous column"),

@@ -167,6 +167,9 @@ impl Source {
         let is_stream = content_type.is_some_and(|kind| kind == "text/event-stream");
         match response.status() {
             StatusCode::OK if is_stream => Ok(response),
+            StatusCode::UNAUTHORIZED if self.authorization.is_some() => Err(StreamError::Refused(
+                format!("{url} does not accept this admin token"),
+            )),
             StatusCode::UNAUTHORIZED => Err(StreamError::Refused(format!(
                 "{url} needs the admin token: set TALLYGATE_ADMIN_TOKEN or --admin-token-file"
             ))),

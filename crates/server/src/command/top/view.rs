@@ -56,6 +56,7 @@ pub(super) enum Sort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Stay,
+    Suspend,
     Quit,
 }
 
@@ -167,6 +168,9 @@ impl View {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
             return Action::Quit;
+        }
+        if control && key.code == KeyCode::Char('z') {
+            return Action::Suspend;
         }
         if self.typing {
             self.type_filter(key.code);
