@@ -218,6 +218,6 @@ function bars(caption, rows, limit) {
 
 function table(head, rows) {
   return h('table', { class: 'plain-table' },
-    h('thead', {}, h('tr', {}, ...head.map((name) => h('th', { scope: 'col' }, name)))),
+    h('thead', {}, h('tr', {}, ...head.map((name) => (name ? h('th', { scope: 'col' }, name) : h('td'))))),
     h('tbody', {}, ...rows.map(([first, ...rest]) => h('tr', {}, h('th', { scope: 'row' }, first), ...rest.map((cell) => h('td', {}, cell))))));
 }

@@ -291,6 +291,12 @@ for (const kind of ['memory', 'Redis']) {
     assert.deepEqual(light.slice(1), ['1', '1 of 16.7', 'own share']);
     for (const [name] of [greedy, acme, light]) assert.match(name, /^#[0-9a-f]{12}$/);
     assert.ok(!/acme|greedy|light/.test(await page.textContent('#found')));
+    // In one line each, on a phone too.
+    for (const width of [390, 1280]) {
+      await page.setViewportSize({ width, height: 900 });
+      const [tall, wide] = await page.evaluate(() => [Math.max(...[...document.querySelectorAll('.callers tbody tr')].map((row) => row.offsetHeight)), document.documentElement.scrollWidth]);
+      assert.ok(tall < 48 && wide <= width, `${tall} px high, ${wide} of ${width} px wide`);
+    }
     await page.evaluate(axeSource);
     const found = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`));
     assert.deepEqual(found, []);

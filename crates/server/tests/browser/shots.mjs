@@ -72,8 +72,9 @@ async function beyond(page) {
   await start(3);
   await page.click('#lab-in-flight button:text-is("Crash")');
   // Until the crashed ones differ visibly.
-  await page.waitForFunction(() => Number.parseFloat(document.querySelector('.holds .crashed .left').textContent) < 7);
+  await page.waitForFunction(() => Number.parseFloat(document.querySelector('.holds .crashed .left')?.textContent) < 7);
   await start(4);
+  await page.mouse.move(0, 0);
   await page.evaluate(() => document.querySelector('#beyond').scrollIntoView());
 }
 
