@@ -25,11 +25,12 @@ function members(name, { used_milli: used, members: count, weight, borrowing, li
     const fill = h('i', { class: one.borrows ? 'over' : '' });
     fill.hidden = one.used_milli === 0;
     fill.style.width = `${Math.min(100, (one.used_milli / one.most_milli) * 100)}%`;
-    return h('tr', {}, h('th', { scope: 'row', class: 'mono' }, one.member ?? 'without a name'), h('td', { class: 'num' }, String(one.weight)),
+    return h('tr', {}, h('th', { scope: 'row', class: 'mono' }, one.member ?? 'without a name'),
+      h('td', { class: one.borrows ? 'refused' : 'muted' }, one.borrows ? 'borrows' : 'own share'), h('td', { class: 'num weight' }, String(one.weight)),
       h('td', { class: 'num' }, `${decimal(one.used_milli / 1000)} of ${decimal(one.most_milli / 1000)}`),
-      h('td', { 'aria-hidden': 'true', class: 'fill' }, h('span', { class: 'track' }, fill)), h('td', { class: one.borrows ? 'refused' : 'muted' }, one.borrows ? 'borrows' : 'own share'));
+      h('td', { 'aria-hidden': 'true', class: 'fill' }, h('span', { class: 'track' }, fill)));
   });
-  return [...heading, table(['Member', 'Weight', 'Share used', '', 'Now'], rows), ...more(count, asked ? rows.length : MAX_ROWS, asked)];
+  return [...heading, table(['Member', 'Now', 'Weight', 'Share used', ''], rows), ...more(count, asked ? rows.length : MAX_ROWS, asked)];
 }
 
 function holds(name, { units, owners, listed }) {
@@ -41,7 +42,7 @@ function holds(name, { units, owners, listed }) {
 }
 
 function table(head, rows) {
-  const element = h('table', { class: 'bars callers' }, h('thead', {}, h('tr', {}, ...head.map((text) => (text ? h('th', { scope: 'col', class: /Weight|used|Units/.test(text) ? 'num' : '' }, text) : h('td', { class: 'fill' }))))), h('tbody', {}, ...rows));
+  const element = h('table', { class: 'bars callers' }, h('thead', {}, h('tr', {}, ...head.map((text) => (text ? h('th', { scope: 'col', class: text === 'Weight' ? 'num weight' : /used|Units/.test(text) ? 'num' : '' }, text) : h('td', { class: 'fill' }))))), h('tbody', {}, ...rows));
   return h('div', { class: 'scroll' }, element);
 }
 

@@ -51,7 +51,7 @@ export class KeyLookup {
     if (own !== this.#latest) return;
     this.#show(content);
     setText(this.status, this.#output.querySelector('table') ? `Found: ${summary(this.#output)}` : this.#output.textContent);
-    if (content.counters?.some(hasCallers)) this.#refreshLater(own, key, path);
+    if (content.unavailable || content.counters?.some(hasCallers)) this.#refreshLater(own, key, path);
   }
 
   #show({ elements, counters }) {
@@ -59,7 +59,7 @@ export class KeyLookup {
     if (counters) this.#form.elements.member.parentElement.hidden = !counters.some((one) => one.share);
   }
 
-  /** Members come and go: a result that has some follows them, but announces only the first. */
+  /** Members come and go: a result that has some follows them, but announces only the first. So does one without the store. */
   #refreshLater(own, key, path) {
     this.#timer = setTimeout(async () => {
       if (!document.hidden && getSelection().isCollapsed) {
@@ -89,6 +89,7 @@ async function answer(key, path, member) {
   const body = await response.json().catch(() => null);
   if (response.status === 401) return message('From another machine, this needs the admin token: use curl.', 'error');
   if (response.status === 414 || response.status === 431) return message(`The key is too long for a request: ${key.length.toLocaleString('en')} letters.`, 'error');
+  if (response.status === 503) return { ...message(sentence(body?.detail ?? 'the store did not answer'), 'error'), unavailable: true };
   if (!response.ok) return message(sentence(body?.detail ?? `the server responded with ${response.status}`), 'error');
   if (body.counters.length === 0) return message(key ? 'No rule has a key with this number of parts.' : 'Every rule has a key.');
   const several = body.counters.some((one) => one.source);

@@ -140,7 +140,7 @@ for (const scheme of ['light', 'dark']) {
   } });
   await screenshot(`labs-${scheme}`, step, { scheme, size: { width: 1440, height: 1000 }, prepare: labs });
   await screenshot(`beyond-${scheme}`, step, { scheme, size: { width: 1440, height: 780 }, prepare: beyond });
-  await screenshot(`beyond-phone-${scheme}`, step, { scheme, size: { width: 390, height: 1900 }, prepare: beyond });
+  await screenshot(`beyond-phone-${scheme}`, step, { scheme, size: { width: 390, height: 2080 }, prepare: beyond });
   await screenshot(`live-members-${scheme}`, tenants.live, { scheme, size: { width: 1440, height: 560 }, prepare: (page) => members(page, tenants) });
   await screenshot(`live-${scheme}`, server.live, { scheme, size: desktop, prepare: () => logins(60) });
   await screenshot(`live-phone-${scheme}`, server.live, { scheme, size: phone, prepare: () => logins(20) });

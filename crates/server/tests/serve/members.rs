@@ -6,6 +6,7 @@ use tallygate_testkit::redis::Server as Redis;
 
 use super::{Server, TIMEOUT, TempDir};
 
+/// The deadlines are for busy machines.
 const RULES: &str = "\
 version: 1
 rules:
@@ -13,15 +14,18 @@ rules:
     match: { path: /t/** }
     limits: token-bucket 10/h burst 100 shared 4
     share: { by: [{ header: x-tenant }], weights: { acme: 4 } }
+    on_failure: { policy: local, deadline: 10s }
   - name: pairs
     match: { path: /p/** }
     key: [{ header: x-user }]
     limits: token-bucket 10/h burst 40 shared
     share: { by: [{ header: x-org }, { header: x-app }] }
+    on_failure: { policy: local, deadline: 10s }
   - name: reports
     match: { path: /reports }
     key: [{ header: x-user }]
     limits: concurrent 5 for 1h
+    on_failure: { policy: local, deadline: 10s }
 ";
 
 fn start(args: &[&str]) -> (TempDir, Server) {
