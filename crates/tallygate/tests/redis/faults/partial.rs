@@ -15,6 +15,8 @@ use crate::fixtures::{LONG_DEADLINE, TIMEOUT, block_on, builder, connected, quot
 const SPREAD: [&str; 3] = ["b", "c", "d"];
 /// Enough for a healthy server on a loaded machine, and passed before a silent one counts as lost.
 const DEADLINE: Duration = Duration::from_millis(200);
+/// How many decisions say what share is made by the servers.
+const DECISIONS: u64 = 5_000;
 const LOCAL: OnFailure = OnFailure::Local(Replicas::Fixed(NonZeroU32::MIN));
 
 const POLICIES: [(&str, OnFailure); 3] = [
@@ -118,10 +120,11 @@ fn a_failed_part_goes_to_its_own_policy_and_a_refusal_gives_back_the_rest() {
     let cluster = cluster();
     let store = connect(&cluster);
     let engine = engine(&store);
+    // Nobody waits for the lost server; a healthy one may be slow on a loaded machine.
+    let limit = |name, policy| limit(name, policy).deadline(LONG_DEADLINE);
     let healthy = limit("healthy", OnFailure::Closed);
     let used = |key: &str| {
-        let patient = Limit::clone(&healthy).deadline(LONG_DEADLINE);
-        let peek = Request::new(key, &patient).verb(Verb::Peek);
+        let peek = Request::new(key, &healthy).verb(Verb::Peek);
         let decision = decide(&engine, &peek);
         assert!(!decision.degraded());
         5 - decision.remaining()
@@ -235,14 +238,18 @@ fn nearly_all_decisions_on_healthy_servers_are_made_by_them() {
         }
         lose(&cluster, SPREAD[0], loss);
         let counts: Arc<[AtomicU64; 2]> = Arc::default();
-        let until = Instant::now() + Duration::from_secs(3);
+        let started = Instant::now();
+        let is_enough = move |counts: &[AtomicU64; 2]| {
+            let decided: u64 = counts.iter().map(|count| count.load(Relaxed)).sum();
+            started.elapsed() > Duration::from_secs(3) && decided >= DECISIONS
+        };
         let tasks: Vec<_> = (0..48)
             .map(|task| {
                 let (engine, limit) = (Arc::clone(&engine), Arc::clone(&limit));
                 let counts = Arc::clone(&counts);
                 runtime().spawn(async move {
                     let key = SPREAD[task % 3];
-                    while Instant::now() < until {
+                    while !is_enough(&counts) && started.elapsed() < TIMEOUT {
                         let decision = engine.decide(&Request::new(key, &limit)).await;
                         if key != SPREAD[0] {
                             counts[usize::from(decision.degraded())].fetch_add(1, Relaxed);
@@ -261,6 +268,6 @@ fn nearly_all_decisions_on_healthy_servers_are_made_by_them() {
             "{loss:?}: {degraded} of {} degraded",
             exact + degraded
         );
-        assert!(exact > 1_000, "{exact}");
+        assert!(is_enough(&counts), "{loss:?}: {exact} in {TIMEOUT:?}");
     }
 }
