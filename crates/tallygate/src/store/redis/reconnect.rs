@@ -165,7 +165,8 @@ impl Node {
         self.connections.iter().map(queued).sum()
     }
 
-    /// Decides a call, unless the breaker is open.
+    /// Decides a call, unless the breaker is open. One at a supplied time waits for the server all the
+    /// same: it has no deadline, and no policy decides in its place.
     pub(super) async fn decide(
         self: &Arc<Self>,
         call: Arc<ScriptCall>,
@@ -188,7 +189,7 @@ impl Node {
         call: Arc<ScriptCall>,
         decide: impl AsyncFnOnce(Arc<Connection>, Arc<ScriptCall>) -> Result<ScriptReply, StoreFailure>,
     ) -> Result<ScriptReply, StoreFailure> {
-        if self.breaker.is_open() {
+        if self.breaker.is_open() && call.at_us.is_none() {
             return Err(StoreFailure::BreakerOpen);
         }
         let reply = match current(self.connection_state(call.first_key())).await {

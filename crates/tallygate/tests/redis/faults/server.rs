@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tallygate::RedisStore;
+use tallygate::{Limit, RedisStore, Request, Store as _};
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::{Flavour, Server};
 
-use crate::fixtures::{LONG_DEADLINE, TIMEOUT, builder, connected, every_key_expires, store};
+use crate::fixtures::{
+    LONG_DEADLINE, TIMEOUT, block_on, builder, connected, every_key_expires, quota, runtime, store,
+};
 use crate::traffic::{DEFAULT_DEADLINE, Data, Traffic};
 
 fn connect(server: &Server) -> RedisStore {
@@ -40,6 +42,27 @@ fn a_frozen_server_is_survived() {
         let (stop, resume) = (|| server.stop(), || server.resume());
         survives(&server, DEFAULT_DEADLINE, Data::Kept, stop, resume);
     }
+}
+
+/// As those of a replay, which has no deadline and no policy.
+#[test]
+fn requests_at_supplied_times_wait_for_a_frozen_server() {
+    let server = Server::start();
+    let store = store(&server.url());
+    let limit = Limit::from(quota("fixed-window 5/min"));
+    let decide = |store: RedisStore, limit: Limit| async move {
+        let decision = store.decide_at(&Request::new("a", &limit), 1).await;
+        decision.map(|decision| decision.remaining())
+    };
+    assert_eq!(block_on(decide(store.clone(), limit.clone())).unwrap(), 4);
+    server.stop();
+    let before = runtime().spawn(decide(store.clone(), limit.clone()));
+    poll::until(TIMEOUT, "the breaker opens", || store.is_down());
+    let after = runtime().spawn(decide(store.clone(), limit.clone()));
+    server.resume();
+    let mut left = [before, after].map(|task| block_on(task).unwrap().unwrap());
+    left.sort_unstable();
+    assert_eq!(left, [2, 3]);
 }
 
 #[test]
