@@ -68,7 +68,7 @@ const OTHER_UNITS: [(&str, u64); 8] = [
 
 /// A valid quota that a text probably means.
 pub(super) fn suggestion(text: &str) -> Option<String> {
-    let found = Reading::of(&tokens(text)?)?;
+    let found = Reading::from_tokens(&tokens(text)?)?;
     let meant = found.quota()?;
     (meant != text && meant.parse::<Quota>().is_ok()).then_some(meant)
 }
@@ -142,7 +142,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(tokens: &[Token]) -> Option<Self> {
+    fn from_tokens(tokens: &[Token]) -> Option<Self> {
         let mut reading = Reading::default();
         // Whether the next number or unit is of the period.
         let mut in_period = false;
